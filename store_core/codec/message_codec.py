@@ -1,0 +1,281 @@
+"""One commit log record: bytes to fields and back.
+
+Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder.encode``,
+``MessageDecoder`` (release 5.3.3). Many records at once: ``message_batch_codec``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from store_core.errors import CorruptRecordError
+from store_core.layout.message import (
+    BLANK_MAGIC_CODE,
+    BLANK_RECORD_BYTES,
+    BORNHOST_V6_FLAG,
+    IPV4_HOST_BYTES,
+    IPV6_HOST_BYTES,
+    MAX_PROPERTIES_BYTES,
+    MAX_TOPIC_BYTES_V1,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    MIN_RECORD_BYTES,
+    PROPERTIES_LENGTH_BYTES,
+    RECORD_PREFIX,
+    STOREHOST_V6_FLAG,
+    SYS_FLAG_AT,
+    header_layout,
+)
+
+_INT = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+_TOPIC_LENGTHS = {MESSAGE_MAGIC_CODE: struct.Struct(">b"), MESSAGE_MAGIC_CODE_V2: _SHORT}
+_HOST_FLAGS = {IPV4_HOST_BYTES: 0, IPV6_HOST_BYTES: 1}
+
+
+@dataclass(frozen=True)
+class StoredRecord:
+    """Every field of a record as it is stored.
+
+    Times are ms since the epoch; hosts are 8 (IPv4) or 20 raw bytes; ``body`` may be compressed
+    or an inner batch, see ``sys_flag``.
+    """
+
+    total_size: int
+    magic_code: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    commit_log_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic_bytes: bytes
+    properties_raw: bytes
+
+
+class _Damage(Exception):
+    """Reason for a CorruptRecordError, raised where the place is not known."""
+
+
+def body_crc(body: bytes) -> int:
+    """Return the CRC-32 of a stored body as the record has it: the top bit cleared."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def decode_message(
+    buf: Any,
+    position_in_buf: int,
+    commit_log_offset: int,
+    path: str,
+    *,
+    check_crc: bool = False,
+    end: int | None = None,
+    file_position: int | None = None,
+) -> StoredRecord:
+    """Decode and validate the record at one position.
+
+    Parameters
+    ----------
+    buf
+        Buffer of bytes: a segment, or a piece of one.
+    position_in_buf
+        Where the record begins in it.
+    commit_log_offset
+        Where the record begins in the log; the stored offset must say the same.
+    path
+        The file, for errors.
+    check_crc
+        Compare the CRC of the body (of a body that is not empty, as RocketMQ does).
+    end
+        Where readable bytes end in ``buf``; default: its length.
+    file_position
+        Byte position in the file, for errors; default: ``position_in_buf``.
+
+    Raises
+    ------
+    CorruptRecordError
+        The bytes are no message record, a blank record too.
+    """
+    view = memoryview(buf)
+    end = len(view) if end is None else min(end, len(view))
+    try:
+        record = _decode(view, position_in_buf, end)
+        if record.commit_log_offset != commit_log_offset:
+            raise _Damage(
+                f"the record says it is at offset {record.commit_log_offset}, "
+                f"but lies at {commit_log_offset}"
+            )
+        if check_crc and record.body and body_crc(record.body) != record.body_crc:
+            raise _Damage(
+                f"the CRC of the body is {body_crc(record.body)}, stored is {record.body_crc}"
+            )
+    except _Damage as damage:
+        position = position_in_buf if file_position is None else file_position
+        raise CorruptRecordError(str(damage), path, position) from None
+    return record
+
+
+def _decode(view: memoryview, at: int, end: int) -> StoredRecord:
+    total_size, topic_length = _frame(view, at, end)
+    stop = at + total_size
+    layout = header_layout(_INT.unpack_from(view, at + SYS_FLAG_AT)[0])
+    body_at = at + layout.size
+    if body_at > stop:
+        raise _Damage(f"the header is longer than the record of {total_size} bytes")
+    header = layout.unpack(view, at)
+    topic_length_at = body_at + header.body_length
+    topic_at = topic_length_at + topic_length.size
+    if header.body_length < 0 or topic_at > stop:
+        raise _Damage(f"body length {header.body_length} in a record of {total_size} bytes")
+    (topic_bytes,) = topic_length.unpack_from(view, topic_length_at)
+    properties_at = topic_at + topic_bytes + PROPERTIES_LENGTH_BYTES
+    if topic_bytes < 0 or properties_at > stop:
+        raise _Damage(f"topic length {topic_bytes} in a record of {total_size} bytes")
+    (properties_bytes,) = _SHORT.unpack_from(view, topic_at + topic_bytes)
+    if properties_bytes < 0 or properties_at + properties_bytes != stop:
+        raise _Damage(
+            f"properties length {properties_bytes} in a record of {total_size} bytes, "
+            f"{stop - properties_at} are left for them"
+        )
+    return StoredRecord(
+        *header[:-1],
+        view[body_at:topic_length_at].tobytes(),
+        view[topic_at : topic_at + topic_bytes].tobytes(),
+        view[properties_at:stop].tobytes(),
+    )
+
+
+def _frame(view: memoryview, at: int, end: int) -> tuple[int, struct.Struct]:
+    """Check size and magic code; return the size and the coding of the topic length."""
+    if at < 0 or at + RECORD_PREFIX.size > end:
+        raise _Damage(f"no record begins here: {max(end - at, 0)} readable bytes are left")
+    total_size, magic_code = RECORD_PREFIX.struct.unpack_from(view, at)
+    topic_length = _TOPIC_LENGTHS.get(magic_code)
+    if topic_length is None:
+        if magic_code == BLANK_MAGIC_CODE:
+            raise _Damage("a blank record: the rest of the segment is unused")
+        raise _Damage(f"magic code {magic_code & 0xFFFFFFFF:#010x} is not that of a record")
+    if total_size < MIN_RECORD_BYTES:
+        raise _Damage(f"record of {total_size} bytes; the smallest has {MIN_RECORD_BYTES}")
+    if at + total_size > end:
+        raise _Damage(f"record of {total_size} bytes, of which {end - at} are readable")
+    return total_size, topic_length
+
+
+def encode_message(
+    *,
+    topic: bytes,
+    body: bytes,
+    properties_raw: bytes,
+    commit_log_offset: int,
+    queue_offset: int,
+    queue_id: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    flag: int = 0,
+    sys_flag: int = 0,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+    magic_code: int | None = None,
+    stored_body_crc: int | None = None,
+) -> bytes:
+    """Return the bytes of a record.
+
+    Parameters
+    ----------
+    topic, body, properties_raw
+        As they are to be stored.
+    born_host, store_host
+        8 or 20 raw bytes; the two IPv6 bits of the sys flag are set accordingly.
+    magic_code
+        Version; default: V1 where its one length byte (signed) holds the topic, else V2.
+    stored_body_crc
+        Default: the CRC of ``body``, 0 for an empty one.
+
+    Raises
+    ------
+    ValueError
+        A host of another length; a topic or properties too long.
+    """
+    if magic_code is None:
+        long_topic = len(topic) > MAX_TOPIC_BYTES_V1
+        magic_code = MESSAGE_MAGIC_CODE_V2 if long_topic else MESSAGE_MAGIC_CODE
+    if len(topic) > MAX_TOPIC_BYTES_V1 and magic_code == MESSAGE_MAGIC_CODE:
+        raise ValueError(f"a topic of {len(topic)} bytes does not fit a record of version 1")
+    if len(topic) > MAX_PROPERTIES_BYTES or len(properties_raw) > MAX_PROPERTIES_BYTES:
+        raise ValueError(f"topic or properties are longer than {MAX_PROPERTIES_BYTES} bytes")
+    sys_flag = _with_host_flags(sys_flag, born_host, store_host)
+    layout = header_layout(sys_flag)
+    tail = _TOPIC_LENGTHS[magic_code].pack(len(topic)) + topic
+    tail += _SHORT.pack(len(properties_raw)) + properties_raw
+    header = layout.pack(
+        total_size=layout.size + len(body) + len(tail),
+        magic_code=magic_code,
+        body_crc=body_crc(body) if stored_body_crc is None else stored_body_crc,
+        queue_id=queue_id,
+        flag=flag,
+        queue_offset=queue_offset,
+        commit_log_offset=commit_log_offset,
+        sys_flag=sys_flag,
+        born_timestamp=born_timestamp,
+        born_host=born_host,
+        store_timestamp=store_timestamp,
+        store_host=store_host,
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared_transaction_offset,
+        body_length=len(body),
+    )
+    return header + body + tail
+
+
+def encode_record(record: StoredRecord) -> bytes:
+    """Return the bytes that `decode_message` made ``record`` from."""
+    return encode_message(
+        topic=record.topic_bytes,
+        body=record.body,
+        properties_raw=record.properties_raw,
+        commit_log_offset=record.commit_log_offset,
+        queue_offset=record.queue_offset,
+        queue_id=record.queue_id,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_timestamp=record.store_timestamp,
+        store_host=record.store_host,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+        magic_code=record.magic_code,
+        stored_body_crc=record.body_crc,
+    )
+
+
+def encode_blank(size: int) -> bytes:
+    """Return the 8 bytes that say that ``size`` bytes, to the end of the segment, are unused."""
+    if size < BLANK_RECORD_BYTES:
+        raise ValueError(f"a blank record has at least {BLANK_RECORD_BYTES} bytes, not {size}")
+    return RECORD_PREFIX.pack(total_size=size, magic_code=BLANK_MAGIC_CODE)
+
+
+def _with_host_flags(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
+    for host in (born_host, store_host):
+        if len(host) not in _HOST_FLAGS:
+            raise ValueError(f"a host has 8 or 20 bytes, not {len(host)}")
+    sys_flag &= ~(BORNHOST_V6_FLAG | STOREHOST_V6_FLAG)
+    return (
+        sys_flag
+        | _HOST_FLAGS[len(born_host)] * BORNHOST_V6_FLAG
+        | _HOST_FLAGS[len(store_host)] * STOREHOST_V6_FLAG
+    )

@@ -1,0 +1,77 @@
+"""The offset message id: store host and commit log offset in upper-case hex.
+
+Source: RocketMQ ``MessageDecoder.createMessageId``, ``decodeMessageId`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from store_core.layout.message import IPV4_HOST_BYTES, IPV6_HOST_BYTES
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_OFFSET_BYTES = 8
+_ID_CHARACTERS = (2 * (IPV4_HOST_BYTES + _OFFSET_BYTES), 2 * (IPV6_HOST_BYTES + _OFFSET_BYTES))
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+
+
+def message_id(store_host: bytes, commit_log_offset: int) -> str:
+    """Return the id of the record at an offset; 32 characters, 56 with an IPv6 host."""
+    return (store_host + commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def parse_message_id(text: str) -> tuple[bytes, int]:
+    """Return store host (8 or 20 bytes) and commit log offset of an id, in either case.
+
+    Raises
+    ------
+    ValueError
+        The text is not 32 or 56 hex characters.
+    """
+    if len(text) not in _ID_CHARACTERS:
+        raise ValueError(f"a message id has 32 or 56 hex characters, not {len(text)}: {text!r}")
+    if not _HEX_DIGITS.issuperset(text):
+        raise ValueError(f"a message id has hex characters only: {text!r}")
+    raw = bytes.fromhex(text)
+    return raw[:-_OFFSET_BYTES], int.from_bytes(raw[-_OFFSET_BYTES:], "big", signed=True)
+
+
+def message_id_column(
+    store_hosts: npt.NDArray[np.uint8], commit_log_offsets: npt.NDArray[np.int64]
+) -> Any:
+    """Return the ids of many records as a ``pa.StringArray``.
+
+    Parameters
+    ----------
+    store_hosts
+        Shape (n, 8) or (n, 20): the stored bytes.
+    commit_log_offsets
+        Shape (n,).
+
+    Raises
+    ------
+    ValueError
+        The ids fill more than 2 GiB, the bound of a string array.
+    """
+    count, host_bytes = store_hosts.shape
+    characters = 2 * (host_bytes + _OFFSET_BYTES)
+    if count * characters >= 1 << 31:
+        raise ValueError(f"{count} message ids do not fit one string array")
+    raw = np.empty((count, host_bytes + _OFFSET_BYTES), np.uint8)
+    raw[:, :host_bytes] = store_hosts
+    raw[:, host_bytes:] = commit_log_offsets.astype(">i8").view(np.uint8).reshape(-1, _OFFSET_BYTES)
+    text = _hex_pairs()[raw]
+    starts = np.arange(0, (count + 1) * characters, characters, dtype=np.int32)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(starts), pa.py_buffer(text))
+
+
+@lru_cache(maxsize=1)
+def _hex_pairs() -> npt.NDArray[np.uint16]:
+    """Two characters of every byte, as they lie in memory."""
+    return np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)

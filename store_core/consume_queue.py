@@ -1,0 +1,263 @@
+"""Consume queues: the units of one topic and queue id, read only."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+import numpy as np
+
+from store_core.errors import CorruptRecordError
+from store_core.files.segment_list import SegmentList, load_segments
+from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from store_core.files.byte_source import ByteSource
+    from store_core.files.store_directory import StoreDirectory
+
+    Units = npt.NDArray[np.void]
+    UnitTest = Callable[[Units], npt.NDArray[np.bool_]]
+
+NATIVE_CQ_UNIT = CQ_UNIT.dtype.newbyteorder("=")
+"""Fields of the units that readers get: those of ``CQ_UNIT`` in native byte order."""
+FILES_RECOVERED = 3
+"""Recovery of a queue looks at this many files at its end."""
+_BLOCK_UNITS = 1024  # a bisection reads the last stretch at once: 20 KB cost no more than a probe
+_QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+_MAX_QUEUE_ID = 2**31 - 1
+
+
+class QueueListing(NamedTuple):
+    """Directories of queues; nothing of them was opened.
+
+    ``queues`` maps (topic, queue id) to the directory, ``ignored`` holds the paths that are none.
+    """
+
+    queues: dict[tuple[str, int], str]
+    ignored: tuple[str, ...]
+
+
+def list_consume_queues(directory: StoreDirectory, root_name: str = "consumequeue") -> QueueListing:
+    """List ``<root_name>/<topic>/<queue id>``: one listing a topic, none a queue.
+
+    Names that are no queue id are skipped, as ``ConsumeQueueStore.load`` does (RocketMQ 5.3.3).
+    ``root_name`` is one of ``consumequeue``, ``batchconsumequeue``, ``consumequeue_ext``.
+    """
+    queues: dict[tuple[str, int], str] = {}
+    ignored = []
+    for topic in directory.list(directory.resolve(root_name)):
+        if not topic.is_dir:
+            ignored.append(topic.path)
+            continue
+        for queue in directory.list(topic.path):
+            is_id = _QUEUE_ID.fullmatch(queue.name) and int(queue.name) <= _MAX_QUEUE_ID
+            if is_id and queue.is_dir:
+                queues[topic.name, int(queue.name)] = queue.path
+            else:
+                ignored.append(queue.path)
+    return QueueListing(queues, tuple(ignored))
+
+
+class ConsumeQueue:
+    """Units of one queue. It grows at the end; files are deleted at the front; recovery cuts it.
+
+    It can be rebuilt from the commit log. Files are opened for the length of a call only, so any
+    number of queues may be held; calls from several threads do not disturb each other.
+
+    Parameters
+    ----------
+    directory, topic, queue_id
+        What it belongs to.
+    segments
+        Its files; `open_consume_queue` lists them.
+    """
+
+    def __init__(
+        self, directory: StoreDirectory, topic: str, queue_id: int, segments: SegmentList
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.queue_id = queue_id
+        self.segments = segments
+        self.units_per_file = segments.file_size // CQ_UNIT.size
+
+    def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
+        """Return the units ``[start, stop)`` as a native array, clipped to what the files hold.
+
+        Row 0 is queue offset ``max(start, start of the first file)``. Units that were never
+        written are zeros; the caller stays below `end_of_units`.
+
+        Raises
+        ------
+        CorruptRecordError
+            A file between others is missing or short.
+        StoreReadError
+            A file cannot be read.
+        """
+        size = CQ_UNIT.size
+        start = max(start_queue_offset, self.segments.min_offset // size)
+        stop = min(stop_queue_offset, self.segments.max_offset // size)
+        units = np.empty(max(0, stop - start), NATIVE_CQ_UNIT)
+        with self._files() as files:
+            at = start
+            while at < stop:
+                part = files.units(at, stop)
+                units[at - start : at - start + len(part)] = part
+                at += len(part)
+        return units
+
+    def end_of_units(self) -> int:
+        """Return the queue offset behind the last valid unit, as ``ConsumeQueue.recover`` finds it.
+
+        Looks at the last three files: the end is where the first unit without offset >= 0 and
+        size > 0 lies. Units are written in order, so that place is bisected.
+        """
+        with self._files() as files:
+            for segment in self.segments.segments[-FILES_RECOVERED:]:
+                begin = segment.from_offset // CQ_UNIT.size
+                end = begin + min(segment.size, self.segments.file_size) // CQ_UNIT.size
+                if end > begin and _is_valid(files.units(end - 1, end))[0]:
+                    continue
+                return _bisect(files, begin, end, lambda units: ~_is_valid(units))
+        return self.segments.max_offset // CQ_UNIT.size
+
+    def first_unit_offset(self) -> int:
+        """Return the queue offset of the first unit that is no filler (``fillPreBlank``)."""
+        begin = self.segments.min_offset // CQ_UNIT.size
+        end = self.segments.max_offset // CQ_UNIT.size
+        with self._files() as files:
+            if begin == end or not _is_pre_blank(files.units(begin, begin + 1))[0]:
+                return begin
+            return _bisect(files, begin, end, lambda units: ~_is_pre_blank(units))
+
+    def correct_min_offset(self, min_phy_offset: int, max_queue_offset: int) -> int:
+        """Return the first queue offset whose record lies at or behind ``min_phy_offset``.
+
+        ``max_queue_offset`` (see `end_of_units`) when none is left. Unlike
+        ``ConsumeQueue.correctMinOffset`` it looks behind the first file too, and never counts
+        fillers, which RocketMQ does when ``min_phy_offset`` is 0.
+        """
+        begin = min(self.first_unit_offset(), max_queue_offset)
+        with self._files() as files:
+            if begin == max_queue_offset or _reaches(files.units(begin, begin + 1), min_phy_offset):
+                return begin
+            return _bisect(
+                files,
+                begin,
+                max_queue_offset,
+                lambda units: units["commit_log_offset"] >= min_phy_offset,
+            )
+
+    def roll_next_file(self, queue_offset: int) -> int:
+        """Return the first queue offset of the next file (``ConsumeQueue.rollNextFile``)."""
+        return queue_offset + self.units_per_file - queue_offset % self.units_per_file
+
+    def file_boundaries(self) -> tuple[int, ...]:
+        """Return the first queue offset of each file."""
+        return tuple(s.from_offset // CQ_UNIT.size for s in self.segments)
+
+    @contextmanager
+    def _files(self) -> Iterator[_UnitFiles]:
+        files = _UnitFiles(self)
+        try:
+            yield files
+        finally:
+            files.close()
+
+
+def open_consume_queue(
+    directory: StoreDirectory, topic: str, queue_id: int, path: str, file_size: int | None
+) -> ConsumeQueue:
+    """List the files of a queue's directory (see `list_consume_queues`).
+
+    Raises
+    ------
+    StoreFormatError
+        File names and the size (key ``mappedFileSizeConsumeQueue``) do not fit.
+    """
+    segments = load_segments(
+        directory.list(path),
+        file_size=file_size,
+        unit_bytes=CQ_UNIT.size,
+        option="mappedFileSizeConsumeQueue",
+    )
+    return ConsumeQueue(directory, topic, queue_id, segments)
+
+
+class _UnitFiles:
+    """The file that a call is reading; one is open at a time."""
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self._queue = queue
+        self._source: ByteSource | None = None
+
+    def units(self, start: int, stop: int) -> Any:
+        """Return units from ``start`` on, at least one, up to ``stop`` or the end of the file."""
+        segments = self._queue.segments
+        segment = segments.find(start * CQ_UNIT.size)
+        if segment is None:
+            before = [s for s in segments if s.from_offset <= start * CQ_UNIT.size]
+            path = before[-1].path if before else self._queue.topic
+            raise CorruptRecordError(
+                f"the next file of the consume queue, for queue offset {start}, is missing",
+                path,
+                segments.file_size,
+            )
+        if self._source is None or self._source.path != segment.path:
+            self.close()
+            self._source = self._queue.directory.open(segment.path)
+        begin = segment.from_offset // CQ_UNIT.size
+        held = min(self._source.size, segments.file_size) // CQ_UNIT.size
+        count = min(stop, begin + held) - start
+        if count <= 0:
+            raise CorruptRecordError(
+                f"the file ends before queue offset {start}; "
+                f"{segments.file_size} bytes were expected",
+                segment.path,
+                self._source.size,
+            )
+        at = (start - begin) * CQ_UNIT.size
+        if count <= _BLOCK_UNITS:  # cheaper than a map
+            return CQ_UNIT.table(self._source.read_at(at, count * CQ_UNIT.size))
+        return CQ_UNIT.table(self._source.view(at, count * CQ_UNIT.size))
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+
+def _is_valid(units: Units) -> Any:
+    return (units["commit_log_offset"] >= 0) & (units["message_size"] > 0)
+
+
+def _is_pre_blank(units: Units) -> Any:
+    return (units["message_size"] == PRE_BLANK_SIZE) & (units["commit_log_offset"] == 0)
+
+
+def _reaches(units: Units, commit_log_offset: int) -> bool:
+    return bool(units["commit_log_offset"][0] >= commit_log_offset)
+
+
+def _bisect(files: _UnitFiles, low: int, high: int, test: UnitTest) -> int:
+    """Return the first of ``[low, high)`` that passes; ``high`` when none does.
+
+    ``test`` fails up to some unit and passes from there on.
+    """
+    while high - low > _BLOCK_UNITS:
+        middle = (low + high) // 2
+        if test(files.units(middle, middle + 1))[0]:
+            high = middle + 1  # keeps the unit that passed in the stretch
+        else:
+            low = middle + 1
+    while low < high:
+        passed = np.flatnonzero(test(block := files.units(low, high)))
+        if len(passed):
+            return low + int(passed[0])
+        low += len(block)
+    return high

@@ -1,0 +1,122 @@
+"""Consume queue extension: units of variable length that tags codes of a queue point to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from store_core.files.segment_list import SegmentList, load_segments
+from store_core.layout.consume_queue import CQ_EXT_UNIT, EXT_ADDRESS_BASE, MAX_EXT_ADDRESS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.files.byte_source import ByteSource
+    from store_core.files.store_directory import StoreDirectory
+
+
+def is_ext_address(tags_code: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Tell which tags codes are addresses of extension units (real hashes are larger)."""
+    return tags_code <= MAX_EXT_ADDRESS
+
+
+class ExtUnits(NamedTuple):
+    """Rows parallel to the addresses that were read.
+
+    Where ``found`` is false, ``tags_code`` is the address as it was given (a filter lets such
+    messages pass) and ``store_timestamp`` is 0.
+    """
+
+    tags_code: npt.NDArray[np.int64]
+    store_timestamp: npt.NDArray[np.int64]
+    found: npt.NDArray[np.bool_]
+    bitmaps: list[bytes | None]
+    """Filter bitmaps, None where a unit has none; empty unless they were asked for."""
+
+
+class ConsumeQueueExt:
+    """Extension units of one queue. It grows at the end and cannot be rebuilt without the filters.
+
+    Parameters
+    ----------
+    directory
+        The store.
+    segments
+        Its files; `open_consume_queue_ext` lists them.
+    """
+
+    def __init__(self, directory: StoreDirectory, segments: SegmentList) -> None:
+        self.directory = directory
+        self.segments = segments
+
+    def read(self, addresses: npt.NDArray[np.int64], *, with_bitmaps: bool = False) -> ExtUnits:
+        """Look up units by address (``ConsumeQueueExt.get``, RocketMQ 5.3.3).
+
+        Units that are missing, cut, or contradict themselves count as not found.
+
+        Raises
+        ------
+        StoreReadError
+            A file cannot be read.
+        """
+        count = len(addresses)
+        result = ExtUnits(
+            addresses.copy(),
+            np.zeros(count, np.int64),
+            np.zeros(count, bool),
+            [None] * count if with_bitmaps else [],
+        )
+        real_offset = addresses - EXT_ADDRESS_BASE  # of other tags codes: behind every file
+        real_offset[~is_ext_address(addresses)] = -1
+        for segment in self.segments:
+            position = real_offset - segment.from_offset
+            rows = np.flatnonzero(
+                (real_offset >= segment.from_offset)
+                & (position < self.segments.file_size)
+                & (position <= segment.size - CQ_EXT_UNIT.size)
+            )
+            if len(rows):
+                with self.directory.open(segment.path) as source:
+                    _read_rows(source, rows, position[rows], result)
+        return result
+
+
+def _read_rows(
+    source: ByteSource,
+    rows: npt.NDArray[np.int64],
+    position: npt.NDArray[np.int64],
+    result: ExtUnits,
+) -> None:
+    inside = position <= source.size - CQ_EXT_UNIT.size
+    rows, position = rows[inside], position[inside]
+    units: Any = source.gather(position, CQ_EXT_UNIT.size).view(CQ_EXT_UNIT.dtype)[:, 0]
+    unit_size = units["unit_size"].astype(np.int64)
+    bit_map_size = units["bit_map_size"].astype(np.int64)
+    good = (bit_map_size >= 0) & (unit_size == CQ_EXT_UNIT.size + bit_map_size)
+    good &= position + unit_size <= source.size
+    rows, position, units = rows[good], position[good], units[good]
+    result.tags_code[rows] = units["tags_code"]
+    result.store_timestamp[rows] = units["store_timestamp"]
+    result.found[rows] = True
+    if result.bitmaps:
+        for row, at, length in zip(
+            rows.tolist(), (position + CQ_EXT_UNIT.size).tolist(), bit_map_size[good].tolist()
+        ):
+            result.bitmaps[row] = source.read_at(at, length) if length else None
+
+
+def open_consume_queue_ext(
+    directory: StoreDirectory, path: str, file_size: int | None
+) -> ConsumeQueueExt:
+    """List the files of a queue's directory below ``consumequeue_ext``.
+
+    Raises
+    ------
+    StoreFormatError
+        File names and the size (key ``mappedFileSizeConsumeQueueExt``) do not fit.
+    """
+    segments = load_segments(
+        directory.list(path), file_size=file_size, option="mappedFileSizeConsumeQueueExt"
+    )
+    return ConsumeQueueExt(directory, segments)

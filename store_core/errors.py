@@ -1,0 +1,70 @@
+"""Errors of the store core, by what the caller can do next."""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """Root of every error raised by ``store_core``."""
+
+
+class StoreConfigError(StoreError, ValueError):
+    """A setting is unknown, out of bounds, or contradicts the files; the text names it."""
+
+
+class StoreNotFoundError(StoreError):
+    """The path does not exist or holds no RocketMQ store."""
+
+
+class StoreFormatError(StoreError):
+    """A file of the store has a wrong size or name.
+
+    Parameters
+    ----------
+    reason
+        What was found, what was expected, and what to do.
+    path
+        The file or directory.
+    """
+
+    def __init__(self, reason: str, path: str) -> None:
+        super().__init__(reason, path)  # positional: survives pickling between processes
+        self.reason, self.path = reason, path
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class CorruptRecordError(StoreError):
+    """Bytes on disk contradict the layout.
+
+    Parameters
+    ----------
+    reason
+        What was found and what was expected.
+    path
+        The file.
+    position
+        Byte position in the file.
+    """
+
+    def __init__(self, reason: str, path: str, position: int) -> None:
+        super().__init__(reason, path, position)
+        self.reason, self.path, self.position = reason, path, position
+
+    def __str__(self) -> str:
+        return f"{self.path} at byte {self.position}: {self.reason}"
+
+
+class StoreReadError(StoreError):
+    """A file of the store cannot be read (permission, vanished, I/O error)."""
+
+    def __init__(self, reason: str, path: str) -> None:
+        super().__init__(reason, path)
+        self.reason, self.path = reason, path
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class OffsetOutOfRangeError(StoreError):
+    """Asked-for offsets are not, or no longer, in the store."""

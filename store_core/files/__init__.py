@@ -1,0 +1,1 @@
+"""Read-only files of a store: local maps or any ``pyarrow.fs`` filesystem."""

@@ -1,0 +1,233 @@
+"""One read-only file, local (memory map) or on a ``pyarrow.fs`` filesystem."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from store_core.errors import OffsetOutOfRangeError, StoreReadError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import numpy.typing as npt
+
+_JOIN_READS_BYTES = 1 << 16
+"""Pieces of a remote file that are closer than this are read together."""
+
+
+def read_error(err: OSError, path: str) -> StoreReadError:
+    """Return the store's error for what the operating system said about ``path``."""
+    return StoreReadError(err.strerror or str(err) or type(err).__name__, path)
+
+
+class ByteSource(ABC):
+    """One read-only file of fixed size; a context manager.
+
+    Attributes
+    ----------
+    path
+        The file, as given to ``open``.
+    size
+        Bytes in the file when it was opened. Segments are created at full length, so a live
+        store does not grow them.
+    """
+
+    path: str
+    size: int
+
+    @abstractmethod
+    def read_at(self, start: int, length: int) -> bytes:
+        """Return the bytes ``[start, start + length)``; fewer only past the end of the file.
+
+        Raises
+        ------
+        StoreReadError
+            The operating system could not read.
+        OffsetOutOfRangeError
+            ``start`` or ``length`` is negative.
+        """
+
+    def view(self, start: int, length: int) -> npt.NDArray[np.uint8]:
+        """Return a read-only array of those bytes of ``[start, start + length)`` that exist.
+
+        Of a local file it is a view of a map (nothing is copied): drop it before ``close``.
+        """
+        return np.frombuffer(self.read_at(start, length), np.uint8)
+
+    def gather(self, starts: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
+        """Copy ``width`` bytes from each of ``starts``: an array of shape ``(len(starts), width)``.
+
+        Raises
+        ------
+        OffsetOutOfRangeError
+            A piece does not lie inside the file.
+        """
+        if len(starts) == 0:
+            return np.empty((0, width), np.uint8)
+        if int(starts.min()) < 0 or int(starts.max()) > self.size - width:
+            text = f"{self.path}: pieces of {width} bytes reach outside of {self.size} bytes"
+            raise OffsetOutOfRangeError(text)
+        return self._gather(starts, width)
+
+    def _gather(self, starts: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
+        order = np.argsort(starts, kind="stable")
+        ordered = starts[order]
+        pieces = np.empty((len(starts), width), np.uint8)
+        breaks = np.flatnonzero(np.diff(ordered) > _JOIN_READS_BYTES) + 1
+        for rows in np.split(np.arange(len(starts)), breaks):
+            first = int(ordered[rows[0]])
+            block = self.view(first, int(ordered[rows[-1]]) + width - first)
+            if len(block) < int(ordered[rows[-1]]) + width - first:
+                raise StoreReadError("the file became shorter", self.path)
+            pieces[order[rows]] = sliding_window_view(block, width)[ordered[rows] - first]
+        return pieces
+
+    def forget(self, start: int, length: int) -> None:  # noqa: B027 (a hint, not a duty)
+        """Let the process give back the memory of a range that was scanned."""
+
+    def is_hole_from(self, start: int) -> bool:
+        """Tell whether the filesystem knows, without reading, that only zeros follow ``start``."""
+        return start >= self.size
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the file; views that are still alive stay valid."""
+
+    def __enter__(self) -> ByteSource:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _clip(self, start: int, length: int) -> tuple[int, int]:
+        """Return ``start, stop`` inside the file."""
+        if start < 0 or length < 0:
+            text = f"{self.path}: bytes [{start}, {start} + {length}) were asked for"
+            raise OffsetOutOfRangeError(text)
+        return min(start, self.size), min(start + length, self.size)
+
+
+class LocalByteSource(ByteSource):
+    """A file of this machine: ``pread`` for small reads, one lazily made map for views.
+
+    A file that somebody cuts shorter while it is mapped ends the process (SIGBUS), as it ends a
+    broker; brokers never cut segments, they delete them whole.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._map: mmap.mmap | None = None
+        self._bytes: npt.NDArray[np.uint8] | None = None
+        try:
+            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        except OSError as err:
+            raise read_error(err, path) from err
+        try:
+            self.size = os.fstat(self._fd).st_size
+        except OSError as err:
+            self.close()
+            raise read_error(err, path) from err
+
+    def read_at(self, start: int, length: int) -> bytes:
+        """Return bytes of the file; see ``ByteSource``."""
+        start, stop = self._clip(start, length)
+        pieces = []
+        while start < stop:  # one pread returns at most 2 GiB - 4 KiB on Linux
+            try:
+                piece = os.pread(self._fd, stop - start, start)
+            except OSError as err:
+                raise read_error(err, self.path) from err
+            if not piece:
+                break
+            pieces.append(piece)
+            start += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def view(self, start: int, length: int) -> npt.NDArray[np.uint8]:
+        """Return a view of the map; see ``ByteSource``."""
+        start, stop = self._clip(start, length)
+        return self._mapped()[start:stop]
+
+    def _mapped(self) -> npt.NDArray[np.uint8]:
+        if self._bytes is None:
+            if self.size == 0:  # an empty file cannot be mapped
+                return np.empty(0, np.uint8)
+            try:
+                self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as err:  # ValueError: the file became shorter
+                raise StoreReadError(f"cannot be mapped: {err}", self.path) from err
+            self._bytes = np.frombuffer(self._map, np.uint8)
+        return self._bytes
+
+    def _gather(self, starts: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
+        return sliding_window_view(self._mapped(), width)[starts]
+
+    def forget(self, start: int, length: int) -> None:
+        """Drop whole pages from the process; they stay in the system's cache."""
+        start, stop = self._clip(start, length)
+        if self._map is None or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        page = mmap.PAGESIZE
+        start = -(-start // page) * page
+        stop = stop if stop == self.size else stop // page * page
+        if start < stop:
+            self._map.madvise(mmap.MADV_DONTNEED, start, stop - start)
+
+    def close(self) -> None:
+        """Close the descriptor and, unless views are alive, the map."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self._bytes = None
+        if self._map is not None:
+            # BufferError: a view is alive; the map lives as long as it, then it is collected.
+            with suppress(BufferError):
+                self._map.close()
+            self._map = None
+
+
+class RemoteByteSource(ByteSource):
+    """A file of a ``pyarrow.fs`` filesystem; every read copies.
+
+    Parameters
+    ----------
+    path
+        The file, for error texts.
+    handle
+        ``pyarrow.NativeFile`` that can seek; closed with the source.
+    """
+
+    def __init__(self, path: str, handle: Any) -> None:
+        self.path = path
+        self._handle = handle
+        try:
+            self.size = int(handle.size())
+        except OSError as err:
+            raise read_error(err, path) from err
+
+    def read_at(self, start: int, length: int) -> bytes:
+        """Return bytes of the file; see ``ByteSource``."""
+        start, stop = self._clip(start, length)
+        if start == stop:
+            return b""
+        try:
+            return bytes(self._handle.read_at(stop - start, start))
+        except OSError as err:
+            raise read_error(err, self.path) from err
+
+    def close(self) -> None:
+        """Close the handle."""
+        self._handle.close()

@@ -1,0 +1,142 @@
+"""The files of one queue of segments, each named by the byte offset of its first byte."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from store_core.errors import StoreFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from store_core.files.store_directory import FileEntry
+
+_SEGMENT_NAME = re.compile(r"[0-9]{20}")
+_MAX_OFFSET = 2**63 - 1
+
+
+class Segment(NamedTuple):
+    """One file; ``size`` is its real length, also where that is not the nominal one."""
+
+    from_offset: int
+    path: str
+    size: int
+
+
+class SegmentList:
+    """Segments by offset.
+
+    Parameters
+    ----------
+    segments
+        Sorted by ``from_offset``, without repeats. Files may be missing in between.
+    file_size
+        Nominal bytes of a segment; 0 only when there is no segment and the size is unknown.
+    """
+
+    def __init__(self, segments: Sequence[Segment], file_size: int) -> None:
+        self.segments = tuple(segments)
+        self.file_size = file_size
+        self._starts = [segment.from_offset for segment in self.segments]
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.segments)
+
+    @property
+    def min_offset(self) -> int:
+        """First byte of the first file; 0 when there is none."""
+        return self.segments[0].from_offset if self.segments else 0
+
+    @property
+    def max_offset(self) -> int:
+        """End of the last file (exclusive); 0 when there is none."""
+        return self.segments[-1].from_offset + self.segments[-1].size if self.segments else 0
+
+    def find(self, offset: int) -> Segment | None:
+        """Return the segment whose ``[from_offset, from_offset + file_size)`` holds ``offset``.
+
+        Its real ``size`` may end before ``offset``.
+        """
+        at = bisect_right(self._starts, offset) - 1
+        if at < 0 or offset >= self._starts[at] + self.file_size:
+            return None
+        return self.segments[at]
+
+
+def load_segments(
+    entries: Sequence[FileEntry],
+    *,
+    file_size: int | None,
+    unit_bytes: int = 1,
+    option: str,
+) -> SegmentList:
+    """Pick the segments of a listing as ``MappedFileQueue`` does (RocketMQ 5.3.3).
+
+    Sub-directories, names that are not 20 digits, and an empty last file are skipped. A file
+    whose length is not the nominal one is kept with its real size; whether that is damage is for
+    the caller to say.
+
+    Parameters
+    ----------
+    entries
+        Listing of one directory, or of several (multi-path commit log).
+    file_size
+        Nominal bytes, rounded up to whole units. None: the length all files share if their names
+        are multiples of it, else the smallest distance of adjacent names, else the length.
+    unit_bytes
+        Bytes of a unit; segments hold whole units.
+    option
+        RocketMQ's key of the nominal size, for error texts.
+
+    Raises
+    ------
+    StoreFormatError
+        A name is no multiple of the nominal size, is too large, or occurs twice.
+    """
+    segments = _named_segments(entries)
+    if segments and segments[-1].size == 0:
+        segments.pop()
+    if file_size is None:
+        nominal = _seen_file_size(segments)
+        hint = f"; give its size with option {option}"
+    else:
+        nominal = -(-file_size // unit_bytes) * unit_bytes
+        hint = f" (option {option})"
+    for segment in segments:
+        if nominal <= 0 or segment.from_offset % nominal:
+            text = f"the name is not a multiple of the file size {nominal}{hint}"
+            raise StoreFormatError(text, segment.path)
+    if segments and nominal % unit_bytes:
+        text = f"the file size {nominal} is not a multiple of {unit_bytes}{hint}"
+        raise StoreFormatError(text, segments[-1].path)
+    return SegmentList(segments, nominal)
+
+
+def _named_segments(entries: Sequence[FileEntry]) -> list[Segment]:
+    segments = sorted(
+        Segment(int(entry.name), entry.path, entry.size)
+        for entry in entries
+        if not entry.is_dir and _SEGMENT_NAME.fullmatch(entry.name)
+    )
+    for before, after in zip(segments, segments[1:]):
+        if before.from_offset == after.from_offset:
+            raise StoreFormatError(f"{before.path} has the same name", after.path)
+    if segments and segments[-1].from_offset > _MAX_OFFSET:
+        raise StoreFormatError("the name is larger than a byte offset can be", segments[-1].path)
+    return segments
+
+
+def _seen_file_size(segments: Sequence[Segment]) -> int:
+    if not segments:
+        return 0
+    length = segments[0].size
+    # Tried first, because distances mislead when a file in between is lost.
+    if length > 0 and all(s.size == length and s.from_offset % length == 0 for s in segments):
+        return length
+    distances = [b.from_offset - a.from_offset for a, b in zip(segments, segments[1:])]
+    return min(distances) if distances else length

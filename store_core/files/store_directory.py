@@ -1,0 +1,255 @@
+"""A store root and the files below it, on this machine or on a ``pyarrow.fs`` filesystem."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat as stat_mode
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileSystem, FileType
+
+from store_core.errors import StoreNotFoundError, StoreReadError
+from store_core.files.byte_source import ByteSource, LocalByteSource, RemoteByteSource, read_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=/)", re.IGNORECASE)
+_REMOTE_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^?]*)(\?.*)?", re.DOTALL)
+_GLOB = re.compile(r"[*?\[]")
+_REMOTE_GLOB = re.compile(r"[*\[]")  # "?" begins the query of a URI
+
+
+class FileEntry(NamedTuple):
+    """What a listing knows of a file or directory; ``size`` in bytes, 0 for directories."""
+
+    name: str
+    path: str
+    size: int
+    is_dir: bool
+    modified_ms: int
+
+
+class _LocalFiles:
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def join(self, *parts: str) -> str:
+        return os.path.join(self.root, *parts)
+
+    def list(self, path: str) -> list[FileEntry]:
+        try:
+            with os.scandir(path) as scan:
+                return [entry for item in scan if (entry := _scanned_entry(item)) is not None]
+        except FileNotFoundError:
+            return []
+        except OSError as err:
+            raise read_error(err, path) from err
+
+    def stat(self, path: str) -> FileEntry | None:
+        try:
+            return _local_entry(os.path.basename(path), path, os.stat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as err:  # ValueError: a NUL in the path
+            raise StoreReadError(str(err), path) from err
+
+    def open(self, path: str) -> ByteSource:
+        return LocalByteSource(path)
+
+
+def _scanned_entry(item: os.DirEntry[str]) -> FileEntry | None:
+    try:
+        return _local_entry(item.name, item.path, item.stat())
+    except FileNotFoundError:  # deleted meanwhile, or a link that leads nowhere
+        return None
+
+
+def _local_entry(name: str, path: str, found: os.stat_result) -> FileEntry:
+    is_dir = stat_mode.S_ISDIR(found.st_mode)
+    return FileEntry(
+        name, path, 0 if is_dir else found.st_size, is_dir, found.st_mtime_ns // 1_000_000
+    )
+
+
+class _RemoteFiles:
+    def __init__(self, filesystem: Any, root: str) -> None:
+        self.filesystem = filesystem
+        self.root = root.rstrip("/")
+
+    def join(self, *parts: str) -> str:
+        return "/".join([self.root, *(p for p in parts if p)])
+
+    def list(self, path: str) -> list[FileEntry]:
+        try:
+            infos = self.filesystem.get_file_info(FileSelector(path, allow_not_found=True))
+        except OSError as err:
+            raise read_error(err, path) from err
+        return [_remote_entry(info) for info in infos]
+
+    def stat(self, path: str) -> FileEntry | None:
+        try:
+            info = self.filesystem.get_file_info(path)
+        except OSError as err:
+            raise read_error(err, path) from err
+        return None if info.type == FileType.NotFound else _remote_entry(info)
+
+    def open(self, path: str) -> ByteSource:
+        try:
+            return RemoteByteSource(path, self.filesystem.open_input_file(path))
+        except OSError as err:
+            raise read_error(err, path) from err
+
+
+def _remote_entry(info: Any) -> FileEntry:
+    modified = info.mtime_ns  # None where the filesystem keeps no times
+    return FileEntry(
+        info.base_name,
+        info.path,
+        info.size or 0,
+        info.type == FileType.Directory,
+        0 if modified is None else modified // 1_000_000,
+    )
+
+
+class StoreDirectory:
+    """A store root (``storePathRootDir``). Cheap to make and to pickle; opens nothing by itself.
+
+    Parameters
+    ----------
+    uri
+        A local path, a ``file:`` URI, or any URI that ``pyarrow.fs`` opens. A relative path is
+        fixed against the working directory at once, so that it means the same in every process.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.is_local = not _is_remote(uri)
+        self._local_root = os.path.abspath(local_path(uri)) if self.is_local else ""
+        self._files: _LocalFiles | _RemoteFiles | None = None
+
+    def __repr__(self) -> str:
+        return f"StoreDirectory({self.uri!r})"
+
+    def __getstate__(self) -> tuple[str, str]:
+        return self.uri, self._local_root
+
+    def __setstate__(self, state: tuple[str, str]) -> None:
+        self.uri, self._local_root = state
+        self.is_local = not _is_remote(self.uri)
+        self._files = None
+
+    def resolve(self, *parts: str) -> str:
+        """Return the path of ``parts`` below the root, in the form the other methods take."""
+        return self._opened().join(*parts)
+
+    def list(self, path: str) -> list[FileEntry]:
+        """Return the entries of a directory by name; none when it is missing.
+
+        Raises
+        ------
+        StoreReadError
+            It may not be read, or is no directory.
+        """
+        return sorted(self._opened().list(path))
+
+    def stat(self, path: str) -> FileEntry | None:
+        """Return what is known of ``path``, or None when it is missing."""
+        return self._opened().stat(path)
+
+    def open(self, path: str) -> ByteSource:
+        """Open a file read-only; StoreReadError when it is missing or may not be read."""
+        return self._opened().open(path)
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """Return the content of a (small) file, or None when it is missing or a directory."""
+        entry = self.stat(path)
+        if entry is None or entry.is_dir:
+            return None
+        with self.open(path) as source:
+            return source.read_at(0, source.size)
+
+    def _opened(self) -> _LocalFiles | _RemoteFiles:
+        if self._files is None:
+            if self.is_local:
+                self._files = _LocalFiles(self._local_root)
+            else:
+                self._files = _RemoteFiles(*_open_filesystem(self.uri))
+        return self._files
+
+
+def _is_remote(uri: str) -> bool:
+    return _REMOTE_URI.fullmatch(uri) is not None and _FILE_URI.match(uri) is None
+
+
+def local_path(uri: str) -> str:
+    """Return the path of a local store: ``file:`` URIs are decoded, paths are kept."""
+    prefix = _FILE_URI.match(uri)
+    return unquote(uri[prefix.end() :]) if prefix else uri
+
+
+def _open_filesystem(uri: str) -> tuple[Any, str]:
+    try:
+        filesystem, root = FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError, ImportError, ValueError) as err:
+        raise StoreReadError(f"no filesystem opens this URI: {err}", uri) from err
+    return filesystem, root
+
+
+def expand_paths(paths: Sequence[str]) -> list[str]:
+    """Return store roots: globs (``*``, ``?``, ``[…]``) as the sorted directories they match.
+
+    A path without glob characters, and one that exists as it is spelled, is kept as given. In
+    remote URIs ``?`` begins the query, so it is no glob character there.
+
+    Raises
+    ------
+    StoreNotFoundError
+        A pattern matches no directory.
+    """
+    expanded: list[str] = []
+    for path in paths:
+        found = _expand_remote(path) if _is_remote(path) else _expand_local(path)
+        if not found:
+            raise StoreNotFoundError(f"no directory matches {path!r}")
+        expanded.extend(found)
+    return expanded
+
+
+def _expand_local(pattern: str) -> list[str]:
+    prefix = _FILE_URI.match(pattern)
+    path = local_path(pattern)
+    if not _GLOB.search(path) or os.path.lexists(path):
+        return [pattern]
+    found = sorted(p for p in glob.glob(path) if os.path.isdir(p))
+    return [prefix.group() + quote(p) for p in found] if prefix else found
+
+
+def _expand_remote(pattern: str) -> list[str]:
+    parts = _REMOTE_URI.fullmatch(pattern)
+    if parts is None or not _REMOTE_GLOB.search(parts.group(2)):
+        return [pattern]
+    scheme, path, query = parts.group(1), parts.group(2), parts.group(3) or ""
+    authority, *names = path.rstrip("/").split("/")
+    found = [authority]
+    for name in names:
+        if _REMOTE_GLOB.search(name):
+            found = [
+                f"{base}/{quote(entry.name)}"
+                for base in found
+                for entry in _remote_directories(f"{scheme}{base}/{query}")
+                if fnmatchcase(entry.name, unquote(name))
+            ]
+        else:
+            found = [f"{base}/{name}" for base in found]
+    return [f"{scheme}{base}{query}" for base in sorted(found)]
+
+
+def _remote_directories(uri: str) -> list[FileEntry]:
+    directory = StoreDirectory(uri)
+    return [entry for entry in directory.list(directory.resolve()) if entry.is_dir]

@@ -1,0 +1,1 @@
+"""Every on-disk structure of a RocketMQ store, declared exactly once."""

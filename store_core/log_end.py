@@ -1,0 +1,227 @@
+"""Where a commit log ends, found without writing and without walking more than is needed.
+
+RocketMQ's recovery cuts the log at the first position at which full validation fails (frame,
+lengths, CRC of the body; here the own offset too) but erases nothing: intact old records can lie
+behind the cut. And a position can fail because the log ends there or because the disk lost a
+record. `find_log_end` tells these apart by what lies behind, by the checkpoint, and by whether a
+broker is at work.
+
+Only the last segment that holds data can hold an old cut: recovery deletes the segments behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from store_core.codec.message_batch_codec import body_crc_failures
+from store_core.codec.record_frames import RecordFrames
+from store_core.codec.record_walk import find_record, is_record, walk_records
+from store_core.commit_log import CommitLog, store_timestamp_at
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.files.segment_list import Segment
+
+_WALK_ROWS = 16384
+_WALK_BYTES = 16 << 20
+_CHUNK_BYTES = 8 << 20
+
+
+class EndEvidence(Protocol):
+    """What the rest of the store says about its log; each is asked only when it is needed.
+
+    Attributes
+    ----------
+    stopped_cleanly
+        ``abort`` is absent.
+    confirm_phy_offset
+        The checkpoint's: start of the last record that recovery accepted; 0 or None = not known.
+    never_recovered
+        A 5.x broker wrote the store and never restarted on data, so the log was never cut.
+    """
+
+    stopped_cleanly: bool
+    confirm_phy_offset: int | None
+    never_recovered: bool
+
+    def is_live(self) -> bool:
+        """Tell whether a broker has the store open now."""
+
+    def indexed_offset(self) -> int | None:
+        """Return the start of some record near the end that was dispatched, or None."""
+
+    def last_dispatched(self) -> tuple[int, int]:
+        """Return start and end of the last record that is in a consume queue; (-1, 0) if none."""
+
+
+class LogEnd(NamedTuple):
+    """End of the readable log (exclusive), and the sentence that says why it is there.
+
+    ``proven_start`` is the start of a record that is known to be part of the log, near the end;
+    -1 when there is none.
+    """
+
+    end_offset: int
+    reason: str
+    proven_start: int
+
+
+def find_log_end(log: CommitLog, evidence: EndEvidence, proven_start: int = -1) -> LogEnd:
+    """Find the end of the log.
+
+    Parameters
+    ----------
+    log
+        The segments.
+    evidence
+        Checkpoint, ``abort``, queues and lock of the same store.
+    proven_start
+        ``LogEnd.proven_start`` of an earlier call for the same store; the walk begins there.
+    """
+    segment = _last_with_data(log)
+    if segment is None:
+        return LogEnd(max(log.min_offset, 0), "the log holds no data", -1)
+    walk = _EndWalk(log, segment, evidence)
+    return walk.run(walk.start(proven_start))
+
+
+def _last_with_data(log: CommitLog) -> Segment | None:
+    for segment in reversed(log.segments.segments):
+        source = log.source(segment)
+        if source.read_at(0, 8).strip(b"\0") or _any_data(log, segment, 0):
+            return segment
+    return None
+
+
+def _any_data(log: CommitLog, segment: Segment, start: int) -> bool:
+    """Tell whether a segment has a byte other than zero from ``start`` on."""
+    source = log.source(segment)
+    if source.is_hole_from(start):
+        return False
+    for at in range(start, segment.size, _CHUNK_BYTES):
+        chunk = source.view(at, _CHUNK_BYTES)
+        found = bool(chunk.any())
+        source.forget(at, len(chunk))
+        if found:
+            return True
+    return False
+
+
+class _EndWalk:
+    """The walk through the last segment with data."""
+
+    def __init__(self, log: CommitLog, segment: Segment, evidence: EndEvidence) -> None:
+        self._log, self._segment, self._evidence = log, segment, evidence
+        self._base = segment.from_offset
+        self._data = log.bytes_of(segment, self._base + log.segments.file_size)
+        self._last_good = -1
+
+    def start(self, proven_start: int) -> int:
+        """Return the position to start from: a record that no cut can lie before, or 0."""
+        if self._is_good(proven_start):
+            return proven_start - self._base
+        confirmed = self._evidence.confirm_phy_offset or 0
+        if confirmed >= self._base and self._is_good(confirmed):
+            return confirmed - self._base
+        if self._evidence.never_recovered or 0 < confirmed < self._base:
+            # The segment was begun after the last recovery: it was never cut.
+            indexed = self._evidence.indexed_offset()
+            offset = self._evidence.last_dispatched()[0] if indexed is None else indexed
+            if self._is_good(offset):
+                return offset - self._base
+        return 0
+
+    def _is_good(self, offset: int) -> bool:
+        at = offset - self._base
+        if at < 0 or not is_record(self._data, self._base, at):
+            return False
+        frames = RecordFrames(self._data, self._base, np.array([at], np.int64))
+        return not body_crc_failures(frames)
+
+    def run(self, at: int) -> LogEnd:
+        """Walk on from a position until a failing one is the end of the log."""
+        while True:
+            at = self._walk(at)
+            reason = self._reason_for_end(at)
+            if reason:
+                return self._end(at, reason)
+            after = find_record(self._data, self._base, at + 1)
+            if after < 0:
+                end = _end_of_data(self._data, at)
+                return self._end(end, "damaged bytes, and no record behind them")
+            if self._last_good >= 0 and self._time(after) < self._time(self._last_good):
+                return self._end(at, "the next readable record is older: an old cut of the log")
+            at = after
+
+    def _end(self, at: int, reason: str) -> LogEnd:
+        proven = self._base + self._last_good if self._last_good >= 0 else -1
+        return LogEnd(self._base + at, reason, proven)
+
+    def _time(self, at: int) -> int:
+        return store_timestamp_at(self._data, self._base, at)
+
+    def _walk(self, at: int) -> int:
+        """Return the first position from ``at`` on at which full validation fails."""
+        while True:
+            walk = walk_records(self._data, at, len(self._data), _WALK_ROWS, _WALK_BYTES)
+            frames = RecordFrames(self._data, self._base, walk.starts)
+            good = _first_failure(frames)
+            if good:
+                self._last_good = int(walk.starts[good - 1])
+            if good < len(frames):
+                return int(walk.starts[good])
+            at = walk.stop
+            if walk.failed or walk.blank or at >= len(self._data):
+                return at
+
+    def _reason_for_end(self, at: int) -> str:
+        """Return why a failing position is the end; empty when it is damage as far as is known."""
+        if at >= len(self._data):
+            return "the last segment is full"
+        if _is_blank(self._data, at):
+            return "a blank record closes the last segment"
+        if not self._data[at : at + 8].any() and not _any_data(self._log, self._segment, at):
+            return "only zeros follow"
+        confirmed = self._evidence.confirm_phy_offset or 0
+        if (
+            self._evidence.stopped_cleanly
+            and confirmed > 0
+            and self._base + self._last_good == confirmed
+        ):
+            return "it follows the record that the checkpoint confirms as the last"
+        if (
+            not self._evidence.stopped_cleanly
+            and self._base + at >= self._evidence.last_dispatched()[1]
+            and self._evidence.is_live()
+        ):
+            return "a broker is writing behind its last dispatched record"
+        return ""
+
+
+def _first_failure(frames: RecordFrames) -> int:
+    good = len(frames) if frames.ok.all() else int(np.argmin(frames.ok))
+    if good == 0:
+        return 0
+    checked = frames if good == len(frames) else frames.take(np.arange(good))
+    failures = body_crc_failures(checked)
+    return min([good, *(failure.row for failure in failures)])
+
+
+def _is_blank(data: npt.NDArray[np.uint8], at: int) -> bool:
+    walk = walk_records(data, at, len(data), 1, _WALK_BYTES)
+    return walk.blank
+
+
+def _end_of_data(data: npt.NDArray[np.uint8], at: int) -> int:
+    """Return the position behind the last byte that is not zero."""
+    end = len(data)
+    while end > at:
+        start = max(at, end - _CHUNK_BYTES)
+        filled = np.flatnonzero(data[start:end])
+        if len(filled):
+            return start + int(filled[-1]) + 1
+        end = start
+    return at
