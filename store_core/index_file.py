@@ -125,9 +125,10 @@ class IndexFile:
                 INDEX_HEADER.at("index_count"),
             )
 
-    def entries(self) -> npt.NDArray[np.void]:
-        """Return all entries as a native array; row 0 is entry 1."""
-        return self._table(1, self.header.index_count).astype(NATIVE_INDEX_ENTRY)
+    def entries(self, start: int = 1, stop: int | None = None) -> npt.NDArray[np.void]:
+        """Return the entries ``[start, stop)`` as a native array; the first is number 1."""
+        end = self.header.index_count if stop is None else min(stop, self.header.index_count)
+        return self._table(max(start, 1), end).astype(NATIVE_INDEX_ENTRY)
 
     def slots(self) -> Int32s:
         """Return the number of the newest entry of every slot; 0 = empty."""
@@ -176,12 +177,15 @@ class IndexFile:
             A chain leads forward (RocketMQ would never return).
         """
         offsets: list[int] = []
-        count = self.header.index_count
         at = int(self._newest(np.array([hash_of_key]))[0])
+        count = self._count_with(at)
         if at <= 0 or at > count or count <= 1:
             return offsets
         while len(offsets) < max_num and at < self.max_index_num:
-            row = INDEX_ENTRY.unpack(self.source.read_at(self._position(at), INDEX_ENTRY.size))
+            raw = self.source.read_at(self._position(at), INDEX_ENTRY.size)
+            if len(raw) < INDEX_ENTRY.size:
+                raise self._corrupt(at, "the file became shorter")
+            row = INDEX_ENTRY.unpack(raw)
             if row.time_diff_seconds < 0:
                 break
             time = self.header.begin_timestamp + row.time_diff_seconds * 1000
@@ -199,7 +203,7 @@ class IndexFile:
         return index_file_bytes(self.max_hash_slot_num, 0) + entry * INDEX_ENTRY.size
 
     def _table(self, start: int, stop: int) -> npt.NDArray[np.void]:
-        view = self.source.view(self._position(start), (stop - start) * INDEX_ENTRY.size)
+        view = self.source.view(self._position(start), max(0, stop - start) * INDEX_ENTRY.size)
         return INDEX_ENTRY.table(view)
 
     def _newest(self, hashes: npt.NDArray[Any]) -> Int64s:
@@ -208,13 +212,20 @@ class IndexFile:
         newest: Int64s = raw.view(">i4")[:, 0].astype(np.int64)
         return newest
 
+    def _count_with(self, newest: int) -> int:
+        """Return the index count, read again where a slot is ahead: a broker may be writing."""
+        if newest < self.header.index_count:
+            return self.header.index_count
+        return min(read_index_header(self.source).index_count, self.max_index_num)
+
     def _newest_entries(self, hashes: Int32s) -> Int64s:
         newest = self._newest(hashes)
-        bad = np.flatnonzero((newest < 0) | (newest >= self.header.index_count))
+        count = self._count_with(int(newest.max(initial=0)))
+        bad = np.flatnonzero((newest < 0) | (newest >= count))
         if len(bad):
             slot = int(hashes[bad[0]]) % self.max_hash_slot_num
             raise CorruptRecordError(
-                f"slot {slot} names entry {newest[bad[0]]} of {self.header.entry_count}",
+                f"slot {slot} names entry {newest[bad[0]]} of {count - 1}",
                 self.path,
                 INDEX_HEADER.size + slot * INDEX_SLOT.size,
             )
@@ -267,8 +278,10 @@ def _take(hits: IndexHits, rows: Any) -> IndexHits:
 
 def _joined(parts: Sequence[IndexHits]) -> IndexHits:
     empty = np.empty(0, np.int64)
-    return IndexHits(*(np.concatenate([empty, *columns]) for columns in zip(*parts))) if parts else (
-        IndexHits(empty, empty, empty, empty)
+    return (
+        IndexHits(*(np.concatenate([empty, *columns]) for columns in zip(*parts)))
+        if parts
+        else (IndexHits(empty, empty, empty, empty))
     )
 
 

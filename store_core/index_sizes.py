@@ -6,15 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.errors import CorruptRecordError
+from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadError
 from store_core.index_file import IndexFile, read_index_header
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import numpy.typing as npt
 
+    from store_core.config import MessageStoreConfig
     from store_core.files.byte_source import ByteSource
+    from store_core.files.store_directory import FileEntry, StoreDirectory
 
+INDEX_SIZE_OPTIONS = "options maxHashSlotNum and maxIndexNum"
+_DEFAULT_BYTES = index_file_bytes(DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM)
 _CHUNK_BYTES = 1 << 22
 _CHUNK_ENTRIES = 1 << 18
 
@@ -63,40 +70,39 @@ def _is_proven(file: IndexFile) -> bool:
     (by a later entry or by its slot): then each slot has one descending chain of all its entries.
     """
     header = file.header
-    raw = file.entries()
-    offsets = raw["commit_log_offset"]
-    if offsets[0] != header.begin_phy_offset or offsets[-1] != header.end_phy_offset:
-        return False
     newest = file.slots()
     used = np.flatnonzero(newest)
-    linked = np.zeros(header.index_count, bool)
-    slot_of = np.zeros(header.index_count, np.int32)
-    for start in range(0, len(raw), _CHUNK_ENTRIES):
-        chunk = raw[start : start + _CHUNK_ENTRIES]
-        if not _is_plausible(chunk, start + 1):
-            return False
-        np.remainder(
-            chunk["key_hash"],
-            np.int32(file.max_hash_slot_num),
-            out=slot_of[start + 1 : start + 1 + len(chunk)],
-        )
-        previous = chunk["previous_entry"]
-        has_previous = previous > 0
-        own = slot_of[start + 1 : start + 1 + len(chunk)]
-        if (slot_of[previous] != own)[has_previous].any():
-            return False
-        linked[previous] = True
-        used_links = int(np.count_nonzero(has_previous))
-        header_links = used_links
-        del header_links
     heads = newest[used]
     if len(heads) == 0 or heads.min() < 0 or heads.max() > header.entry_count:
         return False
+    linked = np.zeros(header.index_count, bool)
+    linked[0] = True  # the entry that does not exist: what empty links name
     linked[heads] = True
-    return bool((slot_of[heads] == used).all() and linked[1:].all() and _links(raw, used))
+    slot_of = np.full(header.index_count, -1, np.int32)
+    links = len(used)
+    offset_before = header.begin_phy_offset
+    for start in range(1, header.index_count, _CHUNK_ENTRIES):
+        chunk = file.entries(start, start + _CHUNK_ENTRIES)
+        if not _is_plausible(chunk, start, offset_before):
+            return False
+        slot = chunk["key_hash"] % np.int32(file.max_hash_slot_num)
+        slot_of[start : start + len(chunk)] = slot
+        previous = chunk["previous_entry"]
+        if ((slot_of[previous] != slot) & (previous > 0)).any():
+            return False
+        linked[previous] = True
+        links += int(np.count_nonzero(previous))
+        offset_before = int(chunk["commit_log_offset"][-1])
+    return bool(
+        links == header.entry_count
+        and linked.all()
+        and (slot_of[heads] == used).all()
+        and offset_before == header.end_phy_offset
+        and int(file.entries(1, 2)["commit_log_offset"][0]) == header.begin_phy_offset
+    )
 
 
-def _is_plausible(chunk: npt.NDArray[np.void], first_entry: int) -> bool:
+def _is_plausible(chunk: npt.NDArray[np.void], first_entry: int, offset_before: int) -> bool:
     offsets: Any = chunk["commit_log_offset"]
     previous: Any = chunk["previous_entry"]
     number = np.arange(first_entry, first_entry + len(chunk), dtype=np.int32)
@@ -104,10 +110,70 @@ def _is_plausible(chunk: npt.NDArray[np.void], first_entry: int) -> bool:
         (chunk["key_hash"] >= 0).all()
         and (previous >= 0).all()
         and (previous < number).all()
+        and offsets[0] >= offset_before
         and (offsets[1:] >= offsets[:-1]).all()
     )
 
 
-def _links(raw: npt.NDArray[np.void], used: npt.NDArray[Any]) -> bool:
-    # as many links as entries, and every entry linked: so each exactly once
-    return int(np.count_nonzero(raw["previous_entry"])) + len(used) == len(raw)
+def resolve_sizes(
+    directory: StoreDirectory, entries: Collection[FileEntry], config: MessageStoreConfig
+) -> tuple[int, int] | None:
+    """Return slots and entries of a store's index files; all of them share these.
+
+    As configured, else RocketMQ's defaults where a length is theirs, else proved; None: unknown.
+
+    Raises
+    ------
+    StoreConfigError
+        No file has the configured size, and the content of one proves another.
+    """
+    lengths = {entry.size for entry in entries}
+    given = _given_sizes(config, lengths)
+    if given is not None and index_file_bytes(*given) in lengths:
+        return given
+    if config.max_hash_slot_num is None and config.max_index_num is None:
+        if _DEFAULT_BYTES in lengths:
+            return DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+        return _proved_sizes(directory, entries)
+    proved = _proved_sizes(directory, entries)
+    if proved is not None:
+        raise StoreConfigError(
+            f"index files have maxHashSlotNum={proved[0]} and maxIndexNum={proved[1]}, but "
+            f"maxHashSlotNum={config.max_hash_slot_num}, maxIndexNum={config.max_index_num} given"
+        )
+    return given
+
+
+def _given_sizes(config: MessageStoreConfig, lengths: Collection[int]) -> tuple[int, int] | None:
+    slots, entries = config.max_hash_slot_num, config.max_index_num
+    if slots is not None and entries is not None:
+        return slots, entries
+    for length in sorted(lengths, reverse=True):
+        if slots is not None:
+            count, rest = divmod(length - index_file_bytes(slots, 0), INDEX_ENTRY.size)
+            if count > 0 and rest == 0:
+                return slots, count
+        elif entries is not None:
+            count, rest = divmod(length - index_file_bytes(0, entries), INDEX_SLOT.size)
+            if count > 0 and rest == 0:
+                return count, entries
+    return None
+
+
+def _proved_sizes(
+    directory: StoreDirectory, entries: Collection[FileEntry]
+) -> tuple[int, int] | None:
+    """Ask the files, the one with most entries first; all files of a store share their sizes."""
+    counted = []
+    for entry in entries:
+        try:
+            with directory.open(entry.path) as source:
+                counted.append((read_index_header(source).index_count, entry.path))
+        except (CorruptRecordError, StoreReadError):
+            continue
+    for _, path in sorted(counted, reverse=True):
+        with directory.open(path) as source:
+            sizes = infer_sizes(source)
+        if sizes is not None:
+            return sizes
+    return None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 # InetAddress.getByAddress turns ::ffff:a.b.c.d into an IPv4 address.
+_IPV4_BYTES = 4
 _IPV4_MAPPED = bytes(10) + b"\xff\xff"
 
 
@@ -35,7 +36,7 @@ def format_host(raw: bytes) -> str:
     address, port = raw[:-4], int.from_bytes(raw[-4:], "big", signed=True)
     if address.startswith(_IPV4_MAPPED):
         address = address[12:]
-    if len(address) == 4:
+    if len(address) == _IPV4_BYTES:
         return f"{address[0]}.{address[1]}.{address[2]}.{address[3]}:{port}"
     groups = ":".join(f"{group:x}" for group in struct.unpack(">8H", address))
     return f"[{groups}]:{port}"
@@ -49,11 +50,9 @@ def parse_host(text: str) -> bytes:
     ValueError
         The text is no such host.
     """
-    address, colon, port_text = text.rpartition(":")
+    address, _, port_text = text.rpartition(":")
     bracketed = address.startswith("[") and address.endswith("]")
     try:
-        if not colon:
-            raise ValueError("the port is missing")
         packed = (
             ipaddress.IPv6Address(address[1:-1]).packed
             if bracketed
@@ -78,7 +77,7 @@ def host_column(raw: npt.NDArray[np.uint8]) -> Any:
         ``pa.StringArray`` of n rows, as `format_host` spells them. Distinct hosts are formatted
         once.
     """
-    if raw.ndim != 2 or raw.shape[1] not in (IPV4_HOST_BYTES, IPV6_HOST_BYTES):
+    if raw.shape[1:] not in ((IPV4_HOST_BYTES,), (IPV6_HOST_BYTES,)):
         raise ValueError(f"hosts have the shape (n, 8) or (n, 20), not {raw.shape}")
     if len(raw) == 0:
         return pa.array([], pa.string())

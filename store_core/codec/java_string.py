@@ -23,6 +23,8 @@ _REPLACEMENT = "\ufffd".encode()
 
 _BLOCK_BYTES = 1 << 16  # both power tables of a block stay in the second-level cache
 _INT32_WRAP = 0xFFFFFFFF
+_FOUR_BYTE_LEAD = 0xF0  # of characters that are two UTF-16 units
+_FIRST_LEAD = -0x40  # as signed bytes, continuation bytes (80 to BF) are below
 _UTF16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 
@@ -99,24 +101,28 @@ def _block_hashes(
 ) -> npt.NDArray[np.uint32]:
     begin = int(offsets[0])
     block, bounds = data[begin : int(offsets[-1])], offsets - begin
-    if not (block & 0x80).any():
+    if not _not_ascii(block).any():
         return _polynomials(block, bounds)
     units = _utf16_units(block, bounds)
     if units is not None:
         return _polynomials(*units)
     hashes = _polynomials(block, bounds)
-    rows = np.unique(np.searchsorted(bounds, np.flatnonzero(block & 0x80), "right") - 1)
+    rows = np.unique(np.searchsorted(bounds, np.flatnonzero(_not_ascii(block)), "right") - 1)
     for row in rows.tolist():  # malformed bytes in this block: its non-ASCII rows one by one
         text = decode_utf8(block[bounds[row] : bounds[row + 1]].tobytes())
         hashes[row] = string_hash(text) & _INT32_WRAP
     return hashes
 
 
+def _not_ascii(block: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    return block.view(np.int8) < 0
+
+
 def _utf16_units(
     block: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int64]] | None:
     """UTF-16 units of a block and where each row begins in them; None if a row is malformed."""
-    continuation = (block & 0xC0) == 0x80
+    continuation = block.view(np.int8) < _FIRST_LEAD
     if continuation[bounds[:-1][bounds[:-1] < len(block)]].any():
         return None  # well-formed as a whole only: a character is torn between two rows
     try:
@@ -124,7 +130,7 @@ def _utf16_units(
     except UnicodeDecodeError:
         return None
     begun = np.zeros(len(block) + 1, np.int64)
-    np.cumsum(~continuation + (block >= 0xF0).astype(np.int64), out=begun[1:])
+    np.cumsum(~continuation + (block >= _FOUR_BYTE_LEAD).astype(np.int64), out=begun[1:])
     return np.frombuffer(text.encode(_UTF16), np.uint16), begun[bounds]
 
 

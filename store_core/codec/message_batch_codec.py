@@ -81,6 +81,14 @@ class BadBody(NamedTuple):
     reason: str
 
 
+class InflatedTooLargeError(Exception):
+    """The bodies of the first rows alone fill the budget; ``row`` is the first beyond it."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
 class MessageColumns:
     """Columns of the records of some frames, each built when it is first asked for.
 
@@ -90,10 +98,20 @@ class MessageColumns:
         Only rows that are ``ok``.
     raw_body
         Leave compressed bodies as they are stored.
+    inflate_budget
+        Bytes of decompressed bodies after which `InflatedTooLargeError` is raised (not for the
+        first one), so that memory stays bounded whatever the bodies inflate to.
     """
 
-    def __init__(self, frames: RecordFrames, *, raw_body: bool = False) -> None:
+    def __init__(
+        self,
+        frames: RecordFrames,
+        *,
+        raw_body: bool = False,
+        inflate_budget: int | None = None,
+    ) -> None:
         self.frames = frames
+        self._inflate_budget = inflate_budget
         self._raw_body = raw_body
         self._properties: PropertyColumns | None = None
         self._properties_block: Any = None
@@ -175,15 +193,21 @@ class MessageColumns:
         rows = np.flatnonzero(sys_flag & COMPRESSED_FLAG)
         if len(rows) == 0:
             return stored
-        bodies = []
+        bodies: list[bytes | None] = []
+        total = 0
         for row, body, flag in zip(
             rows.tolist(), stored.take(pa.array(rows)).to_pylist(), sys_flag[rows].tolist()
         ):
             try:
-                bodies.append(inflate(body, flag))
+                inflated = inflate(body, flag)
             except CorruptBodyError as err:
                 self.bad_bodies.append(BadBody(row, str(err)))
                 bodies.append(None)
+                continue
+            total += len(inflated)
+            if self._inflate_budget is not None and row > 0 and total > self._inflate_budget:
+                raise InflatedTooLargeError(row)
+            bodies.append(inflated)
         return replace_rows(stored, rows, pa.array(bodies, pa.binary()))
 
 

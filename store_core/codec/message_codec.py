@@ -63,7 +63,7 @@ class StoredRecord:
     properties_raw: bytes
 
 
-class _Damage(Exception):
+class _DamageError(Exception):
     """Reason for a CorruptRecordError, raised where the place is not known."""
 
 
@@ -110,19 +110,23 @@ def decode_message(
     end = len(view) if end is None else min(end, len(view))
     try:
         record = _decode(view, position_in_buf, end)
-        if record.commit_log_offset != commit_log_offset:
-            raise _Damage(
-                f"the record says it is at offset {record.commit_log_offset}, "
-                f"but lies at {commit_log_offset}"
-            )
-        if check_crc and record.body and body_crc(record.body) != record.body_crc:
-            raise _Damage(
-                f"the CRC of the body is {body_crc(record.body)}, stored is {record.body_crc}"
-            )
-    except _Damage as damage:
+        _check(record, commit_log_offset, check_crc)
+    except _DamageError as damage:
         position = position_in_buf if file_position is None else file_position
         raise CorruptRecordError(str(damage), path, position) from None
     return record
+
+
+def _check(record: StoredRecord, commit_log_offset: int, check_crc: bool) -> None:
+    if record.commit_log_offset != commit_log_offset:
+        raise _DamageError(
+            f"the record says it is at offset {record.commit_log_offset}, "
+            f"but lies at {commit_log_offset}"
+        )
+    if check_crc and record.body and body_crc(record.body) != record.body_crc:
+        raise _DamageError(
+            f"the CRC of the body is {body_crc(record.body)}, stored is {record.body_crc}"
+        )
 
 
 def _decode(view: memoryview, at: int, end: int) -> StoredRecord:
@@ -131,48 +135,47 @@ def _decode(view: memoryview, at: int, end: int) -> StoredRecord:
     layout = header_layout(_INT.unpack_from(view, at + SYS_FLAG_AT)[0])
     body_at = at + layout.size
     if body_at > stop:
-        raise _Damage(f"the header is longer than the record of {total_size} bytes")
+        raise _DamageError(f"the header is longer than the record of {total_size} bytes")
     header = layout.unpack(view, at)
     topic_length_at = body_at + header.body_length
     topic_at = topic_length_at + topic_length.size
     if header.body_length < 0 or topic_at > stop:
-        raise _Damage(f"body length {header.body_length} in a record of {total_size} bytes")
+        raise _DamageError(f"body length {header.body_length} in a record of {total_size} bytes")
     (topic_bytes,) = topic_length.unpack_from(view, topic_length_at)
     properties_at = topic_at + topic_bytes + PROPERTIES_LENGTH_BYTES
     if topic_bytes < 0 or properties_at > stop:
-        raise _Damage(f"topic length {topic_bytes} in a record of {total_size} bytes")
+        raise _DamageError(f"topic length {topic_bytes} in a record of {total_size} bytes")
     (properties_bytes,) = _SHORT.unpack_from(view, topic_at + topic_bytes)
     if properties_bytes < 0 or properties_at + properties_bytes != stop:
-        raise _Damage(
+        raise _DamageError(
             f"properties length {properties_bytes} in a record of {total_size} bytes, "
             f"{stop - properties_at} are left for them"
         )
-    return StoredRecord(
-        *header[:-1],
-        view[body_at:topic_length_at].tobytes(),
-        view[topic_at : topic_at + topic_bytes].tobytes(),
-        view[properties_at:stop].tobytes(),
-    )
+    body = view[body_at:topic_length_at].tobytes()
+    topic = view[topic_at : topic_at + topic_bytes].tobytes()
+    # All header fields but the last, the body's length, in the order of StoredRecord.
+    fields = (*header[:-1], body, topic, view[properties_at:stop].tobytes())
+    return StoredRecord(*fields)
 
 
 def _frame(view: memoryview, at: int, end: int) -> tuple[int, struct.Struct]:
     """Check size and magic code; return the size and the coding of the topic length."""
     if at < 0 or at + RECORD_PREFIX.size > end:
-        raise _Damage(f"no record begins here: {max(end - at, 0)} readable bytes are left")
+        raise _DamageError(f"no record begins here: {max(end - at, 0)} readable bytes are left")
     total_size, magic_code = RECORD_PREFIX.struct.unpack_from(view, at)
     topic_length = _TOPIC_LENGTHS.get(magic_code)
     if topic_length is None:
         if magic_code == BLANK_MAGIC_CODE:
-            raise _Damage("a blank record: the rest of the segment is unused")
-        raise _Damage(f"magic code {magic_code & 0xFFFFFFFF:#010x} is not that of a record")
+            raise _DamageError("a blank record: the rest of the segment is unused")
+        raise _DamageError(f"magic code {magic_code & 0xFFFFFFFF:#010x} is not that of a record")
     if total_size < MIN_RECORD_BYTES:
-        raise _Damage(f"record of {total_size} bytes; the smallest has {MIN_RECORD_BYTES}")
+        raise _DamageError(f"record of {total_size} bytes; the smallest has {MIN_RECORD_BYTES}")
     if at + total_size > end:
-        raise _Damage(f"record of {total_size} bytes, of which {end - at} are readable")
+        raise _DamageError(f"record of {total_size} bytes, of which {end - at} are readable")
     return total_size, topic_length
 
 
-def encode_message(
+def encode_message(  # noqa: PLR0913 (one parameter a field)
     *,
     topic: bytes,
     body: bytes,

@@ -90,9 +90,7 @@ def verify_property_crc(record: bytes) -> bool | None:
         None when the record has no such tail.
     """
     tail_at = len(record) - CRC32_PROPERTY_BYTES
-    if tail_at < 2:
-        return None
-    match = _CRC_TAIL.search(record, tail_at - 2)
+    match = _CRC_TAIL.search(record, max(tail_at - 2, 0))
     if match is None or match.end() != len(record):
         return None
     return match.group(1) == crc_digits(zlib.crc32(record[:tail_at]) & 0x7FFFFFFF)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 from abc import ABC, abstractmethod
@@ -163,6 +162,8 @@ class LocalByteSource(ByteSource):
 
     def _mapped(self) -> npt.NDArray[np.uint8]:
         if self._bytes is None:
+            if self._fd < 0:  # mmap would take -1 for memory without a file, full of zeros
+                raise StoreReadError("was closed", self.path)
             if self.size == 0:  # an empty file cannot be mapped
                 return np.empty(0, np.uint8)
             try:

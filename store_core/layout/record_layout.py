@@ -38,7 +38,8 @@ class RecordLayout:
         self.dtype = np.dtype([(f, c if c[0] == "V" else ">" + c) for f, c in fields])
         self.struct = struct.Struct(">" + "".join(_struct_code(c) for _, c in fields))
         self.size = self.struct.size
-        self.row: Any = namedtuple(name, [f for f, _ in fields])  # noqa: PYI024 (fields are data)
+        row_type: Any = namedtuple  # mypy wants literal fields; these are data
+        self.row: Any = row_type(name, [f for f, _ in fields])
         self._at = {f: int(self.dtype.fields[f][1]) for f, _ in fields} if self.dtype.fields else {}
 
     def at(self, field: str) -> int:

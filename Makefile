@@ -1,0 +1,79 @@
+# Needs Python 3.9 or newer with venv, Java 17 or newer and make; `make test-interop` needs a JDK and Maven.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+MINUTES ?= 10
+SEED ?= 1
+
+# Spark 4.0 runs on Python 3.9 to 3.13. A name may be on PATH and still not run (pyenv), so each is tried.
+PYTHON40 ?= $(shell for p in python3.12 python3.11 python3.10 python3.9 python3.13; do \
+	$$p -c 'import venv' 2>/dev/null && { echo $$p; break; }; done)
+VENV40 := .venv-spark40
+
+# The environments are made anew when the requirements, the Python or the folder change.
+KEY := $(shell { pwd; $(PYTHON) -V 2>&1; cat setup.cfg pyproject.toml; } | cksum | cut -d ' ' -f 1)
+READY := $(VENV)/ready-$(KEY)
+READY_LINT := $(VENV)/lint-$(KEY)
+READY40 := $(VENV40)/ready-$(KEY)
+
+PIP := -m pip --disable-pip-version-check --no-input install --quiet
+
+# Spark looks for the source in the Python that it starts, which must be the environment's.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+
+.PHONY: help demo test test-interop bench soak lint clean java
+.DEFAULT_GOAL := help
+
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' Makefile | awk -F '|' '{ printf "%-20s %s\n", $$1, $$2 }'
+
+demo: $(READY) java ## read a bundled real store: topics, a time window, one key
+	$(BIN)/python -m rmqsource.demo $(ARGS)
+
+test: $(READY) java ## run the tests (ARGS="-k name": some of them)
+	$(BIN)/python -m pytest $(ARGS)
+
+test-interop: $(READY) java ## run the tests that need a JDK and Maven
+	$(BIN)/python -m pytest -m interop $(ARGS)
+
+bench: $(READY) java ## measure; ratios as a table and as JSON
+	$(BIN)/python -m bench $(ARGS)
+
+soak: $(READY) $(READY40) java ## long tests (MINUTES=10 SEED=1), then the tests on Spark 4.0
+	SOAK_MINUTES=$(MINUTES) SOAK_SEED=$(SEED) $(BIN)/python -m pytest -m soak $(ARGS)
+	PYSPARK_PYTHON=$(CURDIR)/$(VENV40)/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(VENV40)/bin/python \
+		$(VENV40)/bin/python -m pytest
+
+lint: $(READY_LINT) ## style, types, import layers
+	$(BIN)/ruff check --config conf/ruff.toml .
+	$(BIN)/ruff format --config conf/ruff.toml --check .
+	$(BIN)/mypy --strict store_core rmqsource bench pyspark_rocketmq_store.py
+	$(BIN)/lint-imports --config setup.cfg
+
+clean: ## remove what these commands made
+	rm -rf $(VENV) $(VENV40) build dist *.egg-info .coverage .hypothesis .import_linter_cache
+	rm -rf .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
+	rm -rf tests/interop/oracle/target
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+java:
+	@command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ] \
+		|| { echo "Spark needs Java 17 or newer: none on PATH, and JAVA_HOME has none" >&2; exit 1; }
+
+$(READY): setup.cfg pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python $(PIP) -e '.[cli,test]'
+	touch $@
+
+$(READY_LINT): $(READY)
+	$(BIN)/python $(PIP) -e '.[cli,lint,test]'
+	touch $@
+
+$(READY40): setup.cfg pyproject.toml
+	@[ -n "$(PYTHON40)" ] || { echo "Spark 4.0 needs Python 3.9 to 3.13: give one as PYTHON40=…" >&2; exit 1; }
+	$(PYTHON40) -m venv --clear $(VENV40)
+	$(VENV40)/bin/python $(PIP) -e '.[cli,test]' 'pyspark[connect]==4.0.*'
+	touch $@

@@ -1,0 +1,54 @@
+"""What the scenarios of one run share: stores, the Spark session, the Java side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bench.java_side import JavaSide
+from bench.spark_side import make_session
+from bench.stores import FULL, QUICK, StoreSpec, ensure_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+class Context:
+    """Everything is made at its first use.
+
+    Parameters
+    ----------
+    work
+        Directory for stores, the Java side and results.
+    quick
+        Small stores and few runs: shows that all works, measures nothing.
+    """
+
+    def __init__(self, work: Path, quick: bool) -> None:
+        self.work = work
+        self.quick = quick
+        self.sizes = QUICK if quick else FULL
+        self.java = JavaSide(work)
+        self.scan_runs = 1 if quick else 7
+        self.decode_runs = 1 if quick else 3
+        self.job_runs = 2 if quick else 15
+        self.queries = 200 if quick else 5_000
+        self._spark: Any = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session."""
+        if self._spark is None:
+            self._spark = make_session()
+        session: SparkSession = self._spark
+        return session
+
+    def root(self, spec: StoreSpec) -> str:
+        """Return the path of a store, which nobody may change."""
+        return str(ensure_store(self.work, spec).resolve())
+
+    def close(self) -> None:
+        """Stop the session if there is one."""
+        if self._spark is not None:
+            self._spark.stop()

@@ -1,0 +1,88 @@
+"""Builds and runs the Java baseline: RocketMQ's own store code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+_PROJECT = Path(__file__).parent / "java"
+_FIGURE = '{"figure"'
+
+
+class JavaSideError(Exception):
+    """The Java baseline cannot be built or failed."""
+
+
+class JavaSide:
+    """The Java baseline, built by Maven at the first use.
+
+    Parameters
+    ----------
+    work
+        Directory for what is built and for RocketMQ's log files.
+    """
+
+    def __init__(self, work: Path) -> None:
+        self._target = work / "java"
+        self._logs = work / "java-logs"
+
+    def build(self) -> None:
+        """Build unless it was built since the source last changed."""
+        jar = self._target / "java-baseline.jar"
+        sources = [_PROJECT / "pom.xml", *_PROJECT.glob("src/**/*.java")]
+        if jar.exists() and jar.stat().st_mtime >= max(s.stat().st_mtime for s in sources):
+            return
+        if shutil.which("mvn") is None:
+            raise JavaSideError("the Java side needs a JDK and Maven; choose others with --only")
+        self._run(
+            [
+                "mvn",
+                "-q",
+                "-B",
+                "-f",
+                str(_PROJECT / "pom.xml"),
+                f"-Dbench.build={self._target.resolve()}",
+                "package",
+                "dependency:copy-dependencies",
+            ]
+        )
+
+    def run(self, *command: str | int) -> list[dict[str, Any]]:
+        """Run a command of the baseline and return its figures, one for each round."""
+        self.build()
+        self._logs.mkdir(parents=True, exist_ok=True)
+        output = self._run(
+            [
+                "java",
+                "-Xmx4g",
+                f"-Duser.home={self._logs.resolve()}",
+                "-Duser.timezone=UTC",
+                "-cp",
+                f"{self._target / 'java-baseline.jar'}:{self._target / 'dependency' / '*'}",
+                "bench.JavaBaseline",
+                *map(str, command),
+            ]
+        )
+        figures = parse_figures(output)
+        if not figures:
+            raise JavaSideError(f"the Java baseline printed no figure: {output[-2000:]}")
+        return figures
+
+    def _run(self, command: list[str]) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise JavaSideError(f"{command[0]} failed: {(done.stdout + done.stderr)[-2000:]}")
+        return done.stdout
+
+
+def parse_figures(output: str) -> list[dict[str, Any]]:
+    """Return the figures among RocketMQ's log lines."""
+    return [json.loads(line) for line in output.splitlines() if line.startswith(_FIGURE)]
+
+
+def last_round(figures: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """Return the figure of the last, warm round."""
+    return [figure for figure in figures if figure["figure"] == name][-1]

@@ -1,0 +1,65 @@
+"""How the benchmarks call what they measure, beside Spark's own ``format("rocketmq-store")``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqsource.datasource import RocketMQStoreDataSource
+from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
+from store_core.codec.record_frames import RecordFrames
+from store_core.commit_log import CommitLog
+from store_core.config import MessageStoreConfig
+from store_core.errors import CorruptRecordError
+from store_core.files.store_directory import StoreDirectory
+from store_core.log_scan import BatchSizer, LogSlice, scan_slice
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+DECODE_ROWS = 10_000
+DECODE_BYTES = 8 << 20
+_COLUMNS = [name for name in MESSAGE_SCHEMA.names if name != "properties_raw"]
+
+
+def decode_all(
+    root: str, end_offset: int, max_rows: int = DECODE_ROWS, max_bytes: int = DECODE_BYTES
+) -> int:
+    """Decode every column of every record up to ``end_offset``; return the number of records."""
+    log = CommitLog(StoreDirectory(root), MessageStoreConfig(store_path_root_dir=root))
+    rows = 0
+    for segment in log.segments:
+        part = LogSlice(
+            segment.path,
+            segment.from_offset,
+            log.segments.file_size,
+            segment.from_offset,
+            segment.from_offset + log.segments.file_size,
+            end_offset,
+        )
+        sizer = BatchSizer(max_rows, max_bytes)
+        for frames in scan_slice(log.source(segment), part, sizer):
+            if not isinstance(frames, RecordFrames):
+                raise CorruptRecordError(frames.reason, frames.path, frames.position)
+            columns = MessageColumns(frames)
+            for name in _COLUMNS:
+                columns.column(name)
+            rows += len(frames)
+    log.close()
+    return rows
+
+
+class Split(NamedTuple):
+    """How the reader cuts a scan."""
+
+    partitions: int
+    rows_per_batch: int
+
+
+def scan_split(root: str, schema: StructType) -> Split:
+    """Return the number of partitions of a scan and the usual rows of a record batch."""
+    source = RocketMQStoreDataSource({"path": root})
+    reader = source.reader(schema=schema)
+    partitions = reader.partitions()
+    sizes = Counter(batch.num_rows for batch in reader.read(partitions[0]))
+    return Split(len(partitions), max(sizes, key=lambda rows: rows * sizes[rows]))

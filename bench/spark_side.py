@@ -1,0 +1,70 @@
+"""The Spark session of the benchmarks, and how jobs are timed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+from pyspark.sql import SparkSession
+
+from bench.empty_source import EmptySource
+from bench.ready_source import ReadySource
+from rmqsource import register
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def make_session() -> SparkSession:
+    """Return a local session of two cores with all sources registered and pushdown on."""
+    # The workers import this package and the project from where the driver has them.
+    project = str(Path(__file__).resolve().parent.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (project, os.environ.get("PYTHONPATH")))
+    )
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("bench")
+        .config("spark.driver.memory", "4g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config(PUSHDOWN, "true")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    spark.dataSource.register(ReadySource)
+    spark.dataSource.register(EmptySource)
+    return spark
+
+
+def run_to_noop(frame: DataFrame) -> None:
+    """Read every row and column, keep none."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def seconds_of(job: Callable[[], Any]) -> float:
+    """Return the seconds that a job takes."""
+    start = time.perf_counter()
+    job()
+    return time.perf_counter() - start
+
+
+def alternate(jobs: Sequence[Callable[[], Any]], runs: int, warm_up: int = 1) -> list[list[float]]:
+    """Run the jobs in turn and return each one's seconds, so that all meet the same noise."""
+    times: list[list[float]] = [[] for _ in jobs]
+    for number in range(warm_up + runs):
+        for job, seconds in zip(jobs, times):
+            taken = seconds_of(job)
+            if number >= warm_up:
+                seconds.append(taken)
+    return times

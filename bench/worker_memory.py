@@ -1,0 +1,71 @@
+"""Peak memory of the processes below a JVM, from ``/proc`` (Linux)."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
+
+_INTERVAL_SECONDS = 0.02
+
+
+class Peak(NamedTuple):
+    """Largest resident bytes that any one worker had: of its own, and with mapped files."""
+
+    anonymous: int
+    total: int
+
+
+def sample(java_pid: int, job: Callable[[], Any]) -> Peak:
+    """Run a job and return the peak of the Python processes below a JVM."""
+    peak = Peak(0, 0)
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(_INTERVAL_SECONDS):
+            for pid in descendants(java_pid):
+                anonymous, total = resident_bytes(pid)
+                peak = Peak(max(peak.anonymous, anonymous), max(peak.total, total))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        job()
+    finally:
+        done.set()
+        thread.join()
+    return peak
+
+
+def descendants(root_pid: int) -> list[int]:
+    """Return all processes below one."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            parent = _status(int(entry.name)).get("PPid")
+            if parent is not None:
+                children.setdefault(int(parent), []).append(int(entry.name))
+    found: list[int] = []
+    todo = [root_pid]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def resident_bytes(pid: int) -> tuple[int, int]:
+    """Return anonymous and total resident bytes of a process; zeros if it has ended."""
+    status = _status(pid)
+    kilobytes = [status.get(name, "0").split()[0] for name in ("RssAnon", "VmRSS")]
+    return int(kilobytes[0]) * 1024, int(kilobytes[1]) * 1024
+
+
+def _status(pid: int) -> dict[str, str]:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:  # the process ended
+        return {}
+    pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return {name: value.strip() for name, value in pairs}

@@ -1,0 +1,82 @@
+"""RocketMQ stores as Spark tables: read a broker's own files without a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["explain", "register", "snapshot"]
+__version__ = "0.1.0"
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``spark.read.format("rocketmq-store")`` known to a session.
+
+    Needed only where Spark does not find the installed package by itself: ``--py-files``, or a
+    driver whose JVM runs another Python.
+    """
+    from rmqsource.datasource import RocketMQStoreDataSource  # noqa: PLC0415 (pyspark on demand)
+
+    spark.dataSource.register(RocketMQStoreDataSource)
+
+
+def snapshot(path: str | list[str], options: Mapping[str, Any] | None = None) -> str:
+    """Return a token that pins where the log of each store ends now.
+
+    Given as option ``snapshot`` to several reads of a live store, it makes them agree.
+
+    Parameters
+    ----------
+    path
+        A store root or a list of them, as for ``load``.
+    options
+        Options of the read that matter for the files, such as ``storePathCommitLog``.
+    """
+    from rmqsource.stores import make_token  # noqa: PLC0415 (numpy and pyarrow on demand)
+
+    return make_token(_options(path, options))
+
+
+def explain(
+    path: str | list[str],
+    options: Mapping[str, Any] | None = None,
+    where: list[Any] | None = None,
+) -> str:
+    """Return as text which way a read would take to its rows, and why.
+
+    Spark's own plan shows nothing of a Python source's choices.
+
+    Parameters
+    ----------
+    path
+        A store root or a list of them, as for ``load``.
+    options
+        Options of the read.
+    where
+        Filters of ``pyspark.sql.datasource``, as Spark would push them.
+    """
+    from rmqsource.planning import plan_read, plan_text  # noqa: PLC0415 (on demand)
+    from rmqsource.predicate import from_options, with_filters  # noqa: PLC0415
+
+    parsed = _options(path, options)
+    predicate, _ = with_filters(from_options(parsed), where or [], parsed.table)
+    return plan_text(plan_read(parsed, predicate))
+
+
+def _options(path: str | list[str], options: Mapping[str, Any] | None) -> Any:
+    import json  # noqa: PLC0415
+
+    from rmqsource.options import parse_options  # noqa: PLC0415
+
+    given = {name: _text(value) for name, value in (options or {}).items()}
+    if isinstance(path, str):
+        return parse_options({**given, "path": path})
+    return parse_options({**given, "paths": json.dumps(list(path))})
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

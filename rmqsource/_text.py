@@ -1,0 +1,177 @@
+"""Option texts to plain values; every error quotes the option in its documented spelling."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from rmqsource.errors import SourceOptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+# As Spark's JavaUtils.byteStringAs: binary multiples, one letter with or without b.
+_BYTES = re.compile(r"([0-9]{1,19})\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
+_BYTE_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
+_INSTANT = re.compile(
+    r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[Tt ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})"
+    r"(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?)?)?"
+    r"\s*(?P<offset>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MAX_OFFSET_MINUTES = 18 * 60
+_MINUTES = 60
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def parse_bool(option: str, text: str) -> bool:
+    """Return ``true`` or ``false``, in any case."""
+    return parse_choice(option, text, ("true", "false")) == "true"
+
+
+def parse_choice(option: str, text: str, choices: Sequence[str]) -> str:
+    """Return the one of ``choices`` that equals the text, in any case."""
+    for choice in choices:
+        if text.strip().lower() == choice.lower():
+            return choice
+    raise SourceOptionError(option, f"expected one of {', '.join(choices)}; found {text!r}")
+
+
+def parse_int(option: str, text: str, low: int = 0, high: int = INT64_MAX) -> int:
+    """Return a decimal integer in ``[low, high]``."""
+    stripped = text.strip()
+    if _INTEGER.fullmatch(stripped) and low <= int(stripped) <= high:
+        return int(stripped)
+    raise SourceOptionError(option, f"expected an integer from {low} to {high}; found {text!r}")
+
+
+def parse_bytes(option: str, text: str, low: int = 1, high: int = INT64_MAX) -> int:
+    """Return a number of bytes in ``[low, high]``: an integer, or with a suffix (``64k``)."""
+    match = _BYTES.fullmatch(text.strip())
+    size = int(match[1]) << _BYTE_SHIFT[match[2].lower()] if match else -1
+    if low <= size <= high:
+        return size
+    raise SourceOptionError(
+        option,
+        f"expected a number of bytes from {low} to {high}, as 1048576, 64k, 128m or 1g; "
+        f"found {text!r}",
+    )
+
+
+def load_json(option: str, text: str, expected: str) -> Any:
+    """Return the JSON value; a repeated name in an object is an error, not the last one's."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            names = Counter(name for name, _ in pairs)
+            raise SourceOptionError(option, f"{names.most_common(1)[0][0]!r} appears twice")
+        return values
+
+    try:
+        value = json.loads(text, object_pairs_hook=unique)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except SourceOptionError:
+        raise
+    except (ValueError, RecursionError) as err:
+        raise SourceOptionError(option, f"expected {expected}; found {text!r} ({err})") from err
+    return value
+
+
+def parse_list(option: str, text: str) -> tuple[str, ...]:
+    """Return the distinct items of a JSON array of strings or of a comma separated text.
+
+    Blanks around items are dropped in the comma form and kept in the JSON form.
+    """
+    if text.lstrip().startswith("["):
+        expected = 'a JSON array of strings as ["a", "b"]'
+        items = load_json(option, text, expected)
+        if not all(isinstance(item, str) for item in items):
+            raise SourceOptionError(option, f"expected {expected}; found {text!r}")
+    else:
+        items = [item.strip() for item in text.split(",")]
+    if not items or not all(items):
+        raise SourceOptionError(
+            option,
+            "expected names separated by commas or a JSON array, none of them empty; "
+            f"found {text!r}",
+        )
+    return tuple(dict.fromkeys(items))
+
+
+def parse_int_list(option: str, text: str, high: int = INT32_MAX) -> tuple[int, ...]:
+    """Return distinct integers in ``[0, high]`` of a JSON array or a comma separated text."""
+    if text.lstrip().startswith("["):
+        items = load_json(option, text, "a JSON array of integers as [0, 1]")
+    else:
+        items = text.split(",")
+    if not items or any(isinstance(item, (bool, float, list, dict)) for item in items):
+        raise SourceOptionError(option, f"expected integers as 0,1 or [0, 1]; found {text!r}")
+    return tuple(dict.fromkeys(parse_int(option, str(item), 0, high) for item in items))
+
+
+def parse_time_ms(option: str, text: str) -> int:
+    """Return an instant as ms since the epoch, rounded up to a whole ms.
+
+    Rounding up is exact for either bound of a half-open range over times in whole ms.
+
+    Parameters
+    ----------
+    option
+        Name for errors.
+    text
+        Milliseconds since the epoch, or ISO 8601 with ``Z`` or an offset as ``+08:00``.
+    """
+    stripped = text.strip()
+    if _INTEGER.fullmatch(stripped):
+        return parse_int(option, stripped, -INT64_MAX - 1, INT64_MAX)
+    match = _INSTANT.fullmatch(stripped)
+    instant = _local_ms(match) if match else None
+    if match is None or instant is None:
+        raise SourceOptionError(
+            option,
+            "expected milliseconds since the epoch, or ISO 8601 with an offset as "
+            f"2026-01-31T09:00:00Z or 2026-01-31T17:00:00+08:00; found {text!r}",
+        )
+    if match["offset"] is None:
+        raise SourceOptionError(
+            option,
+            f"{text!r} has no offset from UTC; if it is UTC, write {_utc_text(match)!r}, "
+            "else add its offset, as +08:00",
+        )
+    return instant - _offset_minutes(option, match["offset"]) * 60_000
+
+
+def _local_ms(match: re.Match[str]) -> int | None:
+    """Return the written clock time as if in UTC, ms rounded up; None for no such time."""
+    clock = f"{match['hour'] or '00'}:{match['minute'] or '00'}:{match['second'] or '00'}"
+    try:
+        moment = datetime.fromisoformat(f"{match['date']}T{clock}+00:00")
+    except ValueError:
+        return None
+    nanoseconds = int((match["fraction"] or "0").ljust(9, "0"))
+    return (moment - _EPOCH) // _MILLISECOND - (-nanoseconds // 1_000_000)
+
+
+def _utc_text(match: re.Match[str]) -> str:
+    clock = f"{match['hour'] or '00'}:{match['minute'] or '00'}:{match['second'] or '00'}"
+    fraction = f".{match['fraction']}" if match["fraction"] else ""
+    return f"{match['date']}T{clock}{fraction}Z"
+
+
+def _offset_minutes(option: str, text: str) -> int:
+    if text in {"Z", "z"}:
+        return 0
+    digits = text[1:].replace(":", "").ljust(4, "0")
+    minutes = int(digits[:2]) * _MINUTES + int(digits[2:])
+    if int(digits[2:]) >= _MINUTES or minutes > _MAX_OFFSET_MINUTES:
+        raise SourceOptionError(option, f"expected an offset from -18:00 to +18:00; found {text!r}")
+    return -minutes if text[0] == "-" else minutes

@@ -1,0 +1,2 @@
+METADATA_TABLES={}
+def read_metadata(*a): return iter(())

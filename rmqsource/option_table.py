@@ -1,0 +1,247 @@
+"""Every reading option, declared once: name, default, meaning, and how its text is read."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any, Callable, NamedTuple
+
+from rmqsource._text import (
+    INT32_MAX,
+    load_json,
+    parse_bool,
+    parse_bytes,
+    parse_choice,
+    parse_int,
+    parse_int_list,
+    parse_list,
+    parse_time_ms,
+)
+from rmqsource.errors import SourceOptionError
+from rmqsource.offsets import parse_ending_offsets, parse_starting_offsets
+from rmqsource.tables import TABLES
+
+ACCESS_PATHS = ("auto", "commitlog", "consumequeue", "index")
+MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
+
+_TAG_SEPARATOR = "||"
+_ALL_TAGS = "*"
+_MESSAGE_ID = re.compile(r"[0-9A-F]{32}|[0-9A-F]{56}")
+_DELAY_LEVELS = re.compile(r"[0-9]{1,9}[smhd]( +[0-9]{1,9}[smhd])*")
+# Arrow's binary columns have int32 offsets; half of their reach leaves room for a last row.
+_MAX_BATCH_BYTES = 1 << 30
+
+
+class OptionInfo(NamedTuple):
+    """An option as users know it: name, default as they would write it, meaning."""
+
+    name: str
+    default: str
+    meaning: str
+    field: str
+    """Field of ``SourceOptions``; empty for those kept in ``store_config``."""
+    parse: Callable[[str, str], Any]
+
+
+def _text(option: str, text: str) -> str:
+    if not text.strip():
+        raise SourceOptionError(option, "is empty; give a value or leave the option away")
+    return text
+
+
+def _path(option: str, text: str) -> tuple[str, ...]:
+    return (_text(option, text),)
+
+
+def _paths(option: str, text: str) -> tuple[str, ...]:
+    expected = 'a JSON array of paths as ["/a", "/b"]'
+    items = load_json(option, text, expected)
+    if not isinstance(items, list) or not all(isinstance(item, str) and item for item in items):
+        raise SourceOptionError(option, f"expected {expected}; found {text!r}")
+    return tuple(items)
+
+
+def _pattern(option: str, text: str) -> str:
+    try:
+        re.compile(_text(option, text))
+    except re.error as err:
+        raise SourceOptionError(
+            option, f"{text!r} is not a Python regular expression: {err}"
+        ) from err
+    return text
+
+
+def _message_ids(option: str, text: str) -> tuple[str, ...]:
+    ids = tuple(dict.fromkeys(item.upper() for item in parse_list(option, text)))
+    for message_id in ids:
+        if not is_message_id(message_id):
+            raise SourceOptionError(
+                option,
+                "expected offset message ids of 32 or 56 hex digits (column message_id); found "
+                f"{message_id!r}. For a client's message id use uniqueKeys",
+            )
+    return ids
+
+
+def is_message_id(text: str) -> bool:
+    """Return whether the text has the form of column ``message_id``."""
+    return _MESSAGE_ID.fullmatch(text) is not None
+
+
+def _tags(option: str, text: str) -> tuple[str, ...] | None:
+    """As RocketMQ's ``FilterAPI.buildSubscriptionData`` (5.3.3): ``*`` and blank are all."""
+    if text.strip() in {"", _ALL_TAGS}:
+        return None
+    tags = tuple(dict.fromkeys(t.strip() for t in text.split(_TAG_SEPARATOR) if t.strip()))
+    if not tags:
+        raise SourceOptionError(option, f"expected TagA || TagB, or *; found {text!r}")
+    return tags
+
+
+def _delay_levels(option: str, text: str) -> str:
+    if not _DELAY_LEVELS.fullmatch(text.strip()):
+        raise SourceOptionError(option, f"expected times as 1s 5s 10m 2h; found {text!r}")
+    return text.strip()
+
+
+def _directories(option: str, text: str) -> str:
+    return ",".join(parse_list(option, text))
+
+
+_count = partial(parse_int, low=1, high=INT32_MAX)
+_file_size = partial(parse_bytes, high=INT32_MAX)  # RocketMQ keeps file sizes in a Java int
+
+OPTION_TABLE = (
+    OptionInfo("path", "", "store root, or a glob; `load(PATH)` sets it", "paths", _path),
+    OptionInfo("paths", "", "JSON array of paths; `load([A, B])` sets it", "paths", _paths),
+    OptionInfo(
+        "table",
+        "messages",
+        "one of " + ", ".join(TABLES),
+        "table",
+        partial(parse_choice, choices=tuple(TABLES)),
+    ),
+    OptionInfo("topic", "", "names separated by commas, or a JSON array", "topics", parse_list),
+    OptionInfo(
+        "topicPattern",
+        "",
+        "a Python regular expression that must match the whole name",
+        "topic_pattern",
+        _pattern,
+    ),
+    OptionInfo("queueId", "", "ids separated by commas", "queue_ids", parse_int_list),
+    OptionInfo(
+        "startingTimestamp",
+        "",
+        "store time, inclusive; ms since the epoch, or ISO 8601 with offset",
+        "starting_timestamp_ms",
+        parse_time_ms,
+    ),
+    OptionInfo(
+        "endingTimestamp",
+        "",
+        "store time, exclusive; ms since the epoch, or ISO 8601 with offset",
+        "ending_timestamp_ms",
+        parse_time_ms,
+    ),
+    OptionInfo(
+        "startingOffsets",
+        "earliest",
+        '`earliest`, or JSON `{"topic":{"0":12}}` (-2 = earliest); queues not named start at '
+        "their first message; applies to each store",
+        "starting_offsets",
+        parse_starting_offsets,
+    ),
+    OptionInfo(
+        "endingOffsets",
+        "latest",
+        '`latest`, or JSON `{"topic":{"0":12}}`, exclusive (-1 = latest); queues not named end '
+        "at their last message; applies to each store",
+        "ending_offsets",
+        parse_ending_offsets,
+    ),
+    OptionInfo(
+        "keys", "", "words of property KEYS: JSON array, or separated by commas", "keys", parse_list
+    ),
+    OptionInfo(
+        "uniqueKeys",
+        "",
+        "values of UNIQ_KEY (client message ids): JSON array, or separated by commas",
+        "unique_keys",
+        parse_list,
+    ),
+    OptionInfo(
+        "messageIds",
+        "",
+        "offset message ids: JSON array, or separated by commas",
+        "message_ids",
+        _message_ids,
+    ),
+    OptionInfo("tags", "*", "a tag expression, `TagA || TagB` or `*`", "tags", _tags),
+    OptionInfo(
+        "access",
+        "auto",
+        "force an access path: " + ", ".join(ACCESS_PATHS),
+        "access",
+        partial(parse_choice, choices=ACCESS_PATHS),
+    ),
+    OptionInfo(
+        "mode",
+        "FAILFAST",
+        "what damage does: " + ", ".join(MODES),
+        "mode",
+        partial(parse_choice, choices=MODES),
+    ),
+    OptionInfo("checkCRC", "false", "check the CRC of bodies too", "check_crc", parse_bool),
+    OptionInfo("snapshot", "", "a token from `rmqsource.snapshot(path)`", "snapshot", _text),
+    OptionInfo(
+        "storeTimeSlackMs",
+        "600000",
+        "how far store times may run backwards before pruning by time may miss a message",
+        "store_time_slack_ms",
+        parse_int,
+    ),
+    OptionInfo(
+        "failOnDataLoss",
+        "true",
+        "asked-for offsets that are gone are an error; `false`: skipped, listed in `table=plan`",
+        "fail_on_data_loss",
+        parse_bool,
+    ),
+    OptionInfo("maxPartitionBytes", "128m", "bytes of a split", "max_partition_bytes", parse_bytes),
+    OptionInfo("minPartitions", "", "least number of splits", "min_partitions", _count),
+    OptionInfo("maxPartitions", "4000", "greatest number of splits", "max_partitions", _count),
+    OptionInfo("batchRows", "32768", "most rows of a record batch", "batch_rows", _count),
+    OptionInfo(
+        "batchBytes",
+        "32m",
+        "bytes at which a record batch is handed over",
+        "batch_bytes",
+        partial(parse_bytes, high=_MAX_BATCH_BYTES),
+    ),
+    OptionInfo(
+        "body",
+        "decoded",
+        "`decoded` or `raw` (as stored)",
+        "body",
+        partial(parse_choice, choices=("decoded", "raw")),
+    ),
+    OptionInfo("config", "", "path of a broker configuration file", "config", _text),
+    OptionInfo("mappedFileSizeCommitLog", "", "bytes of a log segment", "", _file_size),
+    OptionInfo("mappedFileSizeConsumeQueue", "", "bytes of a queue file", "", _file_size),
+    OptionInfo("mapperFileSizeBatchConsumeQueue", "", "bytes of a batch queue", "", _file_size),
+    OptionInfo("mappedFileSizeConsumeQueueExt", "", "bytes of an ext queue", "", _file_size),
+    OptionInfo("maxHashSlotNum", "", "slots of an index file", "", _count),
+    OptionInfo("maxIndexNum", "", "entries of an index file", "", _count),
+    OptionInfo(
+        "storePathCommitLog",
+        "",
+        "directories of the log, separated by commas; relative ones are below each store root",
+        "",
+        _directories,
+    ),
+    OptionInfo("messageDelayLevel", "", "delay levels, as `1s 5s 10m 2h`", "", _delay_levels),
+)
+"""Every reading option: the one place that knows them."""
+
+BY_LOWER_NAME = {info.name.lower(): info for info in OPTION_TABLE}

@@ -1,0 +1,210 @@
+"""The options of one read, parsed once, into one frozen dataclass."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from rmqsource.errors import SourceOptionError
+from rmqsource.offsets import check_order
+from rmqsource.option_table import BY_LOWER_NAME, OPTION_TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqsource.offsets import OffsetBound
+
+__all__ = ["OPTION_TABLE", "SourceOptions", "check_commit_log_paths", "parse_options"]
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Options of one read, checked; plain values only, so that it can be pickled.
+
+    None means "not given". Lists hold distinct items in the order given.
+    """
+
+    paths: tuple[str, ...]
+    """Store roots as given; globs are not expanded yet."""
+    table: str = "messages"
+    topics: tuple[str, ...] | None = None
+    topic_pattern: str | None = None
+    queue_ids: tuple[int, ...] | None = None
+    starting_timestamp_ms: int | None = None
+    ending_timestamp_ms: int | None = None
+    """Exclusive, as is ``ending_offsets``."""
+    starting_offsets: OffsetBound | None = None
+    ending_offsets: OffsetBound | None = None
+    keys: tuple[str, ...] | None = None
+    unique_keys: tuple[str, ...] | None = None
+    message_ids: tuple[str, ...] | None = None
+    """Upper-case hex, 32 digits (IPv4 store host) or 56 (IPv6)."""
+    tags: tuple[str, ...] | None = None
+    """None for all, with and without a tag."""
+    access: str = "auto"
+    mode: str = "FAILFAST"
+    check_crc: bool = False
+    snapshot: str | None = None
+    store_time_slack_ms: int = 600_000
+    fail_on_data_loss: bool = True
+    max_partition_bytes: int = 128 << 20
+    min_partitions: int | None = None
+    max_partitions: int = 4000
+    batch_rows: int = 32_768
+    batch_bytes: int = 32 << 20
+    body: str = "decoded"
+    config: str | None = None
+    """Path of a broker configuration file."""
+    store_config: tuple[tuple[str, int | str], ...] = ()
+    """Given sizes and places of the store, under RocketMQ's own keys."""
+
+
+_QUEUE_SELECTION = ("topic", "topicPattern", "queueId")
+_MESSAGE_SELECTION = (
+    *_QUEUE_SELECTION,
+    *("startingTimestamp", "endingTimestamp", "startingOffsets", "endingOffsets"),
+    *("keys", "uniqueKeys", "messageIds", "tags", "access", "body"),
+)
+# A selection that a table does not know would be answered with too many rows: an error instead.
+_SELECTIONS = {
+    "messages": _MESSAGE_SELECTION,
+    "keys": _MESSAGE_SELECTION,
+    "plan": _MESSAGE_SELECTION,
+    "consume_queue": _QUEUE_SELECTION,
+    "queues": _QUEUE_SELECTION,
+    "consumer_offsets": _QUEUE_SELECTION,
+    "topics": ("topic", "topicPattern"),
+}
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Check the options of a read and return their values.
+
+    Parameters
+    ----------
+    options
+        As Spark hands them over; names in any case.
+
+    Raises
+    ------
+    SourceOptionError
+        An option is unknown, malformed, out of bounds, or contradicts another one.
+    """
+    given = _known(options)
+    _check_pairs(given)
+    values: dict[str, Any] = {}
+    store_config: list[tuple[str, int | str]] = []
+    for name, text in given.items():
+        info = BY_LOWER_NAME[name.lower()]
+        value = info.parse(name, text)
+        if info.field:
+            values[info.field] = value
+        else:
+            store_config.append((name, value))
+    if not values.get("paths"):
+        raise SourceOptionError("path", "no store is named; use load(PATH) or load([PATH, ...])")
+    parsed = SourceOptions(store_config=tuple(sorted(store_config)), **values)
+    _check_table(parsed, given)
+    _check_ranges(parsed)
+    _check_offset_topics(parsed)
+    check_commit_log_paths(parsed, parsed.paths)
+    return parsed
+
+
+def check_commit_log_paths(options: SourceOptions, stores: tuple[str, ...]) -> None:
+    """Raise where several stores would share an absolute ``storePathCommitLog``.
+
+    Called again when globs are expanded: only then is the number of stores known.
+    """
+    directories = str(dict(options.store_config).get("storePathCommitLog", ""))
+    absolute = [d for d in directories.split(",") if d.startswith("/") or "://" in d]
+    if absolute and len(stores) > 1:
+        raise SourceOptionError(
+            "storePathCommitLog",
+            f"{absolute[0]!r} is absolute, but {len(stores)} stores are read; give directories "
+            "relative to each store, or read one store at a time",
+        )
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the given options by documented name."""
+    given: dict[str, str] = {}
+    for name, text in options.items():
+        info = BY_LOWER_NAME.get(name.lower())
+        if info is None:
+            raise SourceOptionError(name, _unknown(name))
+        if info.name in given:
+            raise SourceOptionError(info.name, "is given twice, in different case of letters")
+        if text is not None:
+            given[info.name] = str(text)
+    return given
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name.lower(), BY_LOWER_NAME, 1)
+    hint = f", did you mean {BY_LOWER_NAME[near[0]].name!r}?" if near else ""
+    return f"is unknown{hint}; options are " + ", ".join(info.name for info in OPTION_TABLE)
+
+
+def _check_pairs(given: Mapping[str, str]) -> None:
+    for one, other in (
+        ("path", "paths"),
+        ("topic", "topicPattern"),
+        ("startingTimestamp", "startingOffsets"),
+        ("endingTimestamp", "endingOffsets"),
+    ):
+        if one in given and other in given:
+            raise SourceOptionError(one, f"cannot be given together with {other!r}; drop one")
+
+
+def _check_table(options: SourceOptions, given: Mapping[str, str]) -> None:
+    allowed = _SELECTIONS.get(options.table, ())
+    for name in _MESSAGE_SELECTION:
+        if name in given and name not in allowed:
+            tables = ", ".join(table for table, names in _SELECTIONS.items() if name in names)
+            raise SourceOptionError(
+                name, f"does not apply to table {options.table!r}, only to {tables}; drop it"
+            )
+    # Of table keys, the keys may come from WHERE; of messages, only unique_key could.
+    keyless = options.keys is None and options.unique_keys is None
+    if options.access == "index" and options.table != "keys" and keyless:
+        raise SourceOptionError(
+            "access", "'index' needs option 'keys' or 'uniqueKeys': the index finds keys only"
+        )
+
+
+def _check_ranges(options: SourceOptions) -> None:
+    start, end = options.starting_timestamp_ms, options.ending_timestamp_ms
+    if start is not None and end is not None and start > end:
+        raise SourceOptionError(
+            "startingTimestamp",
+            f"{start} ms is {start - end} ms behind endingTimestamp {end} ms (exclusive)",
+        )
+    if options.min_partitions is not None and options.min_partitions > options.max_partitions:
+        raise SourceOptionError(
+            "minPartitions",
+            f"{options.min_partitions} is above maxPartitions {options.max_partitions}",
+        )
+    if options.starting_offsets is not None and options.ending_offsets is not None:
+        check_order(options.starting_offsets, options.ending_offsets)
+
+
+def _check_offset_topics(options: SourceOptions) -> None:
+    """Raise for offsets of a topic that is not read: a misspelt name would read too much."""
+    bounds = (
+        ("startingOffsets", options.starting_offsets),
+        ("endingOffsets", options.ending_offsets),
+    )
+    for name, bound in bounds:
+        for topic, queue_id in bound.offsets if bound else ():
+            if options.topics is not None and topic not in options.topics:
+                reason = f"topic {topic!r} is not among those of option 'topic'"
+            elif options.topic_pattern and not re.fullmatch(options.topic_pattern, topic):
+                reason = f"topic {topic!r} does not match option 'topicPattern'"
+            elif options.queue_ids is not None and queue_id not in options.queue_ids:
+                reason = f"queue {queue_id} of {topic!r} is not among those of option 'queueId'"
+            else:
+                continue
+            raise SourceOptionError(name, f"{reason}; name it there or drop it here")

@@ -1,0 +1,222 @@
+"""What a read will do: splits, and what a person wants to know of how they were chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from store_core.log_scan import LogSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from store_core.files.segment_list import SegmentList
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+INDEX = "index"
+MESSAGE_ID = "message_id"
+NOTHING = "none"
+
+_MIN_BALANCED_BYTES = 16 << 20
+"""Splits are not made smaller than this for the sake of balance: an empty one costs 27 ms."""
+
+
+class SegmentPositions(NamedTuple):
+    """Records of one segment by their physical offsets (ascending ``int64``, native order)."""
+
+    path: str
+    from_offset: int
+    end_offset: int
+    offsets: bytes
+
+    def array(self) -> npt.NDArray[np.int64]:
+        """Return the offsets."""
+        return np.frombuffer(self.offsets, np.int64)
+
+
+@dataclass(frozen=True)
+class Split:
+    """What one task reads, in order: ranges of the log and single records of it."""
+
+    store: str
+    parts: tuple[LogSlice | SegmentPositions, ...]
+
+
+class SplitLimits(NamedTuple):
+    """How large splits may be, and how many."""
+
+    max_bytes: int
+    min_splits: int
+    max_splits: int
+    parallelism: int
+
+    def target_bytes(self, total: int) -> int:
+        """Return the bytes of a split, so that few splits of equal size keep all cores busy."""
+        count = max(-(-total // self.max_bytes), self.min_splits, 1)
+        balanced = -(-count // self.parallelism) * self.parallelism
+        if total // balanced >= _MIN_BALANCED_BYTES:
+            count = balanced
+        return max(-(-total // min(count, self.max_splits)), 1)
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """The plan for one store.
+
+    Attributes
+    ----------
+    store
+        As given by the user.
+    access_path
+        ``commitlog``, ``consumequeue``, ``index``, ``message_id``, or ``none``: no row can match.
+    reason
+        Why that path, in words for a person.
+    splits
+        What tasks read.
+    bytes_to_read, bytes_skipped
+        Of the log; together they are the readable log.
+    log_bytes_scanned
+        Of ``bytes_to_read``: scanned because index or queues do not cover them.
+    missing_offsets
+        Asked-for queue offsets that are gone: (topic, queue id, start, stop).
+    end_offset
+        Where the snapshot of this store ends.
+    """
+
+    store: str
+    access_path: str
+    reason: str
+    splits: tuple[Split, ...]
+    bytes_to_read: int
+    bytes_skipped: int
+    log_bytes_scanned: int
+    missing_offsets: tuple[tuple[str, int, int, int], ...]
+    end_offset: int
+
+
+Range = tuple[int, int]
+
+
+def slices_of(
+    segments: SegmentList, ranges: Sequence[Range], end_offset: int, target_bytes: int
+) -> list[LogSlice]:
+    """Cut ranges of the log at segment ends and into pieces of at most ``target_bytes``."""
+    return [
+        piece
+        for start, stop in ranges
+        for part in _segment_slices(segments, start, stop, end_offset)
+        for piece in _pieces(part, target_bytes)
+    ]
+
+
+def _segment_slices(
+    segments: SegmentList, start: int, stop: int, end_offset: int
+) -> list[LogSlice]:
+    found = []
+    size = segments.file_size
+    for i, segment in enumerate(segments.segments):
+        segment_end = segment.from_offset + size
+        if segment_end <= start or segment.from_offset >= min(stop, end_offset):
+            continue
+        missing = 0
+        if i + 1 < len(segments):
+            missing = min(segments.segments[i + 1].from_offset, end_offset) - segment_end
+        found.append(
+            LogSlice(
+                segment.path,
+                segment.from_offset,
+                size,
+                max(start, segment.from_offset),
+                min(stop, segment_end),
+                end_offset,
+                max(missing, 0) if stop >= segment_end else 0,
+            )
+        )
+    return found
+
+
+def _pieces(part: LogSlice, target_bytes: int) -> list[LogSlice]:
+    stop = min(part.stop, part.end_offset)
+    count = max(-(-(stop - part.start) // target_bytes), 1)
+    step = -(-(stop - part.start) // count)
+    cuts = [part.start + k * step for k in range(count)]
+    pieces = [part._replace(start=a, stop=b, missing_bytes=0) for a, b in zip(cuts, cuts[1:])]
+    return [*pieces, part._replace(start=cuts[-1])]
+
+
+def place_records(
+    segments: SegmentList,
+    offsets: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    end_offset: int,
+    target_bytes: int,
+) -> list[tuple[SegmentPositions, int]]:
+    """Cut ascending record offsets by segment and into pieces of about ``target_bytes``."""
+    if len(offsets) == 0:
+        return []
+    base = offsets // segments.file_size
+    bucket = (np.cumsum(sizes) - sizes) // target_bytes
+    cuts = np.flatnonzero((np.diff(base) != 0) | (np.diff(bucket) != 0)) + 1
+    pieces = []
+    for some, lengths in zip(np.split(offsets, cuts), np.split(sizes, cuts)):
+        segment = segments.find(int(some[0]))
+        if segment is not None:
+            packed = np.ascontiguousarray(some).tobytes()
+            places = SegmentPositions(segment.path, segment.from_offset, end_offset, packed)
+            pieces.append((places, int(lengths.sum())))
+    return pieces
+
+
+def sized_slices(slices: Sequence[LogSlice]) -> list[tuple[LogSlice, int]]:
+    """Return slices with the bytes that they cover."""
+    return [(piece, min(piece.stop, piece.end_offset) - piece.start) for piece in slices]
+
+
+def group_parts(
+    store: str, parts: Sequence[tuple[LogSlice | SegmentPositions, int]], target_bytes: int
+) -> list[Split]:
+    """Put small parts together until a split has about ``target_bytes``."""
+    splits: list[Split] = []
+    pending: list[LogSlice | SegmentPositions] = []
+    size = 0
+    for part, length in parts:
+        if pending and size + length > target_bytes:
+            splits.append(Split(store, tuple(pending)))
+            pending, size = [], 0
+        pending.append(part)
+        size += length
+    if pending:
+        splits.append(Split(store, tuple(pending)))
+    return splits
+
+
+def total_bytes(ranges: Sequence[Range]) -> int:
+    """Return the bytes of disjoint ranges."""
+    return sum(stop - start for start, stop in ranges)
+
+
+def clip_ranges(ranges: Sequence[Range], start: int, stop: int) -> list[Range]:
+    """Return ascending, disjoint ranges inside ``[start, stop)``; overlaps are merged."""
+    merged: list[Range] = []
+    for a, b in sorted(ranges):
+        low, high = max(a, start), min(b, stop)
+        if low >= high:
+            continue
+        if merged and low <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def outside(offsets: npt.NDArray[np.int64], ranges: Sequence[Range]) -> npt.NDArray[np.bool_]:
+    """Tell which offsets lie in none of the ranges."""
+    keep = np.ones(len(offsets), np.bool_)
+    for start, stop in ranges:
+        keep &= (offsets < start) | (offsets >= stop)
+    return keep

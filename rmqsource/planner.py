@@ -1,0 +1,249 @@
+"""From a predicate and a store to splits: which way to the messages is provable, and the cheapest.
+
+Pure but for reading the store: no Spark here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqsource.errors import DataLossError, SourceOptionError
+from rmqsource.index_path import indexed_keys, read_index
+from rmqsource.plan import (
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    INDEX,
+    MESSAGE_ID,
+    NOTHING,
+    SplitLimits,
+    StorePlan,
+    clip_ranges,
+    group_parts,
+    outside,
+    place_records,
+    sized_slices,
+    slices_of,
+    total_bytes,
+)
+from rmqsource.queue_path import QueueUnits, UnprovedError, read_queue_units
+from store_core.codec.message_id import parse_message_id
+from store_core.errors import StoreFormatError
+from store_core.log_time import narrow_by_time
+
+if TYPE_CHECKING:
+    from rmqsource.options import SourceOptions
+    from rmqsource.plan import Range, Split
+    from rmqsource.predicate import ScanPredicate
+    from store_core.store_snapshot import StoreSnapshot
+
+_SCATTER_COST = 2
+"""A byte reached through a unit or an entry costs about as much as two in a scan."""
+
+
+class _Way(NamedTuple):
+    """One way to the messages: single records, ranges to scan, and why this one."""
+
+    access_path: str
+    reason: str
+    records: QueueUnits | None
+    ranges: tuple[Range, ...]
+
+    def cost(self) -> int:
+        scattered = int(self.records.sizes.sum()) if self.records else 0
+        return _SCATTER_COST * scattered + total_bytes(self.ranges)
+
+
+def plan_store(
+    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
+) -> StorePlan:
+    """Plan one store.
+
+    Raises
+    ------
+    DataLossError
+        Asked-for queue offsets are gone and ``failOnDataLoss`` is true.
+    StoreFormatError
+        A segment has a wrong size, and ``mode`` is ``FAILFAST`` or the file is too long.
+    SourceOptionError
+        ``access`` forces a path that these options do not allow.
+    """
+    _check_segment_sizes(snapshot, options)
+    missing = missing_offsets(snapshot, predicate)
+    if missing and options.fail_on_data_loss:
+        raise DataLossError(snapshot.directory.uri, _describe_missing(missing))
+    bounds = _bounds(snapshot, predicate, options)
+    if predicate.is_empty or bounds[0] >= bounds[1]:
+        reason = "no message can match" if predicate.is_empty else "nothing of the log can match"
+        way = _Way(NOTHING, reason, None, ())
+    else:
+        way = _choose(snapshot, predicate, options, bounds)
+    splits, bytes_to_read = _splits(snapshot, way, options)
+    held = snapshot.end_offset - max(snapshot.min_phy_offset, 0)
+    scanned = total_bytes(way.ranges) if way.records is not None else 0
+    return StorePlan(
+        store=snapshot.directory.uri,
+        access_path=way.access_path,
+        reason=way.reason,
+        splits=tuple(splits),
+        bytes_to_read=bytes_to_read,
+        bytes_skipped=max(held - bytes_to_read, 0),
+        log_bytes_scanned=scanned,
+        missing_offsets=missing,
+        end_offset=snapshot.end_offset,
+    )
+
+
+def _check_segment_sizes(snapshot: StoreSnapshot, options: SourceOptions) -> None:
+    nominal = snapshot.log.segments.file_size
+    for segment in snapshot.log.segments:
+        if segment.size == nominal or (segment.size < nominal and options.mode != "FAILFAST"):
+            continue
+        raise StoreFormatError(
+            f"the file has {segment.size} bytes, segments of this store have {nominal}. If it "
+            "was copied in part, copy it again, or read what is there with mode PERMISSIVE; if "
+            "the size is another, give option mappedFileSizeCommitLog",
+            segment.path,
+        )
+
+
+def missing_offsets(
+    snapshot: StoreSnapshot, predicate: ScanPredicate
+) -> tuple[tuple[str, int, int, int], ...]:
+    """Return asked-for queue offsets that are gone as (topic, queue id, start, stop)."""
+    if predicate.starting_offsets is None:
+        return ()
+    gone = []
+    for (topic, queue_id), start in sorted(predicate.starting_offsets.offsets.items()):
+        held = snapshot.queue_range(topic, queue_id)
+        stop = predicate.ending_offsets
+        end = stop.offset_of(topic, queue_id) if stop is not None else None
+        wanted = held.max_offset if end is None else end
+        if start < min(held.min_offset, wanted):
+            gone.append((topic, queue_id, start, min(held.min_offset, wanted)))
+        elif start > held.max_offset:
+            gone.append((topic, queue_id, held.max_offset, start))
+    return tuple(gone)
+
+
+def _describe_missing(missing: tuple[tuple[str, int, int, int], ...]) -> str:
+    topic, queue_id, start, stop = missing[0]
+    more = f", and of {len(missing) - 1} more queues" if len(missing) > 1 else ""
+    return (
+        f"queue offsets {start} to {stop - 1} of topic {topic!r} queue {queue_id}{more}, asked "
+        "for by option 'startingOffsets', are not in the store"
+    )
+
+
+def _bounds(
+    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
+) -> Range:
+    """Return the part of the log outside of which no record can match."""
+    times = predicate.store_time_ms
+    start, stop = narrow_by_time(
+        snapshot.log, snapshot.end_offset, times.start, times.stop, options.store_time_slack_ms
+    )
+    offsets = predicate.commit_log_offset_range
+    if offsets.start is not None:
+        start = max(start, offsets.start)
+    if offsets.stop is not None:
+        stop = min(stop, offsets.stop)
+    return start, stop
+
+
+def _choose(
+    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions, bounds: Range
+) -> _Way:
+    if options.access != "auto":
+        return _forced(snapshot, predicate, options.access, bounds)
+    if predicate.message_ids is not None:
+        return _by_message_id(snapshot, predicate, bounds)
+    scan = _Way(COMMIT_LOG, "no key and no topic narrows the read", None, (bounds,))
+    if indexed_keys(predicate) is not None:
+        try:
+            way = _by_index(snapshot, predicate, bounds)
+        except UnprovedError as err:
+            scan = scan._replace(reason=f"not through the index: {err}")
+        else:
+            if way.cost() < scan.cost():
+                return way
+            scan = scan._replace(reason="the index covers too little of the log")
+    if predicate.topics is not None:
+        try:
+            way = _by_queues(snapshot, predicate, bounds)
+        except UnprovedError as err:
+            return scan._replace(reason=f"not through the queues: {err}")
+        if way.cost() < scan.cost():
+            return way
+        return scan._replace(reason="the topics are too large a part of the log")
+    return scan
+
+
+def _forced(
+    snapshot: StoreSnapshot, predicate: ScanPredicate, access: str, bounds: Range
+) -> _Way:
+    reason = f"option access={access}"
+    if access == COMMIT_LOG:
+        return _Way(COMMIT_LOG, reason, None, (bounds,))
+    try:
+        if access == INDEX:
+            found = read_index(snapshot, predicate, bounds)
+        else:
+            found = read_queue_units(snapshot, predicate, bounds, forced=True)
+    except UnprovedError as err:
+        raise SourceOptionError("access", f"{access} is not possible: {err}; use auto") from err
+    return _Way(access, reason, found, found.scanned)
+
+
+def _by_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _Way:
+    found = read_index(snapshot, predicate, bounds)
+    keys = indexed_keys(predicate) or frozenset()
+    reason = f"the index names {len(found.offsets)} records for {len(keys)} keys"
+    return _Way(INDEX, _with_scanned(reason, found), found, found.scanned)
+
+
+def _by_queues(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _Way:
+    found = read_queue_units(snapshot, predicate, bounds, forced=False)
+    reason = f"the consume queues name {len(found.offsets)} records of the topics"
+    return _Way(CONSUME_QUEUE, _with_scanned(reason, found), found, found.scanned)
+
+
+def _with_scanned(reason: str, found: QueueUnits) -> str:
+    uncovered = total_bytes(found.scanned)
+    return f"{reason}; {uncovered} bytes that they do not cover are scanned" if uncovered else reason
+
+
+def _by_message_id(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _Way:
+    places = {parse_message_id(text)[1] for text in predicate.message_ids or ()}
+    inside = sorted(offset for offset in places if bounds[0] <= offset < bounds[1])
+    held = [o for o in inside if snapshot.log.is_record(o, snapshot.end_offset)]
+    records = QueueUnits(np.array(held, np.int64), np.full(len(held), 1024, np.int64), ())
+    return _Way(MESSAGE_ID, f"message ids name {len(held)} records", records, ())
+
+
+def _splits(
+    snapshot: StoreSnapshot, way: _Way, options: SourceOptions
+) -> tuple[list[Split], int]:
+    segments, end = snapshot.log.segments, snapshot.end_offset
+    ranges = clip_ranges(way.ranges, 0, end)
+    store = snapshot.directory.uri
+    scanned = total_bytes(ranges)
+    offsets, sizes = np.empty(0, np.int64), np.empty(0, np.int64)
+    if way.records is not None:
+        keep = outside(way.records.offsets, ranges)
+        offsets, sizes = way.records.offsets[keep], way.records.sizes[keep]
+    total = scanned + int(sizes.sum())
+    limits = SplitLimits(
+        options.max_partition_bytes,
+        options.min_partitions or 1,
+        options.max_partitions,
+        os.cpu_count() or 1,
+    )
+    target = limits.target_bytes(total)
+    parts = [
+        *sized_slices(slices_of(segments, ranges, end, target)),
+        *place_records(segments, offsets, sizes, end, target),
+    ]
+    return group_parts(store, parts, target), total

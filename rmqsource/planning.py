@@ -1,0 +1,76 @@
+"""Plan all stores of a read, and show plans to people."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rmqsource.planner import plan_store
+from rmqsource.stores import open_snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqsource.options import SourceOptions
+    from rmqsource.plan import StorePlan
+    from rmqsource.predicate import ScanPredicate
+
+
+def plan_read(options: SourceOptions, predicate: ScanPredicate) -> list[StorePlan]:
+    """Return the plan of each store."""
+    plans = []
+    for snapshot in open_snapshots(options):
+        with snapshot:
+            plans.append(plan_store(snapshot, predicate, options))
+    return plans
+
+
+def plan_columns(plans: Sequence[StorePlan]) -> dict[str, Any]:
+    """Return plans as the columns of table ``plan``."""
+    return {
+        "store": pa.array([p.store for p in plans], pa.string()),
+        "access_path": pa.array([p.access_path for p in plans], pa.string()),
+        "reason": pa.array([p.reason for p in plans], pa.string()),
+        "splits": pa.array([len(p.splits) for p in plans], pa.int32()),
+        "bytes_to_read": pa.array([p.bytes_to_read for p in plans], pa.int64()),
+        "bytes_skipped": pa.array([p.bytes_skipped for p in plans], pa.int64()),
+        "log_bytes_scanned": pa.array([p.log_bytes_scanned for p in plans], pa.int64()),
+        "missing_offsets": pa.array([_missing(p) for p in plans], pa.string()),
+        "end_offset": pa.array([p.end_offset for p in plans], pa.int64()),
+    }
+
+
+def _missing(plan: StorePlan) -> str | None:
+    if not plan.missing_offsets:
+        return None
+    return json.dumps(
+        [
+            {"topic": topic, "queue_id": queue_id, "start": start, "stop": stop}
+            for topic, queue_id, start, stop in plan.missing_offsets
+        ],
+        ensure_ascii=False,
+    )
+
+
+def plan_text(plans: Sequence[StorePlan]) -> str:
+    """Return plans as a text for a person."""
+    return "\n\n".join(_store_text(plan) for plan in plans)
+
+
+def _store_text(plan: StorePlan) -> str:
+    held = plan.bytes_to_read + plan.bytes_skipped
+    share = f" ({100 * plan.bytes_to_read / held:.1f} % of the log)" if held else ""
+    lines = [
+        f"store            {plan.store}",
+        f"access path      {plan.access_path}",
+        f"because          {plan.reason}",
+        f"splits           {len(plan.splits)}",
+        f"bytes to read    {plan.bytes_to_read:,}{share}",
+        f"bytes skipped    {plan.bytes_skipped:,}",
+    ]
+    if plan.log_bytes_scanned:
+        lines.append(f"of them scanned  {plan.log_bytes_scanned:,} (not covered otherwise)")
+    lines += [f"gone             {_missing(plan)}"] if plan.missing_offsets else []
+    return "\n".join([*lines, f"log ends at      {plan.end_offset:,}"])

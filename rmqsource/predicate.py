@@ -1,0 +1,291 @@
+"""Options and Spark's filters as one conjunction that the planner and the readers apply."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqsource._text import INT32_MAX, INT64_MAX
+from rmqsource.option_table import is_message_id
+from rmqsource.tables import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rmqsource.offsets import OffsetBound
+    from rmqsource.options import SourceOptions
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+_MICROSECONDS_PER_MS = 1000
+_TIME_COLUMN = "store_timestamp"
+_FILTERED_TABLES = frozenset({"messages", "keys"})
+
+
+class IntRange(NamedTuple):
+    """A half-open range of integers; None is open. An empty one is ``(0, 0)``."""
+
+    start: int | None = None
+    stop: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no integer is inside."""
+        return self.start is not None and self.stop is not None and self.start >= self.stop
+
+    def contains(self, value: int) -> bool:
+        """Return whether the value is inside."""
+        return (self.start is None or value >= self.start) and (
+            self.stop is None or value < self.stop
+        )
+
+
+ANY = IntRange()
+_EMPTY = IntRange(0, 0)
+
+# Filters that become sets of strings, by column; the values are fields of ScanPredicate.
+_STRING_FIELDS = {
+    "topic": "topics",
+    "unique_key": "unique_keys",
+    "message_id": "message_ids",
+    "tags": "tags",
+    "key": "key_equals",
+}
+# Filters that become ranges: field, least and greatest value of the column.
+_RANGE_FIELDS = {
+    "queue_id": ("queue_id_range", -INT32_MAX - 1, INT32_MAX),
+    "queue_offset": ("queue_offset_range", -INT64_MAX - 1, INT64_MAX),
+    "commit_log_offset": ("commit_log_offset_range", -INT64_MAX - 1, INT64_MAX),
+    _TIME_COLUMN: ("store_time_ms", TIMESTAMP_MIN_MS, TIMESTAMP_MAX_MS),
+}
+
+
+@dataclass(frozen=True)
+class ScanPredicate:
+    """What a row must satisfy: all of the fields; None and open ranges ask for nothing.
+
+    Sets are never mixed with what they imply: ``topic_pattern`` is None when ``topics`` is
+    given, and ``queue_id_range`` is open when ``queue_ids`` is given. Bounds fit the columns'
+    types.
+    """
+
+    topics: frozenset[str] | None = None
+    topic_pattern: str | None = None
+    """Python regular expression that must match the whole name."""
+    queue_ids: frozenset[int] | None = None
+    queue_id_range: IntRange = ANY
+    queue_offset_range: IntRange = ANY
+    commit_log_offset_range: IntRange = ANY
+    store_time_ms: IntRange = ANY
+    """When not ``ANY``, both ends are set: times that Spark cannot hold are null, not inside."""
+    starting_offsets: OffsetBound | None = None
+    ending_offsets: OffsetBound | None = None
+    keys: frozenset[str] | None = None
+    """Words of KEYS, one of which the message must have."""
+    unique_keys: frozenset[str] | None = None
+    message_ids: frozenset[str] | None = None
+    """Well-formed upper-case ids only."""
+    tags: frozenset[str] | None = None
+    """Compared with the whole of TAGS; messages without a tag never match."""
+    key_equals: frozenset[str] | None = None
+    """Of table ``keys``: values of column ``key``."""
+    drops_gaps: bool = False
+    """A filter of Spark's was taken: rows of ``_corrupt_record``, null elsewhere, fail it."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message can match."""
+        sets = (
+            *(self.topics, self.queue_ids, self.keys, self.unique_keys),
+            *(self.message_ids, self.tags, self.key_equals),
+        )
+        ranges = (
+            *(self.queue_id_range, self.queue_offset_range),
+            *(self.commit_log_offset_range, self.store_time_ms),
+        )
+        return any(s is not None and not s for s in sets) or any(r.is_empty for r in ranges)
+
+
+class _Comparison(NamedTuple):
+    operator: str
+    column: str
+    values: tuple[Any, ...]
+
+
+def from_options(options: SourceOptions) -> ScanPredicate:
+    """Return what the options alone ask for."""
+    predicate = ScanPredicate(
+        topics=_optional_set(options.topics),
+        topic_pattern=options.topic_pattern,
+        queue_ids=_optional_set(options.queue_ids),
+        starting_offsets=options.starting_offsets,
+        ending_offsets=options.ending_offsets,
+        keys=_optional_set(options.keys),
+        unique_keys=_optional_set(options.unique_keys),
+        message_ids=_optional_set(options.message_ids),
+        tags=_optional_set(options.tags),
+    )
+    start, end = options.starting_timestamp_ms, options.ending_timestamp_ms
+    if start is None and end is None:
+        return predicate
+    return _narrow(predicate, _TIME_COLUMN, IntRange(start, end))
+
+
+def with_filters(
+    predicate: ScanPredicate, filters: Sequence[Any], table: str
+) -> tuple[ScanPredicate, list[Any]]:
+    """Take the filters that can be applied exactly, nulls included.
+
+    Taken: ``= IN`` on topic, unique_key, message_id, tags and key; ``= IN < <= > >=`` on
+    queue_id, queue_offset, commit_log_offset and store_timestamp, where an IN of the last three
+    that is not one run of values only narrows the range and is handed back; IS NOT NULL beside
+    a taken comparison of the same column.
+
+    Parameters
+    ----------
+    predicate
+        What the options ask for.
+    filters
+        Of ``pyspark.sql.datasource``; a conjunction.
+    table
+        Name of the table; filters on tables other than ``messages`` and ``keys`` are handed back.
+
+    Returns
+    -------
+    predicate, residual
+        The narrowed predicate, and the same objects, in order, that Spark still has to apply.
+    """
+    if table not in _FILTERED_TABLES:
+        return predicate, list(filters)
+    comparisons = [_comparison(spark_filter) for spark_filter in filters]
+    taken = [False] * len(filters)
+    for i, comparison in enumerate(comparisons):
+        if comparison is not None and comparison.operator != "is not null":
+            predicate, taken[i] = _apply(predicate, comparison)
+    compared = {c.column for c, done in zip(comparisons, taken) if c is not None and done}
+    for i, comparison in enumerate(comparisons):
+        if comparison is not None and comparison.operator == "is not null":
+            taken[i] = comparison.column in compared
+    if any(taken):
+        predicate = replace(predicate, drops_gaps=True)
+    return predicate, [f for f, done in zip(filters, taken) if not done]
+
+
+def _comparison(spark_filter: Any) -> _Comparison | None:
+    """Return a filter on a whole column in plain terms; the one function that needs Spark."""
+    from rmqsource.spark_compat import filter_operator  # noqa: PLC0415 (all else is without)
+
+    operator = filter_operator(spark_filter)
+    if operator is None or len(spark_filter.attribute) != 1:
+        return None
+    column = spark_filter.attribute[0].lower()
+    if operator == "is not null":
+        return _Comparison(operator, column, ())
+    value = spark_filter.value
+    return _Comparison(operator, column, tuple(value) if operator == "in" else (value,))
+
+
+def _apply(predicate: ScanPredicate, comparison: _Comparison) -> tuple[ScanPredicate, bool]:
+    """Return the narrowed predicate, and whether the comparison is wholly in it."""
+    operator, column, values = comparison
+    present = [value for value in values if value is not None]  # column = NULL is never true
+    if column in _STRING_FIELDS:
+        if operator not in {"=", "in"} or not all(type(v) is str for v in present):
+            return predicate, False
+        return _intersect(predicate, column, present), True
+    if column not in _RANGE_FIELDS:
+        return predicate, False
+    if column == _TIME_COLUMN:
+        if not all(isinstance(v, datetime) and v.utcoffset() is not None for v in present):
+            return predicate, False
+        ranges = [_ms_range(operator, (v - _EPOCH) // _MICROSECOND) for v in present]
+    else:
+        if not all(type(v) is int for v in present):
+            return predicate, False
+        ranges = [_int_range(operator, v) for v in present]
+    if column == "queue_id" and operator in {"=", "in"}:
+        return _with_queue_ids(predicate, frozenset(present)), True
+    hull, exact = _hull([r for r in ranges if not r.is_empty])
+    return _narrow(predicate, column, hull), exact
+
+
+def _int_range(operator: str, value: int) -> IntRange:
+    if operator in {"=", "in"}:
+        return IntRange(value, value + 1)
+    if operator in {"<", "<="}:
+        return IntRange(None, value + (operator == "<="))
+    return IntRange(value + (operator == ">"), None)
+
+
+def _ms_range(operator: str, microseconds: int) -> IntRange:
+    """Return the whole ms that compare so with an instant between or on them."""
+    floor, rest = divmod(microseconds, _MICROSECONDS_PER_MS)
+    if not rest:
+        return _int_range(operator, floor)
+    if operator in {"=", "in"}:
+        return _EMPTY  # store times are whole ms
+    return IntRange(None, floor + 1) if operator in {"<", "<="} else IntRange(floor + 1, None)
+
+
+def _hull(ranges: list[IntRange]) -> tuple[IntRange, bool]:
+    """Return the smallest range around all, and whether it holds nothing else."""
+    if not ranges:
+        return _EMPTY, True
+    if len(ranges) == 1:
+        return ranges[0], True
+    starts = {r.start for r in ranges if r.start is not None}  # of IN: one integer each
+    low, high = min(starts), max(starts)
+    return IntRange(low, high + 1), high - low + 1 == len(starts)
+
+
+def _narrow(predicate: ScanPredicate, column: str, other: IntRange) -> ScanPredicate:
+    """Intersect the range of a column; bounds outside the column's type become open."""
+    field, low, high = _RANGE_FIELDS[column]
+    current: IntRange = getattr(predicate, field)
+    start = max((s for s in (current.start, other.start) if s is not None), default=low)
+    stop = min((s for s in (current.stop, other.stop) if s is not None), default=high + 1)
+    start, stop = max(start, low), min(stop, high + 1)
+    if start >= stop:
+        narrowed = _EMPTY
+    elif column == _TIME_COLUMN:
+        narrowed = IntRange(start, stop)
+    else:
+        narrowed = IntRange(start if start > low else None, stop if stop <= high else None)
+    changed = _replaced(predicate, field, narrowed)
+    if column == "queue_id" and predicate.queue_ids is not None:
+        return _with_queue_ids(changed, predicate.queue_ids)
+    return changed
+
+
+def _with_queue_ids(predicate: ScanPredicate, wanted: frozenset[int]) -> ScanPredicate:
+    """Intersect queue ids with a set, which then stands for the range too."""
+    inside = {i for i in wanted if predicate.queue_id_range.contains(i)}
+    in_type = frozenset(i for i in inside if -INT32_MAX - 1 <= i <= INT32_MAX)
+    ids = in_type if predicate.queue_ids is None else in_type & predicate.queue_ids
+    return replace(predicate, queue_ids=ids, queue_id_range=ANY)
+
+
+def _intersect(predicate: ScanPredicate, column: str, values: Iterable[str]) -> ScanPredicate:
+    field = _STRING_FIELDS[column]
+    wanted = frozenset(values)
+    if column == "message_id":  # others equal no id, and need not be decoded by anybody
+        wanted = frozenset(v for v in wanted if is_message_id(v))
+    current: frozenset[str] | None = getattr(predicate, field)
+    if current is not None:
+        wanted &= current
+    if column == "topic" and predicate.topic_pattern is not None:
+        pattern = re.compile(predicate.topic_pattern)
+        wanted = frozenset(v for v in wanted if pattern.fullmatch(v))
+        predicate = replace(predicate, topic_pattern=None)
+    return _replaced(predicate, field, wanted)
+
+
+def _replaced(predicate: ScanPredicate, field: str, value: Any) -> ScanPredicate:
+    changes: dict[str, Any] = {field: value}
+    return replace(predicate, **changes)
+
+
+def _optional_set(values: Iterable[Any] | None) -> frozenset[Any] | None:
+    return None if values is None else frozenset(values)

@@ -1,0 +1,271 @@
+"""The consume queue path: records of some topics through their queues' units.
+
+It is taken only where the units provably stand for all records that a scan would find. What they
+do not prove (a tail that is not dispatched yet, a front whose queue files are gone) comes back as
+ranges to be scanned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from store_core.codec.java_string import string_hash
+from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.layout.consume_queue import CQ_UNIT, MAX_EXT_ADDRESS
+from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
+from store_core.store_state import StoreState
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rmqsource.plan import Range
+    from rmqsource.predicate import ScanPredicate
+    from store_core.consume_queue import ConsumeQueue
+    from store_core.queue_range import QueueRange
+    from store_core.store_snapshot import StoreSnapshot
+
+_NEAR_BYTES = 1 << 20
+"""A tail of this size is scanned rather than narrowed by looking at every queue of the store."""
+MAX_UNITS = 20_000_000
+"""Places of more records are not carried in splits (8 bytes each); the log is scanned then."""
+_BATCH_TYPE = "BatchCQ"
+
+
+class UnprovedError(Exception):
+    """The queues do not prove that they name every record; the text says why."""
+
+
+class QueueUnits(NamedTuple):
+    """Records found through units: ascending offsets and their sizes; and ranges to be scanned."""
+
+    offsets: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    scanned: tuple[Range, ...]
+
+
+class _Queue(NamedTuple):
+    """Selected units of one queue, and between which offsets of the log all are known."""
+
+    units: npt.NDArray[np.void]
+    front: int
+    tail: int
+    last_end: int
+
+
+def read_queue_units(
+    snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range, *, forced: bool
+) -> QueueUnits:
+    """Return the records of the predicate's topics, queues, queue offsets and tags.
+
+    Parameters
+    ----------
+    snapshot, predicate
+        What to read.
+    bounds
+        ``[start, stop)`` of the log; records outside are left out.
+    forced
+        The user asked for this path: queues that prove nothing are read as they are.
+
+    Raises
+    ------
+    UnprovedError
+        Not forced, and something is missing or damaged.
+    """
+    queues = [
+        _read_queue(snapshot, topic, queue_id, predicate, forced=forced)
+        for topic in _topics(snapshot, predicate)
+        for queue_id in _queue_ids(snapshot, topic, predicate, forced=forced)
+    ]
+    dispatched = _dispatched(snapshot, [queue.last_end for queue in queues])
+    front = max([bounds[0], *(queue.front for queue in queues)])
+    tail = min([bounds[1], dispatched, *(queue.tail for queue in queues)])
+    tail = max(tail, front)
+    offsets = _joined([queue.units["commit_log_offset"] for queue in queues])
+    sizes = _joined([queue.units["message_size"] for queue in queues])
+    inside = (offsets >= front) & (offsets < tail)
+    offsets, first = np.unique(offsets[inside], return_index=True)
+    scanned = [(bounds[0], min(front, bounds[1])), (tail, bounds[1])]
+    return QueueUnits(offsets, sizes[inside][first], tuple((a, b) for a, b in scanned if a < b))
+
+
+def is_simple_topic(snapshot: StoreSnapshot, topic: str) -> bool:
+    """Tell whether it is known that the topic's messages are records of their own.
+
+    Units and index entries of batch topics speak of whole batches, not of the messages in them.
+    """
+    config = (snapshot.topic_configs or {}).get(topic)
+    if config is not None and config.attributes.get("queue.type") == _BATCH_TYPE:
+        return False
+    if any(name == topic for name, _ in snapshot.batch_queue_paths):
+        return False
+    return config is not None or any(name == topic for name, _ in snapshot.queue_paths)
+
+
+def _topics(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
+    if predicate.topics is not None:
+        return sorted(predicate.topics)
+    names = {topic for topic, _ in snapshot.queue_paths if not topic.startswith(LMQ_PREFIX)}
+    return sorted(names)
+
+
+def _queue_ids(
+    snapshot: StoreSnapshot, topic: str, predicate: ScanPredicate, *, forced: bool
+) -> list[int]:
+    present = {queue_id for name, queue_id in snapshot.queue_paths if name == topic}
+    if not forced:
+        _check_complete(snapshot, topic, present, predicate)
+    return sorted(i for i in present if _wants_queue(predicate, i))
+
+
+def _wants_queue(predicate: ScanPredicate, queue_id: int) -> bool:
+    if predicate.queue_ids is not None and queue_id not in predicate.queue_ids:
+        return False
+    return predicate.queue_id_range.contains(queue_id)
+
+
+def _check_complete(
+    snapshot: StoreSnapshot, topic: str, present: set[int], predicate: ScanPredicate
+) -> None:
+    config = (snapshot.topic_configs or {}).get(topic)
+    if config is None:
+        raise UnprovedError(f"config/topics.json does not name topic {topic}")
+    if not is_simple_topic(snapshot, topic):
+        raise UnprovedError(f"topic {topic} has batch consume queues")
+    named = set(range(max(config.read_queue_nums, config.write_queue_nums)))
+    missing = sorted(i for i in named - present if _wants_queue(predicate, i))
+    if missing:
+        raise UnprovedError(f"topic {topic} has no consume queue {missing[0]}")
+
+
+def _read_queue(
+    snapshot: StoreSnapshot, topic: str, queue_id: int, predicate: ScanPredicate, *, forced: bool
+) -> _Queue:
+    where = f"consume queue {topic}/{queue_id}"
+    try:
+        queue = snapshot.consume_queue(topic, queue_id)
+        if queue is None:
+            raise UnprovedError(f"{where} does not exist")
+        held = snapshot.queue_range(topic, queue_id)
+        if held.max_offset - held.min_offset > MAX_UNITS:
+            raise UnprovedError(f"{where} has more than {MAX_UNITS:,} units")
+        units = queue.read_units(held.min_offset, held.max_offset)
+        front = 0 if forced else _front(snapshot, queue, held, units)
+        tail = snapshot.end_offset if forced else _tail(snapshot, queue, held)
+    except (CorruptRecordError, StoreFormatError, StoreReadError) as err:
+        if forced:
+            raise
+        raise UnprovedError(f"{where} is damaged: {err}") from err
+    if not forced and not (_are_in_order(units) and _is_aligned(snapshot, held, units)):
+        raise UnprovedError(f"{where}: its units are not contiguous")
+    chosen = _selected(units, held.min_offset, topic, queue_id, predicate)
+    return _Queue(chosen, front, tail, held.last_end)
+
+
+def _are_in_order(units: npt.NDArray[np.void]) -> bool:
+    offsets = units["commit_log_offset"]
+    return bool((np.diff(offsets) > 0).all() and (units["message_size"] > 0).all())
+
+
+def _is_aligned(
+    snapshot: StoreSnapshot, held: QueueRange, units: npt.NDArray[np.void]
+) -> bool:
+    """Tell whether the first and the last unit lie at their records' own queue offsets."""
+    for row in {0, len(units) - 1} if len(units) else ():
+        start = int(units["commit_log_offset"][row])
+        segment = snapshot.log.segments.find(start)
+        if segment is None:
+            return False
+        frames = snapshot.log.frames_at(segment, np.array([start]), snapshot.end_offset)
+        if not frames.ok[0] or frames.column("queue_offset")[0] != held.min_offset + row:
+            return False
+    return True
+
+
+def _front(
+    snapshot: StoreSnapshot, queue: ConsumeQueue, held: QueueRange, units: npt.NDArray[np.void]
+) -> int:
+    """Return the offset of the log before which records of the queue may have no unit."""
+    if held.max_offset == 0:
+        return snapshot.end_offset  # a directory without units: its files were lost
+    if held.min_offset == 0 or held.min_offset > queue.first_unit_offset():
+        return 0  # the first message ever, or the unit before points below the log
+    if len(units) == 0:
+        return snapshot.end_offset
+    return int(units["commit_log_offset"][0])
+
+
+def _tail(snapshot: StoreSnapshot, queue: ConsumeQueue, held: QueueRange) -> int:
+    """Return the offset of the log behind which records of the queue may have no unit.
+
+    Where the last file is full, a next one may have been lost; where something follows the last
+    unit, units in between may have been.
+    """
+    file_end = queue.segments.max_offset // CQ_UNIT.size
+    rest = queue.read_units(held.max_offset, file_end)
+    below = (rest["message_size"] > 0) & (rest["commit_log_offset"] < snapshot.end_offset)
+    if held.max_offset == file_end or below.any():
+        return held.last_end
+    return snapshot.end_offset
+
+
+def _selected(
+    units: npt.NDArray[np.void],
+    min_offset: int,
+    topic: str,
+    queue_id: int,
+    predicate: ScanPredicate,
+) -> npt.NDArray[np.void]:
+    queue_offsets = min_offset + np.arange(len(units))
+    keep = np.ones(len(units), np.bool_)
+    wanted = predicate.queue_offset_range
+    for low in (wanted.start, _bound(predicate, "starting_offsets", topic, queue_id)):
+        if low is not None:
+            keep &= queue_offsets >= low
+    for high in (wanted.stop, _bound(predicate, "ending_offsets", topic, queue_id)):
+        if high is not None:
+            keep &= queue_offsets < high
+    if predicate.tags is not None and topic != SCHEDULE_TOPIC:
+        codes = np.array([string_hash(tag) for tag in predicate.tags], np.int64)
+        tags_code = units["tags_code"]
+        keep &= np.isin(tags_code, codes) | (tags_code <= MAX_EXT_ADDRESS)
+    return units[keep]
+
+
+def _bound(predicate: ScanPredicate, name: str, topic: str, queue_id: int) -> int | None:
+    bound = getattr(predicate, name)
+    return None if bound is None else bound.offset_of(topic, queue_id)
+
+
+def _dispatched(snapshot: StoreSnapshot, last_ends: list[int]) -> int:
+    """Return an offset of the log below which every record is known to be dispatched.
+
+    Records are dispatched in order, so the newest unit, or index entry, of any topic proves it.
+    """
+    if snapshot.state is StoreState.CRASHED:
+        return min(_flushed(snapshot), snapshot.last_dispatched()[1])
+    known = max([0, *last_ends])
+    for newest in snapshot.index.files[-1:]:
+        indexed = newest.header.end_phy_offset
+        if snapshot.store_timestamp_at(indexed) == newest.header.end_timestamp:
+            known = max(known, indexed)
+    if snapshot.end_offset - known > _NEAR_BYTES:
+        known = max(known, snapshot.last_dispatched()[1])
+    return min(known, snapshot.end_offset)
+
+
+def _flushed(snapshot: StoreSnapshot) -> int:
+    """Return from where RocketMQ would dispatch again after a crash (``recoverAbnormally``)."""
+    flushed_ms = snapshot.checkpoint.min_timestamp if snapshot.checkpoint else 0
+    for segment in reversed(snapshot.log.segments.segments):
+        if segment.from_offset >= snapshot.end_offset:
+            continue
+        time = snapshot.log.first_store_timestamp(segment, snapshot.end_offset)
+        if time is not None and time <= flushed_ms:
+            return segment.from_offset
+    return 0
+
+
+def _joined(columns: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.empty(0, np.int64), *(c.astype(np.int64) for c in columns)])

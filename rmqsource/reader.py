@@ -1,0 +1,111 @@
+"""The batch reader that Spark talks to: a thin adapter over the planner and the readers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from rmqsource.message_reader import ReadRequest, read_split
+from rmqsource.metadata import METADATA_TABLES, read_metadata
+from rmqsource.plan import COMMIT_LOG
+from rmqsource.planning import plan_columns, plan_read
+from rmqsource.predicate import from_options, with_filters
+from rmqsource.schema import arrow_schema
+from rmqsource.stores import open_snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rmqsource.options import SourceOptions
+    from rmqsource.plan import Split
+    from rmqsource.schema import Projection
+
+PLAN_TABLE = "plan"
+
+
+class SplitPartition(InputPartition):
+    """A partition of Spark's: one split of the log, or None for a whole table of metadata."""
+
+    def __init__(self, split: Split | None) -> None:
+        super().__init__(split)
+
+
+class StoreReader(DataSourceReader):
+    """Reads one table of some stores.
+
+    Parameters
+    ----------
+    options
+        Checked options.
+    projection
+        Columns to decode, and the schema that Spark expects.
+    """
+
+    def __init__(self, options: SourceOptions, projection: Projection) -> None:
+        self._options = options
+        self._projection = projection
+        self._predicate = from_options(options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan; called anew for every reference to the DataFrame."""
+        if self._options.table in METADATA_TABLES or self._options.table == PLAN_TABLE:
+            return [SplitPartition(None)]
+        plans = plan_read(self._options, self._predicate)
+        splits = [SplitPartition(split) for plan in plans for split in plan.splits]
+        # Of an empty list Spark makes a partition of its own, which read() is then given.
+        return splits or [SplitPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield Arrow batches of the projection."""
+        expected = arrow_schema(self._projection.spark_schema)
+        for columns in self._columns(partition.value):
+            yield as_batch(columns, self._projection.columns, expected)
+
+    def _columns(self, split: Split | None) -> Iterable[dict[str, Any]]:
+        table = self._options.table
+        if table == PLAN_TABLE:
+            return [plan_columns(plan_read(self._options, self._predicate))]
+        if table in METADATA_TABLES:
+            return self._metadata(table)
+        return [] if split is None else read_split(split, self._request())
+
+    def _metadata(self, table: str) -> Iterator[dict[str, Any]]:
+        for snapshot in open_snapshots(self._options):
+            with snapshot:
+                yield from read_metadata(table, snapshot, self._options)
+
+    def _request(self) -> ReadRequest:
+        options = self._options
+        return ReadRequest(
+            predicate=self._predicate,
+            columns=self._projection.columns,
+            table=options.table,
+            mode=options.mode,
+            check_crc=options.check_crc,
+            raw_body=options.body == "raw",
+            batch_rows=options.batch_rows,
+            batch_bytes=options.batch_bytes,
+            fail_on_data_loss=options.fail_on_data_loss,
+            undispatched=options.access == COMMIT_LOG,
+        )
+
+
+class FilteringStoreReader(StoreReader):
+    """A reader that takes Spark's filters; Spark refuses it unless pushdown is switched on."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 (Spark's name)
+        """Take what the predicate applies exactly; return the rest."""
+        table = self._options.table
+        self._predicate, residual = with_filters(self._predicate, filters, table)
+        return residual
+
+
+def as_batch(columns: dict[str, Any], names: Sequence[str], expected: Any) -> Any:
+    """Return a record batch of exactly the expected schema."""
+    arrays = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip((columns[name] for name in names), expected)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=expected)

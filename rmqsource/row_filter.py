@@ -1,0 +1,183 @@
+"""A predicate applied to batches of records, exactly and in columns.
+
+Fixed fields first, on frames: bodies and properties of rows that fail are never touched. What only
+the properties tell comes after.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store_core.codec.gather import gather_binary
+from store_core.codec.inner_columns import holds_inner_batch
+from store_core.codec.java_string import decode_utf8
+from store_core.layout.message import (
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rmqsource.offsets import OffsetBound
+    from rmqsource.predicate import IntRange, ScanPredicate
+    from store_core.codec.record_frames import RecordFrames
+
+    Mask = npt.NDArray[np.bool_]
+
+
+def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: bool) -> Mask:
+    """Tell which records may match by their fixed fields.
+
+    Exact, but for the queue offsets of inner batches: theirs are looked at when they are unpacked.
+
+    Parameters
+    ----------
+    frames
+        Valid frames.
+    predicate
+        What is asked for.
+    undispatched
+        Keep records that RocketMQ never dispatches (transactions prepared or rolled back).
+    """
+    keep = np.ones(len(frames), np.bool_)
+    if not undispatched:
+        kind = frames.column("sys_flag") & TRANSACTION_MASK
+        keep &= (kind != TRANSACTION_PREPARED_TYPE) & (kind != TRANSACTION_ROLLBACK_TYPE)
+    if predicate.queue_ids is not None:
+        keep &= np.isin(frames.column("queue_id"), list(predicate.queue_ids))
+    keep &= _inside(frames.column("queue_id"), predicate.queue_id_range)
+    keep &= _inside(frames.column("store_timestamp"), predicate.store_time_ms)
+    keep &= _inside(frames.column("commit_log_offset"), predicate.commit_log_offset_range)
+    if bounds_queue_offsets(predicate) or predicate.topics is not None or predicate.topic_pattern:
+        topics = gather_binary(frames.data, frames.topic_start, frames.topic_length)
+        keep &= _topic_mask(topics, predicate)
+        if bounds_queue_offsets(predicate):
+            within = queue_offset_mask(
+                topics, frames.column("queue_id"), frames.column("queue_offset"), predicate
+            )
+            keep &= within | holds_inner_batch(frames.column("sys_flag"))
+    return keep
+
+
+def _inside(values: npt.NDArray[Any], wanted: IntRange) -> Mask | np.bool_:
+    keep: Any = np.True_
+    if wanted.start is not None:
+        keep = values >= wanted.start
+    if wanted.stop is not None:
+        keep = keep & (values < wanted.stop)
+    return keep
+
+
+def _topic_mask(topics: Any, predicate: ScanPredicate) -> Mask | np.bool_:
+    keep: Any = np.True_
+    if predicate.topics is not None:
+        wanted = pa.array([t.encode("utf-8", "surrogatepass") for t in predicate.topics], pa.binary())
+        keep = pc.is_in(topics, value_set=wanted).to_numpy(zero_copy_only=False)
+    if predicate.topic_pattern is not None:
+        pattern = re.compile(predicate.topic_pattern)
+        encoded = topics.dictionary_encode()
+        names = [decode_utf8(name) for name in encoded.dictionary.to_pylist()]
+        matches = np.array([pattern.fullmatch(name) is not None for name in names], np.bool_)
+        keep = keep & matches[encoded.indices.to_numpy()]
+    return keep
+
+
+def bounds_queue_offsets(predicate: ScanPredicate) -> bool:
+    """Tell whether a predicate asks for queue offsets at all."""
+    bounds = (predicate.starting_offsets, predicate.ending_offsets)
+    given = any(bound is not None and bound.offsets for bound in bounds)
+    wanted = predicate.queue_offset_range
+    return given or wanted.start is not None or wanted.stop is not None
+
+
+def queue_offset_mask(
+    topics: Any,
+    queue_ids: npt.NDArray[np.int32],
+    queue_offsets: npt.NDArray[np.int64],
+    predicate: ScanPredicate,
+) -> Mask:
+    """Tell which queue offsets lie in the asked-for range of their queue."""
+    keep = np.ones(len(queue_offsets), np.bool_)
+    keep &= _inside(queue_offsets, predicate.queue_offset_range)
+    starting, ending = predicate.starting_offsets, predicate.ending_offsets
+    if starting is not None and starting.offsets:
+        keep &= queue_offsets >= _bounds(topics, queue_ids, starting, 0)
+    if ending is not None and ending.offsets:
+        keep &= queue_offsets < _bounds(topics, queue_ids, ending, np.iinfo(np.int64).max)
+    return keep
+
+
+def _bounds(
+    topics: Any, queue_ids: npt.NDArray[np.int32], bound: OffsetBound, default: int
+) -> npt.NDArray[np.int64]:
+    """Return the bound of each row's queue."""
+    encoded = topics.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    names = {decode_utf8(t): code for code, t in enumerate(encoded.dictionary.to_pylist())}
+    found = np.full(len(queue_ids), default, np.int64)
+    for (topic, queue_id), offset in bound.offsets.items():
+        code = names.get(topic)
+        if code is not None:
+            found[(codes == code) & (queue_ids == queue_id)] = offset
+    return found
+
+
+def needs_properties(predicate: ScanPredicate) -> bool:
+    """Tell whether a predicate asks for anything that only decoding tells."""
+    return any(
+        wanted is not None
+        for wanted in (
+            predicate.tags,
+            predicate.keys,
+            predicate.unique_keys,
+            predicate.message_ids,
+            predicate.key_equals,
+        )
+    )
+
+
+def column_mask(columns: Any, rows: int, predicate: ScanPredicate) -> Mask:
+    """Tell which decoded messages match; ``columns.column(name)`` gives Arrow columns."""
+    keep = np.ones(rows, np.bool_)
+    for name, wanted in (
+        ("tags", predicate.tags),
+        ("unique_key", predicate.unique_keys),
+        ("message_id", predicate.message_ids),
+    ):
+        if wanted is not None:
+            keep &= _is_in(columns.column(name), wanted)
+    if predicate.keys is not None:
+        keep &= _any_word(columns.column("keys"), predicate.keys)
+    if predicate.key_equals is not None:
+        keep &= _any_word(columns.column("keys"), predicate.key_equals) | _is_in(
+            columns.column("unique_key"), predicate.key_equals
+        )
+    return keep
+
+
+def _is_in(strings: Any, wanted: frozenset[str]) -> Mask:
+    found: Mask = pc.is_in(strings, value_set=_string_set(wanted)).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _any_word(lists: Any, wanted: frozenset[str]) -> Mask:
+    words = _is_in(lists.flatten(), wanted)
+    keep = np.zeros(len(lists), np.bool_)
+    keep[pc.list_parent_indices(lists).to_numpy()[words]] = True
+    return keep
+
+
+def _string_set(wanted: frozenset[str]) -> Any:
+    # A lone surrogate is in no decoded string, so it can be left out.
+    return pa.array([w for w in wanted if not _has_surrogate(w)], pa.string())
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,0 +1,137 @@
+"""The tables as Spark schemas, and what a schema given by the user asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from rmqsource.errors import SourceSchemaError
+from rmqsource.spark_compat import to_arrow_schema
+from rmqsource.tables import CORRUPT_RECORD, TABLES
+
+if TYPE_CHECKING:
+    from rmqsource.tables import Column
+
+__all__ = ["TABLES", "Projection", "arrow_schema", "resolve_projection", "table_schema"]
+
+# Spark's own DDL parser runs in the JVM, which planning workers do not have.
+_TYPES: dict[str, DataType] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "array<string>": ArrayType(StringType()),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
+_PERMISSIVE = "PERMISSIVE"
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The columns to decode, and the schema that the rows must have.
+
+    Both have the same order; ``spark_schema`` keeps the user's spelling and nullability.
+    """
+
+    columns: tuple[str, ...]
+    spark_schema: StructType
+
+
+def table_schema(table: str, mode: str) -> StructType:
+    """Return the schema of a table when the user gives none.
+
+    ``mode=PERMISSIVE`` adds ``_corrupt_record`` to the tables whose rows come from messages;
+    then every column can be null, as all others are in the row of a gap.
+
+    Parameters
+    ----------
+    table
+        A name in ``TABLES``.
+    mode
+        ``FAILFAST``, ``PERMISSIVE`` or ``DROPMALFORMED``.
+    """
+    declared = TABLES[table]
+    damage_rows = declared.shows_damage and mode == _PERMISSIVE
+    columns = declared.columns + ((CORRUPT_RECORD,) if damage_rows else ())
+    return StructType(
+        [StructField(c.name, _TYPES[c.type], c.nullable or damage_rows) for c in columns]
+    )
+
+
+def resolve_projection(table: str, mode: str, user_schema: StructType) -> Projection:
+    """Return what a schema given by the user asks for, in any order and any case of letters.
+
+    Raises
+    ------
+    SourceSchemaError
+        No column, an unknown or repeated one, a wrong type, or NOT NULL where null is possible.
+    """
+    known = _known_columns(table, mode)
+    fields = user_schema.fields
+    if not fields:
+        raise SourceSchemaError(table, f"names no column; {_listing(known)}")
+    lowered = [field.name.lower() for field in fields]
+    damage_rows = CORRUPT_RECORD.name in lowered
+    columns = []
+    for field, name in zip(fields, lowered):
+        column = known.get(name)
+        if column is None:
+            raise SourceSchemaError(table, _unknown(field.name, known, mode))
+        if lowered.count(name) > 1:
+            raise SourceSchemaError(table, f"column {field.name!r} appears twice")
+        _check_type(table, column, field)
+        if not field.nullable and (column.nullable or damage_rows):
+            reason = "rows of _corrupt_record have" if damage_rows else "it can be"
+            raise SourceSchemaError(
+                table, f"column {field.name!r} cannot be NOT NULL: {reason} null; drop NOT NULL"
+            )
+        columns.append(column.name)
+    return Projection(tuple(columns), user_schema)
+
+
+def arrow_schema(spark_schema: StructType) -> Any:
+    """Return the ``pyarrow.Schema`` that Spark demands of the batches of this schema."""
+    return to_arrow_schema(spark_schema)
+
+
+def _known_columns(table: str, mode: str) -> dict[str, Column]:
+    declared = TABLES[table]
+    damage = (CORRUPT_RECORD,) if declared.shows_damage and mode == _PERMISSIVE else ()
+    return {column.name: column for column in declared.columns + declared.on_demand + damage}
+
+
+def _check_type(table: str, column: Column, field: StructField) -> None:
+    expected, found = _TYPES[column.type], field.dataType
+    if found == expected:
+        return
+    given = found.simpleString()
+    if given == expected.simpleString():
+        given += " with NOT NULL elements"
+    raise SourceSchemaError(table, f"column {field.name!r} is of type {column.type}; found {given}")
+
+
+def _unknown(name: str, known: dict[str, Column], mode: str) -> str:
+    if name.lower() == CORRUPT_RECORD.name:
+        return f"column {name!r} exists in tables of messages with mode=PERMISSIVE; mode is {mode}"
+    near = get_close_matches(name.lower(), known, 1)
+    hint = f", did you mean {near[0]!r}?" if near else ""
+    return f"there is no column {name!r}{hint}; {_listing(known)}"
+
+
+def _listing(known: dict[str, Column]) -> str:
+    return "columns are " + ", ".join(f"{c.name} {c.type}" for c in known.values())

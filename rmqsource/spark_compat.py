@@ -1,0 +1,58 @@
+"""What differs between Spark 4.0 and 4.3; no other module asks for the release."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.pandas import types as pandas_types
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+# Spark 4.0 has no filter classes; the names that exist are looked up once.
+_OPERATORS: dict[type, str] = {
+    getattr(datasource, name): operator
+    for name, operator in (
+        ("EqualTo", "="),
+        ("In", "in"),
+        ("LessThan", "<"),
+        ("LessThanOrEqual", "<="),
+        ("GreaterThan", ">"),
+        ("GreaterThanOrEqual", ">="),
+        ("IsNotNull", "is not null"),
+    )
+    if hasattr(datasource, name)
+}
+
+
+def supports_filter_pushdown() -> bool:
+    """Return whether this Spark can push filters into a Python source (since 4.1)."""
+    return hasattr(DataSourceReader, "pushFilters")
+
+
+def in_pushdown_worker() -> bool:
+    """Return whether this process plans a read with filter pushdown switched on.
+
+    Only there may a reader override ``pushFilters``: with pushdown off (Spark's default), Spark
+    refuses such a reader. That planner is the only process that has this module loaded.
+    """
+    return _PUSHDOWN_WORKER in sys.modules
+
+
+def filter_operator(spark_filter: object) -> str | None:
+    """Return ``= in < <= > >=`` or ``is not null``; None for any other filter."""
+    return _OPERATORS.get(type(spark_filter))
+
+
+def to_arrow_schema(schema: StructType) -> Any:
+    """Return the ``pyarrow.Schema`` that Spark compares batches with; timestamps are in UTC."""
+    convert: Any = pandas_types.to_arrow_schema
+    if "timezone" in inspect.signature(convert).parameters:
+        return convert(schema, timezone="UTC")
+    return convert(schema)  # Spark 4.0: always UTC

@@ -1,0 +1,211 @@
+"""The tables of the source and their columns, declared once; no Spark needed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+TIMESTAMP_MIN_MS = -62_135_596_800_000
+TIMESTAMP_MAX_MS = 253_402_300_799_999
+"""Times in ms that a Spark timestamp holds: the years 1 to 9999, UTC. Others are null."""
+
+
+class Column(NamedTuple):
+    """A column: its name, Spark DDL type, whether it can be null, and what it means."""
+
+    name: str
+    type: str
+    nullable: bool
+    doc: str
+
+
+class Table(NamedTuple):
+    """A table: its columns, those given on demand only, and whether damage shows as rows."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+    on_demand: tuple[Column, ...] = ()
+    shows_damage: bool = False
+
+
+CORRUPT_RECORD = Column(
+    "_corrupt_record", "string", True, "a gap, as JSON: reason, file, position, bytes lost"
+)
+
+_TOPIC = Column("topic", "string", False, "topic")
+_QUEUE_ID = Column("queue_id", "int", False, "queue of the topic")
+_QUEUE_OFFSET = Column("queue_offset", "bigint", False, "index in the consume queue")
+_COMMIT_LOG_OFFSET = Column("commit_log_offset", "bigint", False, "physical offset of the record")
+_STORE = Column("store", "string", False, "store root that the row came from, as given")
+_FIRST_STORED = Column("min_store_timestamp", "timestamp", True, "oldest store time")
+_LAST_STORED = Column("max_store_timestamp", "timestamp", True, "newest store time")
+
+_MESSAGE_COLUMNS = (
+    _TOPIC._replace(doc="topic of the record"),
+    _QUEUE_ID,
+    _QUEUE_OFFSET,
+    _COMMIT_LOG_OFFSET,
+    Column("store_size", "int", False, "bytes of the record"),
+    Column("message_id", "string", False, "offset message id: store host and physical offset"),
+    Column("unique_key", "string", True, "property UNIQ_KEY (client message id)"),
+    Column("keys", "array<string>", True, "words of property KEYS, in order, repeats kept"),
+    Column("tags", "string", True, "property TAGS"),
+    Column("body", "binary", False, "decompressed; as stored with body=raw"),
+    Column("properties", "map<string,string>", False, "the last of repeated names wins"),
+    Column("flag", "int", False, "the application's flag"),
+    Column("sys_flag", "int", False, "RocketMQ's flag bits, as stored"),
+    Column("body_crc", "int", False, "CRC of the stored body, as stored"),
+    Column("reconsume_times", "int", False, "how often it was consumed again"),
+    Column("born_timestamp", "timestamp", True, "producer's clock; null out of Spark's range"),
+    Column("store_timestamp", "timestamp", True, "broker's clock; null out of Spark's range"),
+    Column("born_host", "string", False, "ip:port of the producer, IPv6 as [ip]:port"),
+    Column("store_host", "string", False, "ip:port of the broker, IPv6 as [ip]:port"),
+    Column("prepared_transaction_offset", "bigint", False, "as stored"),
+    _STORE,
+)
+_PROPERTIES_RAW = Column(
+    "properties_raw", "binary", False, "exact bytes of the properties: order, repeats, empties"
+)
+
+_TABLES = (
+    Table("messages", "one row per message", _MESSAGE_COLUMNS, (_PROPERTIES_RAW,), True),
+    Table(
+        "keys",
+        "one row per message and distinct key",
+        (
+            Column("key", "string", False, "a word of KEYS, or UNIQ_KEY"),
+            Column("key_kind", "string", False, "KEYS or UNIQ_KEY"),
+            *_MESSAGE_COLUMNS,
+        ),
+        (_PROPERTIES_RAW,),
+        True,
+    ),
+    Table(
+        "consume_queue",
+        "one row per consume queue unit",
+        (
+            _TOPIC,
+            _QUEUE_ID,
+            _QUEUE_OFFSET,
+            _COMMIT_LOG_OFFSET,
+            Column("message_size", "int", False, "bytes of the record"),
+            Column("tags_code", "bigint", False, "tag hash, delivery time or extension address"),
+            _STORE,
+        ),
+    ),
+    Table(
+        "index",
+        "one row per index entry",
+        (
+            Column("index_file", "string", False, "name of the index file"),
+            Column("entry", "int", False, "number of the entry in the file, from 1"),
+            Column("key_hash", "int", False, "hash of topic#key, not negative"),
+            _COMMIT_LOG_OFFSET,
+            Column("time_diff_seconds", "int", False, "since the file's begin time"),
+            Column("store_timestamp", "timestamp", True, "begin time plus the difference"),
+            Column("slot", "int", False, "hash slot of the entry"),
+            Column("previous", "int", False, "next older entry of the chain; 0 = none"),
+            _STORE,
+        ),
+    ),
+    Table(
+        "segments",
+        "one row per file",
+        (
+            Column("kind", "string", False, "commitlog, consumequeue, index, ..."),
+            Column("path", "string", False, "the file"),
+            Column("from_offset", "bigint", True, "offset of its first byte, from its name"),
+            Column("file_size", "bigint", False, "length of the file in bytes"),
+            Column("used_bytes", "bigint", True, "bytes that hold data, where known"),
+            Column("first_store_timestamp", "timestamp", True, "of its first message"),
+            Column("last_store_timestamp", "timestamp", True, "of its last message"),
+            Column("messages", "bigint", True, "messages, where known"),
+            _STORE,
+        ),
+    ),
+    Table(
+        "topics",
+        "one row per topic",
+        (
+            _TOPIC,
+            Column("queues", "int", False, "queues that exist"),
+            Column("messages", "bigint", False, "messages in them"),
+            Column("bytes", "bigint", True, "bytes of their records"),
+            _FIRST_STORED,
+            _LAST_STORED,
+            Column("kind", "string", False, "normal, retry, dlq, system, ..."),
+            _STORE,
+        ),
+    ),
+    Table(
+        "queues",
+        "one row per topic and queue",
+        (
+            _TOPIC,
+            _QUEUE_ID,
+            Column("min_offset", "bigint", False, "first queue offset"),
+            Column("max_offset", "bigint", False, "behind the last queue offset"),
+            Column("messages", "bigint", False, "messages in the queue"),
+            Column("min_commit_log_offset", "bigint", True, "of the first message"),
+            Column("max_commit_log_offset", "bigint", True, "of the last message"),
+            _FIRST_STORED,
+            _LAST_STORED,
+            _STORE,
+        ),
+    ),
+    Table(
+        "consumer_offsets",
+        "one row per consumer group, topic and queue",
+        (
+            Column("group", "string", False, "consumer group"),
+            _TOPIC,
+            _QUEUE_ID,
+            Column("consumer_offset", "bigint", False, "next offset to consume"),
+            Column("broker_offset", "bigint", False, "behind the last message of the queue"),
+            Column("lag", "bigint", False, "messages not consumed yet"),
+            Column(
+                "lag_ms",
+                "bigint",
+                True,
+                "newest store time of the queue minus that of the first message not consumed; "
+                "0 if none",
+            ),
+            _STORE,
+        ),
+    ),
+    Table(
+        "checkpoint",
+        "one row per store",
+        (
+            Column("physic_msg_timestamp", "timestamp", True, "the log is flushed up to it"),
+            Column("logics_msg_timestamp", "timestamp", True, "of the last dispatched record"),
+            Column("index_msg_timestamp", "timestamp", True, "end of the last full index file"),
+            Column("master_flushed_offset", "bigint", True, "since 5.0"),
+            Column("confirm_phy_offset", "bigint", True, "last record found by recovery, 5.x"),
+            _STORE,
+        ),
+    ),
+    Table(
+        "plan",
+        "one row per store and access path: what the same options would read",
+        (
+            _STORE,
+            Column("access_path", "string", False, "index, message_id, consumequeue, commitlog"),
+            Column("reason", "string", False, "why this path was chosen"),
+            Column("splits", "int", False, "Spark partitions"),
+            Column("bytes_to_read", "bigint", False, "bytes of the files to be read"),
+            Column("bytes_skipped", "bigint", False, "bytes of the log that need not be read"),
+            Column(
+                "log_bytes_scanned",
+                "bigint",
+                False,
+                "parts of the log scanned because index or queues do not cover them",
+            ),
+            Column("missing_offsets", "string", True, "JSON: asked-for offsets that are gone"),
+            Column("end_offset", "bigint", False, "physical offset where the snapshot ends"),
+        ),
+    ),
+)
+
+TABLES = {table.name: table for table in _TABLES}
+"""Every table by name; ``messages`` first."""

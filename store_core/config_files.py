@@ -1,0 +1,196 @@
+"""The broker's own files below ``config``: topics, consumer offsets, delay offsets, groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
+
+from store_core.errors import StoreFormatError
+from store_core.lenient_json import parse_lenient_json
+
+if TYPE_CHECKING:
+    from store_core.files.store_directory import StoreDirectory
+
+_T = TypeVar("_T")
+_LMQ_QUEUE_ID = 0
+
+
+@dataclass(frozen=True)
+class TopicConfig:
+    """Settings of a topic (RocketMQ ``TopicConfig``, release 5.3.3)."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    """Bits: 1 inherit, 2 write, 4 read, 8 priority."""
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
+    """``queue.type``, ``cleanup.policy``, ``message.type``, …; 5.x."""
+
+
+@dataclass(frozen=True)
+class SubscriptionGroupConfig:
+    """Settings of a consumer group (``SubscriptionGroupConfig``)."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+def load_topics(directory: StoreDirectory) -> dict[str, TopicConfig] | None:
+    """Return the topics of ``topics.json`` by name; None when there is no such file.
+
+    Raises
+    ------
+    StoreFormatError
+        The file is neither empty nor readable, and no ``.bak`` is readable either.
+    StoreReadError
+        It may not be read. (Both hold for the other functions of this module too.)
+    """
+    return _load(directory, "topics.json", _topics)
+
+
+def load_consumer_offsets(directory: StoreDirectory) -> dict[tuple[str, str], dict[int, int]]:
+    """Return the next queue offset by queue id, by (group, topic).
+
+    Of ``consumerOffset.json`` and, for light queues, of ``lmqConsumerOffset.json``. A group named
+    ``group@broadcast`` is what a 5.x broker notes beside a broadcasting group's own offsets.
+    """
+    offsets: dict[tuple[str, str], dict[int, int]] = {}
+    for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
+        offsets.update(_load(directory, name, _consumer_offsets) or {})
+    return offsets
+
+
+def load_delay_offsets(directory: StoreDirectory) -> dict[int, int] | None:
+    """Return the next queue offset to deliver by delay level, which counts from 1."""
+    return _load(directory, "delayOffset.json", lambda data: _int_map(data.get("offsetTable")))
+
+
+def load_subscription_groups(
+    directory: StoreDirectory,
+) -> dict[str, SubscriptionGroupConfig] | None:
+    """Return the consumer groups of ``subscriptionGroup.json`` by name."""
+    return _load(directory, "subscriptionGroup.json", _groups)
+
+
+def _load(
+    directory: StoreDirectory, name: str, convert: Callable[[dict[str, Any]], _T]
+) -> _T | None:
+    """Read a file, or its ``.bak`` where it is missing, empty or unreadable (``ConfigManager``)."""
+    failure: StoreFormatError | None = None
+    path = directory.resolve("config", name)
+    for candidate in (path, path + ".bak"):
+        data = directory.read_bytes(candidate)
+        if not data or not data.strip():
+            continue
+        try:
+            value = parse_lenient_json(data.decode())
+            if not isinstance(value, dict):
+                raise ValueError("not an object")  # noqa: TRY004 (one kind of failure)
+            return convert(value)
+        except ValueError as err:
+            if failure is None and candidate == path:
+                failure = StoreFormatError(f"not what a broker writes: {err}", candidate)
+    if failure is not None:
+        raise failure
+    return None
+
+
+def _topics(data: dict[str, Any]) -> dict[str, TopicConfig]:
+    default = TopicConfig("")
+    return {
+        topic: TopicConfig(
+            topic,
+            read_queue_nums=_int(item, "readQueueNums", default.read_queue_nums),
+            write_queue_nums=_int(item, "writeQueueNums", default.write_queue_nums),
+            perm=_int(item, "perm", default.perm),
+            topic_filter_type=str(item.get("topicFilterType", default.topic_filter_type)),
+            topic_sys_flag=_int(item, "topicSysFlag", default.topic_sys_flag),
+            order=_bool(item, "order", default=default.order),
+            attributes=_attributes(item),
+        )
+        for topic, item in _objects(data, "topicConfigTable")
+    }
+
+
+def _groups(data: dict[str, Any]) -> dict[str, SubscriptionGroupConfig]:
+    default = SubscriptionGroupConfig("")
+    return {
+        group: SubscriptionGroupConfig(
+            group,
+            consume_enable=_bool(item, "consumeEnable", default=default.consume_enable),
+            consume_broadcast_enable=_bool(
+                item, "consumeBroadcastEnable", default=default.consume_broadcast_enable
+            ),
+            consume_message_orderly=_bool(
+                item, "consumeMessageOrderly", default=default.consume_message_orderly
+            ),
+            retry_queue_nums=_int(item, "retryQueueNums", default.retry_queue_nums),
+            retry_max_times=_int(item, "retryMaxTimes", default.retry_max_times),
+            attributes=_attributes(item),
+        )
+        for group, item in _objects(data, "subscriptionGroupTable")
+    }
+
+
+def _consumer_offsets(data: dict[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
+    offsets: dict[tuple[str, str], dict[int, int]] = {}
+    for key, table in _mapping(data.get("offsetTable")).items():
+        offsets[_group_and_topic(key)] = _int_map(table)
+    for key, offset in _int_map(data.get("lmqOffsetTable"), str).items():
+        offsets[_group_and_topic(key)] = {_LMQ_QUEUE_ID: offset}
+    return offsets
+
+
+def _group_and_topic(key: Any) -> tuple[str, str]:
+    # Written topic@group. No topic holds "@" (TopicValidator); groups do: what a 5.x broker notes
+    # for a broadcasting group is kept as group@broadcast (BroadcastOffsetManager).
+    topic, separator, group = str(key).partition("@")
+    if not separator:
+        raise ValueError(f"{key!r} is not topic@group")
+    return group, topic
+
+
+def _mapping(value: Any) -> dict[Any, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"an object was expected, not {value!r:.80}")  # noqa: TRY004
+    return value
+
+
+def _objects(data: dict[str, Any], table: str) -> list[tuple[str, dict[str, Any]]]:
+    return [(str(name), _mapping(item)) for name, item in _mapping(data.get(table)).items()]
+
+
+def _attributes(item: dict[str, Any]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in _mapping(item.get("attributes")).items()}
+
+
+def _int_map(value: Any, key_type: Callable[[Any], Any] = int) -> dict[Any, int]:
+    return {key_type(key): _number(number) for key, number in _mapping(value).items()}
+
+
+def _int(item: dict[str, Any], key: str, default: int) -> int:
+    return _number(item[key]) if key in item else default
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"a whole number was expected, not {value!r:.80}")  # noqa: TRY004
+    return value
+
+
+def _bool(item: dict[str, Any], key: str, *, default: bool) -> bool:
+    value = item.get(key, default)
+    if not isinstance(value, bool):
+        raise ValueError(f"{key}: true or false was expected, not {value!r:.80}")  # noqa: TRY004
+    return value

@@ -1,0 +1,118 @@
+"""JSON as brokers and clients write it (fastjson 1.2): keys may be bare numbers or objects."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+_BARE_KEY = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
+_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
+_DECODER = json.JSONDecoder()
+_MAX_DIGITS = 4000  # Python itself refuses longer numbers
+
+
+def parse_lenient_json(text: str) -> Any:
+    """Parse strict JSON with two additions: whole numbers and objects as keys of objects.
+
+    A number as key becomes an int; an object as key becomes the frozenset of its items (whose
+    values must not be lists or objects). Of repeated keys the last wins.
+
+    Raises
+    ------
+    ValueError
+        The text is anything else; the message names the position.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError:
+        pass  # maybe for one of the two additions
+    except RecursionError as err:
+        raise ValueError("nested too deeply") from err
+    try:
+        value, end = _value(text, _skip(text, 0))
+    except RecursionError as err:
+        raise ValueError("nested too deeply") from err
+    if _skip(text, end) != len(text):
+        raise json.JSONDecodeError("text behind the value", text, end)
+    return value
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _value(text: str, at: int) -> tuple[Any, int]:
+    first = text[at : at + 1]
+    if first == '"':
+        return _DECODER.raw_decode(text, at)
+    if first == "{":
+        return _object(text, at)
+    if first == "[":
+        return _array(text, at)
+    for word, constant in _WORDS.items():
+        if text.startswith(word, at):
+            return constant, at + len(word)
+    number = _NUMBER.match(text, at)
+    if number is None or number.end() - at > _MAX_DIGITS:
+        raise json.JSONDecodeError("a value was expected", text, at)
+    is_whole = number.group(1) is None and number.group(2) is None
+    return (int if is_whole else float)(number.group()), number.end()
+
+
+def _object(text: str, at: int) -> tuple[dict[Any, Any], int]:
+    members: dict[Any, Any] = {}
+    at = _skip(text, at + 1)
+    if text[at : at + 1] == "}":
+        return members, at + 1
+    while True:
+        key, at = _key(text, at)
+        at = _skip(text, at)
+        if text[at : at + 1] != ":":
+            raise json.JSONDecodeError("':' was expected", text, at)
+        members[key], at = _value(text, _skip(text, at + 1))
+        at = _skip(text, at)
+        if text[at : at + 1] == "}":
+            return members, at + 1
+        if text[at : at + 1] != ",":
+            raise json.JSONDecodeError("',' or '}' was expected", text, at)
+        at = _skip(text, at + 1)
+
+
+def _key(text: str, at: int) -> tuple[Any, int]:
+    first = text[at : at + 1]
+    if first == '"':
+        return _DECODER.raw_decode(text, at)
+    if first == "{":
+        members, end = _object(text, at)
+        try:
+            return frozenset(members.items()), end
+        except TypeError as err:
+            raise json.JSONDecodeError("a key holds a list or an object", text, at) from err
+    number = _BARE_KEY.match(text, at)
+    if number is None or number.end() - at > _MAX_DIGITS:
+        raise json.JSONDecodeError("a key was expected", text, at)
+    return int(number.group()), number.end()
+
+
+def _array(text: str, at: int) -> tuple[list[Any], int]:
+    values: list[Any] = []
+    at = _skip(text, at + 1)
+    if text[at : at + 1] == "]":
+        return values, at + 1
+    while True:
+        value, at = _value(text, at)
+        values.append(value)
+        at = _skip(text, at)
+        if text[at : at + 1] == "]":
+            return values, at + 1
+        if text[at : at + 1] != ",":
+            raise json.JSONDecodeError("',' or ']' was expected", text, at)
+        at = _skip(text, at + 1)

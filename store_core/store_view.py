@@ -1,0 +1,235 @@
+"""A store as it stood when it was opened: readable range, queues and index, never written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from store_core.batch_consume_queue import open_batch_consume_queue
+from store_core.commit_log import CommitLog, store_timestamp_at
+from store_core.config import MessageStoreConfig
+from store_core.config_files import load_topics
+from store_core.consume_queue import ConsumeQueue, list_consume_queues, open_consume_queue
+from store_core.errors import StoreNotFoundError
+from store_core.files.store_directory import StoreDirectory
+from store_core.index_service import IndexService
+from store_core.log_end import LogEnd, find_log_end
+from store_core.queue_range import QueueRange, queue_range
+from store_core.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.store_state import StoreState, store_state, written_by_5x
+
+if TYPE_CHECKING:
+    from store_core.batch_consume_queue import BatchConsumeQueue
+    from store_core.config_files import TopicConfig
+
+_PARTS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint", "lock", "config")
+_proven_starts: dict[tuple[str, str], tuple[int, bytes]] = {}
+"""Per process: (store, last segment) -> a record near the end, and its first bytes."""
+_PROOF_BYTES = 88
+
+
+class StoreView:
+    """What of a store is readable, pinned at the moment of opening.
+
+    Opens files read only and on demand; takes no lock, starts no thread. Use it in one thread.
+
+    Parameters
+    ----------
+    directory
+        The store root.
+    config
+        Sizes that the files do not show, and RocketMQ's limits.
+    end_offset
+        End of the log, if it was found before; None: find it.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no such path, or nothing of a store in it.
+    """
+
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        config: MessageStoreConfig | None = None,
+        end_offset: int | None = None,
+    ) -> None:
+        self.directory = directory
+        self.config = config or MessageStoreConfig()
+        _check_is_store(directory, self.config)
+        self.state: StoreState = store_state(directory)
+        self.checkpoint: StoreCheckpoint | None = load_checkpoint(directory)
+        self.log = CommitLog(directory, self.config)
+        self._queue_paths: dict[tuple[str, int], str] | None = None
+        self._batch_paths: dict[tuple[str, int], str] | None = None
+        self._ranges: dict[tuple[str, int], QueueRange] = {}
+        self._index: IndexService | None = None
+        self._topics: dict[str, TopicConfig] | None = None
+        self._topics_read = False
+        self.end_reason = "given"
+        self.end_offset = end_offset if end_offset is not None else self._find_end()
+
+    @property
+    def min_phy_offset(self) -> int:
+        """First byte of the log; -1 when it is empty."""
+        return self.log.min_offset
+
+    @property
+    def max_phy_offset(self) -> int:
+        """End of the readable log, exclusive; 0 when it is empty."""
+        return self.end_offset
+
+    @property
+    def queue_paths(self) -> dict[tuple[str, int], str]:
+        """Directories of the consume queues by (topic, queue id), light queues included."""
+        if self._queue_paths is None:
+            self._queue_paths = list_consume_queues(self.directory).queues
+        return self._queue_paths
+
+    @property
+    def batch_queue_paths(self) -> dict[tuple[str, int], str]:
+        """Directories of the batch consume queues by (topic, queue id)."""
+        if self._batch_paths is None:
+            self._batch_paths = list_consume_queues(self.directory, "batchconsumequeue").queues
+        return self._batch_paths
+
+    @property
+    def topic_configs(self) -> dict[str, TopicConfig] | None:
+        """Content of ``topics.json``; None when there is none."""
+        if not self._topics_read:
+            self._topics = load_topics(self.directory)
+            self._topics_read = True
+        return self._topics
+
+    @property
+    def index(self) -> IndexService:
+        """The index files."""
+        if self._index is None:
+            self._index = IndexService(self.directory, self.config)
+        return self._index
+
+    def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a consume queue, or None when it has no directory."""
+        path = self.queue_paths.get((topic, queue_id))
+        if path is None:
+            return None
+        size = self.config.mapped_file_size_consume_queue
+        return open_consume_queue(self.directory, topic, queue_id, path, size)
+
+    def batch_consume_queue(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
+        """Return a batch consume queue, or None when it has no directory."""
+        path = self.batch_queue_paths.get((topic, queue_id))
+        if path is None:
+            return None
+        size = self.config.mapper_file_size_batch_consume_queue
+        return open_batch_consume_queue(self.directory, topic, queue_id, path, size)
+
+    def queue_range(self, topic: str, queue_id: int) -> QueueRange:
+        """Return the proved range of a consume queue; ``(0, 0)`` when it does not exist."""
+        key = (topic, queue_id)
+        if key not in self._ranges:
+            queue = self.consume_queue(topic, queue_id)
+            found = QueueRange(0, 0)
+            if queue is not None:
+                found = queue_range(queue, self.log, self.end_offset)
+            self._ranges[key] = found
+        return self._ranges[key]
+
+    def last_dispatched(self) -> tuple[int, int]:
+        """Return start and end of the last record that is in a consume queue; (-1, 0) if none.
+
+        Looks at the tail of every queue of the store.
+        """
+        ranges = [self.queue_range(*key) for key in self.queue_paths]
+        return max(((r.last_start, r.last_end) for r in ranges), default=(-1, 0))
+
+    def store_timestamp_at(self, commit_log_offset: int) -> int | None:
+        """Return the store time (ms) of the record that starts there; None when none does."""
+        segment = self.log.segments.find(commit_log_offset)
+        if segment is None or not self.log.is_record(commit_log_offset, self.end_offset):
+            return None
+        data = self.log.bytes_of(segment, self.end_offset)
+        return store_timestamp_at(
+            data, segment.from_offset, commit_log_offset - segment.from_offset
+        )
+
+    def close(self) -> None:
+        """Close the files."""
+        self.log.close()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _find_end(self) -> int:
+        last = self.log.segments.segments[-1].path if len(self.log.segments) else ""
+        key = (self.directory.uri, last)
+        found = find_log_end(self.log, _Evidence(self), self._proven_start(key))
+        self.end_reason = found.reason
+        self._keep_proof(key, found)
+        return found.end_offset
+
+    def _proven_start(self, key: tuple[str, str]) -> int:
+        start, proof = _proven_starts.get(key, (-1, b""))
+        return start if start >= 0 and self._bytes_at(start) == proof else -1
+
+    def _keep_proof(self, key: tuple[str, str], end: LogEnd) -> None:
+        if end.proven_start >= 0:
+            _proven_starts[key] = (end.proven_start, self._bytes_at(end.proven_start))
+
+    def _bytes_at(self, commit_log_offset: int) -> bytes:
+        segment = self.log.segments.find(commit_log_offset)
+        if segment is None:
+            return b""
+        source = self.log.source(segment)
+        return source.read_at(commit_log_offset - segment.from_offset, _PROOF_BYTES)
+
+
+class _Evidence:
+    """What a store's other files say about the end of its log (see ``log_end.EndEvidence``)."""
+
+    def __init__(self, view: StoreView) -> None:
+        self._view = view
+        checkpoint = view.checkpoint
+        self.stopped_cleanly = view.state is StoreState.STOPPED
+        self.confirm_phy_offset = checkpoint.confirm_phy_offset if checkpoint else None
+        self.never_recovered = self.confirm_phy_offset == 0 and written_by_5x(view.directory)
+        self._last: tuple[int, int] | None = None
+
+    def is_live(self) -> bool:
+        return self._view.state is StoreState.LIVE
+
+    def indexed_offset(self) -> int | None:
+        files = self._view.index.files
+        return files[-1].header.end_phy_offset if files else None
+
+    def last_dispatched(self) -> tuple[int, int]:
+        if self._last is None:
+            self._last = self._find_last_dispatched()
+        return self._last
+
+    def _find_last_dispatched(self) -> tuple[int, int]:
+        """Like ``StoreView.last_dispatched``, while the end of the log is not known yet."""
+        view = self._view
+        end = view.log.segments.max_offset
+        queues = [view.consume_queue(*key) for key in view.queue_paths]
+        ranges = [queue_range(queue, view.log, end) for queue in queues if queue is not None]
+        return max(((r.last_start, r.last_end) for r in ranges), default=(-1, 0))
+
+
+def _check_is_store(directory: StoreDirectory, config: MessageStoreConfig) -> None:
+    root = directory.stat(directory.resolve())
+    if root is None or not root.is_dir:
+        what = "does not exist" if root is None else "is a file, not a store directory"
+        raise StoreNotFoundError(
+            f"{directory.uri}: {what}; give the store root (storePathRootDir), the directory "
+            "that holds commitlog/"
+        )
+    names = {entry.name for entry in directory.list(directory.resolve())}
+    if names.isdisjoint(_PARTS_OF_A_STORE) and not config.store_path_commit_log:
+        found = ", ".join(sorted(names)[:5]) or "nothing"
+        raise StoreNotFoundError(
+            f"{directory.uri}: no RocketMQ store; found {found}, expected commitlog/. Give the "
+            "store root (storePathRootDir), or option storePathCommitLog"
+        )

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench.figures import as_table, rate_figure, time_figure, write_json
+
+
+def rate(ours: float, other: float):
+    return rate_figure(
+        "a", "scan", "ready", rows=100, ours_seconds=[ours], other_seconds=[other], must=0.5, aim=1
+    )
+
+
+def test_a_rate_is_better_high():
+    figure = rate(ours=1.6, other=1.0)
+    assert figure.ratio == pytest.approx(0.625)
+    assert figure.meets(figure.must) is True
+    assert figure.meets(figure.aim) is False
+
+
+def test_a_time_is_better_low():
+    figure = time_figure(
+        "e", "key", "empty", ours_seconds=[0.1, 0.3, 0.9], other_seconds=[0.1], must=2, aim=1.3
+    )
+    assert figure.ours == pytest.approx(300)
+    assert figure.ratio == pytest.approx(3)
+    assert figure.meets(figure.must) is False
+
+
+def test_the_table_says_what_was_met():
+    lines = as_table([rate(1, 1), rate(1.6, 1), rate(4, 1)]).splitlines()
+    assert lines[0].split()[-1] == "met"
+    assert [line.split()[-1] for line in lines[2:]] == ["aim", "must", "NO"]
+
+
+def test_json_holds_ratio_and_samples(tmp_path):
+    path = tmp_path / "results" / "one.json"
+    write_json(path, [rate(2, 1)], {"cores": 2}, quick=True)
+    document = json.loads(path.read_text())
+    assert document["machine"] == {"cores": 2}
+    assert document["figures"][0]["ratio"] == 0.5
+    assert document["figures"][0]["samples"] == {"ours_s": [2], "other_s": [1]}

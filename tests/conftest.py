@@ -1,0 +1,110 @@
+"""Fixtures of all tests: golden stores, and one Spark session for those that are marked `spark`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.golden_store import (
+    CLUSTER_NAMES,
+    GOLDEN_NAMES,
+    RECOVERED_NAMES,
+    STORE_NAMES,
+    GoldenStore,
+    golden,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+SPARK_FIXTURES = {"spark", "pushdown_spark"}
+
+SPARK_SETTINGS = {
+    "spark.driver.memory": "2g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for a session is marked `spark`, so that ``-m "not spark"`` starts no JVM."""
+    for item in items:
+        if SPARK_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Return a local session of two cores, whose workers run this Python and see this clone."""
+    # Workers are started by the JVM: what they inherit must be set before it.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    for key, value in SPARK_SETTINGS.items():
+        builder = builder.config(key, value)
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def pushdown_spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """Return the session with filter pushdown on; Spark 4.0 has none and ignores the setting."""
+    spark.conf.set(PUSHDOWN, "true")
+    yield spark
+    spark.conf.unset(PUSHDOWN)
+
+
+@pytest.fixture(params=GOLDEN_NAMES)
+def golden_store(request: pytest.FixtureRequest) -> GoldenStore:
+    """Return every golden store in turn."""
+    return golden(request.param)
+
+
+@pytest.fixture(params=STORE_NAMES)
+def plain_golden_store(request: pytest.FixtureRequest) -> GoldenStore:
+    """Return every golden store that the store classes wrote."""
+    return golden(request.param)
+
+
+@pytest.fixture(params=CLUSTER_NAMES)
+def cluster_golden_store(request: pytest.FixtureRequest) -> GoldenStore:
+    """Return every golden store that a whole broker wrote."""
+    return golden(request.param)
+
+
+@pytest.fixture(params=RECOVERED_NAMES)
+def recovered_golden_store(request: pytest.FixtureRequest) -> GoldenStore:
+    """Return the stores that RocketMQ's recovery left."""
+    return golden(request.param, recovered=True)
+
+
+@pytest.fixture(scope="session")
+def soak_seconds() -> float:
+    """Return how long each long test may run (``make soak MINUTES=…``)."""
+    return 60 * float(os.environ.get("SOAK_MINUTES", "10"))
+
+
+@pytest.fixture(scope="session")
+def soak_seed() -> int:
+    """Return the seed of the long tests (``make soak SEED=…``)."""
+    return int(os.environ.get("SOAK_SEED", "1"))

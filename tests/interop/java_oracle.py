@@ -1,0 +1,141 @@
+"""RocketMQ's own store classes, run in a JVM: they write stores and say what is in them.
+
+The program is in oracle/ (oracle/README.md); it is built with Maven when it is first needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ORACLE = Path(__file__).parent / "oracle"
+APIS = ("v5", "v4")
+"""The adapters: RocketMQ 5.3.3 and 4.9.7."""
+
+_TIMEOUT_SECONDS = 300
+_BUILD_TIMEOUT_SECONDS = 900
+# RocketMQ 4.x unmaps its files through these packages.
+_OPENS = [
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")
+]
+
+
+class OracleError(Exception):
+    """The program or its build ended with an error; the message holds what it said."""
+
+
+def generate(profile: str, seed: int, out: Path) -> Path:
+    """Write ``OUT/store`` and ``OUT/config.json``; return the store's path.
+
+    The profile's ending (``-5x``, ``-4x``) picks the release of RocketMQ.
+    """
+    _java(_api_of(profile), "generate", profile, str(seed), str(out))
+    return out / "store"
+
+
+def dump(store: Path, out: Path, *, api: str = "v5", keep: Path | None = None) -> Path:
+    """Let RocketMQ open a copy of `store` and write down all that is in it; return `out`.
+
+    `keep` takes the copy as RocketMQ left it.
+    """
+    options = [f"-Doracle.keep={keep}"] if keep else []
+    _java(api, "dump", str(store), str(out), options=options)
+    return out
+
+
+def check(store: Path, *, api: str = "v5", may_cut: bool = False) -> dict[str, Any]:
+    """Open `store` in place and return what RocketMQ and the program found.
+
+    Key ``ok`` is added: the program's own verdict. `may_cut` allows records that recovery cuts off.
+    """
+    options = ["-Doracle.mayCut=true"] if may_cut else []
+    done = _run(api, "check", str(store), options=options)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        raise OracleError(_story(done))
+    return {**json.loads(lines[-1]), "ok": done.returncode == 0}
+
+
+def put(store: Path, count: int, seed: int, *, api: str = "v5") -> dict[str, Any]:
+    """Append `count` messages to topic ``TopicTest``, in place; return from where to where."""
+    done = _java(api, "put", str(store), str(count), str(seed))
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        raise OracleError(_story(done))
+    result: dict[str, Any] = json.loads(lines[-1])
+    return result
+
+
+def tear(store: Path, seed: int, back: int) -> None:
+    """Damage a crashed store from the first long enough record of its last `back` ones on."""
+    _java("v5", "tear", str(store), str(seed), str(back))
+
+
+@functools.cache
+def build(api: str) -> Path:
+    """Build the program for one adapter, unless its jar is newer than its sources; return it."""
+    jar = ORACLE / "target" / api / "oracle.jar"
+    sources = [
+        ORACLE / "pom.xml",
+        *(ORACLE / "src").rglob("*.java"),
+        *(ORACLE / api).rglob("*.java"),
+    ]
+    newest = max(path.stat().st_mtime for path in sources)
+    libraries = jar.parent / "dependency"
+    if jar.exists() and libraries.is_dir() and jar.stat().st_mtime >= newest:
+        return jar
+    profile = ["-Pv4"] if api == "v4" else []
+    command = ["mvn", "-q", "-B", *profile, "package", "dependency:copy-dependencies"]
+    done = _execute(command, cwd=ORACLE, timeout=_BUILD_TIMEOUT_SECONDS)
+    if done.returncode or not jar.exists():
+        raise OracleError(_story(done))
+    return jar
+
+
+def _api_of(profile: str) -> str:
+    return "v4" if profile.endswith("-4x") else "v5"
+
+
+def _java(
+    api: str, *arguments: str, options: list[str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    done = _run(api, *arguments, options=options)
+    if done.returncode:
+        raise OracleError(_story(done))
+    return done
+
+
+def _run(
+    api: str, *arguments: str, options: list[str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    jar = build(api)
+    # RocketMQ writes its logs below user.home, and names index files in the JVM's time zone.
+    with tempfile.TemporaryDirectory(prefix="oracle-logs-") as home:
+        fixed = [f"-Duser.home={home}", "-Duser.timezone=UTC", *_OPENS]
+        command = ["java", *fixed, *(options or []), "-jar", str(jar), *arguments]
+        return _execute(command, cwd=None, timeout=_TIMEOUT_SECONDS)
+
+
+def _execute(
+    command: list[str], *, cwd: Path | None, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=timeout,
+        check=False,
+    )
+
+
+def _story(done: subprocess.CompletedProcess[str]) -> str:
+    said = (done.stdout + done.stderr)[-4000:]
+    return f"{' '.join(done.args)} ended with {done.returncode}:\n{said}"

@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import pickle
+import re
+from datetime import date, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rmqsource.options import parse_options
+from rmqsource.predicate import ANY, IntRange, ScanPredicate, from_options, with_filters
+from rmqsource.tables import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
+
+datasource = pytest.importorskip("pyspark.sql.datasource")
+if not hasattr(datasource, "EqualTo"):
+    pytest.skip("Spark 4.0 has no filters", allow_module_level=True)
+
+from pyspark.sql.datasource import (  # noqa: E402
+    EqualNullSafe,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+ID = "7F" * 16
+
+
+def at(micros):
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def options(**given):
+    return from_options(parse_options({"path": "/s", **given}))
+
+
+def pushed(*filters, predicate=ScanPredicate(), table="messages"):  # noqa: B008 (frozen)
+    return with_filters(predicate, filters, table)
+
+
+# -- the oracle: what a predicate and what a filter say of one row -------------------------------
+
+
+def matches_row(predicate, row):
+    if row["topic"] is None:  # the row of a gap
+        return not predicate.drops_gaps
+    pattern = predicate.topic_pattern
+    sets = (
+        (predicate.topics, row["topic"]),
+        (predicate.queue_ids, row["queue_id"]),
+        (predicate.unique_keys, row["unique_key"]),
+        (predicate.message_ids, row["message_id"]),
+        (predicate.tags, row["tags"]),
+        (predicate.key_equals, row["key"]),
+    )
+    ranges = (
+        (predicate.queue_id_range, row["queue_id"]),
+        (predicate.queue_offset_range, row["queue_offset"]),
+        (predicate.commit_log_offset_range, row["commit_log_offset"]),
+        (predicate.store_time_ms, row["store_time_ms"]),
+    )
+    return (
+        all(allowed is None or value in allowed for allowed, value in sets)
+        and all(allowed.contains(value) for allowed, value in ranges)
+        and (pattern is None or re.fullmatch(pattern, row["topic"]) is not None)
+        and (predicate.keys is None or bool(predicate.keys & set(row["keys"])))
+    )
+
+
+def sql_value(row, column):
+    if column != "store_timestamp":
+        return row[column]
+    ms = row["store_time_ms"]
+    fits = ms is not None and TIMESTAMP_MIN_MS <= ms <= TIMESTAMP_MAX_MS
+    return at(ms * 1000) if fits else None
+
+
+COMPARE = {
+    EqualTo: lambda a, b: a == b,
+    LessThan: lambda a, b: a < b,
+    LessThanOrEqual: lambda a, b: a <= b,
+    GreaterThan: lambda a, b: a > b,
+    GreaterThanOrEqual: lambda a, b: a >= b,
+}
+
+
+def keeps(spark_filter, row):
+    """Whether WHERE keeps the row: the filter is true, neither false nor null."""
+    value = sql_value(row, spark_filter.attribute[0].lower())
+    if isinstance(spark_filter, IsNotNull):
+        return value is not None
+    if isinstance(spark_filter, IsNull):
+        return value is None
+    if value is None:
+        return False
+    if isinstance(spark_filter, In):
+        return any(v is not None and v == value for v in spark_filter.value)
+    wanted = spark_filter.value
+    return wanted is not None and COMPARE[type(spark_filter)](value, wanted)
+
+
+INTS = st.integers(-2, 6) | st.sampled_from([-(2**31), 2**31 - 1, 2**31, -(2**63), 2**63 - 1])
+MILLIS = st.integers(-3, 4) | st.sampled_from(
+    [TIMESTAMP_MIN_MS - 1, TIMESTAMP_MIN_MS, TIMESTAMP_MAX_MS, TIMESTAMP_MAX_MS + 1, 2**63 - 1]
+)
+WORDS = st.sampled_from(["a", "b", "A", "", "é", ID])
+INSTANTS = st.builds(
+    lambda micros, hours: at(micros).astimezone(timezone(timedelta(hours=hours))),
+    st.integers(-3500, 4500) | st.integers(-4, 4).map(lambda ms: ms * 1000),
+    st.integers(-12, 12),
+)
+FAR = st.sampled_from([at(TIMESTAMP_MIN_MS * 1000), at(TIMESTAMP_MAX_MS * 1000 + 999)])
+VALUES = {
+    **dict.fromkeys(("topic", "unique_key", "message_id", "tags", "key", "store"), WORDS),
+    **dict.fromkeys(
+        ("queue_id", "queue_offset", "commit_log_offset", "flag"),
+        INTS | INTS.map(lambda i: i * 2**40),
+    ),
+    "store_timestamp": INSTANTS | FAR,
+}
+
+
+@st.composite
+def filters(draw):
+    column = draw(st.sampled_from(sorted(VALUES)))
+    path = (draw(st.sampled_from([column, column.upper(), column.title()])),)
+    value = st.none() | VALUES[column]
+    kind = draw(st.sampled_from([*COMPARE, EqualTo, In, In, IsNotNull, IsNull]))
+    if kind in (IsNotNull, IsNull):
+        return kind(path)
+    return kind(path, tuple(draw(st.lists(value, max_size=4))) if kind is In else draw(value))
+
+
+ROWS = st.fixed_dictionaries(
+    {
+        "topic": WORDS,
+        "queue_id": st.integers(-1, 5),
+        "queue_offset": INTS,
+        "commit_log_offset": INTS,
+        "flag": st.integers(-1, 5),
+        "store": WORDS,
+        "message_id": st.sampled_from([ID, "AB" * 28]),
+        "unique_key": st.none() | WORDS,
+        "tags": st.none() | WORDS,
+        "key": WORDS,
+        "keys": st.lists(WORDS, max_size=2),
+        "store_time_ms": MILLIS,
+    }
+)
+GAP = {
+    **dict.fromkeys(("topic", "queue_id", "queue_offset", "commit_log_offset", "flag", "store")),
+    **dict.fromkeys(("message_id", "unique_key", "tags", "key", "keys", "store_time_ms")),
+}
+BASES = st.sampled_from(
+    [
+        ScanPredicate(),
+        options(topic="a,b", queueId="0,1,2", startingTimestamp="-1"),
+        options(topicPattern="[ab]", endingTimestamp="3", keys="a,b"),
+        options(uniqueKeys="a,b", tags="a || A", messageIds=ID),
+    ]
+)
+
+
+@given(BASES, st.lists(filters(), max_size=4), st.lists(ROWS, min_size=1, max_size=8))
+@settings(max_examples=600, deadline=None)
+@example(ScanPredicate(), [In(("queue_offset",), (1, 3))], [])
+def test_predicate_and_residual_equal_the_filters(base, wanted, rows):
+    predicate, residual = with_filters(base, wanted, "keys")
+    assert all(any(r is f for f in wanted) for r in residual)
+    for row in [*rows, GAP]:
+        asked = matches_row(base, row) and all(keeps(f, row) for f in wanted)
+        answered = matches_row(predicate, row) and all(keeps(f, row) for f in residual)
+        assert answered == asked
+        if predicate.is_empty and row is not GAP:
+            assert not asked
+    assert pickle.loads(pickle.dumps(predicate)) == predicate
+    assert isinstance(hash(predicate), int)
+    for bounds, bits in (
+        (predicate.queue_id_range, 31),
+        (predicate.queue_offset_range, 63),
+        (predicate.commit_log_offset_range, 63),
+        (predicate.store_time_ms, 63),
+    ):
+        assert all(b is None or -(2**bits) <= b < 2**bits for b in bounds)
+
+
+# -- what is taken, by name ----------------------------------------------------------------------
+
+
+def test_options_become_fields():
+    predicate = options(
+        topic="a", queueId="1", startingTimestamp="5", keys="k", endingOffsets='{"a":{"1":7}}'
+    )
+    assert predicate.topics == {"a"}
+    assert predicate.queue_ids == {1}
+    assert predicate.store_time_ms == IntRange(5, TIMESTAMP_MAX_MS + 1)
+    assert predicate.ending_offsets.offset_of("a", 1) == 7
+    assert predicate.keys == {"k"}
+    assert not predicate.drops_gaps
+    assert options() == ScanPredicate()
+    assert options(startingTimestamp="5", endingTimestamp="5").is_empty
+
+
+def test_times_that_spark_cannot_hold_are_outside_of_any_bound():
+    whole = IntRange(TIMESTAMP_MIN_MS, TIMESTAMP_MAX_MS + 1)
+    assert options(startingTimestamp=str(-(2**63))).store_time_ms == whole
+    assert options(endingTimestamp=str(2**63 - 1)).store_time_ms == whole
+    assert options(startingTimestamp=str(2**63 - 1)).is_empty
+
+
+@pytest.mark.parametrize(
+    ("spark_filter", "field", "value"),
+    [
+        (EqualTo(("Topic",), "a"), "topics", {"a"}),
+        (In(("tags",), ("a", None, "b")), "tags", {"a", "b"}),
+        (EqualTo(("unique_key",), "u"), "unique_keys", {"u"}),
+        (In(("message_id",), (ID, ID.lower(), "x")), "message_ids", {ID}),
+        (EqualTo(("key",), "k"), "key_equals", {"k"}),
+        (EqualTo(("queue_id",), 3), "queue_ids", {3}),
+        (In(("queue_id",), (3, 9, None, 2**40)), "queue_ids", {3, 9}),
+        (LessThan(("queue_id",), 2**40), "queue_id_range", ANY),
+        (GreaterThan(("queue_offset",), 5), "queue_offset_range", (6, None)),
+        (LessThanOrEqual(("commit_log_offset",), 5), "commit_log_offset_range", (None, 6)),
+        (GreaterThan(("queue_offset",), 2**63 - 1), "queue_offset_range", (0, 0)),
+        (LessThanOrEqual(("queue_offset",), 2**63 - 1), "queue_offset_range", ANY),
+        (In(("queue_offset",), (5, 4, None, 6)), "queue_offset_range", (4, 7)),
+        (EqualTo(("store_timestamp",), at(5000)), "store_time_ms", (5, 6)),
+        (EqualTo(("store_timestamp",), at(5001)), "store_time_ms", (0, 0)),
+        (GreaterThan(("store_timestamp",), at(500)), "store_time_ms", (1, TIMESTAMP_MAX_MS + 1)),
+        (LessThan(("store_timestamp",), at(500)), "store_time_ms", (TIMESTAMP_MIN_MS, 1)),
+        (LessThan(("store_timestamp",), at(0)), "store_time_ms", (TIMESTAMP_MIN_MS, 0)),
+    ],
+    ids=str,
+)
+def test_taken(spark_filter, field, value):
+    predicate, residual = pushed(spark_filter, table="keys")
+    assert residual == []
+    assert getattr(predicate, field) == value
+    assert predicate.drops_gaps
+
+
+@pytest.mark.parametrize(
+    "spark_filter",
+    [
+        EqualNullSafe(("topic",), "a"),
+        Not(EqualTo(("topic",), "a")),
+        IsNull(("tags",)),
+        IsNotNull(("tags",)),
+        StringStartsWith(("topic",), "a"),
+        LessThan(("topic",), "a"),
+        EqualTo(("topic",), 3),
+        EqualTo(("topic", "x"), "a"),
+        EqualTo((), "a"),
+        EqualTo(("queue_id",), True),
+        EqualTo(("queue_id",), 1.0),
+        EqualTo(("queue_offset",), "1"),
+        EqualTo(("store_timestamp",), datetime(2026, 1, 1)),
+        EqualTo(("store_timestamp",), date(2026, 1, 1)),
+        EqualTo(("store_timestamp",), 5),
+        EqualTo(("born_timestamp",), at(0)),
+        EqualTo(("keys",), ["a"]),
+        In(("topic",), ("a", 1)),
+    ],
+    ids=str,
+)
+def test_handed_back(spark_filter):
+    predicate, residual = pushed(spark_filter)
+    assert predicate == ScanPredicate()
+    assert len(residual) == 1
+    assert residual[0] is spark_filter
+
+
+def test_scattered_in_narrows_and_is_handed_back():
+    spark_filter = In(("commit_log_offset",), (9, None, 3))
+    predicate, residual = pushed(spark_filter)
+    assert predicate.commit_log_offset_range == (3, 10)
+    assert residual == [spark_filter]
+
+
+def test_is_not_null_beside_a_taken_comparison():
+    both = [IsNotNull(("tags",)), EqualTo(("tags",), "a")]
+    assert pushed(*both)[1] == []
+    other = [IsNotNull(("unique_key",)), EqualTo(("tags",), "a")]
+    assert pushed(*other)[1] == other[:1]
+
+
+def test_conjunctions_intersect():
+    predicate, _ = pushed(EqualTo(("topic",), "b"), predicate=options(topic="a,b"))
+    assert predicate.topics == {"b"}
+    predicate, _ = pushed(EqualTo(("topic",), "c"), predicate=options(topic="a,b"))
+    assert predicate.is_empty
+    predicate, _ = pushed(In(("topic",), ("ax", "b")), predicate=options(topicPattern="a.*"))
+    assert (predicate.topics, predicate.topic_pattern) == ({"ax"}, None)
+    predicate, _ = pushed(GreaterThan(("queue_id",), 1), predicate=options(queueId="0,1,2"))
+    assert (predicate.queue_ids, predicate.queue_id_range) == ({2}, ANY)
+    low, high = GreaterThan(("queue_offset",), 5), LessThan(("queue_offset",), 6)
+    assert pushed(low, high)[0].is_empty
+
+
+def test_null_matches_nothing():
+    assert pushed(EqualTo(("topic",), None))[0].is_empty
+    assert pushed(LessThan(("queue_offset",), None))[0].is_empty
+    assert pushed(In(("queue_id",), (None,)))[0].is_empty
+
+
+def test_other_tables_take_nothing():
+    spark_filter = EqualTo(("topic",), "a")
+    for table in ("queues", "consume_queue", "plan"):
+        assert pushed(spark_filter, table=table) == (ScanPredicate(), [spark_filter])

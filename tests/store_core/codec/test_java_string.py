@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store_core.codec.java_string import decode_utf8, string_hash, string_hashes, utf16_length
+
+
+def java_vectors():
+    lines = (Path(__file__).parent / "java_utf8.txt").read_text().splitlines()[1:]
+    for line in lines:
+        data, units, code = line.split(" ")
+        yield bytes.fromhex(data.strip("-")), bytes.fromhex(units.strip("-")), int(code)
+
+
+VECTORS = list(java_vectors())
+
+
+@pytest.mark.parametrize(("data", "units", "code"), VECTORS)
+def test_decodes_and_hashes_as_java(data, units, code):
+    text = decode_utf8(data)
+    assert text.encode("utf-16-be", "surrogatepass") == units
+    assert utf16_length(text) == len(units) // 2
+    assert string_hash(text) == code
+
+
+def test_an_encoded_surrogate_is_one_replacement_character():
+    assert decode_utf8(b"\xed\xa0\x80!") == "\ufffd!"
+    assert decode_utf8(b"\xed\xa0") == "\ufffd"
+    assert b"\xed\xa0\x80!".decode(errors="replace") != "\ufffd!"  # Python's own answer
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("", 0), ("TagA", 2598919), ("Aa", 2112), ("BB", 2112), ("\U0001f680", 1773027)],
+)
+def test_known_hash_codes(text, code):
+    assert string_hash(text) == code
+
+
+def test_hashes_a_column_of_java_vectors():
+    column = pa.array([data for data, _, _ in VECTORS], pa.binary())
+    assert string_hashes(column).tolist() == [code for _, _, code in VECTORS]
+
+
+def test_column_hashes_nulls_as_zero_whatever_lies_behind_them():
+    column = pa.StringArray.from_buffers(
+        3,
+        pa.py_buffer(np.array([0, 1, 3, 4], np.int32)),
+        pa.py_buffer(b"abbc"),
+        pa.py_buffer(bytes([0b101])),
+    )
+    assert string_hashes(column).tolist() == [97, 0, 99]
+
+
+def test_column_hashes_slices_large_arrays_and_no_rows():
+    texts = ["x", None, "Aa", "é", ""]
+    for kind in (pa.string(), pa.large_string()):
+        assert string_hashes(pa.array(texts, kind)[2:4]).tolist() == [2112, 233]
+        assert string_hashes(pa.array([], kind)).tolist() == []
+
+
+def test_column_hashes_rows_longer_than_a_block():
+    texts = ["a" * 200_000, "b", "é" * 70_000, "", "c" * 65_536, "d"]
+    assert string_hashes(pa.array(texts)).tolist() == [string_hash(text) for text in texts]
+
+
+def test_a_character_torn_between_rows_is_two_malformed_ones():
+    rows = [b"\xc3", b"\xa9", b"ok"]
+    codes = string_hashes(pa.array(rows, pa.binary())).tolist()
+    assert codes == [string_hash(decode_utf8(row)) for row in rows]
+
+
+def test_column_hashes_refuse_numbers():
+    with pytest.raises(TypeError, match="int64"):
+        string_hashes(pa.array([1]))
+
+
+@given(st.lists(st.none() | st.text(max_size=12), max_size=60))
+def test_column_hashes_equal_scalar_ones(texts):
+    want = [0 if text is None else string_hash(text) for text in texts]
+    assert string_hashes(pa.array(texts, pa.string())).tolist() == want
+
+
+@given(st.lists(st.binary(max_size=12), max_size=60))
+def test_column_hashes_of_any_bytes_equal_scalar_ones(rows):
+    want = [string_hash(decode_utf8(row)) for row in rows]
+    assert string_hashes(pa.array(rows, pa.binary())).tolist() == want

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from store_core.errors import OffsetOutOfRangeError, StoreReadError
+from store_core.files.byte_source import ByteSource, LocalByteSource, RemoteByteSource
+
+CONTENT = bytes(range(256)) * 1200
+
+
+@pytest.fixture(params=["local", "remote"])
+def source(request, tmp_path):
+    path = tmp_path / "segment"
+    path.write_bytes(CONTENT)
+    if request.param == "local":
+        opened: ByteSource = LocalByteSource(str(path))
+    else:
+        handle = SubTreeFileSystem(str(tmp_path), LocalFileSystem()).open_input_file("segment")
+        opened = RemoteByteSource("segment", handle)
+    with opened:
+        yield opened
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 5), (7, 300), (len(CONTENT) - 3, 10)])
+def test_read_and_view_give_the_bytes_that_exist(source, start, length):
+    expected = CONTENT[start : start + length]
+    assert source.read_at(start, length) == expected
+    assert source.view(start, length).tobytes() == expected
+
+
+def test_past_the_end_is_empty_and_negative_is_refused(source):
+    assert source.size == len(CONTENT)
+    assert source.read_at(len(CONTENT) + 5, 10) == b""
+    assert len(source.view(len(CONTENT) + 5, 10)) == 0
+    with pytest.raises(OffsetOutOfRangeError):
+        source.read_at(-1, 10)
+    with pytest.raises(OffsetOutOfRangeError):
+        source.view(1, -10)
+
+
+def test_views_cannot_be_written(source):
+    view = source.view(0, 10)
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1
+
+
+def test_gather_keeps_the_order_of_scattered_pieces(source):
+    starts = np.array([200_000, 3, 90_000, 3, 100, len(CONTENT) - 4])
+    pieces = source.gather(starts, 4)
+    assert [p.tobytes() for p in pieces] == [CONTENT[s : s + 4] for s in starts.tolist()]
+    assert source.gather(np.empty(0, np.int64), 4).shape == (0, 4)
+
+
+@pytest.mark.parametrize("start", [-1, len(CONTENT) - 3])
+def test_gather_refuses_pieces_outside(source, start):
+    with pytest.raises(OffsetOutOfRangeError, match="outside"):
+        source.gather(np.array([5, start]), 4)
+
+
+def test_forgotten_pages_are_read_again(source):
+    view = source.view(0, len(CONTENT))
+    total = int(view.sum())
+    source.forget(10, 3 * mmap.PAGESIZE)
+    source.forget(0, len(CONTENT))
+    assert int(view.sum()) == total
+
+
+def test_views_outlive_the_source(tmp_path):
+    path = tmp_path / "segment"
+    path.write_bytes(CONTENT)
+    source = LocalByteSource(str(path))
+    view = source.view(10, 20)
+    source.close()
+    source.close()
+    assert view.tobytes() == CONTENT[10:30]
+    with pytest.raises(StoreReadError):
+        source.read_at(0, 1)
+    with pytest.raises(StoreReadError, match="closed"):
+        source.view(0, 1)
+
+
+def test_an_empty_file_has_an_empty_view(tmp_path):
+    path = tmp_path / "empty"
+    path.touch()
+    with LocalByteSource(str(path)) as source:
+        assert source.view(0, 10).tobytes() == source.read_at(0, 10) == b""
+
+
+def test_missing_file_names_its_path(tmp_path):
+    with pytest.raises(StoreReadError, match=r"nothing.*No such file"):
+        LocalByteSource(str(tmp_path / "nothing"))
+
+
+@given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 24))
+def test_remote_gather_equals_slicing(starts, width):
+    data = bytes(range(256)) * 4
+
+    class Memory(RemoteByteSource):
+        def __init__(self):
+            self.path, self.size = "memory", len(data)
+
+        def read_at(self, start, length):
+            return data[start : start + length]
+
+    pieces = Memory().gather(np.array(starts, np.int64), width)
+    assert [p.tobytes() for p in pieces] == [data[s : s + width] for s in starts]

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from store_core.config_files import (
+    load_consumer_offsets,
+    load_delay_offsets,
+    load_subscription_groups,
+    load_topics,
+)
+from store_core.errors import StoreFormatError
+from store_core.files.store_directory import StoreDirectory
+from tests.golden_store import CLUSTER_NAMES, golden, tree_state
+
+
+@pytest.fixture
+def store(tmp_path):
+    (tmp_path / "config").mkdir()
+    return StoreDirectory(str(tmp_path))
+
+
+def write(store, name, text):
+    with open(store.resolve("config", name), "w", encoding="utf-8") as out:  # noqa: PTH123
+        out.write(text)
+
+
+@pytest.mark.parametrize("name", CLUSTER_NAMES)
+def test_golden_config_files(name):
+    golden_store = golden(name)
+    before = tree_state(golden_store.root / "config")
+    directory = StoreDirectory(str(golden_store.root))
+    topics = load_topics(directory)
+    for topic in filter(None, golden_store.config["topics"].values()):
+        assert topics[topic].topic_name == topic
+        assert topics[topic].perm == 6
+    assert topics["SCHEDULE_TOPIC_XXXX"].read_queue_nums == 18
+    kinds = {topic.attributes.get("message.type") for topic in topics.values()}
+    assert ("DELAY" in kinds) == (name != "cluster-4x") or kinds == {None}
+    groups = load_subscription_groups(directory)
+    assert set(golden_store.config["groups"]) <= set(groups)
+    assert min(load_delay_offsets(directory)) == 1
+    assert tree_state(golden_store.root / "config") == before
+
+
+@pytest.mark.parametrize("name", CLUSTER_NAMES)
+def test_golden_consumer_offsets_are_those_in_the_file(name):
+    golden_store = golden(name)
+    offsets = load_consumer_offsets(StoreDirectory(str(golden_store.root)))
+    text = (golden_store.root / "config" / "consumerOffset.json").read_text("utf-8")
+    bookings = golden_store.config["topics"]["normal"]
+    group = f"cg_{bookings}_lagging"
+    assert set(offsets[group, bookings]) == {0, 1, 2, 3}
+    assert offsets[group, bookings][2] == 5 + 7 * 2
+    broadcasting = (f"cg_{bookings}_broadcast@broadcast", bookings)
+    assert (broadcasting in offsets) == (name != "cluster-4x")
+    assert text.count("@") == len(offsets) + (broadcasting in offsets)
+
+
+def test_missing_and_empty_files_are_none(store):
+    assert load_topics(store) is None
+    assert load_consumer_offsets(store) == {}
+    write(store, "topics.json", "")
+    write(store, "delayOffset.json.bak", " \n")
+    assert load_topics(store) is None
+    assert load_delay_offsets(store) is None
+
+
+@pytest.mark.parametrize("broken", [None, "", "{1:", "[]", '{"offsetTable":{1:"x"}}', "\0"])
+def test_the_backup_is_read_where_the_file_is_unusable(store, broken):
+    if broken is not None:
+        write(store, "delayOffset.json", broken)
+    write(store, "delayOffset.json.bak", '{"offsetTable":{1:57,3:12}}')
+    assert load_delay_offsets(store) == {1: 57, 3: 12}
+
+
+def test_garbage_without_backup_is_an_error_that_names_the_file(store):
+    write(store, "topics.json", '{"topicConfigTable":{"a":{"perm":"x"}}}')
+    write(store, "topics.json.bak", "garbage")
+    with pytest.raises(StoreFormatError, match=r"topics\.json: .*'x'"):
+        load_topics(store)
+
+
+def test_a_garbage_backup_of_a_missing_file_is_no_error(store):
+    write(store, "topics.json.bak", "garbage")
+    assert load_topics(store) is None
+
+
+def test_missing_fields_have_rocketmqs_defaults(store):
+    write(store, "topics.json", '{"topicConfigTable":{"a":{"new":1}},"x":[]}')
+    write(store, "subscriptionGroup.json", '{"subscriptionGroupTable":{"g":{}}}')
+    topic = load_topics(store)["a"]
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (16, 16, 6)
+    group = load_subscription_groups(store)["g"]
+    assert (group.consume_enable, group.retry_max_times) == (True, 16)
+
+
+def test_light_queues_and_odd_groups(store):
+    table = {"orders@a@b": {"0": 1}, "%RETRY%g@g": {"2": 3}}
+    write(store, "consumerOffset.json", json.dumps({"offsetTable": table}))
+    write(store, "lmqConsumerOffset.json", '{"lmqOffsetTable":{"%LMQ%x@%LMQ%group":5}}')
+    assert load_consumer_offsets(store) == {
+        ("a@b", "orders"): {0: 1},
+        ("g", "%RETRY%g"): {2: 3},
+        ("%LMQ%group", "%LMQ%x"): {0: 5},
+    }
+
+
+def test_a_key_without_group_is_garbage(store):
+    write(store, "consumerOffset.json", '{"offsetTable":{"orders":{0:1}}}')
+    with pytest.raises(StoreFormatError, match="topic@group"):
+        load_consumer_offsets(store)
