@@ -49,6 +49,7 @@ class Context:
         return str(ensure_store(self.work, spec).resolve())
 
     def close(self) -> None:
-        """Stop the session if there is one."""
+        """Stop the session and its workers if there is one; the next use makes another."""
         if self._spark is not None:
             self._spark.stop()
+            self._spark = None

@@ -44,7 +44,7 @@ def snapshot(path: str | list[str], options: Mapping[str, Any] | None = None) ->
 def explain(
     path: str | list[str],
     options: Mapping[str, Any] | None = None,
-    where: list[Any] | None = None,
+    where: str | list[Any] | None = None,
 ) -> str:
     """Return as text which way a read would take to its rows, and why.
 
@@ -57,13 +57,16 @@ def explain(
     options
         Options of the read.
     where
-        Filters of ``pyspark.sql.datasource``, as Spark would push them.
+        A condition as ``"topic = 'orders' AND queue_id = 0"``, or filters of
+        ``pyspark.sql.datasource``, as Spark would push them. Needs Spark 4.1 or newer.
     """
     from rmqsource.planning import plan_read, plan_text  # noqa: PLC0415 (on demand)
     from rmqsource.predicate import from_options, with_filters  # noqa: PLC0415
+    from rmqsource.where import parse_where  # noqa: PLC0415
 
     parsed = _options(path, options)
-    predicate, _ = with_filters(from_options(parsed), where or [], parsed.table)
+    filters = parse_where(where, parsed.table) if isinstance(where, str) else where or []
+    predicate, _ = with_filters(from_options(parsed), filters, parsed.table)
     return plan_text(plan_read(parsed, predicate))
 
 
@@ -72,11 +75,11 @@ def _options(path: str | list[str], options: Mapping[str, Any] | None) -> Any:
 
     from rmqsource.options import parse_options  # noqa: PLC0415
 
-    given = {name: _text(value) for name, value in (options or {}).items()}
+    given = {name: _option_text(value) for name, value in (options or {}).items()}
     if isinstance(path, str):
         return parse_options({**given, "path": path})
     return parse_options({**given, "paths": json.dumps(list(path))})
 
 
-def _text(value: Any) -> str:
+def _option_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

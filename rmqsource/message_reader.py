@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,7 @@ from store_core.codec.message_batch_codec import (
 from store_core.codec.record_frames import RecordFrames
 from store_core.files.store_directory import StoreDirectory
 from store_core.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.segment_records import SegmentRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,12 +43,14 @@ if TYPE_CHECKING:
     from store_core.files.byte_source import ByteSource
 
     Columns = dict[str, Any]
+    _Place = Union[LogSlice, SegmentPositions]
 
 logger = logging.getLogger(__name__)
 
 _FAILFAST = "FAILFAST"
 _PERMISSIVE = "PERMISSIVE"
 _KEYS_TABLE = "keys"
+_NO_RECORD = "a consume queue unit or index entry points here, but there is no valid record"
 
 
 
@@ -82,8 +85,19 @@ def read_split(split: Split, request: ReadRequest) -> Iterator[Columns]:
     batches = _Batches(split.store, request)
     for part in split.parts:
         read = _read_slice if isinstance(part, LogSlice) else _read_positions
-        yield from read(directory, part, sizer, batches)
+        for batch in read(directory, part, sizer, batches):
+            yield from _cut(batch, request.batch_rows)
     batches.report()
+
+
+def _cut(batch: Columns, max_rows: int) -> Iterator[Columns]:
+    """Cut a batch: a record can become many rows, as an inner batch or by its keys."""
+    rows = len(next(iter(batch.values())))
+    if rows <= max_rows:
+        yield batch
+        return
+    for at in range(0, rows, max_rows):
+        yield {name: column.slice(at, max_rows) for name, column in batch.items()}
 
 
 def _read_slice(
@@ -97,7 +111,7 @@ def _read_slice(
             if isinstance(found, Gap):
                 yield from batches.gap(found)
             else:
-                yield from batches.of_frames(found, part.path)
+                yield from batches.of_frames(found, part)
 
 
 def _read_positions(
@@ -106,31 +120,27 @@ def _read_positions(
     source = _open(directory, places.path, batches)
     if source is None:
         return
-    offsets = places.array() - places.from_offset
+    offsets = places.array()
     with source:
-        data = source.view(0, places.end_offset - places.from_offset)
+        records = SegmentRecords(
+            source, places.from_offset, places.file_size, places.end_offset
+        )
         at = 0
         while at < len(offsets):
             some = offsets[at : at + sizer.next_rows()]
-            frames = RecordFrames(data, places.from_offset, some)
+            frames = records.frames_at(some - places.from_offset)
             # Records need not lie side by side, so rows are cut by the sum of their sizes.
             total = np.cumsum(np.where(frames.ok, frames.column("total_size"), 0))
             count = max(int(np.searchsorted(total, sizer.max_bytes, "right")), 1)
             if count < len(some):
-                frames = frames.take(np.arange(count))
+                some, frames = some[:count], frames.take(np.arange(count))
             at += count
-            yield from _checked(frames, places.path, batches)
-
-
-def _checked(frames: RecordFrames, path: str, batches: _Batches) -> Iterator[Columns]:
-    if frames.ok.all():
-        yield from batches.of_frames(frames, path)
-        return
-    for row in np.flatnonzero(~frames.ok).tolist():
-        at = int(frames.position[row])
-        reason = "a consume queue unit or index entry points here, but there is no valid record"
-        yield from batches.gap(Gap(frames.base_offset + at, 0, path, at, reason))
-    yield from batches.of_frames(frames.take(np.flatnonzero(frames.ok)), path)
+            for offset in some[~frames.ok].tolist():
+                position = offset - places.from_offset
+                yield from batches.gap(Gap(offset, 0, places.path, position, _NO_RECORD))
+            if not frames.ok.all():
+                frames = frames.take(np.flatnonzero(frames.ok))
+            yield from batches.of_frames(frames, places)
 
 
 def _open(directory: StoreDirectory, path: str, batches: _Batches) -> ByteSource | None:
@@ -153,7 +163,7 @@ class _Batches:
         self._dropped = 0
         self._dropped_bytes = 0
 
-    def of_frames(self, frames: RecordFrames, path: str) -> Iterator[Columns]:
+    def of_frames(self, frames: RecordFrames, place: _Place) -> Iterator[Columns]:
         """Yield the matching messages of some records as at most a few batches."""
         request = self.request
         keep = frame_mask(frames, request.predicate, undispatched=request.undispatched)
@@ -161,19 +171,19 @@ class _Batches:
             frames = frames.take(np.flatnonzero(keep))
         if request.check_crc and len(frames):
             failures = body_crc_failures(frames)
-            yield from self._bad_rows(frames, path, failures)
+            yield from self._bad_rows(frames, place, failures)
             frames = _without(frames, [bad.row for bad in failures])
         if len(frames) == 0:
             return
         if holds_inner_batch(frames.column("sys_flag")).any():
-            yield from self._unwrapped(frames, path)
+            yield from self._unwrapped(frames, place)
             return
         if needs_properties(request.predicate):
             found = column_mask(MessageColumns(frames), len(frames), request.predicate)
             frames = frames.take(np.flatnonzero(found))
-        yield from self._plain(frames, path)
+        yield from self._plain(frames, place)
 
-    def _plain(self, frames: RecordFrames, path: str) -> Iterator[Columns]:
+    def _plain(self, frames: RecordFrames, place: _Place) -> Iterator[Columns]:
         if len(frames) == 0:
             return
         columns = MessageColumns(
@@ -183,16 +193,16 @@ class _Batches:
             if "body" in self.request.columns:
                 columns.column("body")
         except InflatedTooLargeError as err:
-            yield from self._plain(frames.take(np.arange(err.row)), path)
-            yield from self._plain(frames.take(np.arange(err.row, len(frames))), path)
+            yield from self._plain(frames.take(np.arange(err.row)), place)
+            yield from self._plain(frames.take(np.arange(err.row, len(frames))), place)
             return
         if columns.bad_bodies:
-            yield from self._bad_rows(frames, path, columns.bad_bodies)
-            yield from self._plain(_without(frames, [bad.row for bad in columns.bad_bodies]), path)
+            yield from self._bad_rows(frames, place, columns.bad_bodies)
+            yield from self._plain(_without(frames, [bad.row for bad in columns.bad_bodies]), place)
             return
         yield self._assemble(columns, len(frames), None)
 
-    def _unwrapped(self, frames: RecordFrames, path: str) -> Iterator[Columns]:
+    def _unwrapped(self, frames: RecordFrames, place: _Place) -> Iterator[Columns]:
         """Yield batches of records of which some hold several messages."""
         request = self.request
         try:
@@ -202,14 +212,14 @@ class _Batches:
             columns = UnwrappedColumns(records)
             columns.column("body")
         except InflatedTooLargeError as err:
-            yield from self._unwrapped(frames.take(np.arange(err.row)), path)
-            yield from self._unwrapped(frames.take(np.arange(err.row, len(frames))), path)
+            yield from self._unwrapped(frames.take(np.arange(err.row)), place)
+            yield from self._unwrapped(frames.take(np.arange(err.row, len(frames))), place)
             return
         if columns.bad_bodies:
-            yield from self._bad_rows(frames, path, columns.bad_bodies)
+            yield from self._bad_rows(frames, place, columns.bad_bodies)
             good = _without(frames, [bad.row for bad in columns.bad_bodies])
             if len(good):
-                yield from self._unwrapped(good, path)
+                yield from self._unwrapped(good, place)
             return
         rows = len(columns.record_row)
         found = column_mask(columns, rows, request.predicate)
@@ -246,12 +256,13 @@ class _Batches:
             return {"": pa.nulls(rows)}
         return {name: batch[name] for name in request.columns}
 
-    def _bad_rows(self, frames: RecordFrames, path: str, bad: Any) -> Iterator[Columns]:
-        sizes = frames.column("total_size")
+    def _bad_rows(self, frames: RecordFrames, place: _Place, bad: Any) -> Iterator[Columns]:
+        sizes, offsets = frames.column("total_size"), frames.column("commit_log_offset")
         for failure in bad:
-            at = int(frames.position[failure.row])
-            offset = frames.base_offset + at
-            yield from self.gap(Gap(offset, int(sizes[failure.row]), path, at, failure.reason))
+            offset = int(offsets[failure.row])
+            position = offset - place.from_offset
+            size = int(sizes[failure.row])
+            yield from self.gap(Gap(offset, size, place.path, position, failure.reason))
 
     def gap(self, gap: Gap) -> Iterator[Columns]:
         """Decide what damage means: an error, a row, or a count."""

@@ -211,10 +211,10 @@ OPTION_TABLE = (
     OptionInfo("maxPartitionBytes", "128m", "bytes of a split", "max_partition_bytes", parse_bytes),
     OptionInfo("minPartitions", "", "least number of splits", "min_partitions", _count),
     OptionInfo("maxPartitions", "4000", "greatest number of splits", "max_partitions", _count),
-    OptionInfo("batchRows", "32768", "most rows of a record batch", "batch_rows", _count),
+    OptionInfo("batchRows", "10000", "most rows of a record batch", "batch_rows", _count),
     OptionInfo(
         "batchBytes",
-        "32m",
+        "12m",
         "bytes at which a record batch is handed over",
         "batch_bytes",
         partial(parse_bytes, high=_MAX_BATCH_BYTES),

@@ -52,8 +52,8 @@ class SourceOptions:
     max_partition_bytes: int = 128 << 20
     min_partitions: int | None = None
     max_partitions: int = 4000
-    batch_rows: int = 32_768
-    batch_bytes: int = 32 << 20
+    batch_rows: int = 10_000
+    batch_bytes: int = 12 << 20
     body: str = "decoded"
     config: str | None = None
     """Path of a broker configuration file."""

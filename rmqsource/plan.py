@@ -31,6 +31,7 @@ class SegmentPositions(NamedTuple):
 
     path: str
     from_offset: int
+    file_size: int
     end_offset: int
     offsets: bytes
 
@@ -167,7 +168,9 @@ def place_records(
         segment = segments.find(int(some[0]))
         if segment is not None:
             packed = np.ascontiguousarray(some).tobytes()
-            places = SegmentPositions(segment.path, segment.from_offset, end_offset, packed)
+            places = SegmentPositions(
+                segment.path, segment.from_offset, segments.file_size, end_offset, packed
+            )
             pieces.append((places, int(lengths.sum())))
     return pieces
 
@@ -178,21 +181,50 @@ def sized_slices(slices: Sequence[LogSlice]) -> list[tuple[LogSlice, int]]:
 
 
 def group_parts(
-    store: str, parts: Sequence[tuple[LogSlice | SegmentPositions, int]], target_bytes: int
+    store: str,
+    parts: Sequence[tuple[LogSlice | SegmentPositions, int]],
+    target_bytes: int,
+    max_splits: int,
 ) -> list[Split]:
-    """Put small parts together until a split has about ``target_bytes``."""
-    splits: list[Split] = []
-    pending: list[LogSlice | SegmentPositions] = []
-    size = 0
+    """Put small parts together until a split has about ``target_bytes``.
+
+    Parts that do not fill a split exactly leave room in it; where that makes too many splits, each
+    takes what begins in its share of the bytes.
+    """
+    groups: list[list[LogSlice | SegmentPositions]] = []
+    room = 0
     for part, length in parts:
-        if pending and size + length > target_bytes:
-            splits.append(Split(store, tuple(pending)))
-            pending, size = [], 0
-        pending.append(part)
-        size += length
-    if pending:
-        splits.append(Split(store, tuple(pending)))
-    return splits
+        if length > room or not groups:
+            groups.append([])
+            room = target_bytes
+        groups[-1].append(part)
+        room -= length
+    if len(groups) > max_splits:
+        groups = _equal_shares(parts, max_splits)
+    return [Split(store, tuple(group)) for group in groups]
+
+
+def _equal_shares(
+    parts: Sequence[tuple[LogSlice | SegmentPositions, int]], count: int
+) -> list[list[LogSlice | SegmentPositions]]:
+    total = max(sum(length for _, length in parts), 1)
+    groups: dict[int, list[LogSlice | SegmentPositions]] = {}
+    at = 0
+    for part, length in parts:
+        groups.setdefault(min(at * count // total, count - 1), []).append(part)
+        at += length
+    return list(groups.values())
+
+
+def merge_splits(splits: Sequence[Split], count: int) -> tuple[Split, ...]:
+    """Join neighbours of one store, evenly, until at most ``count`` splits are left."""
+    if len(splits) <= count:
+        return tuple(splits)
+    bounds = [i * len(splits) // count for i in range(count + 1)]
+    return tuple(
+        Split(splits[a].store, tuple(part for split in splits[a:b] for part in split.parts))
+        for a, b in zip(bounds, bounds[1:])
+    )
 
 
 def total_bytes(ranges: Sequence[Range]) -> int:

@@ -28,15 +28,17 @@ from rmqsource.plan import (
     slices_of,
     total_bytes,
 )
+from rmqsource.predicate import ScanPredicate
 from rmqsource.queue_path import QueueUnits, UnprovedError, read_queue_units
+from rmqsource.row_filter import frame_mask
 from store_core.codec.message_id import parse_message_id
 from store_core.errors import StoreFormatError
+from store_core.log_scan import BatchSizer, Gap, scan_slice
 from store_core.log_time import narrow_by_time
 
 if TYPE_CHECKING:
     from rmqsource.options import SourceOptions
     from rmqsource.plan import Range, Split
-    from rmqsource.predicate import ScanPredicate
     from store_core.store_snapshot import StoreSnapshot
 
 _SCATTER_COST = 2
@@ -124,8 +126,28 @@ def missing_offsets(
         if start < min(held.min_offset, wanted):
             gone.append((topic, queue_id, start, min(held.min_offset, wanted)))
         elif start > held.max_offset:
-            gone.append((topic, queue_id, held.max_offset, start))
+            held_end = max(held.max_offset, _undispatched_end(snapshot, topic, queue_id))
+            if start > held_end:
+                gone.append((topic, queue_id, held_end, start))
     return tuple(gone)
+
+
+def _undispatched_end(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int:
+    """Return the end of a queue in the part of the log that no queue has yet; 0 if none.
+
+    Only a message of exactly this queue counts, so a scan of that part tells.
+    """
+    begin, end = snapshot.last_dispatched()[1], snapshot.end_offset
+    of_queue = ScanPredicate(topics=frozenset([topic]), queue_ids=frozenset([queue_id]))
+    found = 0
+    for part in slices_of(snapshot.log.segments, [(begin, end)], end, max(end - begin, 1)):
+        with snapshot.directory.open(part.path) as source:
+            for frames in scan_slice(source, part, BatchSizer(1 << 16, 16 << 20)):
+                if isinstance(frames, Gap):
+                    continue
+                keep = frame_mask(frames, of_queue, undispatched=False)
+                found = max(found, int(frames.column("queue_offset")[keep].max(initial=-1)) + 1)
+    return found
 
 
 def _describe_missing(missing: tuple[tuple[str, int, int, int], ...]) -> str:
@@ -246,4 +268,4 @@ def _splits(
         *sized_slices(slices_of(segments, ranges, end, target)),
         *place_records(segments, offsets, sizes, end, target),
     ]
-    return group_parts(store, parts, target), total
+    return group_parts(store, parts, target, options.max_partitions), total

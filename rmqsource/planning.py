@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rmqsource.plan import merge_splits
 from rmqsource.planner import plan_store
 from rmqsource.stores import open_snapshots
 
@@ -24,7 +26,18 @@ def plan_read(options: SourceOptions, predicate: ScanPredicate) -> list[StorePla
     for snapshot in open_snapshots(options):
         with snapshot:
             plans.append(plan_store(snapshot, predicate, options))
-    return plans
+    return _within(plans, options.max_partitions)
+
+
+def _within(plans: list[StorePlan], max_splits: int) -> list[StorePlan]:
+    """Share ``maxPartitions`` among the stores by their splits; each store keeps one."""
+    total = sum(len(plan.splits) for plan in plans)
+    if total <= max_splits:
+        return plans
+    shares = [max(max_splits * len(plan.splits) // total, 1) for plan in plans]
+    return [
+        replace(plan, splits=merge_splits(plan.splits, share)) for plan, share in zip(plans, shares)
+    ]
 
 
 def plan_columns(plans: Sequence[StorePlan]) -> dict[str, Any]:

@@ -95,25 +95,32 @@ def is_simple_topic(snapshot: StoreSnapshot, topic: str) -> bool:
 
     Units and index entries of batch topics speak of whole batches, not of the messages in them.
     """
+    if _has_batch_queues(snapshot, topic):
+        return False
+    known = topic in (snapshot.topic_configs or {})
+    return known or any(name == topic for name, _ in snapshot.queue_paths)
+
+
+def _has_batch_queues(snapshot: StoreSnapshot, topic: str) -> bool:
     config = (snapshot.topic_configs or {}).get(topic)
     if config is not None and config.attributes.get("queue.type") == _BATCH_TYPE:
-        return False
-    if any(name == topic for name, _ in snapshot.batch_queue_paths):
-        return False
-    return config is not None or any(name == topic for name, _ in snapshot.queue_paths)
+        return True
+    return any(name == topic for name, _ in snapshot.batch_queue_paths)
 
 
 def _topics(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
     if predicate.topics is not None:
         return sorted(predicate.topics)
-    names = {topic for topic, _ in snapshot.queue_paths if not topic.startswith(LMQ_PREFIX)}
-    return sorted(names)
+    paths = (*snapshot.queue_paths, *snapshot.batch_queue_paths)
+    return sorted({topic for topic, _ in paths if not topic.startswith(LMQ_PREFIX)})
 
 
 def _queue_ids(
     snapshot: StoreSnapshot, topic: str, predicate: ScanPredicate, *, forced: bool
 ) -> list[int]:
     present = {queue_id for name, queue_id in snapshot.queue_paths if name == topic}
+    if _has_batch_queues(snapshot, topic):
+        raise UnprovedError(f"topic {topic} has batch consume queues")
     if not forced:
         _check_complete(snapshot, topic, present, predicate)
     return sorted(i for i in present if _wants_queue(predicate, i))
@@ -131,8 +138,6 @@ def _check_complete(
     config = (snapshot.topic_configs or {}).get(topic)
     if config is None:
         raise UnprovedError(f"config/topics.json does not name topic {topic}")
-    if not is_simple_topic(snapshot, topic):
-        raise UnprovedError(f"topic {topic} has batch consume queues")
     named = set(range(max(config.read_queue_nums, config.write_queue_nums)))
     missing = sorted(i for i in named - present if _wants_queue(predicate, i))
     if missing:
@@ -189,11 +194,20 @@ def _front(
     """Return the offset of the log before which records of the queue may have no unit."""
     if held.max_offset == 0:
         return snapshot.end_offset  # a directory without units: its files were lost
-    if held.min_offset == 0 or held.min_offset > queue.first_unit_offset():
+    if held.min_offset == 0 or _is_expired(snapshot, queue, held.min_offset - 1):
         return 0  # the first message ever, or the unit before points below the log
     if len(units) == 0:
         return snapshot.end_offset
     return int(units["commit_log_offset"][0])
+
+
+def _is_expired(snapshot: StoreSnapshot, queue: ConsumeQueue, queue_offset: int) -> bool:
+    """Tell whether there is a unit, and it points below the log; garbage can look smaller still."""
+    if queue_offset < queue.first_unit_offset():
+        return False
+    unit = queue.read_units(queue_offset, queue_offset + 1)
+    start, size = int(unit["commit_log_offset"][0]), int(unit["message_size"][0])
+    return 0 <= start and 0 < size and start + size <= snapshot.min_phy_offset
 
 
 def _tail(snapshot: StoreSnapshot, queue: ConsumeQueue, held: QueueRange) -> int:

@@ -120,7 +120,8 @@ def _bounds(
     """Return the bound of each row's queue."""
     encoded = topics.dictionary_encode()
     codes = encoded.indices.to_numpy()
-    names = {decode_utf8(t): code for code, t in enumerate(encoded.dictionary.to_pylist())}
+    distinct = encoded.dictionary.to_pylist()  # bytes of frames, or text of decoded messages
+    names = {t if isinstance(t, str) else decode_utf8(t): code for code, t in enumerate(distinct)}
     found = np.full(len(queue_ids), default, np.int64)
     for (topic, queue_id), offset in bound.offsets.items():
         code = names.get(topic)

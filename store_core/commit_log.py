@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from store_core.codec.record_frames import RecordFrames
-from store_core.codec.record_walk import find_record, is_record
 from store_core.files.segment_list import Segment, SegmentList, load_segments
+from store_core.segment_records import SegmentRecords
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
+    from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
     from store_core.files.byte_source import ByteSource
     from store_core.files.store_directory import StoreDirectory
@@ -77,48 +76,54 @@ class CommitLog:
         while self._open:
             self._open.popitem()[1].close()
 
-    def bytes_of(self, segment: Segment, end_offset: int) -> npt.NDArray[np.uint8]:
-        """Return a segment's bytes up to ``end_offset`` (of the log), not copied if it is local."""
-        length = min(segment.size, self.segments.file_size, end_offset - segment.from_offset)
-        return self.source(segment).view(0, max(length, 0))
+    def records(self, segment: Segment, end_offset: int) -> SegmentRecords:
+        """Return access to the records of a segment that end before ``end_offset``."""
+        source = self.source(segment)
+        return SegmentRecords(source, segment.from_offset, self.segments.file_size, end_offset)
 
     def is_record(self, commit_log_offset: int, end_offset: int) -> bool:
         """Tell whether a whole valid record starts there and ends before ``end_offset``."""
         segment = self.segments.find(commit_log_offset)
         if segment is None:
             return False
-        data = self.bytes_of(segment, end_offset)
-        return is_record(data, segment.from_offset, commit_log_offset - segment.from_offset)
+        records = self.records(segment, end_offset)
+        return records.is_record(commit_log_offset - segment.from_offset)
+
+    def store_timestamp_at(self, commit_log_offset: int, end_offset: int) -> int | None:
+        """Return the store time (ms) of the record that starts there; None when none does."""
+        segment = self.segments.find(commit_log_offset)
+        if segment is None:
+            return None
+        records = self.records(segment, end_offset)
+        position = commit_log_offset - segment.from_offset
+        return records.store_timestamp(position) if records.is_record(position) else None
 
     def frames_at(
         self, segment: Segment, commit_log_offsets: npt.NDArray[np.int64], end_offset: int
     ) -> RecordFrames:
         """Return frames at ascending offsets of one segment; rows that are no records are not ok.
 
-        The offsets may be any that lie in the segment.
+        The offsets may be any that lie in the segment. Of a remote one only the records and what
+        lies between close ones are read.
         """
-        data = self.bytes_of(segment, end_offset)
-        return RecordFrames(data, segment.from_offset, commit_log_offsets - segment.from_offset)
+        records = self.records(segment, end_offset)
+        return records.frames_at(commit_log_offsets - segment.from_offset)
 
     def first_store_timestamp(self, segment: Segment, end_offset: int) -> int | None:
         """Return the store time of a segment's first record; None when none starts at its head."""
-        data = self.bytes_of(segment, end_offset)
-        if not is_record(data, segment.from_offset, 0):
-            return None
-        return store_timestamp_at(data, segment.from_offset, 0)
+        return self.store_timestamp_at(segment.from_offset, end_offset)
 
-    def next_record(self, commit_log_offset: int, end_offset: int) -> int:
-        """Return the first record at or after an offset, within its segment; -1 if none."""
+    def next_record(
+        self, commit_log_offset: int, end_offset: int, stop_offset: int | None = None
+    ) -> int:
+        """Return the first record that starts in ``[commit_log_offset, stop_offset)``; -1 if none.
+
+        It is looked for within one segment.
+        """
         segment = self.segments.find(commit_log_offset)
         if segment is None:
             return -1
-        data = self.bytes_of(segment, end_offset)
         base = segment.from_offset
-        found = find_record(data, base, commit_log_offset - base)
+        stop = None if stop_offset is None else stop_offset - base
+        found = self.records(segment, end_offset).find(commit_log_offset - base, stop)
         return found + base if found >= 0 else -1
-
-
-def store_timestamp_at(data: npt.NDArray[np.uint8], base_offset: int, at: int) -> int:
-    """Return the store time of the record at position ``at``; the caller knows that it is one."""
-    frames = RecordFrames(data, base_offset, np.array([at], np.int64))
-    return int(frames.column("store_timestamp")[0])

@@ -17,17 +17,16 @@ import numpy as np
 
 from store_core.codec.message_batch_codec import body_crc_failures
 from store_core.codec.record_frames import RecordFrames
-from store_core.codec.record_walk import find_record, is_record, walk_records
-from store_core.commit_log import CommitLog, store_timestamp_at
+from store_core.codec.record_walk import walk_records
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from store_core.commit_log import CommitLog
     from store_core.files.segment_list import Segment
 
 _WALK_ROWS = 16384
 _WALK_BYTES = 16 << 20
 _CHUNK_BYTES = 8 << 20
+_FIRST_CHUNK_BYTES = 64 << 10
 
 
 class EndEvidence(Protocol):
@@ -99,24 +98,26 @@ def _last_with_data(log: CommitLog) -> Segment | None:
 def _any_data(log: CommitLog, segment: Segment, start: int) -> bool:
     """Tell whether a segment has a byte other than zero from ``start`` on."""
     source = log.source(segment)
-    if source.is_hole_from(start):
-        return False
-    for at in range(start, segment.size, _CHUNK_BYTES):
-        chunk = source.view(at, _CHUNK_BYTES)
+    length = _FIRST_CHUNK_BYTES
+    at = source.next_data(start)
+    while at < segment.size:
+        chunk = source.view(at, length)
         found = bool(chunk.any())
         source.forget(at, len(chunk))
         if found:
             return True
+        at = source.next_data(at + len(chunk))
+        length = _CHUNK_BYTES
     return False
 
 
 class _EndWalk:
-    """The walk through the last segment with data."""
+    """The walk through the last segment with data; positions are those in its file."""
 
     def __init__(self, log: CommitLog, segment: Segment, evidence: EndEvidence) -> None:
         self._log, self._segment, self._evidence = log, segment, evidence
         self._base = segment.from_offset
-        self._data = log.bytes_of(segment, self._base + log.segments.file_size)
+        self._records = log.records(segment, self._base + log.segments.file_size)
         self._last_good = -1
 
     def start(self, proven_start: int) -> int:
@@ -124,7 +125,7 @@ class _EndWalk:
         if self._is_good(proven_start):
             return proven_start - self._base
         confirmed = self._evidence.confirm_phy_offset or 0
-        if confirmed >= self._base and self._is_good(confirmed):
+        if confirmed > 0 and confirmed >= self._base and self._is_good(confirmed):
             return confirmed - self._base
         if self._evidence.never_recovered or 0 < confirmed < self._base:
             # The segment was begun after the last recovery: it was never cut.
@@ -136,10 +137,9 @@ class _EndWalk:
 
     def _is_good(self, offset: int) -> bool:
         at = offset - self._base
-        if at < 0 or not is_record(self._data, self._base, at):
+        if not self._records.is_record(at):
             return False
-        frames = RecordFrames(self._data, self._base, np.array([at], np.int64))
-        return not body_crc_failures(frames)
+        return not body_crc_failures(self._records.frames_at(np.array([at], np.int64)))
 
     def run(self, at: int) -> LogEnd:
         """Walk on from a position until a failing one is the end of the log."""
@@ -148,9 +148,9 @@ class _EndWalk:
             reason = self._reason_for_end(at)
             if reason:
                 return self._end(at, reason)
-            after = find_record(self._data, self._base, at + 1)
+            after = self._records.find(at + 1)
             if after < 0:
-                end = _end_of_data(self._data, at)
+                end = self._end_of_data(at)
                 return self._end(end, "damaged bytes, and no record behind them")
             if self._last_good >= 0 and self._time(after) < self._time(self._last_good):
                 return self._end(at, "the next readable record is older: an old cut of the log")
@@ -161,29 +161,29 @@ class _EndWalk:
         return LogEnd(self._base + at, reason, proven)
 
     def _time(self, at: int) -> int:
-        return store_timestamp_at(self._data, self._base, at)
+        return self._records.store_timestamp(at)
 
     def _walk(self, at: int) -> int:
         """Return the first position from ``at`` on at which full validation fails."""
         while True:
-            walk = walk_records(self._data, at, len(self._data), _WALK_ROWS, _WALK_BYTES)
-            frames = RecordFrames(self._data, self._base, walk.starts)
-            good = _first_failure(frames)
-            if good:
-                self._last_good = int(walk.starts[good - 1])
-            if good < len(frames):
-                return int(walk.starts[good])
-            at = walk.stop
-            if walk.failed or walk.blank or at >= len(self._data):
+            window = self._records.window(at, self._records.length)
+            start = at - window.start
+            walk = walk_records(window.data, start, len(window.data), _WALK_ROWS, _WALK_BYTES)
+            good = _first_failure(RecordFrames(window.data, self._base + window.start, walk.starts))
+            if not good:
                 return at
+            self._last_good = window.start + int(walk.starts[good - 1])
+            stop = int(walk.starts[good]) if good < len(walk.starts) else walk.stop
+            self._log.source(self._segment).forget(at, window.start + stop - at)
+            at = window.start + stop
 
     def _reason_for_end(self, at: int) -> str:
         """Return why a failing position is the end; empty when it is damage as far as is known."""
-        if at >= len(self._data):
+        if at >= self._records.length:
             return "the last segment is full"
-        if _is_blank(self._data, at):
+        if self._is_blank(at):
             return "a blank record closes the last segment"
-        if not self._data[at : at + 8].any() and not _any_data(self._log, self._segment, at):
+        if not self._records.bytes_at(at, 8).any() and not _any_data(self._log, self._segment, at):
             return "only zeros follow"
         confirmed = self._evidence.confirm_phy_offset or 0
         if (
@@ -194,11 +194,26 @@ class _EndWalk:
             return "it follows the record that the checkpoint confirms as the last"
         if (
             not self._evidence.stopped_cleanly
-            and self._base + at >= self._evidence.last_dispatched()[1]
             and self._evidence.is_live()
+            and self._base + at >= self._evidence.last_dispatched()[1]
         ):
             return "a broker is writing behind its last dispatched record"
         return ""
+
+    def _is_blank(self, at: int) -> bool:
+        window = self._records.window(at, self._records.length)
+        return walk_records(window.data, at - window.start, len(window.data), 1, 1).blank
+
+    def _end_of_data(self, at: int) -> int:
+        """Return the position behind the last byte that is not zero."""
+        end = self._records.length
+        while end > at:
+            start = max(at, end - _CHUNK_BYTES)
+            filled = np.flatnonzero(self._records.bytes_at(start, end - start))
+            if len(filled):
+                return start + int(filled[-1]) + 1
+            end = start
+        return at
 
 
 def _first_failure(frames: RecordFrames) -> int:
@@ -208,20 +223,3 @@ def _first_failure(frames: RecordFrames) -> int:
     checked = frames if good == len(frames) else frames.take(np.arange(good))
     failures = body_crc_failures(checked)
     return min([good, *(failure.row for failure in failures)])
-
-
-def _is_blank(data: npt.NDArray[np.uint8], at: int) -> bool:
-    walk = walk_records(data, at, len(data), 1, _WALK_BYTES)
-    return walk.blank
-
-
-def _end_of_data(data: npt.NDArray[np.uint8], at: int) -> int:
-    """Return the position behind the last byte that is not zero."""
-    end = len(data)
-    while end > at:
-        start = max(at, end - _CHUNK_BYTES)
-        filled = np.flatnonzero(data[start:end])
-        if len(filled):
-            return start + int(filled[-1]) + 1
-        end = start
-    return at

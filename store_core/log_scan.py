@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 import numpy as np
 
 from store_core.codec.record_frames import RecordFrames
-from store_core.codec.record_walk import find_record, walk_records
+from store_core.codec.record_walk import walk_records
+from store_core.segment_records import SegmentRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
-
+    from store_core.codec.record_walk import Walk
     from store_core.files.byte_source import ByteSource
+    from store_core.segment_records import Window
 
 _FIRST_ROWS = 64
 _GROWTH = 4
@@ -89,70 +90,67 @@ class BatchSizer:
 
 
 def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterator[LogPart]:
-    """Yield the frames and gaps of a slice in order; every row of the frames is a valid frame."""
-    segment_end = part.from_offset + part.file_size
-    log_end = max(min(segment_end, part.end_offset) - part.from_offset, 0)
-    data = source.view(0, log_end)
-    at = _boundary(data, part, part.start, log_end)
-    stop = _boundary(data, part, part.stop, log_end)
-    seen = at
+    """Yield the frames and gaps of a slice in order; every row of the frames is a valid frame.
+
+    A local file is one view. Of a remote one windows of 8 MiB are read, each byte once, up to the
+    end of the slice's last record; frames keep their window alive.
+    """
+    records = SegmentRecords(source, part.from_offset, part.file_size, part.end_offset)
+    log_end = max(min(part.file_size, part.end_offset - part.from_offset), 0)
+    at = _boundary(records, part.start - part.from_offset, log_end)
+    stop = _boundary(records, part.stop - part.from_offset, log_end)
     while at < stop:
-        walk = walk_records(data, at, stop, sizer.next_rows(), sizer.max_bytes)
-        frames = RecordFrames(data, part.from_offset, walk.starts)
+        window = records.window(at, stop)
+        walk = _walk(window, at, stop, sizer)
+        frames = RecordFrames(window.data, part.from_offset + window.start, walk.starts)
         good = len(frames) if frames.ok.all() else int(np.argmin(frames.ok))
         if good:
             yield frames if good == len(frames) else frames.take(np.arange(good))
-        at = walk.stop
-        if good < len(frames):
-            at = int(walk.starts[good])
-        elif walk.blank and _closes_segment(data, part, at):
-            at = log_end
-        elif not (walk.failed or walk.blank or at >= len(data)):
-            seen = _forget(source, seen, at)
-            continue
-        if at < stop:
-            after = _resume(data, part, at, log_end)
-            yield _gap(data, part, at, after)
-            at = after
-    if part.missing_bytes and stop >= log_end:
+            seen, at = at, window.start + (walk.stop if good == len(frames) else walk.starts[good])
+            at = int(at)
+            source.forget(seen, at - seen)
+            continue  # what failed behind good records fails again, now as the first
+        if walk.blank and _closes_segment(records, at):
+            break
+        after = _first_record(records, at + 1, log_end)
+        yield _gap(records, part, at, after)
+        at = after
+    segment_end = part.from_offset + part.file_size
+    if part.missing_bytes and part.start < segment_end <= part.stop:
         yield _missing(part, segment_end)
 
 
-def _boundary(data: npt.NDArray[np.uint8], part: LogSlice, offset: int, log_end: int) -> int:
-    """Return the position of the first record at or after an offset (see the module's text)."""
-    at = offset - part.from_offset
-    if at <= 0:
+def _walk(window: Window, at: int, stop: int, sizer: BatchSizer) -> Walk:
+    start = window.start
+    return walk_records(window.data, at - start, stop - start, sizer.next_rows(), sizer.max_bytes)
+
+
+def _boundary(records: SegmentRecords, position: int, log_end: int) -> int:
+    """Return the position of the first record at or after one (see the module's text)."""
+    if position <= 0:
         return 0
-    if at >= log_end:
-        return log_end
-    found = find_record(data, part.from_offset, at)
+    return log_end if position >= log_end else _first_record(records, position, log_end)
+
+
+def _first_record(records: SegmentRecords, position: int, log_end: int) -> int:
+    found = records.find(position)
     return log_end if found < 0 else found
 
 
-def _resume(data: npt.NDArray[np.uint8], part: LogSlice, at: int, log_end: int) -> int:
-    found = find_record(data, part.from_offset, at + 1)
-    return log_end if found < 0 else found
-
-
-def _closes_segment(data: npt.NDArray[np.uint8], part: LogSlice, at: int) -> bool:
+def _closes_segment(records: SegmentRecords, at: int) -> bool:
     """Tell whether a blank record ends the segment: by its size, or as nothing follows it."""
-    size = int.from_bytes(data[at : at + 4].tobytes(), "big", signed=True)
-    return size == part.file_size - at or find_record(data, part.from_offset, at + 1) < 0
+    size = int.from_bytes(records.bytes_at(at, 4).tobytes(), "big", signed=True)
+    return size == records.file_size - at or records.find(at + 1) < 0
 
 
-def _forget(source: ByteSource, seen: int, at: int) -> int:
-    source.forget(seen, at - seen)
-    return at
-
-
-def _gap(data: npt.NDArray[np.uint8], part: LogSlice, at: int, after: int) -> Gap:
-    if at >= len(data):
+def _gap(records: SegmentRecords, part: LogSlice, at: int, after: int) -> Gap:
+    if at >= records.length:
         reason = f"the file ends here; {part.file_size} bytes were expected"
+    elif records.is_zero(at, after):
+        reason = "no valid record: the bytes are zero"
     else:
-        head = data[at : at + 8].tobytes().hex(" ", 4)
+        head = records.bytes_at(at, 8).tobytes().hex(" ", 4)
         reason = f"no valid record: the bytes are {head}"
-        if at + 8 <= len(data) and not data[at : min(after, len(data))].any():
-            reason = "no valid record: the bytes are zero"
     return Gap(part.from_offset + at, after - at, part.path, at, reason)
 
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
-from store_core.commit_log import store_timestamp_at
-
 if TYPE_CHECKING:
     from store_core.commit_log import CommitLog
     from store_core.files.segment_list import Segment
 
 _STOP_BYTES = 64 << 10
 """Bisection inside a segment ends here: reading that much costs less than another probe."""
+
+_PROBE_BYTES = 8 << 20
+"""A probe gives up here: a blank record can fill a segment, and no answer is needed for proof."""
 
 
 def narrow_by_time(
@@ -98,11 +99,7 @@ def _end(log: CommitLog, segment: Segment, end_offset: int) -> int:
 
 def _probe(log: CommitLog, offset: int, stop: int, end_offset: int) -> tuple[int, int | None]:
     """Return start and time of the first record in ``[offset, stop)`` of one segment."""
-    at = log.next_record(offset, end_offset)
-    if at < 0 or at >= stop:
+    at = log.next_record(offset, end_offset, min(stop, offset + _PROBE_BYTES))
+    if at < 0:
         return offset, None
-    segment = log.segments.find(at)
-    if segment is None:
-        return offset, None
-    data = log.bytes_of(segment, end_offset)
-    return at, store_timestamp_at(data, segment.from_offset, at - segment.from_offset)
+    return at, log.store_timestamp_at(at, end_offset)

@@ -140,6 +140,25 @@ class Message:
             self.properties.pop(name, None)
 
 
+def message_from_record(record: StoredRecord, store: str) -> Message:
+    """Return a record as one message, its body inflated; an inner batch stays undivided.
+
+    Raises
+    ------
+    CorruptBodyError
+        The body cannot be inflated.
+    """
+    compressed = record.sys_flag & COMPRESSED_FLAG
+    return Message(
+        body=inflate(record.body, record.sys_flag) if compressed else record.body,
+        properties=string_to_properties(record.properties_raw),
+        properties_raw=record.properties_raw,
+        flag=record.flag,
+        queue_offset=record.queue_offset,
+        **_record_columns(record, store),
+    )
+
+
 def messages_from_record(
     record: StoredRecord, store: str, inflate_body: bool = True
 ) -> list[Message]:

@@ -8,6 +8,7 @@ points; phantoms only lie behind all units that count, so their place is bisecte
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -66,8 +67,14 @@ def _proved_end(queue: ConsumeQueue, log: CommitLog, end_offset: int) -> int:
 def _counts(queue: ConsumeQueue, log: CommitLog, queue_offset: int, end_offset: int) -> bool:
     """Tell whether a unit points at a record of this queue, or at one that has expired."""
     unit = queue.read_units(queue_offset, queue_offset + 1)
-    start = int(unit["commit_log_offset"][0])
-    size = int(unit["message_size"][0])
+    start, size = int(unit["commit_log_offset"][0]), int(unit["message_size"][0])
+    return points_at_record(log, (queue.topic, queue.queue_id), start, size, end_offset)
+
+
+def points_at_record(
+    log: CommitLog, queue: tuple[str, int], start: int, size: int, end_offset: int
+) -> bool:
+    """Tell whether a record of a queue (topic, queue id) lies there, or lay there and is gone."""
     if start < 0 or size <= 0 or start + size > end_offset:
         return False
     if start < log.min_offset:
@@ -78,10 +85,10 @@ def _counts(queue: ConsumeQueue, log: CommitLog, queue_offset: int, end_offset: 
     frames = log.frames_at(segment, np.array([start], np.int64), end_offset)
     if not frames.ok[0] or int(frames.column("total_size")[0]) != size:
         return False
-    return queue.topic.startswith(LMQ_PREFIX) or _is_of_queue(frames, queue)
+    return queue[0].startswith(LMQ_PREFIX) or _is_of_queue(frames, *queue)
 
 
-def _is_of_queue(frames: RecordFrames, queue: ConsumeQueue) -> bool:
+def _is_of_queue(frames: RecordFrames, topic: str, queue_id: int) -> bool:
     at, length = int(frames.topic_start[0]), int(frames.topic_length[0])
-    topic = frames.data[at : at + length].tobytes()
-    return topic == queue.topic.encode() and int(frames.column("queue_id")[0]) == queue.queue_id
+    stored = frames.data[at : at + length].tobytes()
+    return stored == os.fsencode(topic) and int(frames.column("queue_id")[0]) == queue_id

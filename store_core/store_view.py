@@ -5,25 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from store_core.batch_consume_queue import open_batch_consume_queue
-from store_core.commit_log import CommitLog, store_timestamp_at
+from store_core.commit_log import CommitLog
 from store_core.config import MessageStoreConfig
 from store_core.config_files import load_topics
 from store_core.consume_queue import ConsumeQueue, list_consume_queues, open_consume_queue
-from store_core.errors import StoreNotFoundError
+from store_core.errors import CorruptRecordError, StoreFormatError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.index_service import IndexService
 from store_core.log_end import LogEnd, find_log_end
 from store_core.queue_range import QueueRange, queue_range
 from store_core.store_checkpoint import StoreCheckpoint, load_checkpoint
-from store_core.store_state import StoreState, store_state, written_by_5x
+from store_core.store_state import ABORT_FILE, StoreState, store_state, written_by_5x
 
 if TYPE_CHECKING:
     from store_core.batch_consume_queue import BatchConsumeQueue
     from store_core.config_files import TopicConfig
 
 _PARTS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint", "lock", "config")
-_proven_starts: dict[tuple[str, str], tuple[int, bytes]] = {}
-"""Per process: (store, last segment) -> a record near the end, and its first bytes."""
+_proven_starts: dict[tuple[object, ...], tuple[int, bytes]] = {}
+"""Per process: (store, last segment, run of the broker) -> a record near the end, its first bytes.
+
+A new run may begin with a recovery that cuts the log before that record and leaves its bytes.
+"""
 _PROOF_BYTES = 88
 
 
@@ -144,13 +147,7 @@ class StoreView:
 
     def store_timestamp_at(self, commit_log_offset: int) -> int | None:
         """Return the store time (ms) of the record that starts there; None when none does."""
-        segment = self.log.segments.find(commit_log_offset)
-        if segment is None or not self.log.is_record(commit_log_offset, self.end_offset):
-            return None
-        data = self.log.bytes_of(segment, self.end_offset)
-        return store_timestamp_at(
-            data, segment.from_offset, commit_log_offset - segment.from_offset
-        )
+        return self.log.store_timestamp_at(commit_log_offset, self.end_offset)
 
     def close(self) -> None:
         """Close the files."""
@@ -164,17 +161,23 @@ class StoreView:
 
     def _find_end(self) -> int:
         last = self.log.segments.segments[-1].path if len(self.log.segments) else ""
-        key = (self.directory.uri, last)
+        key = (self.directory.uri, last, *self._broker_run())
         found = find_log_end(self.log, _Evidence(self), self._proven_start(key))
         self.end_reason = found.reason
         self._keep_proof(key, found)
         return found.end_offset
 
-    def _proven_start(self, key: tuple[str, str]) -> int:
+    def _broker_run(self) -> tuple[object, ...]:
+        """Return what differs between the runs of a broker on this store."""
+        abort = self.directory.stat(self.directory.resolve(ABORT_FILE))
+        confirmed = self.checkpoint.confirm_phy_offset if self.checkpoint else None
+        return (abort.modified_ms if abort else None, confirmed)
+
+    def _proven_start(self, key: tuple[object, ...]) -> int:
         start, proof = _proven_starts.get(key, (-1, b""))
         return start if start >= 0 and self._bytes_at(start) == proof else -1
 
-    def _keep_proof(self, key: tuple[str, str], end: LogEnd) -> None:
+    def _keep_proof(self, key: tuple[object, ...], end: LogEnd) -> None:
         if end.proven_start >= 0:
             _proven_starts[key] = (end.proven_start, self._bytes_at(end.proven_start))
 
@@ -213,9 +216,16 @@ class _Evidence:
         """Like ``StoreView.last_dispatched``, while the end of the log is not known yet."""
         view = self._view
         end = view.log.segments.max_offset
-        queues = [view.consume_queue(*key) for key in view.queue_paths]
-        ranges = [queue_range(queue, view.log, end) for queue in queues if queue is not None]
-        return max(((r.last_start, r.last_end) for r in ranges), default=(-1, 0))
+        last_start, last_end = -1, 0
+        for key in view.queue_paths:
+            try:
+                queue = view.consume_queue(*key)
+                found = queue_range(queue, view.log, end) if queue else QueueRange(0, 0)
+            except (CorruptRecordError, StoreFormatError):
+                last_end = end  # what is in a damaged queue is not known: perhaps everything
+                continue
+            last_start, last_end = max(last_start, found.last_start), max(last_end, found.last_end)
+        return last_start, last_end
 
 
 def _check_is_store(directory: StoreDirectory, config: MessageStoreConfig) -> None:

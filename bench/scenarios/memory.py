@@ -18,12 +18,14 @@ _MB = 1e6
 def peak_memory(context: Context) -> list[Figure]:
     """Scan the largest store and sample ``/proc`` meanwhile."""
     spec = context.sizes.ten_times
-    ours = our_frame(context, spec, None)
-    ready = ready_frame(context, spec, ours.schema)
+    schema = our_frame(context, spec, None).schema
     java: Any = context.spark.sparkContext._jvm  # the only way to the JVM's pid
     pid = int(java.java.lang.ProcessHandle.current().pid())
-    # The other side first: a worker keeps some of what it once had.
+    context.close()  # workers keep memory that they once had: new ones for each side
+    ready = ready_frame(context, spec, schema)
     other_peak = sample(pid, lambda: run_to_noop(ready))
+    context.close()
+    ours = our_frame(context, spec, None)
     our_peak = sample(pid, lambda: run_to_noop(ours))
     return [
         Figure(

@@ -1,2 +1,81 @@
-METADATA_TABLES={}
-def read_metadata(*a): return iter(())
+"""Tables that need no message to be decoded: queues, units, index, files, offsets, checkpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
+
+import pyarrow as pa
+
+from rmqsource.metadata import (
+    checkpoint,
+    consume_queue,
+    consumer_offsets,
+    index,
+    queues,
+    segments,
+    topics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqsource.options import SourceOptions
+    from store_core.store_snapshot import StoreSnapshot
+
+    Rows = Callable[[StoreSnapshot, SourceOptions], Iterator[Any]]
+
+METADATA_TABLES: dict[str, Rows] = {
+    "consume_queue": consume_queue.rows,
+    "index": index.rows,
+    "segments": segments.rows,
+    "topics": topics.rows,
+    "queues": queues.rows,
+    "consumer_offsets": consumer_offsets.rows,
+    "checkpoint": checkpoint.rows,
+}
+"""By table: a function that yields ``pa.Table`` parts with all columns, of any number of rows."""
+
+
+def read_metadata(
+    table: str, snapshot: StoreSnapshot, options: SourceOptions
+) -> Iterator[dict[str, Any]]:
+    """Yield batches of a table: Arrow arrays by column, in the order of ``TABLES``.
+
+    Batches have 1 to ``options.batch_rows`` rows; a table without rows gives no batch.
+
+    Parameters
+    ----------
+    table
+        A name in ``METADATA_TABLES``.
+    snapshot
+        The store to read.
+    options
+        ``mode`` decides what becomes of queues and files that cannot be used: an error, or left
+        out with a warning.
+
+    Raises
+    ------
+    StoreError
+        In mode ``FAILFAST``, such a part; in every mode, what makes the store unreadable.
+    """
+    parts = METADATA_TABLES[table](snapshot, options)
+    for batch in _batches(parts, options.batch_rows):
+        yield dict(zip(batch.schema.names, batch.columns))
+
+
+def _batches(parts: Iterable[Any], batch_rows: int) -> Iterator[Any]:
+    """Yield record batches; small parts, such as those of small queues, are put together."""
+    pending: list[Any] = []
+    held = 0
+    for part in parts:
+        pending.append(part)
+        held += part.num_rows
+        if held >= batch_rows:
+            yield from _cut(pending, batch_rows)
+            pending, held = [], 0
+    if held:
+        yield from _cut(pending, batch_rows)
+
+
+def _cut(parts: list[Any], batch_rows: int) -> Iterator[Any]:
+    yield from pa.concat_tables(parts).combine_chunks().to_batches(max_chunksize=batch_rows)

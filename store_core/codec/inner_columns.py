@@ -6,6 +6,7 @@ record's. Source: RocketMQ ``MessageDecoder.decodeMessage`` as its 5.x client un
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from store_core.layout.message import (
     PROPERTY_KEYS,
 )
 
+_JAVA_LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_INT64 = np.iinfo(np.int64)
 _UNWRAP = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
 _ITEM_COLUMNS = frozenset(
     {"queue_offset", "flag", "body", "properties_raw", "properties", "keys", "tags", "unique_key"}
@@ -100,8 +103,7 @@ class _InnerItems:
         stored = records.frames.column("queue_offset")[batch]
         base = records.property_values(PROPERTY_INNER_BASE).take(pa.array(batch)).to_pylist()
         return np.array(
-            [int(b) if b and b.isdecimal() and len(b) < 19 else int(q) for b, q in zip(base, stored)],
-            np.int64,
+            [_first_offset(text, offset) for text, offset in zip(base, stored.tolist())], np.int64
         )
 
     def column(self, name: str) -> Any:
@@ -124,3 +126,11 @@ class _InnerItems:
         if name == "keys":
             return words_column(self._properties.values_of(PROPERTY_KEYS))
         return self._properties.values_of(PROPERTY_OF_COLUMN[name])
+
+
+def _first_offset(inner_base: str | None, queue_offset: int) -> int:
+    """Return the queue offset of a batch's first message: INNER_BASE, if it is a Java long."""
+    if inner_base is None or not _JAVA_LONG.fullmatch(inner_base):
+        return queue_offset
+    base = int(inner_base)
+    return base if _INT64.min <= base <= _INT64.max else queue_offset

@@ -164,9 +164,7 @@ class MessageColumns:
             self._properties = PropertyColumns(self._block())
         return self._properties
 
-    def _message_ids(
-        self, rows: npt.NDArray[np.int64] | None, raw: npt.NDArray[np.uint8]
-    ) -> Any:
+    def _message_ids(self, rows: npt.NDArray[np.int64] | None, raw: npt.NDArray[np.uint8]) -> Any:
         offsets = self.frames.column("commit_log_offset")
         return message_id_column(raw, offsets if rows is None else offsets[rows])
 

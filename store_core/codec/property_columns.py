@@ -2,9 +2,9 @@
 
 In a gathered block ``name 0x01 value 0x02 name 0x01 value 0x02 …`` the positions of the separators
 are the offsets of all names and values. The rules are those of RocketMQ's
-``MessageDecoder.string2messageProperties`` (4.9.4 to 5.3.3): a part ends at 0x02 or at the end of the
-string; its name ends at its first 0x01; parts without a name or a value are dropped; the last of
-repeated names wins.
+``MessageDecoder.string2messageProperties`` (4.9.4 to 5.3.3): a part ends at 0x02 or at the end of
+the string; its name ends at its first 0x01; parts without a name or a value are dropped; the last
+of repeated names wins.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from store_core.codec.gather import binary_parts, replace_rows
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.properties import string_to_properties
 from store_core.layout.message import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from store_core.layout.record_layout import RecordLayout
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     Int32s = npt.NDArray[np.int32]
 
 _MAX_SHIFTED_COMPARISONS = 64
+_CODE_LAYOUT = RecordLayout("name_code", [("code", "u8")])
+_CODE_BYTES = _CODE_LAYOUT.size
+_CODE_MASKS = np.array(
+    [(1 << 64) - (1 << 8 * (_CODE_BYTES - length)) for length in range(_CODE_BYTES + 1)], np.uint64
+)
 
 
 def utf8_column(array: Any) -> Any:
@@ -33,7 +39,8 @@ def utf8_column(array: Any) -> Any:
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([None if v is None else decode_utf8(v) for v in array.to_pylist()], pa.string())
+        texts = [None if v is None else decode_utf8(v) for v in array.to_pylist()]
+        return pa.array(texts, pa.string())
 
 
 class PropertyColumns:
@@ -49,6 +56,8 @@ class PropertyColumns:
         self._block = block
         self._row_offsets, values = binary_parts(block)
         self._data = values[: int(self._row_offsets[-1])] if len(block) else values[:0]
+        self._pairs_per_row = 0
+        """As many pairs in every row; 0 where that differs."""
         self._split()
 
     def _split(self) -> None:
@@ -91,17 +100,34 @@ class PropertyColumns:
 
     def _finish(self) -> None:
         self._name_length = self._name_end - self._name_start
-        self._pair_offsets = np.searchsorted(
-            self._value_end, self._row_offsets, side="right"
-        ).astype(np.int32)
+        self._pair_offsets = self._count_pairs()
+        self._name_code = _name_codes(self._data, self._name_start, self._name_length)
         self._pieces = _interleaved(
             self._name_start, self._name_end, self._value_end, pa.py_buffer(self._data)
         )
 
+    def _count_pairs(self) -> Int32s:
+        """Return the number of the first pair of each row, and that of all pairs."""
+        pairs, rows = len(self._value_end), len(self._row_offsets) - 1
+        if rows and pairs and pairs % rows == 0:
+            step = pairs // rows  # as a rule all messages have as many properties
+            if (self._value_end[step - 1 :: step] + 1 == self._row_offsets[1:]).all():
+                self._pairs_per_row = step
+                return np.arange(0, pairs + 1, step, dtype=np.int32)
+        counts = np.searchsorted(self._value_end, self._row_offsets, side="right")
+        return counts.astype(np.int32)
+
+    def _rows_of(self, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        if self._pairs_per_row:
+            return pairs // self._pairs_per_row
+        return np.searchsorted(self._pair_offsets, pairs, side="right") - 1
+
     def values_of(self, name: str) -> Any:
         """Return the value of one property as a ``pa.StringArray``; null where it is absent."""
         index = self._pairs_named(name.encode())
-        return utf8_column(self._pieces.take(pa.array(4 * index + 2, mask=index < 0)))
+        absent = index < 0
+        places = pa.array(4 * index + 2, mask=absent if absent.any() else None)
+        return utf8_column(self._pieces.take(places))
 
     def map_column(self) -> Any:
         """Return all properties as a ``pa.MapArray`` of strings; each name once a row."""
@@ -126,37 +152,48 @@ class PropertyColumns:
 
     def _pairs_named(self, name: bytes) -> npt.NDArray[np.int64]:
         """Return for each row the last pair of that name, or -1."""
-        candidates = np.flatnonzero(self._name_length == len(name))
-        for at, code in enumerate(name):
-            if len(candidates) == 0:
-                break
-            matches = self._data[self._name_start[candidates] + at] == code
-            if not matches.all():
-                candidates = candidates[matches]
-        row = np.searchsorted(self._pair_offsets, candidates, side="right") - 1
+        candidates = np.flatnonzero(self._name_code == _name_code(name))
+        candidates = candidates[self._name_length[candidates] == len(name)]
+        for at, code in enumerate(name[_CODE_BYTES:], _CODE_BYTES):
+            candidates = candidates[self._data[self._name_start[candidates] + at] == code]
         index = np.full(len(self._block), -1, np.int64)
-        index[row] = candidates  # of repeated rows numpy keeps the last
+        index[self._rows_of(candidates)] = candidates  # of repeated rows numpy keeps the last
         return index
 
     def _rows_with_repeats(self) -> npt.NDArray[np.int64]:
-        """Return rows in which two names may be equal (same length, first and last character)."""
+        """Return rows in which two names may be equal: those of equal codes."""
         if len(self._name_start) < 2:  # noqa: PLR2004 (a repeat takes two)
             return np.empty(0, np.int64)
-        print_ = (
-            self._name_length.astype(np.int64) << 16
-            | self._data[self._name_start].astype(np.int64) << 8
-            | self._data[self._name_end - 1]
-        )
+        code = self._name_code
         pairs_per_row = np.diff(self._pair_offsets)
         most = int(pairs_per_row.max())
         row_of = np.repeat(np.arange(len(pairs_per_row)), pairs_per_row)
         if most > _MAX_SHIFTED_COMPARISONS:
-            return _rows_with_equal_codes(row_of, print_)
-        found = [
-            row_of[:-shift][(print_[shift:] == print_[:-shift]) & (row_of[shift:] == row_of[:-shift])]
-            for shift in range(1, most)
-        ]
+            return _rows_with_equal_codes(row_of, code)
+        found = []
+        for shift in range(1, most):
+            equal = np.flatnonzero(code[shift:] == code[:-shift])
+            found.append(row_of[equal][row_of[equal] == row_of[equal + shift]])
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+
+def _name_codes(
+    data: npt.NDArray[np.uint8], start: Int32s, length: Int32s
+) -> npt.NDArray[np.uint64]:
+    """Return the first eight bytes of each name as a number; shorter names end in zeros."""
+    codes = np.zeros(len(start), np.uint64)
+    inner = start <= len(data) - _CODE_BYTES
+    if inner.all() and len(start):
+        codes = _CODE_LAYOUT.gather(data, start)["code"].astype(np.uint64)
+    elif len(start):
+        codes[inner] = _CODE_LAYOUT.gather(data, start[inner])["code"]
+        for row in np.flatnonzero(~inner).tolist():  # at most the last four pairs of the block
+            codes[row] = _name_code(data[start[row] : start[row] + length[row]].tobytes())
+    return codes & _CODE_MASKS[np.minimum(length, _CODE_BYTES)]
+
+
+def _name_code(name: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(name[:_CODE_BYTES].ljust(_CODE_BYTES, b"\0"), "big"))
 
 
 def _alternates(

@@ -13,13 +13,16 @@ import numpy as np
 
 from store_core.layout.message import (
     BORNHOST_V6_FLAG,
+    HEADER_IPV4,
     HEADERS,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
+    PROPERTIES_LENGTH,
     STOREHOST_V6_FLAG,
-    SYS_FLAG_AT,
+    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH_V2,
 )
-from store_core.layout.record_layout import native
+from store_core.layout.record_layout import RecordLayout, native
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,15 +36,28 @@ _ANY_V6 = BORNHOST_V6_FLAG | STOREHOST_V6_FLAG
 class RecordFrames:
     """Headers and places of ``n`` records that lie in ``data``.
 
+    Parameters
+    ----------
+    data
+        Bytes of one segment, or pieces of it one behind the other.
+    base_offset
+        Physical offset of ``data[0]``; one number a row where ``data`` is pieces.
+    position
+        Where the records start; not negative.
+
     Attributes
     ----------
     data
         The bytes; positions are relative to them.
-    position, body_start, body_length, topic_start, topic_length, properties_start, properties_length
+    position
+        Where the records start.
+    body_start, body_length, topic_start, topic_length, properties_start, properties_length
         ``int64`` arrays of n; bounds are proved for the rows that ``ok`` marks.
     """
 
-    def __init__(self, data: npt.NDArray[np.uint8], base_offset: int, position: Int64s) -> None:
+    def __init__(
+        self, data: npt.NDArray[np.uint8], base_offset: int | Int64s, position: Int64s
+    ) -> None:
         self.data = data
         self.base_offset = base_offset
         self.position = position
@@ -73,7 +89,8 @@ class RecordFrames:
     def take(self, rows: Int64s) -> RecordFrames:
         """Return the frames of some rows (ascending), without looking at the bytes again."""
         part = object.__new__(RecordFrames)
-        part.data, part.base_offset = self.data, self.base_offset
+        part.data, base = self.data, self.base_offset
+        part.base_offset = base if isinstance(base, int) else base[rows]
         part._columns = {name: values[rows] for name, values in self._columns.items()}
         part._groups = _take_groups(self._groups, rows, len(self))
         for name in _PLACES:
@@ -96,18 +113,23 @@ class RecordFrames:
         self.body_length = self.column("body_length").astype(np.int64)
         ok = (self.body_length >= 0) & (end <= len(data))
         ok &= position + self.base_offset == self.column("commit_log_offset")
-        v2 = self.column("magic_code") == MESSAGE_MAGIC_CODE_V2
-        ok &= v2 | (self.column("magic_code") == MESSAGE_MAGIC_CODE)
-        length_bytes = 1 + v2.astype(np.int64)
+        magic_code = self.column("magic_code")
+        v2 = magic_code == MESSAGE_MAGIC_CODE_V2
+        ok &= v2 | (magic_code == MESSAGE_MAGIC_CODE)
+        length_bytes = TOPIC_LENGTH_V1.size
+        if v2.any():
+            length_bytes = np.where(v2, TOPIC_LENGTH_V2.size, TOPIC_LENGTH_V1.size)
         body_end = self.body_start + self.body_length
-        ok &= body_end + length_bytes + 2 <= end
-        self.topic_length = _read_lengths(data, body_end, length_bytes, ok)
+        ok &= body_end + length_bytes + PROPERTIES_LENGTH.size <= end
+        self.topic_length = _read_lengths(TOPIC_LENGTH_V1, data, body_end, ok)
+        if v2.any():
+            wide = _read_lengths(TOPIC_LENGTH_V2, data, body_end, ok & v2)
+            self.topic_length = np.where(v2, wide, self.topic_length)
         self.topic_start = body_end + length_bytes
         topic_end = self.topic_start + self.topic_length
-        ok &= (self.topic_length >= 0) & (topic_end + 2 <= end)
-        two = np.full(len(position), 2, np.int64)
-        self.properties_length = _read_lengths(data, topic_end, two, ok)
-        self.properties_start = topic_end + 2
+        self.properties_start = topic_end + PROPERTIES_LENGTH.size
+        ok &= (self.topic_length >= 0) & (self.properties_start <= end)
+        self.properties_length = _read_lengths(PROPERTIES_LENGTH, data, topic_end, ok)
         ok &= self.properties_length >= 0
         self.ok = ok & (self.properties_start + self.properties_length == end)
 
@@ -136,24 +158,31 @@ _Groups = list[tuple["Int64s | None", "npt.NDArray[np.void]"]]
 
 def _gather_headers(data: npt.NDArray[np.uint8], position: Int64s) -> _Groups:
     """Gather headers by host variant; a header that runs past the data is read as zeros."""
-    sys_flag_low = data[np.minimum(position + SYS_FLAG_AT + 3, len(data) - 1)] if len(data) else data
-    variant = sys_flag_low & _ANY_V6
+    header = _gather_padded(HEADER_IPV4, data, position)
+    variant = header["sys_flag"] & _ANY_V6  # it lies before the hosts
+    if not variant.any():
+        return [(None, header)]
     groups: _Groups = []
-    for born_v6, store_v6 in HEADERS:
+    for (born_v6, store_v6), layout in HEADERS.items():
         wanted = (BORNHOST_V6_FLAG if born_v6 else 0) | (STOREHOST_V6_FLAG if store_v6 else 0)
         rows = np.flatnonzero(variant == wanted)
-        if len(rows) == 0 and not (wanted == 0 and len(position) == 0):
-            continue
-        layout = HEADERS[born_v6, store_v6]
-        starts = position if len(rows) == len(position) else position[rows]
-        fits = starts + layout.size <= len(data)
-        if fits.all():
-            header = layout.gather(data, starts)
-        else:
-            header = np.zeros(len(starts), layout.dtype)
-            header[fits] = layout.gather(data, starts[fits])
-        groups.append((None if len(rows) == len(position) else rows, header))
+        if len(rows):
+            everything = len(rows) == len(position)
+            part = _gather_padded(layout, data, position[rows])
+            groups.append((None if everything else rows, part))
     return groups
+
+
+def _gather_padded(
+    layout: RecordLayout, data: npt.NDArray[np.uint8], starts: Int64s
+) -> npt.NDArray[np.void]:
+    last = len(data) - layout.size
+    if len(starts) == 0 or int(starts.max()) <= last:
+        return layout.gather(data, starts)
+    header = np.zeros(len(starts), layout.dtype)
+    fits = starts <= last
+    header[fits] = layout.gather(data, starts[fits])
+    return header
 
 
 def _take_groups(groups: _Groups, rows: Int64s, count: int) -> _Groups:
@@ -172,15 +201,11 @@ def _take_groups(groups: _Groups, rows: Int64s, count: int) -> _Groups:
 
 
 def _read_lengths(
-    data: npt.NDArray[np.uint8], at: Int64s, width: Int64s, ok: Bools
+    layout: RecordLayout, data: npt.NDArray[np.uint8], at: Int64s, ok: Bools
 ) -> Int64s:
-    """Read signed big-endian lengths of one or two bytes; -1 where ``ok`` is false."""
-    safe = np.where(ok, at, 0)
-    high = data[safe].astype(np.int64) if len(data) else np.zeros(len(at), np.int64)
-    if (width == 1).all():
-        value = high.astype(np.int8).astype(np.int64)
-    else:
-        low = data[safe + (width - 1)].astype(np.int64)
-        wide = ((high << 8) | low).astype(np.int16).astype(np.int64)
-        value = np.where(width == 2, wide, high.astype(np.int8).astype(np.int64))
-    return np.where(ok, value, -1)
+    """Read lengths; -1 where ``ok`` is false."""
+    if ok.all():
+        return layout.gather(data, at)["value"].astype(np.int64)
+    lengths = np.full(len(at), -1, np.int64)
+    lengths[ok] = layout.gather(data, at[ok])["value"]
+    return lengths

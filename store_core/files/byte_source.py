@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from abc import ABC, abstractmethod
@@ -92,9 +93,12 @@ class ByteSource(ABC):
     def forget(self, start: int, length: int) -> None:  # noqa: B027 (a hint, not a duty)
         """Let the process give back the memory of a range that was scanned."""
 
-    def is_hole_from(self, start: int) -> bool:
-        """Tell whether the filesystem knows, without reading, that only zeros follow ``start``."""
-        return start >= self.size
+    def next_data(self, start: int) -> int:
+        """Return the first byte at or after ``start`` that may be other than zero, else ``size``.
+
+        A filesystem knows the holes of a sparse file without reading them.
+        """
+        return min(start, self.size)
 
     @abstractmethod
     def close(self) -> None:
@@ -175,6 +179,14 @@ class LocalByteSource(ByteSource):
 
     def _gather(self, starts: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
         return sliding_window_view(self._mapped(), width)[starts]
+
+    def next_data(self, start: int) -> int:
+        if start >= self.size:
+            return self.size
+        try:
+            return os.lseek(self._fd, start, os.SEEK_DATA)
+        except OSError as err:
+            return self.size if err.errno == errno.ENXIO else start  # ENXIO: only a hole follows
 
     def forget(self, start: int, length: int) -> None:
         """Drop whole pages from the process; they stay in the system's cache."""

@@ -77,7 +77,7 @@ def _header(born_host_bytes: int, store_host_bytes: int) -> RecordLayout:
             ("reconsume_times", "i4"),  # 72
             ("prepared_transaction_offset", "i8"),  # 76
             ("body_length", "i4"),  # 84
-        ],  # 88  body, topic length, topic, properties length (i2), properties
+        ],  # 88  body, topic length, topic, properties length, properties
     )
 
 
@@ -97,7 +97,10 @@ HEADERS = {
 HEADER_IPV4 = HEADERS[False, False]
 SYS_FLAG_AT = HEADER_IPV4.at("sys_flag")
 COMMIT_LOG_OFFSET_AT = HEADER_IPV4.at("commit_log_offset")
-PROPERTIES_LENGTH_BYTES = 2
+TOPIC_LENGTH_V1 = RecordLayout("topic_length_v1", [("value", "i1")])
+TOPIC_LENGTH_V2 = RecordLayout("topic_length_v2", [("value", "i2")])
+PROPERTIES_LENGTH = RecordLayout("properties_length", [("value", "i2")])
+PROPERTIES_LENGTH_BYTES = PROPERTIES_LENGTH.size
 BLANK_RECORD_BYTES = RECORD_PREFIX.size
 MIN_RECORD_BYTES = HEADER_IPV4.size + 1 + PROPERTIES_LENGTH_BYTES
 """Smallest record: IPv4 hosts, V1, nothing in body, topic and properties."""

@@ -7,14 +7,13 @@ from collections import namedtuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-_STRUCT_CODE = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H"}
+_STRUCT_CODE = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u8": "Q"}
 
 
 def _struct_code(code: str) -> str:
@@ -29,7 +28,7 @@ class RecordLayout:
     name
         Name of the structure; also the type name of unpacked rows.
     fields
-        ``(name, code)`` pairs; codes are ``i1 i2 i4 i8 u1 u2`` or ``V<n>`` for n raw bytes
+        ``(name, code)`` pairs; codes are ``i1 i2 i4 i8 u1 u2 u8`` or ``V<n>`` for n raw bytes
         (never ``S<n>``: numpy drops trailing NULs of those).
     """
 
@@ -61,15 +60,17 @@ class RecordLayout:
     def gather(
         self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.void]:
-        """Copy scattered structures out of ``data``.
+        """Copy scattered structures out of ``data`` (contiguous bytes).
 
         The caller has checked ``0 <= starts`` and ``starts + size <= len(data)``.
-        Ten times as fast as an index array of bytes (200,000 structures of 88 bytes).
+        An array of overlapping structures, one at every byte, is indexed: 6 ns a header, where an
+        index array of bytes takes 150 ns and ``struct`` 300 ns.
         """
         if len(starts) == 0:
             return np.empty(0, self.dtype)
-        rows = sliding_window_view(data, self.size)[starts]
-        return rows.view(self.dtype)[:, 0]
+        raw = np.dtype(f"V{self.size}")
+        everywhere = np.ndarray((len(data) - self.size + 1,), raw, data, strides=(1,))
+        return everywhere[starts].view(self.dtype)
 
 
 def native(column: npt.NDArray[Any]) -> npt.NDArray[Any]:

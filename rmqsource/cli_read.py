@@ -1,0 +1,130 @@
+"""What the command line reads: the source's own planner and readers, without Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rmqsource.errors import SourceOptionError
+from rmqsource.message_reader import ReadRequest, read_split
+from rmqsource.metadata import read_metadata
+from rmqsource.option_table import is_message_id
+from rmqsource.options import parse_options
+from rmqsource.plan import COMMIT_LOG
+from rmqsource.planning import plan_read
+from rmqsource.predicate import from_options
+from rmqsource.stores import open_snapshots
+from rmqsource.tables import CORRUPT_RECORD, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from rmqsource.options import SourceOptions
+
+    Columns = dict[str, Any]
+
+MESSAGE_COLUMNS = tuple(column.name for column in TABLES["messages"].columns)
+
+_RESERVED = {"path": "PATH", "paths": "PATH", "table": "the command", "config": "--config"}
+_PERMISSIVE = "PERMISSIVE"
+
+
+class WrongUseError(Exception):
+    """The command line asks for something that cannot be; the text says what to write."""
+
+
+def source_options(
+    paths: Sequence[str], extra: Sequence[str], flags: Mapping[str, tuple[str, str]]
+) -> SourceOptions:
+    """Return the options of a read.
+
+    Parameters
+    ----------
+    paths
+        Store roots.
+    extra
+        Texts ``KEY=VALUE``, as given with ``--option``.
+    flags
+        By the source's option: the flag that stands for it, and its value; empty ones are left out.
+
+    Raises
+    ------
+    WrongUseError
+        An option is unknown, malformed or contradicts another one.
+    """
+    options = {"paths": json.dumps(list(paths))}
+    options.update((name, value) for name, (_, value) in flags.items() if value)
+    for text in extra:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise WrongUseError(f"--option: expected KEY=VALUE; found {text!r}")
+        _check_free(name, options, flags)
+        options[name] = value
+    try:
+        return parse_options(options)
+    except SourceOptionError as err:
+        flag = flags.get(err.option, (f"--option {err.option}",))[0]
+        raise WrongUseError(f"{flag}: {err.reason}") from err
+
+
+def _check_free(
+    name: str, options: Mapping[str, str], flags: Mapping[str, tuple[str, str]]
+) -> None:
+    if name.lower() in _RESERVED:
+        raise WrongUseError(f"--option {name}: is given by {_RESERVED[name.lower()]}")
+    if name.lower() in {given.lower() for given in options}:
+        spelling = next(given for given in options if given.lower() == name.lower())
+        first = flags[spelling][0] if spelling in flags else "--option"
+        raise WrongUseError(f"--option {name}: is given twice, here and by {first}")
+
+
+def id_options(text: str) -> list[tuple[str, str]]:
+    """Return the options that find a message by id, in the order in which they are tried.
+
+    A client's id (UNIQ_KEY) can have the form of an offset message id, but hardly ever names a
+    record of the store that has this id.
+    """
+    by_key = ("uniqueKeys", json.dumps([text]))
+    return [("messageIds", text), by_key] if is_message_id(text.upper()) else [by_key]
+
+
+def read_messages(
+    options: SourceOptions, columns: tuple[str, ...], progress: Callable[[int, int], None]
+) -> Iterator[Columns]:
+    """Yield batches of messages; with ``mode=PERMISSIVE``, gaps too, as Spark would get them.
+
+    ``progress`` is told how many splits are read, and of how many.
+    """
+    predicate = from_options(options)
+    plans = plan_read(options, predicate)
+    damage = (CORRUPT_RECORD.name,) if options.mode == _PERMISSIVE else ()
+    request = ReadRequest(
+        predicate=predicate,
+        columns=columns + damage,
+        table="messages",
+        mode=options.mode,
+        check_crc=options.check_crc,
+        raw_body=options.body == "raw",
+        batch_rows=options.batch_rows,
+        batch_bytes=options.batch_bytes,
+        fail_on_data_loss=options.fail_on_data_loss,
+        undispatched=options.access == COMMIT_LOG,
+    )
+    splits = [split for plan in plans for split in plan.splits]
+    for done, split in enumerate(splits):
+        progress(done, len(splits))
+        yield from read_split(split, request)
+
+
+def read_table(table: str, options: SourceOptions) -> Iterator[Columns]:
+    """Yield batches of a table of metadata."""
+    for snapshot in open_snapshots(options):
+        with snapshot:
+            yield from read_metadata(table, snapshot, options)
+
+
+def rows_of(batch: Columns, limit: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch, at most ``limit``, as plain Python values."""
+    columns = [column.slice(0, limit).to_pylist() for column in batch.values()]
+    for values in zip(*columns):
+        yield dict(zip(batch, values))

@@ -1,0 +1,131 @@
+"""What the commands say beside their rows: notes, damage, errors, progress, exit codes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from rmqsource.cli_read import WrongUseError
+from rmqsource.errors import DamagedStoreError, DataLossError, SourceError, SourceOptionError
+from store_core.errors import StoreConfigError, StoreError, StoreNotFoundError, StoreReadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GOOD, FOUND_DAMAGE_OR_NOTHING, WRONG_USE = 0, 1, 2
+
+_WRONG_USE = (
+    *(WrongUseError, SourceOptionError, StoreConfigError),
+    *(StoreNotFoundError, StoreReadError),
+)
+
+
+class Report:
+    """What the command will say on standard error, and its exit code."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.exit_code = GOOD
+
+    def note(self, text: str) -> None:
+        """Say something that is no error."""
+        print(text.replace("\n", " "), file=sys.stderr)
+
+    def damage(self, text: str) -> None:
+        """Say what is damaged."""
+        self.exit_code = FOUND_DAMAGE_OR_NOTHING
+        self.note(f"damage: {text}")
+
+    def nothing(self, text: str) -> None:
+        """Say that nothing was found, if so."""
+        if not self.rows:
+            self.exit_code = FOUND_DAMAGE_OR_NOTHING
+            self.note(text)
+
+    def error(self, err: Exception) -> None:
+        """Say why the command ended, and what to write."""
+        self.exit_code = WRONG_USE if isinstance(err, _WRONG_USE) else FOUND_DAMAGE_OR_NOTHING
+        hint = ""
+        if isinstance(err, DamagedStoreError):
+            hint = ", here with --option mode=PERMISSIVE"
+        elif isinstance(err, DataLossError):
+            hint = ", here with --option failOnDataLoss=false"
+        elif "option" in str(err) and not isinstance(err, WrongUseError):
+            hint = ". Options are given as --option KEY=VALUE"
+        self.note(f"rocketmq-store: {err}{hint}")
+
+
+class _Warnings(logging.Handler):
+    """Warnings of the packages speak of dropped or skipped data."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.WARNING)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.damage(record.getMessage())
+
+
+class ScanProgress:
+    """A bar on standard error while a long scan runs, only for a person who watches."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._task: Any = None
+        if sys.stderr.isatty():
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+
+    def splits(self, done: int, total: int) -> None:
+        """Note how many splits are read."""
+        if self._bar is None or total == 1:
+            return
+        if self._task is None:
+            self._task = self._bar.add_task("reading", total=total)
+            self._bar.start()
+        self._bar.update(self._task, completed=done)
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+@contextmanager
+def scan_progress() -> Iterator[ScanProgress]:
+    progress = ScanProgress()
+    try:
+        yield progress
+    finally:
+        progress.stop()
+
+
+@contextmanager
+def reporting() -> Iterator[Report]:
+    """Turn errors and warnings into lines on standard error and the exit code."""
+    report = Report()
+    handler = _Warnings(report)
+    loggers = [logging.getLogger(name) for name in ("rmqsource", "store_core")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        yield report
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the pipe has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (WrongUseError, SourceError, StoreError) as err:
+        report.error(err)
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)

@@ -1,0 +1,274 @@
+"""A first look at a store with Spark: ``python -m rmqsource.demo [STORE] [--config BROKER.CONF]``.
+
+Without a store the one that comes with the package is unpacked and shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqsource.demo_data import DemoStore, next_commands, python_example, unpack_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Demo", "DemoStore", "main", "unpack_store"]
+
+_PURPOSE = "Look at a RocketMQ store with Spark: topics, a window of time, one key."
+_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+_SHOWN = ("store_timestamp", "queue_id", "queue_offset", "tags", "cast(body as string) body")
+_WINDOW = "1 SECOND"
+_ROWS = 5
+_LARGEST_SCAN_BYTES = 1 << 30
+_LOG_LINES = 30
+_OWN_ERRORS = ("rmqsource.errors.", "store_core.errors.")
+
+
+def java_problem() -> str:
+    """Return why Spark could not start for want of Java; empty if it can."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = "Install a JDK or JRE of version 17 or newer, or set JAVA_HOME to one."
+    if java is None:
+        return f"Spark needs Java, and there is none on PATH. {advice}"
+    try:
+        subprocess.run([java, "-version"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as err:
+        return f"Spark needs Java, but {java} does not run ({err}). {advice}"
+    return ""
+
+
+class Demo:
+    """The steps of the demo on one store."""
+
+    def __init__(self, spark: Any, store: DemoStore) -> None:
+        self._spark = spark
+        self._store = store
+
+    def run(self) -> None:
+        """Show topics, a time window and one key, and say what to try."""
+        topics = self.show_topics()
+        busiest = topics.where("kind = 'normal' AND messages > 0").orderBy("messages", "topic")
+        first = busiest.selectExpr("topic", "cast(min_store_timestamp as string) start").tail(1)
+        if not first:
+            _say("This store has no topic with messages: that is all.")
+            return
+        topic, start = first[0]
+        self.show_window(topic, start)
+        key = self.some_key(topic)
+        if key is None:
+            _say(f"No message of topic {topic} has a key.")
+        else:
+            self.show_key(topic, key)
+        _title("What to try next")
+        _say("\n".join(next_commands(self._store, topic, key)))
+        _say("\nOr in Python:\n\n" + python_example(self._store, topic))
+
+    def show_topics(self) -> Any:
+        """Show the topics that have messages; return them all."""
+        _title("1. The topics")
+        _say('spark.read.format("rocketmq-store").option("table", "topics").load(path)\n')
+        topics = self._read(table="topics").drop("store")
+        held = topics.where("messages > 0").orderBy("kind", "topic")
+        held.show(40, truncate=False)
+        return topics
+
+    def show_window(self, topic: str, start: str | None) -> None:
+        """Show the first messages of a topic."""
+        _title(f"2. A window of time: {_WINDOW} of topic {topic}")
+        self._read().createOrReplaceTempView("messages")
+        query = f"SELECT {', '.join(_SHOWN)}\nFROM messages\nWHERE topic = {_sql_text(topic)}"
+        if start is not None:
+            moment = f"TIMESTAMP '{start}Z'"
+            query += f"\n  AND store_timestamp >= {moment}"
+            query += f"\n  AND store_timestamp < {moment} + INTERVAL {_WINDOW}"
+        _say(query + "\n")
+        self._spark.sql(query).show(_ROWS, truncate=60)
+
+    def some_key(self, topic: str) -> str | None:
+        """Return the most frequent of the topic's first thousand keys."""
+        keys = self._read(table="keys", topic=topic).where("key_kind = 'KEYS'").limit(1000)
+        count = keys.groupBy("key").count().orderBy("count", "key").tail(1)
+        return str(count[0].key) if count else None
+
+    def show_key(self, topic: str, key: str) -> None:
+        """Show the messages of a key, the plan that found them, and what a full scan takes."""
+        from rmqsource import explain  # noqa: PLC0415 (after the checks)
+
+        _title(f"3. The messages of one key: {key} in topic {topic}")
+        options = {"topic": topic, "keys": json.dumps([key])}
+        _say(f"Options: {_shown_options(options)}\n")
+        self._read(**options).selectExpr(*_SHOWN).show(_ROWS, truncate=60)
+        _say("\nThe plan that found them, by rmqsource.explain(path, options):\n")
+        _say(_indented(explain(self._store.path, {**self._store.options, **options})))
+        scan = {**options, "access": "commitlog"}
+        _say(f"\nThe same with a full scan, options: {_shown_options(scan)}\n")
+        _say(_indented(explain(self._store.path, {**self._store.options, **scan})))
+        plan = self._read(table="plan", **scan).first()
+        if plan.bytes_to_read > _LARGEST_SCAN_BYTES:
+            _say("\nThe scan is not run here: it would take a while.")
+            return
+        self._timed_count(options)  # the first of its kind is slow, whatever it reads
+        found, took = self._timed_count(options)
+        same, scan_took = self._timed_count(scan)
+        _say(
+            f"\nBy the plan {found} messages in {took:.2f} s, "
+            f"by the scan {same} in {scan_took:.2f} s."
+        )
+        if plan.bytes_to_read < _LARGEST_SCAN_BYTES >> 4:
+            _say("In so small a store both are the time that Spark needs to run any job;")
+            _say("in a large one the bytes to read decide.")
+
+    def _read(self, **options: str) -> Any:
+        reader = self._spark.read.format("rocketmq-store")
+        return reader.options(**self._store.options, **options).load(self._store.path)
+
+    def _timed_count(self, options: dict[str, str]) -> tuple[int, float]:
+        begin = time.perf_counter()
+        count = self._read(**options).count()
+        return count, time.perf_counter() - begin
+
+
+@contextmanager
+def quiet_session(log: Path) -> Iterator[Any]:
+    """Start Spark with two cores; whatever it and Java print goes to a file."""
+    # The JVM and its workers inherit these, so they are set before it starts.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 (after the checks)
+
+        builder = SparkSession.builder.master("local[2]").appName("rmqsource demo")
+        for name, value in _SETTINGS.items():
+            builder = builder.config(name, value)
+        spark = builder.config("spark.sql.warehouse.dir", str(log.parent)).getOrCreate()
+        _register(spark)
+        yield spark
+        spark.stop()
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _register(spark: Any) -> None:
+    from rmqsource import register  # noqa: PLC0415 (after the checks)
+
+    register(spark)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demo; return the exit code."""
+    given = _parse(arguments)
+    store = DemoStore(given.store, given.config) if given.store else None
+    problem = java_problem() or (store_problem(store) if store else "")
+    if problem:
+        return _complain(problem)
+    if store is None:
+        store = unpack_store()
+        _say("This is a look at the store of a RocketMQ 5.3.3 broker, a few seconds of traffic.")
+        _say(f"It is unpacked in {store.path} and stays there for you to play with.")
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / "spark.log"
+        try:
+            _say("Starting Spark with two cores ...")
+            with quiet_session(log) as spark:
+                Demo(spark, store).run()
+        except _failures() as err:
+            return _complain(_failure(err, log))
+    return 0
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Return the errors that are no mistakes of the demo: Spark's, Java's, the system's."""
+    from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 (after the checks)
+        Py4JError,
+    )
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    from rmqsource.errors import SourceError  # noqa: PLC0415
+    from store_core.errors import StoreError  # noqa: PLC0415
+
+    return (PySparkException, Py4JError, SourceError, StoreError, OSError)
+
+
+def store_problem(store: DemoStore) -> str:
+    """Return why a store cannot be read; empty if it can."""
+    from rmqsource import snapshot  # noqa: PLC0415 (numpy and pyarrow on demand)
+    from rmqsource.errors import SourceError  # noqa: PLC0415
+    from store_core.errors import StoreError  # noqa: PLC0415
+
+    try:
+        snapshot(store.path, store.options)
+    except (SourceError, StoreError) as err:
+        return str(err)
+    return ""
+
+
+def _complain(text: str) -> int:
+    print(text, file=sys.stderr)
+    return 1
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m rmqsource.demo", description=_PURPOSE)
+    parser.add_argument("store", nargs="?", help="a store root; without it, the bundled store")
+    parser.add_argument("--config", default="", help="the broker's configuration file, for sizes")
+    return parser.parse_args(arguments)
+
+
+def _failure(err: Exception, log: Path) -> str:
+    """Return what the source says, or else what Spark says and the end of its log."""
+    own = [line for line in str(err).splitlines() if line.startswith(_OWN_ERRORS)]
+    if own:
+        return "The demo failed: " + own[-1].split(": ", 1)[-1]
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    said = ["What Spark and Java said last:", *lines[-_LOG_LINES:]] if lines else []
+    return "\n".join([f"The demo failed: {str(err).strip() or type(err).__name__}", *said])
+
+
+def _shown_options(options: dict[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in options.items())
+
+
+def _sql_text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _title(text: str) -> None:
+    _say(f"\n{text}\n{'-' * len(text)}")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

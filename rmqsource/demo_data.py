@@ -1,0 +1,86 @@
+"""The store that comes with the package, and what to try with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import shutil
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PACKED = Path(__file__).parent / "demo_store"
+
+
+class DemoStore(NamedTuple):
+    """A store to look at, and the broker configuration file that names its sizes, if any."""
+
+    path: str
+    config: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options with which the source reads it."""
+        return {"config": self.config} if self.config else {}
+
+
+def unpack_store(directory: str | None = None) -> DemoStore:
+    """Unpack the store that comes with the package; its paths are absolute.
+
+    Parameters
+    ----------
+    directory
+        Where to; made if missing. None: a new directory among the temporary ones, which is kept.
+    """
+    target = Path(directory or tempfile.mkdtemp(prefix="rocketmq-store-demo-")).resolve()
+    target.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(_PACKED / "store.tar.gz") as packed:
+        # Our own archive; the filter keeps Python 3.12 to 3.14 from warning or asking.
+        safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        packed.extractall(target, **safe)
+    shutil.copyfile(_PACKED / "broker.conf", target / "broker.conf")
+    return DemoStore(str(target / "store"), str(target / "broker.conf"))
+
+
+def next_commands(store: DemoStore, topic: str, key: str | None) -> list[str]:
+    """Return shell commands that work on the store from the present directory."""
+    if importlib.util.find_spec("typer") is None:
+        return ["pip install 'rmqsource[cli]'  # for the command rocketmq-store"]
+    path = shlex.quote(store.path)
+    config = f" --config {shlex.quote(store.config)}" if store.config else ""
+    command = _command()
+    commands = [
+        f"{command} info {path}",
+        f"{command} messages {path} --topic {shlex.quote(topic)} --limit 5",
+        f"{command} messages {path} --topic {shlex.quote(topic)} --format json > messages.jsonl",
+    ]
+    if key is not None:
+        wanted = f"--topic {shlex.quote(topic)} --key {shlex.quote(key)}"
+        commands.append(f"{command} messages {path} {wanted}{config}")
+    return [*commands, f"{command} --help"]
+
+
+def python_example(store: DemoStore, topic: str) -> str:
+    """Return a Python program that reads a topic of the store."""
+    return f"""\
+from pyspark.sql import SparkSession
+import rmqsource
+
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+rmqsource.register(spark)
+messages = spark.read.format("rocketmq-store").option("topic", {topic!r}).load({store.path!r})
+messages.groupBy("tags").count().show()"""
+
+
+def _command() -> str:
+    """Return what starts the command line here, as short as it can be."""
+    beside = Path(sys.executable).parent / "rocketmq-store"
+    found = shutil.which("rocketmq-store")
+    if found is not None and Path(found) == beside:
+        return "rocketmq-store"
+    start = beside if beside.exists() else Path(sys.executable)
+    if start.is_relative_to(Path.cwd()):
+        start = start.relative_to(Path.cwd())
+    return shlex.quote(str(start)) + ("" if beside.exists() else " -m rmqsource.cli")

@@ -1,0 +1,25 @@
+"""Table ``checkpoint``: one row."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rmqsource.metadata.columns import table_part
+from store_core.store_checkpoint import StoreCheckpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqsource.options import SourceOptions
+    from store_core.store_snapshot import StoreSnapshot
+
+
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+    """Yield the numbers of the file as they are; null where the file, or its end, is missing.
+
+    A time of 0, 1970, means that nothing was flushed yet.
+    """
+    values = asdict(snapshot.checkpoint or StoreCheckpoint())
+    columns = {name: [value] for name, value in values.items()}
+    yield table_part("checkpoint", snapshot.directory.uri, 1, **columns)

@@ -1,0 +1,80 @@
+"""Parts of metadata tables: plain values and numpy arrays -> ``pa.Table`` as declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from rmqsource.tables import TABLES
+from store_core.codec.message_batch_codec import TIMESTAMP, timestamp_column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+NO_TIME = int(np.iinfo(np.int64).min)
+"""A time that is not known; like all that do not fit, it becomes null."""
+
+_ARROW_TYPES: dict[str, Any] = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": TIMESTAMP,
+}
+
+
+def table_part(table: str, store: str, row_count: int, **columns: Any) -> Any:
+    """Return rows of a table as a ``pa.Table`` with all its columns in their declared order.
+
+    Parameters
+    ----------
+    table
+        A name in ``TABLES``.
+    store
+        Value of column ``store``.
+    row_count
+        Rows; needed where every column is a single value.
+    columns
+        By name: a string for all rows, an Arrow array, a sequence of strings or of
+        integers (None is null), or a numpy array. Times are in ms.
+    """
+    values = {**columns, "store": store}
+    arrays = []
+    fields = []
+    for column in TABLES[table].columns:
+        arrow_type = _ARROW_TYPES[column.type]
+        arrays.append(_array(values[column.name], arrow_type, row_count))
+        fields.append(pa.field(column.name, arrow_type))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def nullable(values: npt.NDArray[Any], is_null: npt.NDArray[np.bool_]) -> Any:
+    """Return an Arrow array with nulls."""
+    return pa.array(values, mask=is_null)
+
+
+def _array(value: Any, arrow_type: Any, row_count: int) -> Any:
+    if isinstance(value, str):
+        return pa.repeat(pa.scalar(_encodable(value), arrow_type), row_count)
+    if isinstance(value, pa.Array):
+        return value.cast(arrow_type)
+    if arrow_type == TIMESTAMP:
+        return timestamp_column(_times(value))
+    if arrow_type == pa.string():
+        return pa.array([_encodable(text) for text in value], arrow_type)
+    return pa.array(value, arrow_type)
+
+
+def _times(value: Any) -> npt.NDArray[np.int64]:
+    if isinstance(value, np.ndarray):
+        return value.astype(np.int64)
+    known: Sequence[int] = [NO_TIME if time is None else time for time in value]
+    return np.array(known, np.int64)
+
+
+def _encodable(text: str) -> str:
+    """Replace lone surrogates: names of files and JSON may hold them, UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,41 @@
+"""Table ``consume_queue``: one row per unit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqsource.metadata.columns import table_part
+from rmqsource.metadata.damage import until_damage
+from rmqsource.metadata.queue_units import unit_chunks
+from rmqsource.metadata.selection import selected_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqsource.options import SourceOptions
+    from store_core.store_snapshot import StoreSnapshot
+
+
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+    """Yield the units of the selected queues, light queues (``%LMQ%``) and batch queues included.
+
+    A queue's units are those of its proved range: not expired, not behind the end of the log. The
+    tags code is as stored; where it is the address of an extension unit, it is not followed. A
+    unit of a batch queue is one row, with the queue offset of its first message.
+    """
+    store = snapshot.directory.uri
+    for key in selected_queues(snapshot, options):
+        for queue_offset, units in until_damage(unit_chunks(snapshot, key), str(key), options):
+            yield table_part(
+                "consume_queue",
+                store,
+                len(units),
+                topic=key.topic,
+                queue_id=np.full(len(units), key.queue_id, np.int32),
+                queue_offset=queue_offset,
+                commit_log_offset=units["commit_log_offset"],
+                message_size=units["message_size"],
+                tags_code=units["tags_code"],
+            )

@@ -1,0 +1,157 @@
+"""Table ``consumer_offsets``: one row per consumer group, topic and queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqsource.metadata.columns import NO_TIME, nullable, table_part
+from rmqsource.metadata.damage import skip_damaged
+from rmqsource.metadata.queue_facts import NO_RECORD, QueueFacts, queue_facts, store_times
+from rmqsource.metadata.queue_units import read_batch_queue
+from rmqsource.metadata.selection import QueueKey, Selection
+from store_core.batch_consume_queue import find_unit
+from store_core.config_files import load_consumer_offsets
+from store_core.errors import StoreFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from rmqsource.options import SourceOptions
+    from store_core.store_snapshot import StoreSnapshot
+
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+_NO_QUEUE = QueueFacts(0, 0)
+
+
+class _Commit(NamedTuple):
+    group: str
+    topic: str
+    queue_id: int
+    consumer_offset: int
+
+
+class _Standing(NamedTuple):
+    """Of one row: end of the queue, and places of the first record not consumed and the last."""
+
+    broker_offset: int
+    next_record: int = NO_RECORD
+    last_record: int = NO_RECORD
+
+
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+    """Yield what ``consumerOffset.json`` and ``lmqConsumerOffset.json`` hold of selected queues.
+
+    A queue that a group never committed has no row. ``broker_offset`` is 0 where the queue has
+    no directory. ``lag`` is their difference, and 0 where the group is ahead of the queue, as
+    after a cut (RocketMQ's tools show a negative number); a consumer offset below 0 counts as 0.
+    ``lag_ms`` starts from the first message that is still there; it is 0 where none is left, and
+    null where a record is lost.
+    """
+    commits: list[_Commit] = []
+    with skip_damaged("config/consumerOffset.json", options):
+        commits = _commits(snapshot, options)
+    queues = _Queues(snapshot, options)
+    kept: list[_Commit] = []
+    standings: list[_Standing] = []
+    for commit in commits:
+        standing = queues.standing(commit)
+        if standing is not None:
+            kept.append(commit)
+            standings.append(standing)
+    table = np.array(standings, np.int64).reshape(-1, len(_Standing._fields))
+    broker, next_record, last_record = table.T
+    consumed = np.array([commit.consumer_offset for commit in kept], np.int64)
+    yield table_part(
+        "consumer_offsets",
+        snapshot.directory.uri,
+        len(kept),
+        group=[commit.group for commit in kept],
+        topic=[commit.topic for commit in kept],
+        queue_id=[commit.queue_id for commit in kept],
+        consumer_offset=consumed,
+        broker_offset=broker,
+        lag=np.maximum(broker - np.maximum(consumed, 0), 0),
+        lag_ms=_lag_ms(snapshot, options, next_record, last_record),
+    )
+
+
+def _commits(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Commit]:
+    selection = Selection(options)
+    commits = []
+    for (group, topic), offsets in sorted(load_consumer_offsets(snapshot.directory).items()):
+        for queue_id, offset in sorted(offsets.items()):
+            if not -_INT32_MAX <= queue_id <= _INT32_MAX or not -_INT64_MAX <= offset <= _INT64_MAX:
+                raise StoreFormatError(
+                    f"queue {queue_id} of {topic}@{group} has offset {offset}: too large a number",
+                    snapshot.directory.resolve("config", "consumerOffset.json"),
+                )
+            if selection.has_queue(topic, queue_id):
+                commits.append(_Commit(group, topic, queue_id, offset))
+    return commits
+
+
+class _Queues:
+    """Facts of queues, each found once however many groups read it."""
+
+    def __init__(self, snapshot: StoreSnapshot, options: SourceOptions) -> None:
+        self._snapshot = snapshot
+        self._options = options
+        self._facts: dict[QueueKey, QueueFacts | None] = {}
+
+    def standing(self, commit: _Commit) -> _Standing | None:
+        """Return where a group stands; None where the queue is damaged and left out."""
+        is_batch = (commit.topic, commit.queue_id) in self._snapshot.batch_queue_paths
+        key = QueueKey(commit.topic, commit.queue_id, is_batch)
+        facts = self._facts_of(key)
+        if facts is None:
+            return None
+        at = max(commit.consumer_offset, facts.min_offset)
+        if at >= facts.max_offset:
+            return _Standing(facts.max_offset)
+        record: int | None = None
+        with skip_damaged(str(key), self._options):
+            record = self._record_of(key, at)
+        return None if record is None else _Standing(facts.max_offset, record, facts.last_record)
+
+    def _facts_of(self, key: QueueKey) -> QueueFacts | None:
+        if key not in self._facts:
+            self._facts[key] = None
+            with skip_damaged(str(key), self._options):
+                self._facts[key] = self._read_facts(key)
+        return self._facts[key]
+
+    def _read_facts(self, key: QueueKey) -> QueueFacts:
+        exists = key.is_batch or (key.topic, key.queue_id) in self._snapshot.queue_paths
+        return queue_facts(self._snapshot, key) if exists else _NO_QUEUE
+
+    def _record_of(self, key: QueueKey, queue_offset: int) -> int:
+        if key.is_batch:
+            units = read_batch_queue(self._snapshot, key).units
+            row = find_unit(units, queue_offset)
+            return NO_RECORD if row is None else int(units["commit_log_offset"][row])
+        queue = self._snapshot.consume_queue(key.topic, key.queue_id)
+        if queue is None:
+            return NO_RECORD
+        unit = queue.read_units(queue_offset, queue_offset + 1)
+        return int(unit["commit_log_offset"][0])
+
+
+def _lag_ms(
+    snapshot: StoreSnapshot,
+    options: SourceOptions,
+    next_record: npt.NDArray[np.int64],
+    last_record: npt.NDArray[np.int64],
+) -> Any:
+    times = store_times(snapshot, options, np.concatenate([next_record, last_record]))
+    oldest, newest = times[: len(next_record)], times[len(next_record) :]
+    is_behind = last_record != NO_RECORD
+    is_lost = is_behind & ((oldest == NO_TIME) | (newest == NO_TIME))
+    is_known = is_behind & ~is_lost
+    # The newest is at least as new as the oldest, whatever a clock step makes of the last record.
+    difference = np.where(is_known, newest, 0) - np.where(is_known, oldest, 0)
+    return nullable(np.maximum(difference, 0), is_lost)

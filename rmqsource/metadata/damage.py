@@ -1,0 +1,49 @@
+"""What becomes of a part of the store that cannot be used: decided here, from ``mode``."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqsource.options import SourceOptions
+
+logger = logging.getLogger(__name__)
+_FAILFAST = "FAILFAST"
+_T = TypeVar("_T")
+
+
+@contextmanager
+def skip_damaged(what: str, options: SourceOptions) -> Iterator[None]:
+    """Leave the block with a warning where it meets damage; in mode ``FAILFAST`` with the error.
+
+    Parameters
+    ----------
+    what
+        The part that the block reads, for the warning.
+    options
+        Their ``mode``.
+    """
+    try:
+        yield
+    except (CorruptRecordError, StoreFormatError, StoreReadError) as err:
+        if options.mode == _FAILFAST:
+            raise
+        logger.warning("%s is skipped: %s", what, err)
+
+
+def until_damage(parts: Iterator[_T], what: str, options: SourceOptions) -> Iterator[_T]:
+    """Yield the parts, up to the first that meets damage (see `skip_damaged`)."""
+    while True:
+        found: list[_T] = []
+        with skip_damaged(what, options):
+            found.extend(islice(parts, 1))
+        if not found:
+            return
+        yield found[0]

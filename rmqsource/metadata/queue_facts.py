@@ -1,0 +1,77 @@
+"""What the tables say of a queue as a whole, and the store times of single records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqsource.metadata.columns import NO_TIME
+from rmqsource.metadata.damage import skip_damaged
+from rmqsource.metadata.queue_units import read_batch_queue
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rmqsource.metadata.selection import QueueKey
+    from rmqsource.options import SourceOptions
+    from store_core.store_snapshot import StoreSnapshot
+
+    Int64s = npt.NDArray[np.int64]
+
+NO_RECORD = -1
+
+
+class QueueFacts(NamedTuple):
+    """Queue offsets ``[min_offset, max_offset)``, and places of the first and the last record.
+
+    Places are ``NO_RECORD`` when the queue holds no message.
+    """
+
+    min_offset: int
+    max_offset: int
+    first_record: int = NO_RECORD
+    last_record: int = NO_RECORD
+
+
+def queue_facts(snapshot: StoreSnapshot, key: QueueKey) -> QueueFacts:
+    """Return the facts of a queue. Reads the ends of a consume queue, all of a batch queue."""
+    if key.is_batch:
+        units, max_offset, _ = read_batch_queue(snapshot, key)
+        if len(units) == 0:
+            return QueueFacts(max_offset, max_offset)
+        first, last = units["commit_log_offset"][[0, -1]].tolist()
+        return QueueFacts(int(units["base_queue_offset"][0]), max_offset, first, last)
+    queue = snapshot.consume_queue(key.topic, key.queue_id)
+    held = snapshot.queue_range(key.topic, key.queue_id)
+    if queue is None or held.min_offset >= held.max_offset:
+        return QueueFacts(held.min_offset, held.max_offset)
+    unit = queue.read_units(held.min_offset, held.min_offset + 1)
+    first = int(unit["commit_log_offset"][0])
+    return QueueFacts(held.min_offset, held.max_offset, first, held.last_start)
+
+
+def store_times(
+    snapshot: StoreSnapshot, options: SourceOptions, commit_log_offsets: Int64s
+) -> Int64s:
+    """Return the store times (ms) of records; ``NO_TIME`` where none can be read.
+
+    Every segment is opened once at most, whatever the order of the offsets.
+    """
+    times = np.full(len(commit_log_offsets), NO_TIME, np.int64)
+    log = snapshot.log
+    order = np.argsort(commit_log_offsets, kind="stable")
+    ascending = commit_log_offsets[order]
+    low = 0
+    for segment in log.segments if len(order) else ():
+        held = min(segment.size, log.segments.file_size)
+        end = min(segment.from_offset + held, snapshot.end_offset)
+        low = int(np.searchsorted(ascending, segment.from_offset))
+        high = int(np.searchsorted(ascending, end))
+        if low >= high:
+            continue
+        with skip_damaged(f"commit log segment {segment.path}", options):
+            frames = log.frames_at(segment, ascending[low:high], snapshot.end_offset)
+            found = np.where(frames.ok, frames.column("store_timestamp"), NO_TIME)
+            times[order[low:high]] = found
+    return times

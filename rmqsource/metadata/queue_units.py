@@ -1,0 +1,72 @@
+"""Units of consume queues and batch consume queues that are part of the snapshot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from store_core.batch_consume_queue import NATIVE_BATCH_CQ_UNIT
+from store_core.readable_queue import BatchQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from rmqsource.metadata.selection import QueueKey
+    from store_core.store_snapshot import StoreSnapshot
+
+    Int64s = npt.NDArray[np.int64]
+    Units = npt.NDArray[np.void]
+
+_CHUNK_UNITS = 1 << 18
+"""Units read at once: 5 MB of a file."""
+
+
+class UnitChunk(NamedTuple):
+    """Units of one queue in order; of a batch queue, ``queue_offset`` is the first of a unit."""
+
+    queue_offset: Int64s
+    units: Units
+
+
+class BatchUnits(NamedTuple):
+    """Units of a batch queue whose records are in the log, and the end of the queue.
+
+    ``expired`` counts the units before them, whose records are gone.
+    """
+
+    units: Units
+    max_offset: int
+    expired: int
+
+
+def unit_chunks(snapshot: StoreSnapshot, key: QueueKey) -> Iterator[UnitChunk]:
+    """Yield all units of a queue; columns as in ``CQ_UNIT`` (batch: ``BATCH_CQ_UNIT``)."""
+    if key.is_batch:
+        units = read_batch_queue(snapshot, key).units
+        if len(units):
+            yield UnitChunk(units["base_queue_offset"], units)
+        return
+    queue = snapshot.consume_queue(key.topic, key.queue_id)
+    held = snapshot.queue_range(key.topic, key.queue_id)
+    at = held.min_offset
+    while queue is not None and at < held.max_offset:
+        units = queue.read_units(at, min(at + _CHUNK_UNITS, held.max_offset))
+        if len(units) == 0:
+            return  # the files went away meanwhile
+        yield UnitChunk(at + np.arange(len(units), dtype=np.int64), units)
+        at += len(units)
+
+
+def read_batch_queue(snapshot: StoreSnapshot, key: QueueKey) -> BatchUnits:
+    """Return the units of a batch queue that count; none where it has no directory."""
+    queue = snapshot.batch_consume_queue(key.topic, key.queue_id)
+    if queue is None:
+        return BatchUnits(np.empty(0, NATIVE_BATCH_CQ_UNIT), 0, 0)
+    proved = BatchQueue(queue, snapshot.log, snapshot.end_offset)
+    units = proved.units
+    kept = np.flatnonzero(units["commit_log_offset"] >= max(snapshot.min_phy_offset, 0))
+    expired = int(kept[0]) if len(kept) else len(units)
+    return BatchUnits(units[expired:], proved.max_offset, expired)

@@ -1,0 +1,48 @@
+"""Table ``queues``: one row per topic and queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqsource.metadata.columns import nullable, table_part
+from rmqsource.metadata.damage import skip_damaged
+from rmqsource.metadata.queue_facts import NO_RECORD, QueueFacts, queue_facts, store_times
+from rmqsource.metadata.selection import QueueKey, selected_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqsource.options import SourceOptions
+    from store_core.store_snapshot import StoreSnapshot
+
+
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+    """Yield the selected queues that have a directory; of each, the ends are read.
+
+    The store times are those of the first and of the last message, null where their records are
+    lost. ``messages`` counts what is in the queue: of a batch queue, the messages in its records.
+    """
+    keys: list[QueueKey] = []
+    facts: list[QueueFacts] = []
+    for key in selected_queues(snapshot, options):
+        with skip_damaged(str(key), options):
+            facts.append(queue_facts(snapshot, key))
+            keys.append(key)
+    low, high, first, last = np.array(facts, np.int64).reshape(-1, len(QueueFacts._fields)).T
+    times = store_times(snapshot, options, np.concatenate([first, last]))
+    yield table_part(
+        "queues",
+        snapshot.directory.uri,
+        len(keys),
+        topic=[key.topic for key in keys],
+        queue_id=[key.queue_id for key in keys],
+        min_offset=low,
+        max_offset=high,
+        messages=high - low,
+        min_commit_log_offset=nullable(first, first == NO_RECORD),
+        max_commit_log_offset=nullable(last, last == NO_RECORD),
+        min_store_timestamp=times[: len(keys)],
+        max_store_timestamp=times[len(keys) :],
+    )

@@ -1,0 +1,70 @@
+"""RocketMQ's message store: read without a broker, and without Spark.
+
+Names are loaded when they are first used: importing the package alone costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from store_core.codec.compression import CorruptBodyError
+    from store_core.config import MessageStoreConfig
+    from store_core.errors import (
+        CorruptRecordError,
+        OffsetOutOfRangeError,
+        StoreConfigError,
+        StoreError,
+        StoreFormatError,
+        StoreNotFoundError,
+        StoreReadError,
+    )
+    from store_core.message import Message
+    from store_core.results import GetMessageResult, GetMessageStatus, QueryMessageResult
+    from store_core.store_snapshot import StoreSnapshot
+    from store_core.store_state import StoreState
+    from store_core.tag_filter import TagFilter
+
+__all__ = [
+    "CorruptBodyError",
+    "CorruptRecordError",
+    "GetMessageResult",
+    "GetMessageStatus",
+    "Message",
+    "MessageStoreConfig",
+    "OffsetOutOfRangeError",
+    "QueryMessageResult",
+    "StoreConfigError",
+    "StoreError",
+    "StoreFormatError",
+    "StoreNotFoundError",
+    "StoreReadError",
+    "StoreSnapshot",
+    "StoreState",
+    "TagFilter",
+]
+
+_MODULES = {
+    "CorruptBodyError": "codec.compression",
+    "GetMessageResult": "results",
+    "GetMessageStatus": "results",
+    "Message": "message",
+    "MessageStoreConfig": "config",
+    "QueryMessageResult": "results",
+    "StoreSnapshot": "store_snapshot",
+    "StoreState": "store_state",
+    "TagFilter": "tag_filter",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

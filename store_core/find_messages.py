@@ -1,0 +1,276 @@
+"""All messages that have a key: exact, uncapped and distinct.
+
+The index names candidates; their keys are compared after decoding. What it does not speak for (the
+tail that is not indexed yet, gaps between its files, files that are lost or not to be trusted,
+topics of inner batches) is scanned. Index times are never looked at: they are whole seconds, and
+wrong in rolled files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.lib.stride_tricks import sliding_window_view
+
+from store_core.codec.inner_columns import holds_inner_batch
+from store_core.codec.message_batch_codec import MessageColumns
+from store_core.codec.properties import split_keys, string_to_properties
+from store_core.errors import CorruptRecordError, StoreConfigError
+from store_core.layout.message import (
+    PROPERTY_KEYS,
+    PROPERTY_UNIQ_KEY,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+)
+from store_core.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.store_state import StoreState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from store_core.codec.message_codec import StoredRecord
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.index_service import IndexCoverage
+    from store_core.message import Message
+    from store_core.record_reader import RecordReader
+    from store_core.store_view import StoreView
+
+    Bools = npt.NDArray[np.bool_]
+
+_SCAN_ROWS = 16384
+_SCAN_BYTES = 32 << 20
+_KEPT_RANGE_BYTES = 64 << 10
+_KEPT_RANGES = 64
+"""Every query has to look at what the index lacks, which as a rule is a record or two at its end:
+the keys of that many small ranges are kept (scanning takes a millisecond each)."""
+_UNDISPATCHED = (TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE)
+_BATCH_TYPE = "BatchCQ"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class KeyQuery(NamedTuple):
+    """Which messages are asked for: one of the keys; times in ms, both inclusive, None = open."""
+
+    topic: str
+    keys: frozenset[str]
+    begin_ms: int | None
+    end_ms: int | None
+
+
+class _KeptRecord(NamedTuple):
+    """A record and all its keys; None: not known without opening its body."""
+
+    record: StoredRecord
+    keys: frozenset[str] | None
+
+
+class KeySearch:
+    """Finds messages by key in one store; remembers what all queries need.
+
+    Parameters
+    ----------
+    view, reader
+        The store.
+    """
+
+    def __init__(self, view: StoreView, reader: RecordReader) -> None:
+        self._view, self._reader = view, reader
+        self._times: dict[int, int | None] = {}
+        self._simple_topics: dict[str, bool] = {}
+        self._kept: dict[tuple[int, int], list[_KeptRecord]] = {}
+
+    def run(self, query: KeyQuery) -> list[Message]:
+        """Return the messages in the order of the log.
+
+        Raises
+        ------
+        CorruptRecordError
+            A part of the log that had to be scanned is damaged.
+        """
+        # Decoded text has no lone surrogates, and Arrow takes none.
+        possible = frozenset(key for key in query.keys if key and not _SURROGATE.search(key))
+        query = query._replace(keys=possible)
+        if not possible:
+            return []
+        places, ranges = self._candidates(query)
+        records = {}
+        for offset in places:
+            record = self._reader.find(offset)
+            if record is None:  # left over from a cut log, or damaged: the scan tells
+                ranges.append(self._segment_range(offset))
+            else:
+                records[offset] = record
+        for start, stop in _merged(ranges):
+            for record in self._scan(query, start, stop):
+                records[record.commit_log_offset] = record
+        found: list[Message] = []
+        for _, record in sorted(records.items()):
+            found += self._matching(query, record)
+        return found
+
+    def _candidates(self, query: KeyQuery) -> tuple[list[int], list[tuple[int, int]]]:
+        view = self._view
+        start = max(view.min_phy_offset, 0)
+        whole: tuple[list[int], list[tuple[int, int]]] = ([], [(start, view.end_offset)])
+        if not self._is_simple(query.topic) or not view.index.files:
+            return whole
+        keys = sorted(query.keys)
+        try:
+            found = view.index.lookup(query.topic, keys, start, view.end_offset, self._time_at)
+        except StoreConfigError:
+            return whole  # the sizes of the index files are not known
+        ranges = [(gap.start, gap.stop) for gap in found.coverage.gaps]
+        ranges += self._unflushed(found.coverage)
+        return found.commit_log_offsets.tolist(), ranges
+
+    def _is_simple(self, topic: str) -> bool:
+        """Tell whether the topic's messages are known to be records of their own."""
+        if topic not in self._simple_topics:
+            view = self._view
+            config = (view.topic_configs or {}).get(topic)
+            batch = config is not None and config.attributes.get("queue.type") == _BATCH_TYPE
+            batch = batch or any(name == topic for name, _ in view.batch_queue_paths)
+            known = config is not None or any(name == topic for name, _ in view.queue_paths)
+            self._simple_topics[topic] = known and not batch
+        return self._simple_topics[topic]
+
+    def _time_at(self, commit_log_offset: int) -> int | None:
+        if commit_log_offset not in self._times:
+            self._times[commit_log_offset] = self._view.store_timestamp_at(commit_log_offset)
+        return self._times[commit_log_offset]
+
+    def _unflushed(self, coverage: IndexCoverage) -> list[tuple[int, int]]:
+        """Return what files speak for that a crash may have left incomplete."""
+        view = self._view
+        if view.state is not StoreState.CRASHED:
+            return []
+        flushed_ms = (view.checkpoint.index_msg_timestamp or 0) if view.checkpoint else 0
+        headers = [file.header for file in coverage.files]
+        return [
+            (header.begin_phy_offset, header.end_phy_offset + 1)
+            for header in headers
+            if header.end_timestamp > flushed_ms
+        ]
+
+    def _segment_range(self, offset: int) -> tuple[int, int]:
+        size = self._view.log.segments.file_size
+        start = offset // size * size
+        return start, start + size
+
+    def _matching(self, query: KeyQuery, record: StoredRecord) -> list[Message]:
+        if record.topic_bytes != query.topic.encode("utf-8", "surrogatepass"):
+            return []
+        if record.sys_flag & TRANSACTION_MASK in _UNDISPATCHED:
+            return []
+        if query.begin_ms is not None and record.store_timestamp < query.begin_ms:
+            return []
+        if query.end_ms is not None and record.store_timestamp > query.end_ms:
+            return []
+        messages = self._reader.messages_of(record)
+        return [message for message in messages if _has_key(message, query.keys)]
+
+    def _scan(self, query: KeyQuery, start: int, stop: int) -> Iterator[StoredRecord]:
+        """Yield records of ``[start, stop)`` that may match."""
+        if stop - start <= _KEPT_RANGE_BYTES:
+            for record, keys in self._kept_range(start, stop):
+                if keys is None or not keys.isdisjoint(query.keys):
+                    yield record
+            return
+        for frames in self._frames(start, stop):
+            of_topic = frames.take(np.flatnonzero(_is_of_topic(frames, query.topic)))
+            if len(of_topic) == 0:
+                continue
+            rows = np.flatnonzero(_may_have_key(of_topic, query.keys))
+            for offset in of_topic.column("commit_log_offset")[rows].tolist():
+                yield self._reader.read(offset)
+
+    def _kept_range(self, start: int, stop: int) -> list[_KeptRecord]:
+        kept = self._kept.get((start, stop))
+        if kept is None:
+            offsets = [frames.column("commit_log_offset") for frames in self._frames(start, stop)]
+            records = [self._reader.read(offset) for part in offsets for offset in part.tolist()]
+            kept = [_KeptRecord(record, _keys_of(record)) for record in records]
+            if len(self._kept) < _KEPT_RANGES:
+                self._kept[start, stop] = kept
+        return kept
+
+    def _frames(self, start: int, stop: int) -> Iterator[RecordFrames]:
+        for part in self._parts(start, stop):
+            if isinstance(part, Gap):
+                raise CorruptRecordError(part.reason, part.path, part.position)
+            yield part
+
+    def _parts(self, start: int, stop: int) -> Iterator[RecordFrames | Gap]:
+        log, end_offset = self._view.log, self._view.end_offset
+        stop = min(stop, end_offset)
+        size = log.segments.file_size
+        expected = start
+        for segment in log.segments:
+            low = max(start, segment.from_offset)
+            high = min(stop, segment.from_offset + size)
+            if low >= high:
+                continue
+            if low > expected:
+                yield _lost(expected, low, segment.path)
+            expected = high
+            piece = LogSlice(segment.path, segment.from_offset, size, low, high, end_offset)
+            yield from scan_slice(log.source(segment), piece, BatchSizer(_SCAN_ROWS, _SCAN_BYTES))
+        if expected < stop:
+            yield _lost(expected, stop, log.directory.uri)
+
+
+def _lost(start: int, stop: int, path: str) -> Gap:
+    text = f"the segments that held offsets {start} to {stop} of the log are missing"
+    return Gap(start, stop - start, path, 0, text)
+
+
+def _has_key(message: Message, keys: frozenset[str]) -> bool:
+    return message.unique_key in keys or not keys.isdisjoint(message.keys or ())
+
+
+def _keys_of(record: StoredRecord) -> frozenset[str] | None:
+    if holds_inner_batch(record.sys_flag):
+        return None
+    properties = string_to_properties(record.properties_raw)
+    keys = {*split_keys(properties.get(PROPERTY_KEYS, "")), properties.get(PROPERTY_UNIQ_KEY, "")}
+    return frozenset(keys - {""})
+
+
+def _is_of_topic(frames: RecordFrames, topic: str) -> Bools:
+    wanted = np.frombuffer(topic.encode("utf-8", "surrogatepass"), np.uint8)
+    same: Bools = frames.topic_length == len(wanted)
+    if len(wanted) and same.any():
+        rows = np.flatnonzero(same)
+        texts = sliding_window_view(frames.data, len(wanted))[frames.topic_start[rows]]
+        same[rows] = (texts == wanted).all(axis=1)
+    return same
+
+
+def _may_have_key(frames: RecordFrames, keys: frozenset[str]) -> Bools:
+    """Compare the keys of records; inner batches may always have one."""
+    columns = MessageColumns(frames)
+    wanted = pa.array(sorted(keys), pa.string())
+    is_match: Bools = holds_inner_batch(frames.column("sys_flag"))
+    unique = pc.is_in(columns.column("unique_key"), value_set=wanted)
+    is_match = is_match | unique.to_numpy(zero_copy_only=False)
+    words = columns.column("keys")
+    hits = pc.is_in(pc.list_flatten(words), value_set=wanted).to_numpy(zero_copy_only=False)
+    is_match[pc.list_parent_indices(words).to_numpy()[hits]] = True
+    return is_match
+
+
+def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
+        else:
+            merged.append((start, stop))
+    return merged

@@ -1,0 +1,208 @@
+"""Records of one segment by their positions in the file; local or remote, never all at once.
+
+A local file is one view that costs nothing. Of a remote one only windows are read, so that memory
+stays bounded and a slice moves its own bytes over the network, not those of the whole segment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from store_core.codec.record_frames import RecordFrames
+from store_core.codec.record_walk import is_record, magic_code_hits
+from store_core.files.byte_source import LocalByteSource
+from store_core.layout.message import (
+    BLANK_MAGIC_CODE,
+    COMMIT_LOG_OFFSET_AT,
+    HEADER_IPV4,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    MIN_RECORD_BYTES,
+    RECORD_PREFIX,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.files.byte_source import ByteSource
+
+    Bytes = npt.NDArray[np.uint8]
+    Int64s = npt.NDArray[np.int64]
+
+WINDOW_BYTES = 8 << 20
+_FIRST_SEARCH_BYTES = 1 << 16
+_SEARCH_BYTES = 1 << 20
+_JOIN_BYTES = 1 << 16
+_MAX_BLANK_BYTES = 8 << 20
+"""A blank record is smaller than the message that did not fit, which is 4 MiB by default."""
+
+
+class Window(NamedTuple):
+    """Bytes of a segment; ``data[0]`` lies at position ``start`` of the file."""
+
+    start: int
+    data: Bytes
+
+    @property
+    def stop(self) -> int:
+        """Position behind the last byte."""
+        return self.start + len(self.data)
+
+
+class SegmentRecords:
+    """Where records lie in a segment. Positions are those in the file.
+
+    Parameters
+    ----------
+    source
+        The open file.
+    from_offset, file_size
+        Its place in the log and its nominal bytes.
+    end_offset
+        End of the readable log: what lies behind is not looked at.
+
+    Attributes
+    ----------
+    length
+        Readable bytes.
+    """
+
+    def __init__(
+        self, source: ByteSource, from_offset: int, file_size: int, end_offset: int
+    ) -> None:
+        self.from_offset = from_offset
+        self.file_size = file_size
+        self.length = max(min(source.size, file_size, end_offset - from_offset), 0)
+        self._source = source
+        self._is_local = isinstance(source, LocalByteSource)
+        self._window = Window(0, self.bytes_at(0, self.length if self._is_local else 0))
+        self._closing_blank: int | None = None
+
+    def bytes_at(self, start: int, length: int) -> Bytes:
+        """Return those of some bytes that are readable."""
+        return self._source.view(start, max(min(length, self.length - start), 0))
+
+    def window(self, position: int, stop: int) -> Window:
+        """Return bytes from ``position`` on; the record there, if there is one, is whole in them.
+
+        Of a remote file bytes behind ``stop`` are read for that record only. Windows that follow
+        each other are the same one as long as that suffices.
+        """
+        held = self._window
+        if self._is_local:
+            return held
+        needed = position + max(self._claimed_bytes(position), RECORD_PREFIX.size)
+        if held.start <= position and min(needed, self.length) <= held.stop:
+            return held
+        until = max(needed, min(position + WINDOW_BYTES, stop))
+        self._window = Window(position, self.bytes_at(position, until - position))
+        return self._window
+
+    def _claimed_bytes(self, position: int) -> int:
+        """Return the size of the record that seems to start there, 0 if none does."""
+        held = self._window
+        if held.start <= position and position + HEADER_IPV4.size <= held.stop:
+            data, at = held.data, position - held.start
+        else:
+            data, at = self.bytes_at(position, HEADER_IPV4.size), 0
+        if at + HEADER_IPV4.size > len(data):
+            return 0
+        size, magic = RECORD_PREFIX.struct.unpack_from(data, at)
+        own = data[at + COMMIT_LOG_OFFSET_AT : at + COMMIT_LOG_OFFSET_AT + 8].tobytes()
+        is_message = magic in {MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2}
+        fits = MIN_RECORD_BYTES <= size <= self.length - position
+        here = int.from_bytes(own, "big", signed=True) == self.from_offset + position
+        return int(size) if is_message and fits and here else 0
+
+    def is_record(self, position: int) -> bool:
+        """Tell whether a whole valid record starts there (frame and own offset; not the CRC)."""
+        if not 0 <= position <= self.length - MIN_RECORD_BYTES:
+            return False
+        size = self._claimed_bytes(position)
+        return size > 0 and is_record(self.bytes_at(position, size), self.from_offset + position, 0)
+
+    def store_timestamp(self, position: int) -> int:
+        """Return the store time of the record there; the caller knows that it is one."""
+        data = self.bytes_at(position, self._claimed_bytes(position))
+        frames = RecordFrames(data, self.from_offset + position, np.zeros(1, np.int64))
+        return int(frames.column("store_timestamp")[0])
+
+    def find(self, start: int, stop: int | None = None) -> int:
+        """Return the first position in ``[start, stop)`` at which a record starts, or -1.
+
+        What lies in a blank record that closes the segment is no record: a log that recovery cut
+        and that grew again has intact old ones there.
+        """
+        end = self.length if stop is None else min(stop, self.length)
+        at, step = max(start, 0), _FIRST_SEARCH_BYTES
+        while at < end:
+            upto = min(at + step, end)
+            for hit in magic_code_hits(self.bytes_at(at, upto - at + RECORD_PREFIX.size - 1)):
+                if at + hit < upto and self.is_record(at + hit):
+                    return -1 if at + hit >= self.closing_blank(at + hit) else at + hit
+            at, step = upto, _SEARCH_BYTES
+        return -1
+
+    def closing_blank(self, position: int) -> int:
+        """Return the start of the blank record that closes the segment, if before ``position``.
+
+        ``file_size`` if there is none; a search only where a blank record can reach.
+        """
+        tail = max(self.file_size - _MAX_BLANK_BYTES, 0)
+        if position <= tail:
+            return self.file_size
+        if self._closing_blank is None:
+            self._closing_blank = self._find_closing_blank(tail)
+        return self._closing_blank
+
+    def _find_closing_blank(self, tail: int) -> int:
+        data = self.bytes_at(tail, self.length - tail).tobytes()
+        magic = BLANK_MAGIC_CODE.to_bytes(4, "big", signed=True)
+        hit = data.find(magic, 4)
+        while hit >= 0:
+            at = tail + hit - 4
+            if int.from_bytes(data[hit - 4 : hit], "big", signed=True) == self.file_size - at:
+                return at
+            hit = data.find(magic, hit + 1)
+        return self.file_size
+
+    def frames_at(self, positions: Int64s) -> RecordFrames:
+        """Return frames at ascending positions, which lie in the file; not all need be ok."""
+        if self._is_local or len(positions) == 0:
+            return RecordFrames(self._window.data, self.from_offset, positions)
+        breaks = np.flatnonzero(np.diff(positions) > _JOIN_BYTES) + 1
+        parts, moved, packed = [], [], 0
+        for run in np.split(positions, breaks):
+            data = self._run_bytes(run)
+            parts.append(data)
+            moved.append(run - int(run[0]) + packed)
+            packed += len(data)
+        place = np.concatenate(moved)
+        frames = RecordFrames(np.concatenate(parts), self.from_offset + positions - place, place)
+        frames.ok &= positions + frames.column("total_size") <= self.length
+        return frames
+
+    def _run_bytes(self, run: Int64s) -> Bytes:
+        """Read from the first of some close positions to the end of the last record there."""
+        first = int(run[0])
+        head = self.bytes_at(first, int(run[-1]) - first + HEADER_IPV4.size)
+        at = run - first
+        at = at[at + HEADER_IPV4.size <= len(head)]
+        header = HEADER_IPV4.gather(head, at)
+        own = header["commit_log_offset"] == at + first + self.from_offset
+        ends = np.where(own, at + header["total_size"], 0)
+        ends = ends[ends <= self.length - first]
+        needed = int(ends.max()) if len(ends) else 0
+        if needed <= len(head):
+            return head
+        rest = self.bytes_at(first + len(head), needed - len(head))
+        return np.concatenate([head, rest])
+
+    def is_zero(self, start: int, stop: int) -> bool:
+        """Tell whether all readable bytes of a range are zero."""
+        for at in range(start, min(stop, self.length), _SEARCH_BYTES):
+            if self.bytes_at(at, min(_SEARCH_BYTES, stop - at)).any():
+                return False
+        return True

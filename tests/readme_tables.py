@@ -1,0 +1,61 @@
+"""The tables of README.md that are made from the code: ``python -m tests.readme_tables``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqsource.option_table import OPTION_TABLE
+from rmqsource.tables import TABLES
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def columns_section() -> str:
+    """Return every table of the source with its columns."""
+    return "\n".join(_columns())
+
+
+def _columns() -> Iterator[str]:
+    for table in TABLES.values():
+        yield f"\n**`{table.name}`**: {table.doc}\n"
+        yield "| column | type | null | meaning |"
+        yield "|---|---|---|---|"
+        for column in table.columns:
+            yield _row(f"`{column.name}`", column.type, column.nullable, column.doc)
+        for column in table.on_demand:
+            doc = f"{column.doc}; only if `.schema()` names it"
+            yield _row(f"`{column.name}`", column.type, column.nullable, doc)
+
+
+def _row(name: str, kind: str, nullable: bool, doc: str) -> str:
+    return f"| {name} | `{kind}` | {'yes' if nullable else ''} | {_cell(doc)} |"
+
+
+def options_section() -> str:
+    """Return every option."""
+    lines = ["", "| option | default | meaning |", "|---|---|---|"]
+    for info in OPTION_TABLE:
+        default = f"`{info.default}`" if info.default else ""
+        lines.append(f"| `{info.name}` | {default} | {_cell(info.meaning)} |")
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def with_tables(readme: str) -> str:
+    """Return a README with its generated parts made anew."""
+    for name, section in (("columns", columns_section()), ("options", options_section())):
+        pattern = rf"<!-- {name} -->\n.*?<!-- end of {name} -->"
+        whole = f"<!-- {name} -->\n{section}\n\n<!-- end of {name} -->"
+        readme, count = re.subn(pattern, whole.replace("\\", r"\\"), readme, flags=re.DOTALL)
+        if count != 1:
+            raise ValueError(f"README.md has {count} places for the {name}, not one")
+    return readme
+
+
+if __name__ == "__main__":
+    README.write_text(with_tables(README.read_text("utf-8")), "utf-8")

@@ -1,0 +1,125 @@
+"""The demo: what it shows, what it advises, and what it says when something is missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rmqsource import demo
+from rmqsource.demo_data import DemoStore, next_commands, python_example, unpack_store
+from tests.conftest import ROOT
+from tests.golden_store import golden
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> DemoStore:
+    return unpack_store(str(tmp_path_factory.mktemp("demo")))
+
+
+def test_demo_shows_topics_window_key_and_plan(
+    spark: SparkSession, bundled: DemoStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        demo.Demo(spark, bundled).run()
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    shown, errors = capfd.readouterr()
+    assert "|orders                           |4     |236     |74857 |" in shown
+    assert "AND store_timestamp >= TIMESTAMP '2026-11-21 12:26:32.316Z'" in shown
+    assert "access path      index" in shown
+    assert "access path      commitlog" in shown
+    assert "By the plan 30 messages in " in shown
+    assert f"messages {bundled.path} --topic orders --key shared-key" in shown
+    assert "Traceback" not in errors
+
+
+def test_demo_of_a_store_without_messages(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    demo.Demo(spark, DemoStore(str(golden("empty-5x").root), "")).run()
+    assert "no topic with messages" in capfd.readouterr().out
+
+
+def test_advised_commands_work(bundled: DemoStore, tmp_path: Path) -> None:
+    pytest.importorskip("typer")
+    commands = next_commands(bundled, "orders", "shared-key")
+    assert len(commands) == 5
+    for command in commands:
+        done = subprocess.run(
+            command,
+            shell=True,
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+    assert len((tmp_path / "messages.jsonl").read_text().splitlines()) == 236
+
+
+def test_advised_python_works(bundled: DemoStore, spark: SparkSession) -> None:
+    assert spark is not None
+    source = python_example(bundled, "orders")
+    exec(compile(source, "example", "exec"), {})
+
+
+def test_names_are_quoted_for_the_shell() -> None:
+    pytest.importorskip("typer")
+    commands = next_commands(DemoStore("/a b/store", ""), "%RETRY%a b", "it's")
+    assert "'/a b/store'" in commands[0]
+    assert "--topic '%RETRY%a b'" in commands[1]
+    assert commands[3].endswith("""--key 'it'"'"'s'""")
+
+
+def test_without_java(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert demo.main([]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("Spark needs Java, and there is none on PATH. Install")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert demo.main([]) == 1
+    assert f"{tmp_path}/bin/java does not run" in capsys.readouterr().err
+
+
+def test_no_store_is_said_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(demo, "java_problem", str)
+    assert demo.main([str(tmp_path / "none")]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "does not exist; give the store root" in said.err
+
+
+def test_failure_shows_the_reason_and_the_end_of_the_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text("".join(f"line {i}\n" for i in range(100)))
+    failure = demo._failure(RuntimeError("Java gateway process exited"), log)
+    assert failure.startswith("The demo failed: Java gateway process exited\n")
+    assert failure.endswith("line 98\nline 99")
+    own = RuntimeError("Traceback\n\nstore_core.errors.StoreReadError: /a: no\nSQLSTATE: 38000")
+    assert demo._failure(own, log) == "The demo failed: /a: no"
+
+
+def test_unpacked_store_is_whole(bundled: DemoStore) -> None:
+    assert len(list((Path(bundled.path) / "commitlog").iterdir())) == 4
+    assert "mappedFileSizeCommitLog" in Path(bundled.config).read_text()
+    assert bundled.options == {"config": bundled.config}

@@ -1,0 +1,457 @@
+"""Any predicate through any path gives the rows of a whole scan, filtered; planning is cheap."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import tempfile
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmqsource.errors import DataLossError, SourceOptionError
+from rmqsource.spark_compat import supports_filter_pushdown
+from store_core.commit_log import CommitLog
+from store_core.files.byte_source import LocalByteSource
+from store_core.layout.message import BLANK_RECORD_BYTES
+from store_core.codec.message_codec import encode_blank
+from store_core.errors import StoreFormatError
+from tests.golden_store import golden
+from tests.rmqsource.reading import (
+    name_queues,
+    parsed,
+    places,
+    plan,
+    read_places,
+    read_rows,
+)
+from tests.store_factory import START_MS, StoreFactory, small_store
+
+ROW_COLUMNS = (
+    *("topic", "queue_id", "queue_offset", "commit_log_offset", "store_timestamp"),
+    *("keys", "unique_key", "tags", "message_id"),
+)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+SOURCES = ("classic-5x", "batch-5x", "cluster-5x", "expired-5x", "crashed-5x", "ext-5x", "small")
+
+
+@functools.cache
+def scanned(name):
+    """Return a store whose queues are named, its options, and all rows of a plain scan."""
+    target = Path(tempfile.mkdtemp(prefix="planner-"))
+    if name == "small":
+        root, options = small_store(target / "store", 150).write(), {}
+    else:
+        store = golden(name)
+        root, options = store.copy_to(target), store.options
+        if not store.is_cluster:
+            name_queues(root)
+    rows = read_rows(root, (*ROW_COLUMNS, "sys_flag"), access="commitlog", **options)
+    return root, options, [row for row in rows if row["sys_flag"] & 12 in {0, 8}]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _remove_copies():
+    yield
+    for name in SOURCES:
+        shutil.rmtree(scanned(name)[0].parent)
+    scanned.cache_clear()
+
+
+def ms(row):
+    return (row["store_timestamp"] - EPOCH) // timedelta(milliseconds=1)
+
+
+def _some(draw, values, most=3):
+    return draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=most, unique=True))
+
+
+@st.composite
+def predicates(draw, name):
+    """Return (options, tests of a row): each option with what it means."""
+    _, _, rows = scanned(name)
+    options, tests = {}, []
+
+    def take(option, value, test):
+        options[option] = value
+        tests.append(test)
+
+    kinds = draw(
+        st.lists(
+            st.sampled_from(
+                ["topic", "topicPattern", "queueId", "time", "offsets", "keys", "uniqueKeys"]
+                + ["tags", "messageIds"]
+            ),
+            max_size=3,
+            unique=True,
+        )
+    )
+    row = draw(st.sampled_from(rows))
+    if "topic" in kinds:
+        topics = {*_some(draw, {r["topic"] for r in rows}), row["topic"]}
+        take("topic", json.dumps(sorted(topics)), lambda r: r["topic"] in topics)
+    elif "topicPattern" in kinds:
+        letter = row["topic"][0]
+        take("topicPattern", f"[{letter}%].*", lambda r: r["topic"][0] in f"{letter}%")
+    if "queueId" in kinds:
+        ids = {*_some(draw, {r["queue_id"] for r in rows}), row["queue_id"]}
+        take("queueId", ",".join(map(str, ids)), lambda r: r["queue_id"] in ids)
+    if "time" in kinds:
+        low, high = sorted((ms(row), ms(draw(st.sampled_from(rows)))))
+        high += draw(st.integers(0, 1))
+        take("startingTimestamp", low, lambda r: ms(r) >= low)
+        take("endingTimestamp", high, lambda r: ms(r) < high)
+    elif "offsets" in kinds and "queueId" not in kinds and not options:
+        bound = draw(st.integers(0, row["queue_offset"]))
+        queue = (row["topic"], row["queue_id"])
+        given_offsets = json.dumps({row["topic"]: {str(row["queue_id"]): bound}})
+        side = draw(st.sampled_from(["startingOffsets", "endingOffsets"]))
+        take(side, given_offsets, lambda r: _within(r, queue, side, bound))
+        options["failOnDataLoss"] = "false"
+    if "keys" in kinds:
+        words = {w for r in rows for w in r["keys"] or ()}
+        if words:
+            wanted = {*_some(draw, words), *(row["keys"] or ())[:1]}
+            take("keys", json.dumps(sorted(wanted)), lambda r: wanted & {*(r["keys"] or ())})
+    if "uniqueKeys" in kinds:
+        unique = {r["unique_key"] for r in rows} - {None}
+        if unique:
+            chosen = {*_some(draw, unique), row["unique_key"] or "x"}
+            take("uniqueKeys", json.dumps(sorted(chosen)), lambda r: r["unique_key"] in chosen)
+    if "tags" in kinds:
+        tags = {t for t in {r["tags"] for r in rows} - {None} if t == t.strip() and "|" not in t}
+        tags -= {"", "*"}
+        if tags:
+            some = set(_some(draw, tags))
+            take("tags", " || ".join(sorted(some)), lambda r: r["tags"] in some)
+    if "messageIds" in kinds:
+        ids_wanted = {row["message_id"], draw(st.sampled_from(rows))["message_id"]}
+        take("messageIds", json.dumps(sorted(ids_wanted)), lambda r: r["message_id"] in ids_wanted)
+    return options, tests
+
+
+def _within(row, queue, side, bound):
+    if (row["topic"], row["queue_id"]) != queue:
+        return True
+    at_or_after = row["queue_offset"] >= bound
+    return at_or_after if side == "startingOffsets" else not at_or_after
+
+
+SIZES = st.fixed_dictionaries(
+    {},
+    optional={
+        "maxPartitionBytes": st.sampled_from(["1k", "5000", "40k"]),
+        "minPartitions": st.integers(1, 40),
+        "maxPartitions": st.integers(40, 50),
+        "batchRows": st.integers(1, 100),
+        "batchBytes": st.sampled_from(["1k", "64k"]),
+    },
+)
+QUIET = settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_options_mean_scan_then_filter(name):
+    root, options, rows = scanned(name)
+    taken = set()
+
+    @QUIET
+    @given(predicates(name), SIZES)
+    def run(asked, sizes):
+        given_options, tests = asked
+        wanted = sorted(places(row for row in rows if all(test(row) for test in tests)))
+        read = {**options, **given_options, **sizes}
+        assert read_places(root, **read) == wanted
+        taken.update(p.access_path for p in plan(root, **read))
+        for access in ("consumequeue", "index"):
+            try:
+                found = read_places(root, **{**read, "access": access})
+            except SourceOptionError:
+                continue
+            assert found == wanted, access
+
+    run()
+    assert "commitlog" in taken
+
+
+@st.composite
+def filters(draw, name):
+    """Return (Spark's filters, tests of a row)."""
+    from pyspark.sql import datasource as ds
+
+    _, _, rows = scanned(name)
+    row = draw(st.sampled_from(rows))
+    pushed, tests = [], []
+    for column in draw(
+        st.lists(st.sampled_from(ROW_COLUMNS[:5] + ROW_COLUMNS[6:]), min_size=1, max_size=3)
+    ):
+        value = row[column]
+        if value is None:
+            continue
+        if type(value) is str:
+            kind = draw(st.sampled_from(["EqualTo", "In"]))
+        else:
+            names = ["EqualTo", "In", "LessThan", "LessThanOrEqual", "GreaterThan"]
+            kind = draw(st.sampled_from([*names, "GreaterThanOrEqual"]))
+        if kind == "In":
+            other = draw(st.sampled_from(rows))[column]
+            value = tuple({value, other} - {None})
+        pushed.append(getattr(ds, kind)((column,), value))
+        tests.append(functools.partial(_compare, kind, column, value))
+    return pushed, tests
+
+
+def _compare(kind, column, value, row):
+    found = row[column]
+    if found is None:
+        return False
+    if kind == "In":
+        return found in value
+    return {
+        "EqualTo": found == value,
+        "LessThan": type(found) is not str and found < value,
+        "LessThanOrEqual": type(found) is not str and found <= value,
+        "GreaterThan": type(found) is not str and found > value,
+        "GreaterThanOrEqual": type(found) is not str and found >= value,
+    }[kind]
+
+
+@pytest.mark.skipif(not supports_filter_pushdown(), reason="Spark 4.0 has no pushdown")
+@pytest.mark.parametrize("name", SOURCES)
+def test_filters_mean_scan_then_filter(name):
+    root, options, rows = scanned(name)
+
+    @QUIET
+    @given(filters(name), predicates(name), SIZES)
+    def run(pushed, asked, sizes):
+        wanted = [row for row in rows if all(test(row) for test in pushed[1] + asked[1])]
+        read = {**options, **asked[0], **sizes}
+        # An IN of numbers narrows only: Spark applies it once more.
+        found = [r for r in read_rows(root, ROW_COLUMNS, filters=pushed[0], **read)
+                 if all(test(r) for test in pushed[1])]
+        assert sorted(places(found)) == sorted(places(wanted))
+
+    run()
+
+
+@pytest.mark.parametrize("name", ["classic-5x", "cluster-5x", "crashed-5x"])
+def test_named_queues_lead_through_the_queues(name):
+    root, options, rows = scanned(name)
+    sizes = {}
+    for row in rows:
+        sizes[row["topic"]] = sizes.get(row["topic"], 0) + 1
+    rare = [topic for topic, count in sizes.items() if count < len(rows) / 5 and "SCHED" not in topic]
+    ways = [plan(root, topic=json.dumps([topic]), **options)[0] for topic in rare or sizes]
+    assert "consumequeue" in {way.access_path for way in ways}
+    for way in ways:
+        assert way.access_path in {"consumequeue", "commitlog"}, way.reason
+        assert way.bytes_to_read + way.bytes_skipped == way.end_offset - _log_start(root)
+
+
+def _log_start(root):
+    return min(int(path.name) for path in (root / "commitlog").iterdir())
+
+
+def test_splits_of_any_size_partition_the_log():
+    root, options, rows = scanned("small")
+    for size in (1, 97, 1000, 4096, 10**6):
+        (way,) = plan(root, maxPartitionBytes=size, maxPartitions=10**5, **options)
+        cuts = sorted((part.start, min(part.stop, part.end_offset)) for s in way.splits for part in s.parts)
+        assert cuts[0][0] == 0
+        assert cuts[-1][1] == way.end_offset
+        assert all(a[1] == b[0] for a, b in zip(cuts, cuts[1:]))
+    assert len(rows) == 150
+
+
+def test_how_many_splits():
+    root, options, _ = scanned("classic-5x")
+    assert len(plan(root, **options)[0].splits) == 1
+    assert len(plan(root, minPartitions=7, **options)[0].splits) >= 7
+    for most in (1, 2, 3, 5, 12):
+        read = {"maxPartitionBytes": 2000, "maxPartitions": most, **options}
+        assert len(plan(root, **read)[0].splits) <= most
+        assert len(plan(root, topic="Collide", **read)[0].splits) <= most
+
+
+def test_offsets_that_are_gone():
+    root, options, rows = scanned("expired-5x")
+    first = min(r["queue_offset"] for r in rows if (r["topic"], r["queue_id"]) == ("Busy", 0))
+    assert first == 209
+    asked = '{"Busy":{"0":206}}'
+    with pytest.raises(DataLossError, match="offsets 206 to 208 of topic 'Busy' queue 0"):
+        plan(root, startingOffsets=asked, **options)
+    (way,) = plan(root, startingOffsets=asked, failOnDataLoss=False, **options)
+    assert way.missing_offsets == (("Busy", 0, 206, 209),)
+    (exact,) = plan(root, startingOffsets='{"Busy":{"0":209}}', **options)
+    assert exact.missing_offsets == ()
+    with pytest.raises(DataLossError, match="OnlyOld"):
+        plan(root, startingOffsets='{"OnlyOld":{"0":39}}', **options)
+    plan(root, startingOffsets='{"OnlyOld":{"0":40}}', **options)
+    with pytest.raises(DataLossError, match="queue offsets 40 to 40"):
+        plan(root, startingOffsets='{"OnlyOld":{"0":41}}', **options)
+
+
+def test_offsets_of_messages_that_are_not_dispatched_yet_are_not_gone():
+    root, options, rows = scanned("crashed-5x")
+    ends = {}
+    for row in rows:
+        ends[row["topic"], row["queue_id"]] = row["queue_offset"]
+    for (topic, queue_id), last in ends.items():
+        asked = json.dumps({topic: {str(queue_id): last}})
+        found = read_places(root, startingOffsets=asked, topic=json.dumps([topic]),
+                            queueId=queue_id, **options)
+        assert [offset for _, offset in found] == [last]
+        with pytest.raises(DataLossError):
+            plan(root, startingOffsets=json.dumps({topic: {str(queue_id): last + 2}}), **options)
+
+
+@pytest.mark.parametrize(("step_ms", "slack"), [(5_000, 600_000), (3_600_000, 3_600_000)])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_time_is_exact_for_clock_steps_within_the_slack(step_ms, slack, steps, tmp_path):
+    factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 18, units_per_file=1000, step_ms=400_000)
+    for number in range(1200):
+        if number % (1200 // (steps + 1)) == 1200 // (steps + 1) - 1 and number < 1199:
+            factory._clock_ms -= step_ms + factory.step_ms
+        factory.add("TopicA" if number % 40 else "Rare", os.urandom(800))
+    root = factory.write()
+    times = [(r.store_timestamp, r.commit_log_offset) for r in factory.records]
+    assert sum(a > b for (a, _), (b, _) in zip(times, times[1:])) == steps
+    skipped = 0
+    for at in range(0, 1200, 97):
+        low = times[at][0]
+        for high in (low + 1, low + 1_000_000, low + step_ms + 400_000):
+            read = {"startingTimestamp": low, "endingTimestamp": high, "storeTimeSlackMs": slack}
+            wanted = sorted(o for t, o in times if low <= t < high)
+            assert [o for o, _ in read_places(root, **read)] == wanted
+            if supports_filter_pushdown():
+                assert _by_time_filters(root, low, high, slack) == wanted
+            skipped += plan(root, **read)[0].bytes_skipped
+    assert skipped > 0, "nothing was pruned"
+
+
+def _by_time_filters(root, low, high, slack):
+    from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
+
+    column = ("store_timestamp",)
+    pushed = [
+        GreaterThanOrEqual(column, EPOCH + timedelta(milliseconds=low)),
+        LessThan(column, EPOCH + timedelta(milliseconds=high)),
+    ]
+    return [o for o, _ in read_places(root, filters=pushed, storeTimeSlackMs=slack)]
+
+
+def test_time_narrows_inside_a_segment(tmp_path):
+    factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 21, units_per_file=2000, step_ms=10_000)
+    for _ in range(1500):
+        factory.add(body=os.urandom(1000))
+    root = factory.write()
+    low = START_MS + 14_000_000
+    (way,) = plan(root, startingTimestamp=low, endingTimestamp=low + 10_000)
+    assert way.bytes_to_read < 0.2 * way.end_offset
+
+
+SEGMENTS = 10_000
+SEGMENT_BYTES = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def huge_store(tmp_path_factory):
+    """Return 10,000 sparse segments of 1 GiB: a record, then a blank record to the end."""
+    root = tmp_path_factory.mktemp("huge") / "store"
+    log = root / "commitlog"
+    log.mkdir(parents=True)
+    factory = StoreFactory(root, segment_bytes=SEGMENT_BYTES)
+    size = factory.add(body=b"one").total_size
+    for number in range(SEGMENTS):
+        factory.first_offset, factory.data = number * SEGMENT_BYTES, bytearray()
+        factory._clock_ms = START_MS + 60_000 * number
+        factory.add(body=b"one")
+        blank = encode_blank(SEGMENT_BYTES - size)
+        path = log / f"{number * SEGMENT_BYTES:020d}"
+        path.write_bytes(bytes(factory.data[:size]) + blank[:BLANK_RECORD_BYTES])
+        os.truncate(path, SEGMENT_BYTES)
+    (root / "checkpoint").write_bytes(bytes(4096))
+    return root
+
+
+def test_ten_thousand_segments(huge_store, monkeypatch, capsys):
+    opened = []
+    real = LocalByteSource.__init__
+
+    def counting(self, path, *args, **kwargs):
+        opened.append(path)
+        real(self, path, *args, **kwargs)
+
+    monkeypatch.setattr(LocalByteSource, "__init__", counting)
+    begin = time.perf_counter()
+    (way,) = plan(huge_store)
+    took = time.perf_counter() - begin
+    assert len(way.splits) <= 4000
+    assert sum(len(split.parts) for split in way.splits) == SEGMENTS
+    assert len([path for path in opened if "commitlog" in path]) <= 4
+    opened.clear()
+    low = START_MS + 60_000 * 7000
+    begin = time.perf_counter()
+    (narrow,) = plan(huge_store, startingTimestamp=low, endingTimestamp=low + 1)
+    narrow_took = time.perf_counter() - begin
+    assert len([path for path in opened if "commitlog" in path]) <= 64
+    touched = {part.path for split in narrow.splits for part in split.parts}
+    assert len(touched) <= 23, "a minute a segment, and ten minutes of slack at both ends"
+    with capsys.disabled():
+        print(f"\n10,000 segments: planned in {took:.2f} s, with a time filter {narrow_took:.2f} s, "
+              f"{len(opened)} files opened")
+    rows = read_rows(huge_store, ("store_timestamp",), startingTimestamp=low, endingTimestamp=low + 60_001)
+    assert len(rows) == 2
+
+
+def test_segments_of_wrong_size(tmp_path):
+    root = small_store(tmp_path / "store", 100).write()
+    segments = sorted((root / "commitlog").iterdir())
+    os.truncate(segments[1], 1000)
+    with pytest.raises(StoreFormatError, match="has 1000 bytes, segments of this store have 4096"):
+        plan(root)
+    assert plan(root, mode="PERMISSIVE")
+    os.truncate(segments[1], 9000)
+    for mode in ("FAILFAST", "PERMISSIVE"):
+        with pytest.raises(StoreFormatError, match="mappedFileSizeCommitLog"):
+            plan(root, mode=mode)
+
+
+def test_nothing_can_match():
+    root, options, _ = scanned("classic-5x")
+    from_then = {"startingTimestamp": 5, "endingTimestamp": 5}
+    (way,) = plan(root, **from_then, **options)
+    assert (way.access_path, way.splits) == ("none", ())
+    (past,) = plan(root, endingTimestamp=1000, **options)
+    assert past.bytes_to_read < 70_000, "the first record may be late by the slack"
+
+
+def test_a_range_of_the_log():
+    if not supports_filter_pushdown():
+        pytest.skip("Spark 4.0 has no pushdown")
+    from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
+
+    root, options, rows = scanned("classic-5x")
+    column = ("commit_log_offset",)
+    pushed = [GreaterThanOrEqual(column, 100_001), LessThan(column, 140_000)]
+    wanted = sorted(p for p in places(rows) if 100_001 <= p[0] < 140_000)
+    for more in ({}, {"topic": "TopicTest"}, {"access": "consumequeue"}):
+        (way,) = plan(root, filters=pushed, **options, **more)
+        assert way.bytes_to_read <= 2 * 39_999
+        if "topic" not in more:
+            assert read_places(root, filters=pushed, **options, **more) == wanted
+
+
+def test_parsed_options_are_plain_values():
+    assert parsed("/x", maxPartitions=3).max_partitions == 3

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store_core.codec.java_string import decode_utf8
+from store_core.codec.properties import split_keys, string_to_properties
+from store_core.codec.property_columns import PropertyColumns, utf8_column, words_column
+from tests.store_core.codec.record_strategies import odd_bytes, property_bytes, usual
+
+NAMES = ["KEYS", "TAGS", "UNIQ_KEY", "a", "ab", "b", "ü", "n7", "none", "\ufffd"]
+
+
+def check(rows):
+    """Compare a block of rows with the scalar codec."""
+    expected = [string_to_properties(row) for row in rows]
+    columns = PropertyColumns(pa.array(rows, pa.binary()))
+    mapped = columns.map_column()
+    mapped.validate(full=True)
+    assert mapped.type == pa.map_(pa.string(), pa.string())
+    assert [sorted(pairs) for pairs in mapped.to_pylist()] == [
+        sorted(properties.items()) for properties in expected
+    ]
+    for name in NAMES[:-1]:
+        values = columns.values_of(name)
+        values.validate(full=True)
+        assert values.to_pylist() == [properties.get(name) for properties in expected]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(property_bytes, max_size=8))
+def test_arbitrary_blocks_equal_the_scalar_codec(rows):
+    check(rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(usual, max_size=12))
+def test_usual_blocks_equal_the_scalar_codec(rows):
+    check(rows)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.text("\0\1\2ab", max_size=8).map(str.encode), max_size=6))
+def test_separators_anywhere_equal_the_scalar_codec(rows):
+    check(rows)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [b""],
+        [b"", b"a\1b\2", b""],
+        [b"a\1b", b"\2a\1c\2"],  # a row without its end before one that begins with an end
+        [b"a\1b", b"\1c\2"],
+        [b"a\1b\2a\1c\2"],
+        [b"a\1b\1c\2"],
+        [b"ab\1x\2", b"ab\1y"],
+        [b"a\1" + b"v" * 5000, b"\2\2\2"],
+        [b"a\1b\0c\2", b"\0\1\0\2"],
+        [b"\1\2", b"\1", b"\2", b"\1\1", b"\2\2"],
+        [b"x%d\1v\2" % i for i in range(200)],
+        [b"".join(b"x%d\1v%d\2" % (i % 70, i) for i in range(100))],
+        [b"\xff\1v\2\xfe\1w\2"],
+    ],
+)
+def test_odd_blocks(rows):
+    check(rows)
+
+
+@given(st.lists(st.none() | odd_bytes | st.text().map(str.encode)))
+def test_bytes_become_text_as_in_java(rows):
+    expected = [None if row is None else decode_utf8(row) for row in rows]
+    assert utf8_column(pa.array(rows, pa.binary())).to_pylist() == expected
+
+
+@given(st.lists(st.none() | st.text("ab  ", max_size=8) | st.text(max_size=5)))
+def test_words_are_those_that_the_index_sees(rows):
+    words = words_column(pa.array(rows, pa.string()))
+    words.validate(full=True)
+    assert words.to_pylist() == [None if row is None else split_keys(row) for row in rows]

@@ -1,0 +1,49 @@
+"""Golden stores opened as snapshots, once per process, and their messages as rows."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pyarrow as pa
+
+from store_core import MessageStoreConfig, StoreSnapshot
+from store_core.codec.inner_columns import UnwrappedColumns
+from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
+from store_core.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from tests.golden_store import GOLDEN_NAMES, RECOVERED_NAMES, golden
+
+DUMPED_STORES = [(name, name in RECOVERED_NAMES) for name in GOLDEN_NAMES]
+"""(name, recovered): the stores that the dumps describe."""
+
+
+@functools.cache
+def open_golden(name: str, recovered: bool | None = None) -> StoreSnapshot:
+    """Open a golden store with its sizes; default: the one that its dumps describe."""
+    store = golden(name, name in RECOVERED_NAMES if recovered is None else recovered)
+    config = MessageStoreConfig.from_properties(store.config_properties)
+    return StoreSnapshot.open(str(store.root), config)
+
+
+def scanned_columns(snapshot: StoreSnapshot, *, unwrap: bool) -> dict[str, list[Any]]:
+    """Decode the whole log in columns; inner batches as records, or as their messages."""
+    batches = []
+    for columns in _columns(snapshot):
+        rows = UnwrappedColumns(columns) if unwrap else columns
+        arrays = [rows.column(name) for name in MESSAGE_SCHEMA.names]
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=MESSAGE_SCHEMA))
+        batches[-1].validate(full=True)
+        assert not columns.bad_bodies
+    table = pa.Table.from_batches(batches, MESSAGE_SCHEMA)
+    return {name: table.column(name).to_pylist() for name in MESSAGE_SCHEMA.names}
+
+
+def _columns(snapshot: StoreSnapshot):
+    log = snapshot.log
+    size = log.segments.file_size
+    for segment in log.segments:
+        start, end = segment.from_offset, snapshot.end_offset
+        part = LogSlice(segment.path, start, size, start, start + size, end)
+        for frames in scan_slice(log.source(segment), part, BatchSizer(1000, 1 << 20)):
+            if not isinstance(frames, Gap):
+                yield MessageColumns(frames)

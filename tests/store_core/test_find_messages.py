@@ -1,0 +1,136 @@
+"""Exact search by key: what the index lacks is scanned, and what it says is checked."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store_core import CorruptRecordError, MessageStoreConfig, StoreSnapshot
+from store_core.layout.message import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
+from tests.store_factory import StoreFactory, small_store
+
+SIZES = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
+
+
+def _find(root, topic, keys, *times, config=SIZES):
+    with StoreSnapshot.open(str(root), config) as snapshot:
+        return [m.commit_log_offset for m in snapshot.find_messages(topic, keys, *times)]
+
+
+def _expected(factory, topic, key):
+    properties = f"KEYS\x01{key} all\x02".encode()
+    return [
+        r.commit_log_offset
+        for r in factory.records
+        if r.topic_bytes == topic.encode() and properties in r.properties_raw
+    ]
+
+
+def test_equal_hashes_are_told_apart(tmp_path):
+    factory = StoreFactory(tmp_path)
+    for key in ("Aa", "BB", "Aa x", "x BB Aa"):
+        factory.add(properties={"KEYS": key})
+    factory.add(properties={"UNIQ_KEY": "BB"})
+    at = [record.commit_log_offset for record in factory.records]
+    root = factory.write()
+    assert _find(root, "TopicA", ["Aa"]) == [at[0], at[2], at[3]]
+    assert _find(root, "TopicA", ["BB"]) == [at[1], at[3], at[4]]
+    assert _find(root, "TopicA", "BB") == [at[1], at[3], at[4]]
+    assert _find(root, "TopicA", ["BB", "x", "", "none"]) == at[1:]
+    assert _find(root, "TopicA", []) == []
+    assert _find(root, "TopicA", ["\ud800", "Aa"]) == _find(root, "TopicA", ["Aa"])
+    assert _find(root, "\ud800", ["Aa"]) == []
+
+
+def test_times_are_inclusive(tmp_path):
+    factory = small_store(tmp_path)
+    times = [r.store_timestamp for r in factory.records if r.topic_bytes == b"TopicA"]
+    root = factory.write()
+    assert len(_find(root, "TopicA", ["all"], times[3], times[8])) == 6
+    assert len(_find(root, "TopicA", ["all"], times[3])) == len(times) - 3
+    assert len(_find(root, "TopicA", ["all"], None, times[3])) == 4
+
+
+@pytest.mark.parametrize("lost", [(0,), (1,), (0, 1)])
+def test_lost_index_files(tmp_path, lost):
+    factory = small_store(tmp_path)
+    root = factory.write()
+    files = sorted((root / "index").iterdir())
+    assert len(files) == 2
+    for number in lost:
+        files[number].unlink()
+    for topic, key in [("TopicA", "k1"), ("TopicA", "k31"), ("TopicA", "k59"), ("TopicB", "k0")]:
+        expected = _expected(factory, topic, key)
+        assert len(expected) == 1
+        assert _find(root, topic, [key]) == expected
+    of_topic = [r.commit_log_offset for r in factory.records if r.topic_bytes == b"TopicA"]
+    assert _find(root, "TopicA", ["all"]) == of_topic
+
+
+def test_tail_that_is_not_indexed(tmp_path):
+    factory = small_store(tmp_path, 30)
+    indexed = list(factory._indexed)
+    for _ in range(600):  # more than is kept between queries
+        factory.add("TopicA", bytes(100), properties={"KEYS": "k1 late"})
+    factory._indexed = indexed
+    root = factory.write()
+    assert len(_find(root, "TopicA", ["late"])) == 600
+    assert len(_find(root, "TopicA", ["k1"])) == 601
+
+
+def test_crashed_store_distrusts_what_was_not_flushed(tmp_path):
+    factory = small_store(tmp_path)
+    root = factory.write(abort=b"123")
+    for file in (root / "index").iterdir():
+        data = bytearray(file.read_bytes())
+        data[40:72] = bytes(32)  # slots were not flushed
+        file.write_bytes(bytes(data))
+    assert _find(root, "TopicA", ["k31"]) == _expected(factory, "TopicA", "k31")
+
+
+def test_never_dispatched_messages_are_left_out(tmp_path):
+    factory = StoreFactory(tmp_path)
+    for flag in (0, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE, 8):
+        factory.add(properties={"KEYS": "k"}, sys_flag=flag)
+    kept = [factory.records[i].commit_log_offset for i in (0, 3)]
+    assert _find(factory.write(), "TopicA", ["k"]) == kept
+    assert _find(factory.write(), "TopicA", ["k"], config=None) == kept  # no sizes: a scan
+
+
+def test_lost_segment_is_an_error_only_where_it_is_scanned(tmp_path):
+    factory = small_store(tmp_path, entries=256)
+    root = factory.write()
+    sizes = MessageStoreConfig(max_hash_slot_num=8, max_index_num=256)
+    factory.segment_path(4096).unlink()
+    assert _find(root, "TopicA", ["k1"], config=sizes) == _expected(factory, "TopicA", "k1")
+    with pytest.raises(CorruptRecordError, match="missing"):
+        _find(root, "Unknown", ["k1"], config=sizes)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), max_size=3), max_size=40), st.integers(0, 40))
+def test_equals_a_walk(keys_of_messages, indexed):
+    with tempfile.TemporaryDirectory() as folder:
+        factory = StoreFactory(Path(folder), segment_bytes=1024, entries=16)
+        known = []
+        for number, keys in enumerate(keys_of_messages):
+            if number == indexed:
+                known = list(factory._indexed)
+            factory.add(properties={"KEYS": " ".join(f"k{key}" for key in keys)})
+        if indexed < len(keys_of_messages):
+            factory._indexed = known
+        config = MessageStoreConfig(
+            max_hash_slot_num=8, max_index_num=16, mapped_file_size_commit_log=1024
+        )
+        root = factory.write()
+        for key in range(6):
+            expected = [
+                record.commit_log_offset
+                for record, keys in zip(factory.records, keys_of_messages)
+                if key in keys
+            ]
+            assert _find(root, "TopicA", [f"k{key}"], config=config) == expected

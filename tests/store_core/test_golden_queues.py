@@ -1,0 +1,141 @@
+"""Consume queues of the golden stores, pulls and times, as RocketMQ answered them."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+
+import numpy as np
+import pytest
+
+from store_core import TagFilter
+from store_core.consume_queue_ext import open_consume_queue_ext
+from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
+from tests.store_core.golden_snapshot import open_golden
+
+FIVE_X = [name for name in STORE_NAMES if name != "classic-4x"]
+
+
+def _ext_units(snapshot, line, units):
+    path = snapshot.directory.resolve("consumequeue_ext", line["topic"], str(line["queue_id"]))
+    size = snapshot.config.mapped_file_size_consume_queue_ext
+    addresses = np.ascontiguousarray(units["tags_code"])
+    ext = open_consume_queue_ext(snapshot.directory, path, size).read(addresses, with_bitmaps=True)
+    bitmaps = [None if b is None else base64.b64encode(b).decode() for b in ext.bitmaps]
+    rows = zip(ext.found.tolist(), ext.tags_code.tolist(), ext.store_timestamp.tolist(), bitmaps)
+    return [[*row] if found else None for found, *row in rows]
+
+
+@pytest.mark.parametrize("name", STORE_NAMES)
+def test_units(name):
+    snapshot = open_golden(name)
+    for line in golden(name).dump("consume_queue"):
+        topic, queue_id = line["topic"], line["queue_id"]
+        held = (line["min_offset"], line["max_offset"])
+        assert snapshot.get_min_offset_in_queue(topic, queue_id) == held[0], line
+        assert snapshot.get_max_offset_in_queue(topic, queue_id) == held[1], line
+        if line["type"] == "BatchCQ":
+            units = snapshot.batch_consume_queue(topic, queue_id).read_units()
+            units = units[units["base_queue_offset"] >= held[0]]
+            assert [list(unit)[:7] for unit in units.tolist()] == line["batch_units"]
+            continue
+        units = snapshot.consume_queue(topic, queue_id).read_units(*held)
+        assert [list(unit) for unit in units.tolist()] == line["units"]
+        if "ext_units" in line:
+            assert _ext_units(snapshot, line, units) == line["ext_units"]
+
+
+@pytest.mark.parametrize("name", STORE_NAMES)
+def test_get_message(name):
+    snapshot = open_golden(name)
+    for line in golden(name).dump("get_message"):
+        expression = line["tag_expression"]
+        result = snapshot.get_message(
+            "group",
+            line["topic"],
+            line["queue_id"],
+            line["offset"],
+            line["max_num"],
+            None if expression is None else TagFilter(expression),
+        )
+        places = itertools.groupby(message.commit_log_offset for message in result.messages)
+        assert {
+            "status": result.status.value,
+            "next_begin_offset": result.next_begin_offset,
+            "min_offset": result.min_offset,
+            "max_offset": result.max_offset,
+            "buffer_total_size": result.buffer_total_size,
+            "commit_log_offsets": [place for place, _ in places],
+        } == {key: line[key] for key in list(line)[5:]}, line
+
+
+@pytest.mark.parametrize("name", FIVE_X)
+def test_offset_by_time(name):
+    snapshot = open_golden(name)
+    for line in golden(name).dump("offset_by_time"):
+        where = (line["topic"], line["queue_id"], line["timestamp"])
+        assert snapshot.get_offset_in_queue_by_time(*where) == line["lower"] == line["default"]
+        if not snapshot.batch_queue_paths.get(where[:2]):
+            assert snapshot.get_offset_in_queue_by_time(*where, "upper") == line["upper"], line
+
+
+def test_upper_offset_by_time_of_batch_queues():
+    # RocketMQ's own answers are the unit behind, or 0, where no unit has just that time.
+    snapshot = open_golden("batch-5x")
+    for topic, queue_id in snapshot.batch_queue_paths:
+        units = snapshot.batch_consume_queue(topic, queue_id).read_units()
+        times, bases = units["store_timestamp"].tolist(), units["base_queue_offset"].tolist()
+        for time in {t + d for t in times for d in (-1, 0, 1)}:
+            older = [base for base, unit_time in zip(bases, times) if unit_time <= time]
+            found = snapshot.get_offset_in_queue_by_time(topic, queue_id, time, "upper")
+            assert found == (older[-1] if older else 0)
+
+
+@pytest.mark.parametrize("name", CLUSTER_NAMES)
+def test_offsets_of_a_cluster(name):
+    snapshot = open_golden(name)
+    queues = {
+        (topic["topic"], queue["queue_id"]): queue
+        for topic in golden(name).document("topic_stats")
+        for queue in topic["queues"]
+    }
+    grown = set()
+    for (topic, queue_id), queue in queues.items():
+        assert snapshot.get_min_offset_in_queue(topic, queue_id) == queue["min_offset"]
+        max_offset = snapshot.get_max_offset_in_queue(topic, queue_id)
+        assert max_offset >= queue["max_offset"]  # taken before the last sends
+        if max_offset > queue["max_offset"]:
+            grown.add((topic, queue_id))
+        if queue["max_offset"]:
+            last = (topic, queue_id, queue["max_offset"] - 1)
+            assert snapshot.get_message_store_timestamp(*last) == queue["last_update_timestamp"]
+    assert len(grown) < len(queues) / 4
+
+
+@pytest.mark.parametrize("name", ["cluster-5x", "cluster-5x-ext"])
+def test_search_offset_of_a_cluster(name):
+    snapshot = open_golden(name)
+    max_offsets = {
+        (topic["topic"], queue["queue_id"]): queue["max_offset"]
+        for topic in golden(name).document("topic_stats")
+        for queue in topic["queues"]
+    }
+    for line in golden(name).dump("search_offset"):
+        queue = (line["topic"], line["queue_id"])
+        assert snapshot.get_earliest_message_time(*queue) == line["earliest_store_timestamp"]
+        found = snapshot.get_offset_in_queue_by_time(*queue, line["timestamp"])
+        assert min(found, max_offsets[queue]) == line["queue_offset"], line
+
+
+def test_search_offset_of_a_4x_cluster():
+    # 4.x takes the nearer neighbour, so only times that a message has can be compared.
+    snapshot = open_golden("cluster-4x")
+    compared = 0
+    for line in golden("cluster-4x").dump("search_offset"):
+        queue, time = (line["topic"], line["queue_id"]), line["timestamp"]
+        assert snapshot.get_earliest_message_time(*queue) == line["earliest_store_timestamp"]
+        found = snapshot.get_offset_in_queue_by_time(*queue, time)
+        if snapshot.get_message_store_timestamp(*queue, found) == time:
+            compared += 1
+            assert snapshot.get_message_store_timestamp(*queue, line["queue_offset"]) == time
+    assert compared > 50

@@ -1,0 +1,60 @@
+"""Offsets by time, against a walk over all messages."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store_core import StoreConfigError, StoreSnapshot
+from tests.store_factory import START_MS, StoreFactory
+
+
+def _expected(times, time, boundary):
+    if boundary == "lower":
+        return sum(t < time for t in times)
+    return max(sum(t <= time for t in times) - 1, 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=120), st.sampled_from([16, 50]))
+def test_equals_a_walk(steps, units_per_file):
+    times = [START_MS + sum(steps[: i + 1]) for i in range(len(steps))]
+    with tempfile.TemporaryDirectory() as folder:
+        factory = StoreFactory(Path(folder), units_per_file=units_per_file)
+        for time in times:
+            factory.add(store_timestamp=time)
+        with StoreSnapshot.open(str(factory.write())) as snapshot:
+            for time in range(START_MS - 1, times[-1] + 2):
+                for boundary in ("lower", "upper"):
+                    found = snapshot.get_offset_in_queue_by_time("TopicA", 0, time, boundary)
+                    assert found == _expected(times, time, boundary)
+
+
+def test_lost_segments_are_passed_over(tmp_path):
+    factory = StoreFactory(tmp_path, units_per_file=200)
+    for _ in range(150):
+        factory.add(body=bytes(100))
+    root = factory.write()
+    for offset in (4096, 8192, 12288, 16384):
+        factory.segment_path(offset).unlink()
+    held = [r for r in factory.records if not 4096 <= r.commit_log_offset < 20480]
+    with StoreSnapshot.open(str(root)) as snapshot:
+        for record in held:
+            found = snapshot.get_offset_in_queue_by_time("TopicA", 0, record.store_timestamp)
+            assert found == record.queue_offset
+        last = held[-1]
+        after = snapshot.get_offset_in_queue_by_time("TopicA", 0, last.store_timestamp + 1)
+        assert after == 150
+
+
+def test_unknown_boundary_and_queue(tmp_path):
+    factory = StoreFactory(tmp_path)
+    factory.add()
+    with StoreSnapshot.open(str(factory.write())) as snapshot:
+        assert snapshot.get_offset_in_queue_by_time("Nope", 0, START_MS) == 0
+        with pytest.raises(StoreConfigError, match="'lower' or 'upper'"):
+            snapshot.get_offset_in_queue_by_time("TopicA", 0, START_MS, "nearest")
