@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +21,7 @@ from rmqsource.cli_read import (
 from rmqsource.cli_report import reporting, scan_progress
 from rmqsource.stores import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD, TABLES
+from store_core.files.store_directory import expand_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def info(
 ) -> None:
     """Tell what a store is: state, log, queues, index files, checkpoint."""
     with reporting() as report:
-        options = source_options(path, option, {"config": ("--config", config)})
+        options = _table_options("checkpoint", path, config, option)  # takes no selection either
         writer = row_writer(output, FACTS)
         for snapshot in open_snapshots(options):
             with snapshot:
@@ -102,10 +102,9 @@ def topics(
 ) -> None:
     """List the topics with their queues, messages, bytes and times."""
     with reporting() as report:
-        options = source_options(path, option, {"config": ("--config", config)})
-        options = replace(options, table="topics")
+        options = _table_options("topics", path, config, option)
         columns = [column.name for column in TABLES["topics"].columns]
-        if output is Format.table and len(options.paths) == 1:
+        if output is Format.table and len(expand_paths(options.paths)) == 1:
             columns.remove("store")
         writer = row_writer(output, columns)
         for batch in read_table("topics", options):
@@ -173,6 +172,12 @@ def messages(  # noqa: PLR0913, PLR0917 (one parameter a flag)
         if output is Format.csv:
             row_writer(output, MESSAGE_COLUMNS).close()
         report.nothing("no message matches")
+
+
+def _table_options(table: str, paths: list[str], config: str, extra: list[str]) -> SourceOptions:
+    """Return the options of a table of metadata; those that select messages are refused."""
+    flags = {"table": ("the command", table), "config": ("--config", config)}
+    return source_options(paths, extra, flags)
 
 
 def _show_messages(

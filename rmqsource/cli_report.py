@@ -100,6 +100,7 @@ class ScanProgress:
 
 @contextmanager
 def scan_progress() -> Iterator[ScanProgress]:
+    """Give a bar, and take it away in the end."""
     progress = ScanProgress()
     try:
         yield progress

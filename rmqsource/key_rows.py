@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqsource.row_filter import string_set
+
 if TYPE_CHECKING:
     from rmqsource.predicate import ScanPredicate
 
@@ -41,7 +43,7 @@ def explode_keys(
     if found is not None:
         keep &= found.to_numpy(zero_copy_only=False)[row[order]]
     if predicate.key_equals is not None:
-        wanted = pa.array(sorted(predicate.key_equals), pa.string())
+        wanted = string_set(predicate.key_equals)
         matches = pc.is_in(key, value_set=wanted).to_numpy(zero_copy_only=False)
         keep &= matches[order]
     chosen = order[keep]

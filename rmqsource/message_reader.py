@@ -84,8 +84,11 @@ def read_split(split: Split, request: ReadRequest) -> Iterator[Columns]:
     sizer = BatchSizer(request.batch_rows, request.batch_bytes)
     batches = _Batches(split.store, request)
     for part in split.parts:
-        read = _read_slice if isinstance(part, LogSlice) else _read_positions
-        for batch in read(directory, part, sizer, batches):
+        if isinstance(part, LogSlice):
+            found = _read_slice(directory, part, sizer, batches)
+        else:
+            found = _read_positions(directory, part, sizer, batches)
+        for batch in found:
             yield from _cut(batch, request.batch_rows)
     batches.report()
 

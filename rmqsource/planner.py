@@ -38,7 +38,8 @@ from store_core.log_time import narrow_by_time
 
 if TYPE_CHECKING:
     from rmqsource.options import SourceOptions
-    from rmqsource.plan import Range, Split
+    from rmqsource.plan import Range, SegmentPositions, Split
+    from store_core.log_scan import LogSlice
     from store_core.store_snapshot import StoreSnapshot
 
 _SCATTER_COST = 2
@@ -264,7 +265,7 @@ def _splits(
         os.cpu_count() or 1,
     )
     target = limits.target_bytes(total)
-    parts = [
+    parts: list[tuple[LogSlice | SegmentPositions, int]] = [
         *sized_slices(slices_of(segments, ranges, end, target)),
         *place_records(segments, offsets, sizes, end, target),
     ]

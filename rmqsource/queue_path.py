@@ -207,7 +207,7 @@ def _is_expired(snapshot: StoreSnapshot, queue: ConsumeQueue, queue_offset: int)
         return False
     unit = queue.read_units(queue_offset, queue_offset + 1)
     start, size = int(unit["commit_log_offset"][0]), int(unit["message_size"][0])
-    return 0 <= start and 0 < size and start + size <= snapshot.min_phy_offset
+    return start >= 0 and size > 0 and start + size <= snapshot.min_phy_offset
 
 
 def _tail(snapshot: StoreSnapshot, queue: ConsumeQueue, held: QueueRange) -> int:

@@ -95,7 +95,7 @@ class StoreReader(DataSourceReader):
 class FilteringStoreReader(StoreReader):
     """A reader that takes Spark's filters; Spark refuses it unless pushdown is switched on."""
 
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 (Spark's name)
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         """Take what the predicate applies exactly; return the rest."""
         table = self._options.table
         self._predicate, residual = with_filters(self._predicate, filters, table)

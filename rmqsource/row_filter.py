@@ -66,26 +66,27 @@ def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: 
     return keep
 
 
-def _inside(values: npt.NDArray[Any], wanted: IntRange) -> Mask | np.bool_:
-    keep: Any = np.True_
+def _inside(values: npt.NDArray[Any], wanted: IntRange) -> Mask:
+    keep = np.ones(len(values), np.bool_)
     if wanted.start is not None:
-        keep = values >= wanted.start
+        keep &= values >= wanted.start
     if wanted.stop is not None:
-        keep = keep & (values < wanted.stop)
+        keep &= values < wanted.stop
     return keep
 
 
-def _topic_mask(topics: Any, predicate: ScanPredicate) -> Mask | np.bool_:
-    keep: Any = np.True_
+def _topic_mask(topics: Any, predicate: ScanPredicate) -> Mask:
+    keep = np.ones(len(topics), np.bool_)
     if predicate.topics is not None:
-        wanted = pa.array([t.encode("utf-8", "surrogatepass") for t in predicate.topics], pa.binary())
-        keep = pc.is_in(topics, value_set=wanted).to_numpy(zero_copy_only=False)
+        names = [topic.encode("utf-8", "surrogatepass") for topic in predicate.topics]
+        wanted = pa.array(names, pa.binary())
+        keep &= pc.is_in(topics, value_set=wanted).to_numpy(zero_copy_only=False)
     if predicate.topic_pattern is not None:
         pattern = re.compile(predicate.topic_pattern)
         encoded = topics.dictionary_encode()
-        names = [decode_utf8(name) for name in encoded.dictionary.to_pylist()]
-        matches = np.array([pattern.fullmatch(name) is not None for name in names], np.bool_)
-        keep = keep & matches[encoded.indices.to_numpy()]
+        found = [decode_utf8(name) for name in encoded.dictionary.to_pylist()]
+        matches = np.array([pattern.fullmatch(name) is not None for name in found], np.bool_)
+        keep &= matches[encoded.indices.to_numpy()]
     return keep
 
 
@@ -164,7 +165,7 @@ def column_mask(columns: Any, rows: int, predicate: ScanPredicate) -> Mask:
 
 
 def _is_in(strings: Any, wanted: frozenset[str]) -> Mask:
-    found: Mask = pc.is_in(strings, value_set=_string_set(wanted)).to_numpy(zero_copy_only=False)
+    found: Mask = pc.is_in(strings, value_set=string_set(wanted)).to_numpy(zero_copy_only=False)
     return found
 
 
@@ -175,7 +176,8 @@ def _any_word(lists: Any, wanted: frozenset[str]) -> Mask:
     return keep
 
 
-def _string_set(wanted: frozenset[str]) -> Any:
+def string_set(wanted: frozenset[str]) -> Any:
+    """Return a set of strings to look values up in."""
     # A lone surrogate is in no decoded string, so it can be left out.
     return pa.array([w for w in wanted if not _has_surrogate(w)], pa.string())
 

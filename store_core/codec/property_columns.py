@@ -221,7 +221,7 @@ def _interleaved(name_start: Int32s, name_end: Int32s, value_end: Int32s, values
 
 
 def _rows_with_equal_codes(
-    row_of: npt.NDArray[np.int64], codes: npt.NDArray[np.int64]
+    row_of: npt.NDArray[np.int64], codes: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.int64]:
     order = np.lexsort((codes, row_of))
     rows, codes = row_of[order], codes[order]

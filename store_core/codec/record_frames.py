@@ -116,7 +116,7 @@ class RecordFrames:
         magic_code = self.column("magic_code")
         v2 = magic_code == MESSAGE_MAGIC_CODE_V2
         ok &= v2 | (magic_code == MESSAGE_MAGIC_CODE)
-        length_bytes = TOPIC_LENGTH_V1.size
+        length_bytes: Int64s | int = TOPIC_LENGTH_V1.size
         if v2.any():
             length_bytes = np.where(v2, TOPIC_LENGTH_V2.size, TOPIC_LENGTH_V1.size)
         body_end = self.body_start + self.body_length

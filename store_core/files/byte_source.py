@@ -181,6 +181,7 @@ class LocalByteSource(ByteSource):
         return sliding_window_view(self._mapped(), width)[starts]
 
     def next_data(self, start: int) -> int:
+        """Ask the filesystem for the next byte that is not in a hole."""
         if start >= self.size:
             return self.size
         try:

@@ -58,7 +58,7 @@ class RecordLayout:
         return np.frombuffer(buf, self.dtype, count, at)
 
     def gather(
-        self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
+        self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.integer[Any]]
     ) -> npt.NDArray[np.void]:
         """Copy scattered structures out of ``data`` (contiguous bytes).
 
@@ -70,7 +70,8 @@ class RecordLayout:
             return np.empty(0, self.dtype)
         raw = np.dtype(f"V{self.size}")
         everywhere = np.ndarray((len(data) - self.size + 1,), raw, data, strides=(1,))
-        return everywhere[starts].view(self.dtype)
+        rows: npt.NDArray[np.void] = everywhere[starts].view(self.dtype)
+        return rows
 
 
 def native(column: npt.NDArray[Any]) -> npt.NDArray[Any]:

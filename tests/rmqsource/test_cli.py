@@ -252,6 +252,14 @@ def test_several_stores(run: Run) -> None:
     roots = [str(golden(name).root) for name in ("cluster-5x", "cluster-4x")]
     rows = run("topics", *roots, "--format", "json").rows
     assert {row["store"] for row in rows} == set(roots)
+    assert all(root in run("topics", *roots).out for root in roots)
+
+
+@pytest.mark.parametrize("command", ["info", "topics"])
+def test_selections_of_messages_are_refused(run: Run, store: GoldenStore, command: str) -> None:
+    answer = run(command, str(store.root), "--option", "keys=K1")
+    assert answer.code == 2
+    assert "--option keys: does not apply to table" in answer.err
 
 
 def test_nothing_in_a_body_steers_the_terminal() -> None:
