@@ -65,9 +65,11 @@ def next_commands(store: DemoStore, topic: str, key: str | None) -> list[str]:
 def python_example(store: DemoStore, topic: str) -> str:
     """Return a Python program that reads a topic of the store."""
     return f"""\
+import os, sys
 from pyspark.sql import SparkSession
 import rmqsource
 
+os.environ["PYSPARK_PYTHON"] = sys.executable  # the Python that has the package
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 rmqsource.register(spark)
 messages = spark.read.format("rocketmq-store").option("topic", {topic!r}).load({store.path!r})

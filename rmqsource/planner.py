@@ -160,9 +160,7 @@ def _describe_missing(missing: tuple[tuple[str, int, int, int], ...]) -> str:
     )
 
 
-def _bounds(
-    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
-) -> Range:
+def _bounds(snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions) -> Range:
     """Return the part of the log outside of which no record can match."""
     times = predicate.store_time_ms
     start, stop = narrow_by_time(
@@ -204,9 +202,7 @@ def _choose(
     return scan
 
 
-def _forced(
-    snapshot: StoreSnapshot, predicate: ScanPredicate, access: str, bounds: Range
-) -> _Way:
+def _forced(snapshot: StoreSnapshot, predicate: ScanPredicate, access: str, bounds: Range) -> _Way:
     reason = f"option access={access}"
     if access == COMMIT_LOG:
         return _Way(COMMIT_LOG, reason, None, (bounds,))
@@ -235,7 +231,9 @@ def _by_queues(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range)
 
 def _with_scanned(reason: str, found: QueueUnits) -> str:
     uncovered = total_bytes(found.scanned)
-    return f"{reason}; {uncovered} bytes that they do not cover are scanned" if uncovered else reason
+    return (
+        f"{reason}; {uncovered} bytes that they do not cover are scanned" if uncovered else reason
+    )
 
 
 def _by_message_id(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _Way:
@@ -246,9 +244,7 @@ def _by_message_id(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Ra
     return _Way(MESSAGE_ID, f"message ids name {len(held)} records", records, ())
 
 
-def _splits(
-    snapshot: StoreSnapshot, way: _Way, options: SourceOptions
-) -> tuple[list[Split], int]:
+def _splits(snapshot: StoreSnapshot, way: _Way, options: SourceOptions) -> tuple[list[Split], int]:
     segments, end = snapshot.log.segments, snapshot.end_offset
     ranges = clip_ranges(way.ranges, 0, end)
     store = snapshot.directory.uri

@@ -173,9 +173,7 @@ def _are_in_order(units: npt.NDArray[np.void]) -> bool:
     return bool((np.diff(offsets) > 0).all() and (units["message_size"] > 0).all())
 
 
-def _is_aligned(
-    snapshot: StoreSnapshot, held: QueueRange, units: npt.NDArray[np.void]
-) -> bool:
+def _is_aligned(snapshot: StoreSnapshot, held: QueueRange, units: npt.NDArray[np.void]) -> bool:
     """Tell whether the first and the last unit lie at their records' own queue offsets."""
     for row in {0, len(units) - 1} if len(units) else ():
         start = int(units["commit_log_offset"][row])

@@ -23,7 +23,13 @@ from tests.rmqsource.reading import (
 
 pytestmark = pytest.mark.interop
 
-FRESH = [("classic-5x", 11), ("classic-4x", 12), ("batch-5x", 13), ("ext-5x", 14), ("expired-5x", 15)]
+FRESH = [
+    ("classic-5x", 11),
+    ("classic-4x", 12),
+    ("batch-5x", 13),
+    ("ext-5x", 14),
+    ("expired-5x", 15),
+]
 
 
 class FreshStore(GoldenStore):
@@ -78,8 +84,8 @@ def test_keys(fresh):
         rows = [row for row in _rows(fresh) if row["topic"] == topic]
         read = {**fresh.options, "topic": json.dumps([topic])}
         for option, test in (
-            ("keys", lambda row: not keys.isdisjoint(row["keys"] or ())),
-            ("uniqueKeys", lambda row: row["unique_key"] in keys),
+            ("keys", lambda row, keys=keys: not keys.isdisjoint(row["keys"] or ())),
+            ("uniqueKeys", lambda row, keys=keys: row["unique_key"] in keys),
         ):
             found = read_places(fresh.root, **read, **{option: json.dumps(sorted(keys))})
             assert found == sorted(places(row for row in rows if test(row)))

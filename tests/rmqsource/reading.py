@@ -1,4 +1,4 @@
-"""Read through the planner and the readers as Spark does, without Spark; and what a dump expects."""
+"""Read through the planner and the readers without Spark; and the rows that a dump expects."""
 
 from __future__ import annotations
 
@@ -157,7 +157,11 @@ def _of_properties(properties: dict[str, str]) -> Row:
 def _host(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return f"[{value['ip']}]:{value['port']}" if ":" in value["ip"] else f"{value['ip']}:{value['port']}"
+    return (
+        f"[{value['ip']}]:{value['port']}"
+        if ":" in value["ip"]
+        else f"{value['ip']}:{value['port']}"
+    )
 
 
 def comparable(rows: Iterable[Row]) -> list[Row]:

@@ -39,9 +39,7 @@ def asked_keys(store):
 def with_keys(rows, topic, keys):
     return sorted(
         places(
-            row
-            for row in rows
-            if row["topic"] == topic and not keys.isdisjoint(row["keys"] or ())
+            row for row in rows if row["topic"] == topic and not keys.isdisjoint(row["keys"] or ())
         )
     )
 

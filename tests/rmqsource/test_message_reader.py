@@ -12,9 +12,9 @@ import pytest
 
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceOptionError
 from tests.golden_store import (
+    CLUSTER_NAMES,
     GOLDEN_NAMES,
     RECOVERED_NAMES,
-    CLUSTER_NAMES,
     STORE_NAMES,
     golden,
     tree_state,
@@ -248,7 +248,10 @@ def test_batch_rows_bound_what_one_record_becomes(tmp_path):
     sizes = [len(batch["key"]) for batch in batches]
     assert (sum(sizes), max(sizes)) == (1000, 64)
     store = golden("batch-5x")
-    sizes = [len(batch["topic"]) for batch in read_batches(store.root, ("topic",), batchRows=2, **store.options)]
+    sizes = [
+        len(batch["topic"])
+        for batch in read_batches(store.root, ("topic",), batchRows=2, **store.options)
+    ]
     assert (sum(sizes), max(sizes)) == (len(expected_rows(store)), 2)
 
 

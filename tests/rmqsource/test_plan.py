@@ -93,7 +93,7 @@ def test_records_are_placed_by_segment(at, target):
     offsets = np.array(sorted(at), np.int64)
     sizes = np.full(len(at), 50, np.int64)
     pieces = place_records(segments(4), offsets, sizes, 4 * KIB, target)
-    assert sum((piece.array().tolist() for piece, _ in pieces), []) == offsets.tolist()
+    assert [offset for piece, _ in pieces for offset in piece.array().tolist()] == offsets.tolist()
     for piece, length in pieces:
         assert (piece.array() // KIB == piece.from_offset // KIB).all()
         assert length == 50 * len(piece.array())

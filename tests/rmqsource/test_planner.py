@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from rmqsource.errors import DataLossError, SourceOptionError
 from rmqsource.spark_compat import supports_filter_pushdown
-from store_core.commit_log import CommitLog
-from store_core.files.byte_source import LocalByteSource
-from store_core.layout.message import BLANK_RECORD_BYTES
 from store_core.codec.message_codec import encode_blank
 from store_core.errors import StoreFormatError
+from store_core.files.byte_source import LocalByteSource
+from store_core.layout.message import BLANK_RECORD_BYTES
 from tests.golden_store import golden
 from tests.rmqsource.reading import (
     name_queues,
@@ -72,8 +71,14 @@ def _some(draw, values, most=3):
     return draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=most, unique=True))
 
 
+KINDS = [
+    *("topic", "topicPattern", "queueId", "time", "offsets", "keys"),
+    *("uniqueKeys", "tags", "messageIds"),
+]
+
+
 @st.composite
-def predicates(draw, name):
+def predicates(draw, name):  # noqa: C901 (a kind of option a branch)
     """Return (options, tests of a row): each option with what it means."""
     _, _, rows = scanned(name)
     options, tests = {}, []
@@ -84,10 +89,7 @@ def predicates(draw, name):
 
     kinds = draw(
         st.lists(
-            st.sampled_from(
-                ["topic", "topicPattern", "queueId", "time", "offsets", "keys", "uniqueKeys"]
-                + ["tags", "messageIds"]
-            ),
+            st.sampled_from(KINDS),
             max_size=3,
             unique=True,
         )
@@ -154,7 +156,7 @@ SIZES = st.fixed_dictionaries(
     },
 )
 QUIET = settings(
-    max_examples=12,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -238,8 +240,11 @@ def test_filters_mean_scan_then_filter(name):
         wanted = [row for row in rows if all(test(row) for test in pushed[1] + asked[1])]
         read = {**options, **asked[0], **sizes}
         # An IN of numbers narrows only: Spark applies it once more.
-        found = [r for r in read_rows(root, ROW_COLUMNS, filters=pushed[0], **read)
-                 if all(test(r) for test in pushed[1])]
+        found = [
+            r
+            for r in read_rows(root, ROW_COLUMNS, filters=pushed[0], **read)
+            if all(test(r) for test in pushed[1])
+        ]
         assert sorted(places(found)) == sorted(places(wanted))
 
     run()
@@ -251,7 +256,9 @@ def test_named_queues_lead_through_the_queues(name):
     sizes = {}
     for row in rows:
         sizes[row["topic"]] = sizes.get(row["topic"], 0) + 1
-    rare = [topic for topic, count in sizes.items() if count < len(rows) / 5 and "SCHED" not in topic]
+    rare = [
+        topic for topic, count in sizes.items() if count < len(rows) / 5 and "SCHED" not in topic
+    ]
     ways = [plan(root, topic=json.dumps([topic]), **options)[0] for topic in rare or sizes]
     assert "consumequeue" in {way.access_path for way in ways}
     for way in ways:
@@ -267,7 +274,9 @@ def test_splits_of_any_size_partition_the_log():
     root, options, rows = scanned("small")
     for size in (1, 97, 1000, 4096, 10**6):
         (way,) = plan(root, maxPartitionBytes=size, maxPartitions=10**5, **options)
-        cuts = sorted((part.start, min(part.stop, part.end_offset)) for s in way.splits for part in s.parts)
+        cuts = sorted(
+            (part.start, min(part.stop, part.end_offset)) for s in way.splits for part in s.parts
+        )
         assert cuts[0][0] == 0
         assert cuts[-1][1] == way.end_offset
         assert all(a[1] == b[0] for a, b in zip(cuts, cuts[1:]))
@@ -309,8 +318,9 @@ def test_offsets_of_messages_that_are_not_dispatched_yet_are_not_gone():
         ends[row["topic"], row["queue_id"]] = row["queue_offset"]
     for (topic, queue_id), last in ends.items():
         asked = json.dumps({topic: {str(queue_id): last}})
-        found = read_places(root, startingOffsets=asked, topic=json.dumps([topic]),
-                            queueId=queue_id, **options)
+        found = read_places(
+            root, startingOffsets=asked, topic=json.dumps([topic]), queueId=queue_id, **options
+        )
         assert [offset for _, offset in found] == [last]
         with pytest.raises(DataLossError):
             plan(root, startingOffsets=json.dumps({topic: {str(queue_id): last + 2}}), **options)
@@ -319,7 +329,9 @@ def test_offsets_of_messages_that_are_not_dispatched_yet_are_not_gone():
 @pytest.mark.parametrize(("step_ms", "slack"), [(5_000, 600_000), (3_600_000, 3_600_000)])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_time_is_exact_for_clock_steps_within_the_slack(step_ms, slack, steps, tmp_path):
-    factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 18, units_per_file=1000, step_ms=400_000)
+    factory = StoreFactory(
+        tmp_path / "store", segment_bytes=1 << 18, units_per_file=1000, step_ms=400_000
+    )
     for number in range(1200):
         if number % (1200 // (steps + 1)) == 1200 // (steps + 1) - 1 and number < 1199:
             factory._clock_ms -= step_ms + factory.step_ms
@@ -352,7 +364,9 @@ def _by_time_filters(root, low, high, slack):
 
 
 def test_time_narrows_inside_a_segment(tmp_path):
-    factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 21, units_per_file=2000, step_ms=10_000)
+    factory = StoreFactory(
+        tmp_path / "store", segment_bytes=1 << 21, units_per_file=2000, step_ms=10_000
+    )
     for _ in range(1500):
         factory.add(body=os.urandom(1000))
     root = factory.write()
@@ -409,9 +423,13 @@ def test_ten_thousand_segments(huge_store, monkeypatch, capsys):
     touched = {part.path for split in narrow.splits for part in split.parts}
     assert len(touched) <= 23, "a minute a segment, and ten minutes of slack at both ends"
     with capsys.disabled():
-        print(f"\n10,000 segments: planned in {took:.2f} s, with a time filter {narrow_took:.2f} s, "
-              f"{len(opened)} files opened")
-    rows = read_rows(huge_store, ("store_timestamp",), startingTimestamp=low, endingTimestamp=low + 60_001)
+        print(
+            f"\n10,000 segments: planned in {took:.2f} s, with a time filter {narrow_took:.2f} s, "
+            f"{len(opened)} files opened"
+        )
+    rows = read_rows(
+        huge_store, ("store_timestamp",), startingTimestamp=low, endingTimestamp=low + 60_001
+    )
     assert len(rows) == 2
 
 

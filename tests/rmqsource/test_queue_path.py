@@ -235,7 +235,7 @@ def test_phantom_units_of_a_cut_log(tmp_path):
         factory.add("A", b"new" * (20 + number))
     held = {queue: len(units) for queue, units in factory.queues.items()}
     for queue, units in factory.queues.items():
-        units += stale[queue][held[queue] :]
+        units.extend(stale[queue][held[queue] :])
     root = name_queues(factory.write())
     for topic in ("A", "B"):
         by_scan = read_places(root, topic=topic, access="commitlog")

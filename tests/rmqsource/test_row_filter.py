@@ -53,7 +53,12 @@ def test_topics(frames, topics):
 
 @pytest.mark.parametrize(
     ("pattern", "matching"),
-    [("Orders", {"Orders"}), ("Orders.?", {"Orders", "Orders2"}), (".*ä.*", {"Pläne"}), ("x", set())],
+    [
+        ("Orders", {"Orders"}),
+        ("Orders.?", {"Orders", "Orders2"}),
+        (".*ä.*", {"Pläne"}),
+        ("x", set()),
+    ],
 )
 def test_patterns_match_whole_names(frames, pattern, matching):
     found = rows(frames, ScanPredicate(topic_pattern=pattern))
@@ -103,12 +108,13 @@ def test_what_has_to_be_looked_at():
 
 
 class _Columns:
-    values = {
-        "tags": pa.array(["a", None, "b", "a"]),
-        "unique_key": pa.array(["u", None, "w", ""]),
-        "message_id": pa.array(["M1", "M2", "M3", "M4"]),
-        "keys": pa.array([["k", "k"], None, [], ["x", "k", "w"]], pa.list_(pa.string())),
-    }
+    def __init__(self):
+        self.values = {
+            "tags": pa.array(["a", None, "b", "a"]),
+            "unique_key": pa.array(["u", None, "w", ""]),
+            "message_id": pa.array(["M1", "M2", "M3", "M4"]),
+            "keys": pa.array([["k", "k"], None, [], ["x", "k", "w"]], pa.list_(pa.string())),
+        }
 
     def column(self, name):
         return self.values[name]
@@ -134,5 +140,5 @@ def test_columns(predicate, kept):
 
 def test_sliced_lists():
     columns = _Columns()
-    columns.values = {"keys": _Columns.values["keys"].slice(2)}
+    columns.values["keys"] = columns.values["keys"].slice(2)
     assert column_mask(columns, 2, ScanPredicate(keys=frozenset({"x"}))).tolist() == [False, True]

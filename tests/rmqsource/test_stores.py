@@ -89,9 +89,7 @@ def test_several_stores_in_order(tmp_path):
     options = {"storePathCommitLog": golden("multipath-5x").options["storePathCommitLog"]}
     rows = read_rows(roots[1:], ("store",), **options)
     assert {row["store"] for row in rows} == {str(roots[1])}
-    names = []
-    for name in ("c", "a", "b"):
-        names.append(small_store(tmp_path / f"s{name}", 7).write())
+    names = [small_store(tmp_path / f"s{name}", 7).write() for name in "cab"]
     rows = read_rows(tmp_path / "s?", ("store",))
     assert [row["store"] for row in rows] == [str(p) for p in sorted(names) for _ in range(7)]
     assert len(plan(tmp_path / "s?", maxPartitionBytes=100, maxPartitions=9)) == 3

@@ -59,7 +59,9 @@ def test_connect(tmp_path):
         timeout=120,
         check=False,
     )
-    (line,) = [x for x in done.stdout.splitlines() if x.startswith("ANSWER")] or [done.stderr[-3000:]]
+    (line,) = [x for x in done.stdout.splitlines() if x.startswith("ANSWER")] or [
+        done.stderr[-3000:]
+    ]
     topics = {}
     for message in store.dump("messages"):
         topics[message["topic"]] = topics.get(message["topic"], 0) + 1

@@ -7,6 +7,7 @@ import re
 
 import pytest
 from chispa import assert_df_equality
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 
 import rmqsource
@@ -47,7 +48,10 @@ def _place(row):
 def test_table_keys_of_a_golden_store(read):
     store = golden("cluster-5x")
     frame = read(store.root, table="keys", **store.options)
-    found = [tuple(row) for row in frame.select("key", "key_kind", *["commit_log_offset", "queue_offset"]).collect()]
+    found = [
+        tuple(row)
+        for row in frame.select("key", "key_kind", *["commit_log_offset", "queue_offset"]).collect()
+    ]
     assert sorted(found) == sorted(key_rows(expected_rows(store)))
 
 
@@ -132,7 +136,7 @@ def test_errors_reach_the_user(read, tmp_path):
         (lambda: read(root, topik="x"), "option 'topik': is unknown, did you mean 'topic'"),
         (lambda: read("/no/such/store"), "/no/such/store: does not exist"),
         (lambda: read(tmp_path / "junk"), "no RocketMQ store; found file.txt"),
-        (lambda: read(tmp_path / "no*"), "no"),
+        (lambda: read(tmp_path / "no*"), "no*"),
         (lambda: read(root, startingTimestamp="2020-01-01 00:00:00"), "startingTimestamp"),
         (lambda: read(root, topic="a", topicPattern="b"), "cannot be given together"),
         (lambda: read(root, table="messagess"), "messages"),
@@ -140,19 +144,21 @@ def test_errors_reach_the_user(read, tmp_path):
         (lambda: read(root, "topik string").count(), "did you mean 'topic'"),
         (lambda: read(root, "topic string", mode="SLOPPY").count(), "PERMISSIVE"),
     ):
-        with pytest.raises(Exception, match="") as failure:
+        with pytest.raises(PySparkException, match=re.escape(message)):
             load().count()
-        assert message in str(failure.value), str(failure.value)[:2000]
 
 
 def test_damage_as_spark_shows_it(read):
     torn = golden("torn-5x")
-    with pytest.raises(Exception, match="to PERMISSIVE") as failure:
+    with pytest.raises(PySparkException, match="to PERMISSIVE") as failure:
         read(torn.root, **torn.options).collect()
     assert "commitlog/" in str(failure.value)
     frame = read(torn.root, mode="PERMISSIVE", maxPartitionBytes="20k", **torn.options)
     assert frame.count() == 901
-    bad = [json.loads(row[0]) for row in frame.where("_corrupt_record IS NOT NULL").select("_corrupt_record").collect()]
+    bad = [
+        json.loads(row[0])
+        for row in frame.where("_corrupt_record IS NOT NULL").select("_corrupt_record").collect()
+    ]
     assert sorted(gap["bytes_lost"] for gap in bad) == [202, 300]
     assert frame.where("topic IS NOT NULL").count() == 899
     assert read(torn.root, mode="DROPMALFORMED", **torn.options).count() == 899
@@ -167,10 +173,14 @@ def test_pushdown_over_damage(pushing_read):
 
 def test_sql_view(spark, read):
     store = golden("cluster-5x")
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW log USING `rocketmq-store` OPTIONS (path '{store.root}', topic 'orders')")
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW log USING `rocketmq-store` OPTIONS (path '{store.root}', topic 'orders')"
+    )
     wanted = [row for row in expected_rows(store) if row["topic"] == "orders"]
     assert spark.sql("SELECT count(*) AS n FROM log").first().n == len(wanted)
-    per_queue = spark.sql("SELECT queue_id, max(queue_offset) + 1 AS n FROM log GROUP BY 1").collect()
+    per_queue = spark.sql(
+        "SELECT queue_id, max(queue_offset) + 1 AS n FROM log GROUP BY 1"
+    ).collect()
     assert sum(row.n for row in per_queue) == len(wanted)
     spark.catalog.dropTempView("log")
 
@@ -183,9 +193,9 @@ def test_several_stores_and_globs(read, tmp_path):
     for name in ("a", "b"):
         small_store(tmp_path / f"store-{name}", 30).write()
     assert read(tmp_path / "store-*").count() == 60
-    assert {row[0] for row in read(tmp_path / "store-[a]", "store string").distinct().collect()} == {
-        str(tmp_path / "store-a")
-    }
+    assert {
+        row[0] for row in read(tmp_path / "store-[a]", "store string").distinct().collect()
+    } == {str(tmp_path / "store-a")}
 
 
 def test_a_token_makes_reads_of_a_growing_store_agree(read, tmp_path):
@@ -202,7 +212,7 @@ def test_a_token_makes_reads_of_a_growing_store_agree(read, tmp_path):
     assert joined.count() == 50
     assert read(root).count() == 90
     other = small_store(tmp_path / "other", 5).write()
-    with pytest.raises(Exception, match=re.escape(f"does not name store {other}")):
+    with pytest.raises(PySparkException, match=re.escape(f"does not name store {other}")):
         read(other, snapshot=token).count()
 
 
@@ -217,11 +227,13 @@ def test_the_plan_table(pushing_read):
 def test_gone_offsets_as_spark_shows_them(read):
     store = golden("expired-5x")
     asked = '{"OnlyOld":{"0":1}}'
-    with pytest.raises(Exception, match="failOnDataLoss"):
+    with pytest.raises(PySparkException, match="failOnDataLoss"):
         read(store.root, startingOffsets=asked, **store.options).count()
     frame = read(store.root, startingOffsets=asked, failOnDataLoss="false", **store.options)
     assert frame.count() == len(expected_rows(store))
-    plan = read(store.root, table="plan", startingOffsets=asked, failOnDataLoss="false", **store.options)
+    plan = read(
+        store.root, table="plan", startingOffsets=asked, failOnDataLoss="false", **store.options
+    )
     assert json.loads(plan.first().missing_offsets) == [
         {"topic": "OnlyOld", "queue_id": 0, "start": 1, "stop": 40}
     ]
