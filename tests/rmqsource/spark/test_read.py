@@ -174,7 +174,8 @@ def test_pushdown_over_damage(pushing_read):
 def test_sql_view(spark, read):
     store = golden("cluster-5x")
     spark.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW log USING `rocketmq-store` OPTIONS (path '{store.root}', topic 'orders')"
+        "CREATE OR REPLACE TEMPORARY VIEW log USING `rocketmq-store` "
+        f"OPTIONS (path '{store.root}', topic 'orders')"
     )
     wanted = [row for row in expected_rows(store) if row["topic"] == "orders"]
     assert spark.sql("SELECT count(*) AS n FROM log").first().n == len(wanted)
