@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -11,6 +12,7 @@ from rmqsource.reader import FilteringStoreReader, StoreReader
 from rmqsource.schema import resolve_projection, table_schema
 from rmqsource.spark_compat import in_pushdown_worker
 from rmqsource.stores import open_snapshots
+from rmqsource.tables import CORRUPT_RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -37,5 +39,7 @@ class RocketMQStoreDataSource(DataSource):
         """Return the reader for a schema: the table's own, or the one that the user gave."""
         options = parse_options(self.options)
         projection = resolve_projection(options.table, options.mode, schema)
+        if CORRUPT_RECORD.name not in projection.columns and options.mode == "PERMISSIVE":
+            options = replace(options, mode="DROPMALFORMED")  # there is no column to show damage
         reader = FilteringStoreReader if in_pushdown_worker() else StoreReader
         return reader(options, projection)

@@ -53,7 +53,6 @@ _KEYS_TABLE = "keys"
 _NO_RECORD = "a consume queue unit or index entry points here, but there is no valid record"
 
 
-
 @dataclass(frozen=True)
 class ReadRequest:
     """What a task has to know beside its split; plain values only."""
@@ -125,9 +124,7 @@ def _read_positions(
         return
     offsets = places.array()
     with source:
-        records = SegmentRecords(
-            source, places.from_offset, places.file_size, places.end_offset
-        )
+        records = SegmentRecords(source, places.from_offset, places.file_size, places.end_offset)
         at = 0
         while at < len(offsets):
             some = offsets[at : at + sizer.next_rows()]
@@ -213,7 +210,8 @@ class _Batches:
                 frames, raw_body=request.raw_body, inflate_budget=request.batch_bytes
             )
             columns = UnwrappedColumns(records)
-            columns.column("body")
+            if "body" in request.columns and not columns.bad_bodies:
+                columns.column("body")
         except InflatedTooLargeError as err:
             yield from self._unwrapped(frames.take(np.arange(err.row)), place)
             yield from self._unwrapped(frames.take(np.arange(err.row, len(frames))), place)

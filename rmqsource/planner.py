@@ -78,7 +78,11 @@ def plan_store(
     if missing and options.fail_on_data_loss:
         raise DataLossError(snapshot.directory.uri, _describe_missing(missing))
     bounds = _bounds(snapshot, predicate, options)
-    if predicate.is_empty or bounds[0] >= bounds[1]:
+    if _shows_gaps(predicate, options):
+        everything = (max(snapshot.min_phy_offset, 0), snapshot.end_offset)
+        reason = "mode PERMISSIVE shows every gap of the log, whatever is selected"
+        way = _Way(COMMIT_LOG, reason, None, (everything,))
+    elif predicate.is_empty or bounds[0] >= bounds[1]:
         reason = "no message can match" if predicate.is_empty else "nothing of the log can match"
         way = _Way(NOTHING, reason, None, ())
     else:
@@ -97,6 +101,11 @@ def plan_store(
         missing_offsets=missing,
         end_offset=snapshot.end_offset,
     )
+
+
+def _shows_gaps(predicate: ScanPredicate, options: SourceOptions) -> bool:
+    """Tell whether rows of damage are wanted from everywhere, not only from what may match."""
+    return options.mode == "PERMISSIVE" and options.access == "auto" and not predicate.drops_gaps
 
 
 def _check_segment_sizes(snapshot: StoreSnapshot, options: SourceOptions) -> None:
@@ -136,9 +145,13 @@ def missing_offsets(
 def _undispatched_end(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int:
     """Return the end of a queue in the part of the log that no queue has yet; 0 if none.
 
-    Only a message of exactly this queue counts, so a scan of that part tells.
+    Only a message of exactly this queue counts, so a scan of that part tells. Of a queue that
+    topics.json names and that has no directory (it was lost) that part is the whole log.
     """
     begin, end = snapshot.last_dispatched()[1], snapshot.end_offset
+    named = topic in (snapshot.topic_configs or {})
+    if named and (topic, queue_id) not in snapshot.queue_paths:
+        begin = max(snapshot.min_phy_offset, 0)
     of_queue = ScanPredicate(topics=frozenset([topic]), queue_ids=frozenset([queue_id]))
     found = 0
     for part in slices_of(snapshot.log.segments, [(begin, end)], end, max(end - begin, 1)):

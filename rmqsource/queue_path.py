@@ -13,6 +13,7 @@ import numpy as np
 
 from store_core.codec.java_string import string_hash
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.key_candidates import has_batch_queues
 from store_core.layout.consume_queue import CQ_UNIT, MAX_EXT_ADDRESS
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from store_core.store_state import StoreState
@@ -30,7 +31,6 @@ _NEAR_BYTES = 1 << 20
 """A tail of this size is scanned rather than narrowed by looking at every queue of the store."""
 MAX_UNITS = 20_000_000
 """Places of more records are not carried in splits (8 bytes each); the log is scanned then."""
-_BATCH_TYPE = "BatchCQ"
 
 
 class UnprovedError(Exception):
@@ -90,24 +90,6 @@ def read_queue_units(
     return QueueUnits(offsets, sizes[inside][first], tuple((a, b) for a, b in scanned if a < b))
 
 
-def is_simple_topic(snapshot: StoreSnapshot, topic: str) -> bool:
-    """Tell whether it is known that the topic's messages are records of their own.
-
-    Units and index entries of batch topics speak of whole batches, not of the messages in them.
-    """
-    if _has_batch_queues(snapshot, topic):
-        return False
-    known = topic in (snapshot.topic_configs or {})
-    return known or any(name == topic for name, _ in snapshot.queue_paths)
-
-
-def _has_batch_queues(snapshot: StoreSnapshot, topic: str) -> bool:
-    config = (snapshot.topic_configs or {}).get(topic)
-    if config is not None and config.attributes.get("queue.type") == _BATCH_TYPE:
-        return True
-    return any(name == topic for name, _ in snapshot.batch_queue_paths)
-
-
 def _topics(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
     if predicate.topics is not None:
         return sorted(predicate.topics)
@@ -119,7 +101,7 @@ def _queue_ids(
     snapshot: StoreSnapshot, topic: str, predicate: ScanPredicate, *, forced: bool
 ) -> list[int]:
     present = {queue_id for name, queue_id in snapshot.queue_paths if name == topic}
-    if _has_batch_queues(snapshot, topic):
+    if has_batch_queues(snapshot, topic):
         raise UnprovedError(f"topic {topic} has batch consume queues")
     if not forced:
         _check_complete(snapshot, topic, present, predicate)

@@ -52,9 +52,7 @@ def open_snapshots(options: SourceOptions) -> Iterator[StoreSnapshot]:
         yield _open(path, config, ends)
 
 
-def _open(
-    path: str, config: MessageStoreConfig, ends: Mapping[str, int] | None
-) -> StoreSnapshot:
+def _open(path: str, config: MessageStoreConfig, ends: Mapping[str, int] | None) -> StoreSnapshot:
     if ends is None:
         return StoreSnapshot.open(path, config)
     if path not in ends:

@@ -19,7 +19,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from store_core.codec.inner_columns import holds_inner_batch
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.properties import split_keys, string_to_properties
-from store_core.errors import CorruptRecordError, StoreConfigError
+from store_core.errors import CorruptRecordError
+from store_core.key_candidates import NotIndexedError, key_candidates, segment_range
 from store_core.layout.message import (
     PROPERTY_KEYS,
     PROPERTY_UNIQ_KEY,
@@ -28,7 +29,6 @@ from store_core.layout.message import (
     TRANSACTION_ROLLBACK_TYPE,
 )
 from store_core.log_scan import BatchSizer, Gap, LogSlice, scan_slice
-from store_core.store_state import StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from store_core.codec.message_codec import StoredRecord
     from store_core.codec.record_frames import RecordFrames
-    from store_core.index_service import IndexCoverage
     from store_core.message import Message
     from store_core.record_reader import RecordReader
     from store_core.store_view import StoreView
@@ -51,7 +50,6 @@ _KEPT_RANGES = 64
 """Every query has to look at what the index lacks, which as a rule is a record or two at its end:
 the keys of that many small ranges are kept (scanning takes a millisecond each)."""
 _UNDISPATCHED = (TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE)
-_BATCH_TYPE = "BatchCQ"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -83,7 +81,6 @@ class KeySearch:
     def __init__(self, view: StoreView, reader: RecordReader) -> None:
         self._view, self._reader = view, reader
         self._times: dict[int, int | None] = {}
-        self._simple_topics: dict[str, bool] = {}
         self._kept: dict[tuple[int, int], list[_KeptRecord]] = {}
 
     def run(self, query: KeyQuery) -> list[Message]:
@@ -104,7 +101,7 @@ class KeySearch:
         for offset in places:
             record = self._reader.find(offset)
             if record is None:  # left over from a cut log, or damaged: the scan tells
-                ranges.append(self._segment_range(offset))
+                ranges.append(segment_range(self._view, offset))
             else:
                 records[offset] = record
         for start, stop in _merged(ranges):
@@ -117,52 +114,16 @@ class KeySearch:
 
     def _candidates(self, query: KeyQuery) -> tuple[list[int], list[tuple[int, int]]]:
         view = self._view
-        start = max(view.min_phy_offset, 0)
-        whole: tuple[list[int], list[tuple[int, int]]] = ([], [(start, view.end_offset)])
-        if not self._is_simple(query.topic) or not view.index.files:
-            return whole
-        keys = sorted(query.keys)
         try:
-            found = view.index.lookup(query.topic, keys, start, view.end_offset, self._time_at)
-        except StoreConfigError:
-            return whole  # the sizes of the index files are not known
-        ranges = [(gap.start, gap.stop) for gap in found.coverage.gaps]
-        ranges += self._unflushed(found.coverage)
-        return found.commit_log_offsets.tolist(), ranges
-
-    def _is_simple(self, topic: str) -> bool:
-        """Tell whether the topic's messages are known to be records of their own."""
-        if topic not in self._simple_topics:
-            view = self._view
-            config = (view.topic_configs or {}).get(topic)
-            batch = config is not None and config.attributes.get("queue.type") == _BATCH_TYPE
-            batch = batch or any(name == topic for name, _ in view.batch_queue_paths)
-            known = config is not None or any(name == topic for name, _ in view.queue_paths)
-            self._simple_topics[topic] = known and not batch
-        return self._simple_topics[topic]
+            found = key_candidates(view, query.topic, query.keys, self._time_at)
+        except NotIndexedError:
+            return [], [(max(view.min_phy_offset, 0), view.end_offset)]
+        return found.offsets.tolist(), list(found.ranges)
 
     def _time_at(self, commit_log_offset: int) -> int | None:
         if commit_log_offset not in self._times:
             self._times[commit_log_offset] = self._view.store_timestamp_at(commit_log_offset)
         return self._times[commit_log_offset]
-
-    def _unflushed(self, coverage: IndexCoverage) -> list[tuple[int, int]]:
-        """Return what files speak for that a crash may have left incomplete."""
-        view = self._view
-        if view.state is not StoreState.CRASHED:
-            return []
-        flushed_ms = (view.checkpoint.index_msg_timestamp or 0) if view.checkpoint else 0
-        headers = [file.header for file in coverage.files]
-        return [
-            (header.begin_phy_offset, header.end_phy_offset + 1)
-            for header in headers
-            if header.end_timestamp > flushed_ms
-        ]
-
-    def _segment_range(self, offset: int) -> tuple[int, int]:
-        size = self._view.log.segments.file_size
-        start = offset // size * size
-        return start, start + size
 
     def _matching(self, query: KeyQuery, record: StoredRecord) -> list[Message]:
         if record.topic_bytes != query.topic.encode("utf-8", "surrogatepass"):

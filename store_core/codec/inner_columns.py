@@ -18,6 +18,7 @@ from store_core.codec.inner_batch import inner_item_spans
 from store_core.codec.message_batch_codec import (
     PROPERTY_OF_COLUMN,
     BadBody,
+    InflatedTooLargeError,
     MessageColumns,
 )
 from store_core.codec.property_columns import PropertyColumns, words_column
@@ -82,8 +83,7 @@ class _InnerItems:
     """The messages inside the bodies of some records, back to back."""
 
     def __init__(self, records: MessageColumns, batch: Any) -> None:
-        body = records.inflated_body().take(pa.array(batch))
-        offsets, self._data = binary_parts(body)
+        offsets, self._data = binary_parts(self._bodies(records, batch))
         spans, counts = [], np.zeros(len(batch), np.int64)
         for k, row in enumerate(batch.tolist()):
             try:
@@ -97,6 +97,18 @@ class _InnerItems:
         self._spans = np.concatenate(spans) if spans else np.empty((0, 5), np.int64)
         self._base = self._first_offsets(records, batch)
         self._properties: PropertyColumns | None = None
+
+    @staticmethod
+    def _bodies(records: MessageColumns, batch: Any) -> Any:
+        """Return the decompressed bodies of the batches alone; bad ones are null."""
+        alone = records.of_rows(batch)
+        try:
+            bodies = alone.inflated_body()
+        except InflatedTooLargeError as err:
+            raise InflatedTooLargeError(int(batch[err.row])) from None
+        for bad in alone.bad_bodies:
+            records.bad_bodies.append(BadBody(int(batch[bad.row]), bad.reason))
+        return bodies
 
     @staticmethod
     def _first_offsets(records: MessageColumns, batch: Any) -> Any:

@@ -119,6 +119,12 @@ class MessageColumns:
         self._inflated: Any = None
         self.bad_bodies: list[BadBody] = []
 
+    def of_rows(self, rows: npt.NDArray[np.int64]) -> MessageColumns:
+        """Return the columns of some rows (ascending)."""
+        return MessageColumns(
+            self.frames.take(rows), raw_body=self._raw_body, inflate_budget=self._inflate_budget
+        )
+
     def column(self, name: str) -> Any:
         """Return a column of ``MESSAGE_SCHEMA`` as an Arrow array of that type."""
         if name not in self._columns:
