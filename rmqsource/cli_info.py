@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Callable
 from store_core.errors import StoreError
 
 if TYPE_CHECKING:
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.store_view import StoreView
 
     Facts = dict[str, Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def store_facts(snapshot: StoreSnapshot, warn: Callable[[str], None]) -> Facts:
+def store_facts(snapshot: StoreView, warn: Callable[[str], None]) -> Facts:
     """Return what is known of a store; ``warn`` is told what could not be read.
 
     Sizes are bytes; ends are exclusive. A fact that a damaged part would tell is None.
     """
     facts: Facts = {"store": snapshot.directory.uri, "state": snapshot.state.value}
-    parts: tuple[tuple[Callable[[StoreSnapshot], Facts], tuple[str, ...]], ...] = (
+    parts: tuple[tuple[Callable[[StoreView], Facts], tuple[str, ...]], ...] = (
         (_log, LOG_FACTS),
         (_queues, QUEUE_FACTS),
         (_index, INDEX_FACTS),
@@ -63,7 +63,7 @@ CHECKPOINT_FACTS = (
 FACTS = ("store", "state", *LOG_FACTS, *QUEUE_FACTS, *INDEX_FACTS, *CHECKPOINT_FACTS)
 
 
-def _log(snapshot: StoreSnapshot) -> Facts:
+def _log(snapshot: StoreView) -> Facts:
     segments = snapshot.log.segments
     begin = max(snapshot.min_phy_offset, 0)
     return {
@@ -77,7 +77,7 @@ def _log(snapshot: StoreSnapshot) -> Facts:
     }
 
 
-def _queues(snapshot: StoreSnapshot) -> Facts:
+def _queues(snapshot: StoreView) -> Facts:
     queues = [*snapshot.queue_paths, *snapshot.batch_queue_paths]
     last, _ = snapshot.last_dispatched()
     return {
@@ -90,7 +90,7 @@ def _queues(snapshot: StoreSnapshot) -> Facts:
     }
 
 
-def _index(snapshot: StoreSnapshot) -> Facts:
+def _index(snapshot: StoreView) -> Facts:
     index = snapshot.index
     facts: Facts = {
         "index_files": len(index.files),
@@ -105,7 +105,7 @@ def _index(snapshot: StoreSnapshot) -> Facts:
     return facts
 
 
-def _checkpoint(snapshot: StoreSnapshot) -> Facts:
+def _checkpoint(snapshot: StoreView) -> Facts:
     checkpoint = snapshot.checkpoint
     if checkpoint is None:
         return {}

@@ -214,7 +214,7 @@ OPTION_TABLE = (
     OptionInfo("batchRows", "10000", "most rows of a record batch", "batch_rows", _count),
     OptionInfo(
         "batchBytes",
-        "12m",
+        "6m",
         "bytes at which a record batch is handed over",
         "batch_bytes",
         partial(parse_bytes, high=_MAX_BATCH_BYTES),

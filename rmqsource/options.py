@@ -53,7 +53,7 @@ class SourceOptions:
     min_partitions: int | None = None
     max_partitions: int = 4000
     batch_rows: int = 10_000
-    batch_bytes: int = 12 << 20
+    batch_bytes: int = 6 << 20
     body: str = "decoded"
     config: str | None = None
     """Path of a broker configuration file."""

@@ -30,7 +30,6 @@ from rmqsource.plan import (
 )
 from rmqsource.predicate import ScanPredicate
 from rmqsource.queue_path import QueueUnits, UnprovedError, read_queue_units
-from rmqsource.row_filter import frame_mask
 from store_core.codec.message_id import parse_message_id
 from store_core.errors import StoreFormatError
 from store_core.log_scan import BatchSizer, Gap, scan_slice
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from rmqsource.options import SourceOptions
     from rmqsource.plan import Range, SegmentPositions, Split
     from store_core.log_scan import LogSlice
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.store_view import StoreView
 
 _SCATTER_COST = 2
 """A byte reached through a unit or an entry costs about as much as two in a scan."""
@@ -59,9 +58,7 @@ class _Way(NamedTuple):
         return _SCATTER_COST * scattered + total_bytes(self.ranges)
 
 
-def plan_store(
-    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
-) -> StorePlan:
+def plan_store(snapshot: StoreView, predicate: ScanPredicate, options: SourceOptions) -> StorePlan:
     """Plan one store.
 
     Raises
@@ -108,7 +105,7 @@ def _shows_gaps(predicate: ScanPredicate, options: SourceOptions) -> bool:
     return options.mode == "PERMISSIVE" and options.access == "auto" and not predicate.drops_gaps
 
 
-def _check_segment_sizes(snapshot: StoreSnapshot, options: SourceOptions) -> None:
+def _check_segment_sizes(snapshot: StoreView, options: SourceOptions) -> None:
     nominal = snapshot.log.segments.file_size
     for segment in snapshot.log.segments:
         if segment.size == nominal or (segment.size < nominal and options.mode != "FAILFAST"):
@@ -122,7 +119,7 @@ def _check_segment_sizes(snapshot: StoreSnapshot, options: SourceOptions) -> Non
 
 
 def missing_offsets(
-    snapshot: StoreSnapshot, predicate: ScanPredicate
+    snapshot: StoreView, predicate: ScanPredicate
 ) -> tuple[tuple[str, int, int, int], ...]:
     """Return asked-for queue offsets that are gone as (topic, queue id, start, stop)."""
     if predicate.starting_offsets is None:
@@ -142,12 +139,14 @@ def missing_offsets(
     return tuple(gone)
 
 
-def _undispatched_end(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int:
+def _undispatched_end(snapshot: StoreView, topic: str, queue_id: int) -> int:
     """Return the end of a queue in the part of the log that no queue has yet; 0 if none.
 
     Only a message of exactly this queue counts, so a scan of that part tells. Of a queue that
     topics.json names and that has no directory (it was lost) that part is the whole log.
     """
+    from rmqsource.row_filter import frame_mask  # noqa: PLC0415 (a rare case needs Arrow's kernels)
+
     begin, end = snapshot.last_dispatched()[1], snapshot.end_offset
     named = topic in (snapshot.topic_configs or {})
     if named and (topic, queue_id) not in snapshot.queue_paths:
@@ -173,7 +172,7 @@ def _describe_missing(missing: tuple[tuple[str, int, int, int], ...]) -> str:
     )
 
 
-def _bounds(snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions) -> Range:
+def _bounds(snapshot: StoreView, predicate: ScanPredicate, options: SourceOptions) -> Range:
     """Return the part of the log outside of which no record can match."""
     times = predicate.store_time_ms
     start, stop = narrow_by_time(
@@ -188,7 +187,7 @@ def _bounds(snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOp
 
 
 def _choose(
-    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions, bounds: Range
+    snapshot: StoreView, predicate: ScanPredicate, options: SourceOptions, bounds: Range
 ) -> _Way:
     if options.access != "auto":
         return _forced(snapshot, predicate, options.access, bounds)
@@ -215,7 +214,7 @@ def _choose(
     return scan
 
 
-def _forced(snapshot: StoreSnapshot, predicate: ScanPredicate, access: str, bounds: Range) -> _Way:
+def _forced(snapshot: StoreView, predicate: ScanPredicate, access: str, bounds: Range) -> _Way:
     reason = f"option access={access}"
     if access == COMMIT_LOG:
         return _Way(COMMIT_LOG, reason, None, (bounds,))
@@ -229,14 +228,14 @@ def _forced(snapshot: StoreSnapshot, predicate: ScanPredicate, access: str, boun
     return _Way(access, reason, found, found.scanned)
 
 
-def _by_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _Way:
+def _by_index(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _Way:
     found = read_index(snapshot, predicate, bounds)
     keys = indexed_keys(predicate) or frozenset()
     reason = f"the index names {len(found.offsets)} records for {len(keys)} keys"
     return _Way(INDEX, _with_scanned(reason, found), found, found.scanned)
 
 
-def _by_queues(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _Way:
+def _by_queues(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _Way:
     found = read_queue_units(snapshot, predicate, bounds, forced=False)
     reason = f"the consume queues name {len(found.offsets)} records of the topics"
     return _Way(CONSUME_QUEUE, _with_scanned(reason, found), found, found.scanned)
@@ -249,7 +248,7 @@ def _with_scanned(reason: str, found: QueueUnits) -> str:
     )
 
 
-def _by_message_id(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _Way:
+def _by_message_id(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _Way:
     places = {parse_message_id(text)[1] for text in predicate.message_ids or ()}
     inside = sorted(offset for offset in places if bounds[0] <= offset < bounds[1])
     held = [o for o in inside if snapshot.log.is_record(o, snapshot.end_offset)]
@@ -257,7 +256,7 @@ def _by_message_id(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Ra
     return _Way(MESSAGE_ID, f"message ids name {len(held)} records", records, ())
 
 
-def _splits(snapshot: StoreSnapshot, way: _Way, options: SourceOptions) -> tuple[list[Split], int]:
+def _splits(snapshot: StoreView, way: _Way, options: SourceOptions) -> tuple[list[Split], int]:
     segments, end = snapshot.log.segments, snapshot.end_offset
     ranges = clip_ranges(way.ranges, 0, end)
     store = snapshot.directory.uri

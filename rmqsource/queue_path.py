@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqsource.predicate import ScanPredicate
     from store_core.consume_queue import ConsumeQueue
     from store_core.queue_range import QueueRange
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.store_view import StoreView
 
 _NEAR_BYTES = 1 << 20
 """A tail of this size is scanned rather than narrowed by looking at every queue of the store."""
@@ -55,7 +55,7 @@ class _Queue(NamedTuple):
 
 
 def read_queue_units(
-    snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range, *, forced: bool
+    snapshot: StoreView, predicate: ScanPredicate, bounds: Range, *, forced: bool
 ) -> QueueUnits:
     """Return the records of the predicate's topics, queues, queue offsets and tags.
 
@@ -90,7 +90,7 @@ def read_queue_units(
     return QueueUnits(offsets, sizes[inside][first], tuple((a, b) for a, b in scanned if a < b))
 
 
-def _topics(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
+def _topics(snapshot: StoreView, predicate: ScanPredicate) -> list[str]:
     if predicate.topics is not None:
         return sorted(predicate.topics)
     paths = (*snapshot.queue_paths, *snapshot.batch_queue_paths)
@@ -98,7 +98,7 @@ def _topics(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
 
 
 def _queue_ids(
-    snapshot: StoreSnapshot, topic: str, predicate: ScanPredicate, *, forced: bool
+    snapshot: StoreView, topic: str, predicate: ScanPredicate, *, forced: bool
 ) -> list[int]:
     present = {queue_id for name, queue_id in snapshot.queue_paths if name == topic}
     if has_batch_queues(snapshot, topic):
@@ -115,7 +115,7 @@ def _wants_queue(predicate: ScanPredicate, queue_id: int) -> bool:
 
 
 def _check_complete(
-    snapshot: StoreSnapshot, topic: str, present: set[int], predicate: ScanPredicate
+    snapshot: StoreView, topic: str, present: set[int], predicate: ScanPredicate
 ) -> None:
     config = (snapshot.topic_configs or {}).get(topic)
     if config is None:
@@ -127,7 +127,7 @@ def _check_complete(
 
 
 def _read_queue(
-    snapshot: StoreSnapshot, topic: str, queue_id: int, predicate: ScanPredicate, *, forced: bool
+    snapshot: StoreView, topic: str, queue_id: int, predicate: ScanPredicate, *, forced: bool
 ) -> _Queue:
     where = f"consume queue {topic}/{queue_id}"
     try:
@@ -155,7 +155,7 @@ def _are_in_order(units: npt.NDArray[np.void]) -> bool:
     return bool((np.diff(offsets) > 0).all() and (units["message_size"] > 0).all())
 
 
-def _is_aligned(snapshot: StoreSnapshot, held: QueueRange, units: npt.NDArray[np.void]) -> bool:
+def _is_aligned(snapshot: StoreView, held: QueueRange, units: npt.NDArray[np.void]) -> bool:
     """Tell whether the first and the last unit lie at their records' own queue offsets."""
     for row in {0, len(units) - 1} if len(units) else ():
         start = int(units["commit_log_offset"][row])
@@ -169,7 +169,7 @@ def _is_aligned(snapshot: StoreSnapshot, held: QueueRange, units: npt.NDArray[np
 
 
 def _front(
-    snapshot: StoreSnapshot, queue: ConsumeQueue, held: QueueRange, units: npt.NDArray[np.void]
+    snapshot: StoreView, queue: ConsumeQueue, held: QueueRange, units: npt.NDArray[np.void]
 ) -> int:
     """Return the offset of the log before which records of the queue may have no unit."""
     if held.max_offset == 0:
@@ -181,7 +181,7 @@ def _front(
     return int(units["commit_log_offset"][0])
 
 
-def _is_expired(snapshot: StoreSnapshot, queue: ConsumeQueue, queue_offset: int) -> bool:
+def _is_expired(snapshot: StoreView, queue: ConsumeQueue, queue_offset: int) -> bool:
     """Tell whether there is a unit, and it points below the log; garbage can look smaller still."""
     if queue_offset < queue.first_unit_offset():
         return False
@@ -190,7 +190,7 @@ def _is_expired(snapshot: StoreSnapshot, queue: ConsumeQueue, queue_offset: int)
     return start >= 0 and size > 0 and start + size <= snapshot.min_phy_offset
 
 
-def _tail(snapshot: StoreSnapshot, queue: ConsumeQueue, held: QueueRange) -> int:
+def _tail(snapshot: StoreView, queue: ConsumeQueue, held: QueueRange) -> int:
     """Return the offset of the log behind which records of the queue may have no unit.
 
     Where the last file is full, a next one may have been lost; where something follows the last
@@ -232,7 +232,7 @@ def _bound(predicate: ScanPredicate, name: str, topic: str, queue_id: int) -> in
     return None if bound is None else bound.offset_of(topic, queue_id)
 
 
-def _dispatched(snapshot: StoreSnapshot, last_ends: list[int]) -> int:
+def _dispatched(snapshot: StoreView, last_ends: list[int]) -> int:
     """Return an offset of the log below which every record is known to be dispatched.
 
     Records are dispatched in order, so the newest unit, or index entry, of any topic proves it.
@@ -249,7 +249,7 @@ def _dispatched(snapshot: StoreSnapshot, last_ends: list[int]) -> int:
     return min(known, snapshot.end_offset)
 
 
-def _flushed(snapshot: StoreSnapshot) -> int:
+def _flushed(snapshot: StoreView) -> int:
     """Return from where RocketMQ would dispatch again after a crash (``recoverAbnormally``)."""
     flushed_ms = snapshot.checkpoint.min_timestamp if snapshot.checkpoint else 0
     for segment in reversed(snapshot.log.segments.segments):

@@ -1,4 +1,7 @@
-"""The batch reader that Spark talks to: a thin adapter over the planner and the readers."""
+"""The batch reader that Spark talks to: a thin adapter over the planner and the readers.
+
+What only tasks need is imported when they run: Spark starts a Python process for each plan.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rmqsource.message_reader import ReadRequest, read_split
-from rmqsource.metadata import METADATA_TABLES, read_metadata
 from rmqsource.plan import COMMIT_LOG
 from rmqsource.planning import plan_columns, plan_read
 from rmqsource.predicate import from_options, with_filters
@@ -18,11 +19,13 @@ from rmqsource.stores import open_snapshots
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from rmqsource.message_reader import ReadRequest
     from rmqsource.options import SourceOptions
     from rmqsource.plan import Split
     from rmqsource.schema import Projection
 
 PLAN_TABLE = "plan"
+_MESSAGE_TABLES = frozenset({"messages", "keys"})
 
 
 class SplitPartition(InputPartition):
@@ -50,7 +53,7 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan; called anew for every reference to the DataFrame."""
-        if self._options.table in METADATA_TABLES or self._options.table == PLAN_TABLE:
+        if self._options.table not in _MESSAGE_TABLES:
             return [SplitPartition(None)]
         plans = plan_read(self._options, self._predicate)
         splits = [SplitPartition(split) for plan in plans for split in plan.splits]
@@ -67,16 +70,25 @@ class StoreReader(DataSourceReader):
         table = self._options.table
         if table == PLAN_TABLE:
             return [plan_columns(plan_read(self._options, self._predicate))]
-        if table in METADATA_TABLES:
+        if table not in _MESSAGE_TABLES:
             return self._metadata(table)
-        return [] if split is None else read_split(split, self._request())
+        return [] if split is None else self._messages(split)
+
+    def _messages(self, split: Split) -> Iterator[dict[str, Any]]:
+        from rmqsource.message_reader import read_split  # noqa: PLC0415 (see above)
+
+        return read_split(split, self._request())
 
     def _metadata(self, table: str) -> Iterator[dict[str, Any]]:
+        from rmqsource.metadata import read_metadata  # noqa: PLC0415 (see above)
+
         for snapshot in open_snapshots(self._options):
             with snapshot:
                 yield from read_metadata(table, snapshot, self._options)
 
     def _request(self) -> ReadRequest:
+        from rmqsource.message_reader import ReadRequest  # noqa: PLC0415 (see above)
+
         options = self._options
         return ReadRequest(
             predicate=self._predicate,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rmqsource.errors import SourceOptionError
 from rmqsource.options import check_commit_log_paths
 from store_core.config import MessageStoreConfig, load_broker_config
-from store_core.files.store_directory import expand_paths
-from store_core.store_snapshot import StoreSnapshot
+from store_core.files.store_directory import StoreDirectory, expand_paths
+from store_core.store_view import StoreView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ def _below_root(paths: str, root: str) -> str:
     return ",".join(n[len(root) + 1 :] if n.startswith(root + "/") else n for n in names)
 
 
-def open_snapshots(options: SourceOptions) -> Iterator[StoreSnapshot]:
+def open_snapshots(options: SourceOptions) -> Iterator[StoreView]:
     """Open each store in turn; the caller closes them.
 
     Raises
@@ -52,14 +52,14 @@ def open_snapshots(options: SourceOptions) -> Iterator[StoreSnapshot]:
         yield _open(path, config, ends)
 
 
-def _open(path: str, config: MessageStoreConfig, ends: Mapping[str, int] | None) -> StoreSnapshot:
+def _open(path: str, config: MessageStoreConfig, ends: Mapping[str, int] | None) -> StoreView:
     if ends is None:
-        return StoreSnapshot.open(path, config)
+        return StoreView(StoreDirectory(path), config)
     if path not in ends:
         raise SourceOptionError(
             "snapshot", f"the token does not name store {path}; it names {', '.join(ends)}"
         )
-    snapshot = StoreSnapshot.open(path, config, ends[path])
+    snapshot = StoreView(StoreDirectory(path), config, ends[path])
     held = snapshot.log.segments.max_offset
     if ends[path] > held:
         snapshot.close()

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from store_core.files.byte_source import ByteSource
     from store_core.segment_records import Window
 
-_FIRST_ROWS = 64
-_GROWTH = 4
+_FIRST_ROWS = 256
+_GROWTH = 8
 
 
 class Gap(NamedTuple):

@@ -68,23 +68,29 @@ def small_topic(context: Context) -> list[Figure]:
 
 
 def ten_times(context: Context) -> list[Figure]:
-    """Run the same jobs on a store ten times as large."""
+    """Run the same jobs on a store ten times as large.
+
+    Bounded are the jobs with as many rows: what a job costs must not grow with the store. Reading
+    ten times the rows has to take longer, so that figure is only reported.
+    """
     short, large = context.sizes.short, context.sizes.ten_times
     pairs = [
-        ("one key", _key_job(context, large), _key_job(context, short)),
+        ("one key", _key_job(context, large), _key_job(context, short), True),
         (
             "topic of 1 % (ten times the rows)",
             _topic_job(context, large, SMALL_TOPIC),
             _topic_job(context, short, SMALL_TOPIC),
+            False,
         ),
         (
             "topic of as many rows",
             _topic_job(context, large, TENTH_TOPIC),
             _topic_job(context, short, SMALL_TOPIC),
+            True,
         ),
     ]
     figures = []
-    for what, on_large, on_short in pairs:
+    for what, on_large, on_short, bounded in pairs:
         ours, other = alternate([on_large, on_short], context.job_runs, _WARM_UP)
         figures.append(
             time_figure(
@@ -93,8 +99,8 @@ def ten_times(context: Context) -> list[Figure]:
                 f"itself on {short.label}",
                 ours_seconds=ours,
                 other_seconds=other,
-                must=1.3,
-                aim=1.05,
+                must=1.3 if bounded else None,
+                aim=1.05 if bounded else None,
             )
         )
     return figures

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options import SourceOptions
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.store_view import StoreView
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -43,7 +43,7 @@ class _Standing(NamedTuple):
     last_record: int = NO_RECORD
 
 
-def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
     """Yield what ``consumerOffset.json`` and ``lmqConsumerOffset.json`` hold of selected queues.
 
     A queue that a group never committed has no row. ``broker_offset`` is 0 where the queue has
@@ -80,7 +80,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     )
 
 
-def _commits(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Commit]:
+def _commits(snapshot: StoreView, options: SourceOptions) -> list[_Commit]:
     selection = Selection(options)
     commits = []
     for (group, topic), offsets in sorted(load_consumer_offsets(snapshot.directory).items()):
@@ -98,7 +98,7 @@ def _commits(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Commit]:
 class _Queues:
     """Facts of queues, each found once however many groups read it."""
 
-    def __init__(self, snapshot: StoreSnapshot, options: SourceOptions) -> None:
+    def __init__(self, snapshot: StoreView, options: SourceOptions) -> None:
         self._snapshot = snapshot
         self._options = options
         self._facts: dict[QueueKey, QueueFacts | None] = {}
@@ -142,7 +142,7 @@ class _Queues:
 
 
 def _lag_ms(
-    snapshot: StoreSnapshot,
+    snapshot: StoreView,
     options: SourceOptions,
     next_record: npt.NDArray[np.int64],
     last_record: npt.NDArray[np.int64],

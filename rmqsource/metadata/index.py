@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from rmqsource.options import SourceOptions
     from store_core.index_service import IndexFileEntry
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.store_view import StoreView
 
 _CHUNK_ENTRIES = 1 << 18
 _MS_PER_SECOND = 1000
 
 
-def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
     """Yield the entries of all usable files in the order of their creation.
 
     Entries that point behind the end of the log are no data and left out; those of expired
@@ -41,7 +41,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
         yield from until_damage(_file_rows(snapshot, file), what, options)
 
 
-def _file_rows(snapshot: StoreSnapshot, file: IndexFileEntry) -> Iterator[Any]:
+def _file_rows(snapshot: StoreView, file: IndexFileEntry) -> Iterator[Any]:
     sizes = snapshot.index.sizes
     if sizes is None:
         return  # then no file is usable

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.metadata.selection import QueueKey
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.store_view import StoreView
 
     Int64s = npt.NDArray[np.int64]
     Units = npt.NDArray[np.void]
@@ -42,7 +42,7 @@ class BatchUnits(NamedTuple):
     expired: int
 
 
-def unit_chunks(snapshot: StoreSnapshot, key: QueueKey) -> Iterator[UnitChunk]:
+def unit_chunks(snapshot: StoreView, key: QueueKey) -> Iterator[UnitChunk]:
     """Yield all units of a queue; columns as in ``CQ_UNIT`` (batch: ``BATCH_CQ_UNIT``)."""
     if key.is_batch:
         units = read_batch_queue(snapshot, key).units
@@ -60,7 +60,7 @@ def unit_chunks(snapshot: StoreSnapshot, key: QueueKey) -> Iterator[UnitChunk]:
         at += len(units)
 
 
-def read_batch_queue(snapshot: StoreSnapshot, key: QueueKey) -> BatchUnits:
+def read_batch_queue(snapshot: StoreView, key: QueueKey) -> BatchUnits:
     """Return the units of a batch queue that count; none where it has no directory."""
     queue = snapshot.batch_consume_queue(key.topic, key.queue_id)
     if queue is None:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from store_core.codec.body_crc import BadBody
 from store_core.codec.compression import CorruptBodyError
 from store_core.codec.gather import binary_parts, gather_binary
 from store_core.codec.inner_batch import inner_item_spans
 from store_core.codec.message_batch_codec import (
     PROPERTY_OF_COLUMN,
-    BadBody,
     InflatedTooLargeError,
     MessageColumns,
 )
@@ -59,7 +59,11 @@ class UnwrappedColumns:
         counts[batch] = self._items.counts
         self.record_row = np.repeat(np.arange(len(counts)), counts)
         self._order = self._interleave(batch, counts)
-        self.bad_bodies = records.bad_bodies
+
+    @property
+    def bad_bodies(self) -> list[BadBody]:
+        """Rows of records of which a body was found that cannot be decoded; each once."""
+        return self._records.bad_bodies
 
     def _interleave(self, batch: Any, counts: Any) -> Any:
         """Rows of (records' column ++ items' column) in the order of the messages."""
@@ -89,7 +93,7 @@ class _InnerItems:
             try:
                 items = inner_item_spans(self._data, int(offsets[k]), int(offsets[k + 1]))
             except CorruptBodyError as err:
-                records.bad_bodies.append(BadBody(row, str(err)))
+                records.add_bad_body(row, str(err))
                 continue
             counts[k] = len(items)
             spans.append(items)
@@ -107,7 +111,7 @@ class _InnerItems:
         except InflatedTooLargeError as err:
             raise InflatedTooLargeError(int(batch[err.row])) from None
         for bad in alone.bad_bodies:
-            records.bad_bodies.append(BadBody(int(batch[bad.row]), bad.reason))
+            records.add_bad_body(int(batch[bad.row]), bad.reason)
         return bodies
 
     @staticmethod

@@ -5,14 +5,14 @@ Equal to ``message_codec`` and ``message`` row by row; a property test holds the
 
 from __future__ import annotations
 
-import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from store_core.codec.body_crc import BadBody
 from store_core.codec.compression import CorruptBodyError, inflate
-from store_core.codec.gather import binary_parts, gather_binary, replace_rows
+from store_core.codec.gather import gather_binary, replace_rows
 from store_core.codec.hosts import host_column
 from store_core.codec.message_id import message_id_column
 from store_core.codec.property_columns import PropertyColumns, utf8_column, words_column
@@ -74,13 +74,6 @@ _MIN_TIMESTAMP_MS = -62135596800000  # 0001-01-01T00:00:00Z
 _MAX_TIMESTAMP_MS = 253402300799999  # 9999-12-31T23:59:59.999Z
 
 
-class BadBody(NamedTuple):
-    """A record whose frame is good and whose body is not."""
-
-    row: int
-    reason: str
-
-
 class InflatedTooLargeError(Exception):
     """The bodies of the first rows alone fill the budget; ``row`` is the first beyond it."""
 
@@ -117,7 +110,16 @@ class MessageColumns:
         self._properties_block: Any = None
         self._columns: dict[str, Any] = {}
         self._inflated: Any = None
-        self.bad_bodies: list[BadBody] = []
+        self._bad_bodies: dict[int, str] = {}
+
+    @property
+    def bad_bodies(self) -> list[BadBody]:
+        """Rows, ascending, of which a body was found that cannot be decoded; each once."""
+        return [BadBody(row, reason) for row, reason in sorted(self._bad_bodies.items())]
+
+    def add_bad_body(self, row: int, reason: str) -> None:
+        """Note that the body of a row cannot be decoded."""
+        self._bad_bodies[row] = reason
 
     def of_rows(self, rows: npt.NDArray[np.int64]) -> MessageColumns:
         """Return the columns of some rows (ascending)."""
@@ -205,7 +207,7 @@ class MessageColumns:
             try:
                 inflated = inflate(body, flag)
             except CorruptBodyError as err:
-                self.bad_bodies.append(BadBody(row, str(err)))
+                self.add_bad_body(row, str(err))
                 bodies.append(None)
                 continue
             total += len(inflated)
@@ -222,22 +224,3 @@ def timestamp_column(milliseconds: npt.NDArray[np.int64]) -> Any:
         return pa.array(milliseconds * 1000).view(TIMESTAMP)
     micros = np.where(fits, milliseconds, 0) * 1000
     return pa.array(micros, mask=~fits).view(TIMESTAMP)
-
-
-def body_crc_failures(frames: RecordFrames) -> list[BadBody]:
-    """Return the rows whose stored body does not have the CRC that its header names.
-
-    An empty body is never checked, as in RocketMQ. One tight loop of ``zlib.crc32``.
-    """
-    stored = gather_binary(frames.data, frames.body_start, frames.body_length)
-    offsets, values = binary_parts(stored)
-    view, bounds = memoryview(values), offsets.tolist()
-    crc32 = zlib.crc32
-    found = [crc32(view[a:b]) for a, b in zip(bounds, bounds[1:])]
-    actual = np.array(found, np.uint32) & np.uint32(0x7FFFFFFF)
-    expected = frames.column("body_crc").view(np.uint32)
-    wrong = np.flatnonzero((actual != expected) & (frames.body_length > 0))
-    return [
-        BadBody(row, f"the body's CRC is {actual[row]}, the record says {expected[row]}")
-        for row in wrong.tolist()
-    ]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _MAGIC_PREFIX = MESSAGE_MAGIC_CODE.to_bytes(4, "big", signed=True)[:3]
 _SIZE = struct.Struct(">I")  # unsigned: a damaged size never steps back
+_SHORT_STRETCH = 256
+_LONG_STRETCH = 16384
 _MAGIC_AT = RECORD_PREFIX.at("magic_code")
 
 
@@ -46,8 +48,8 @@ def walk_records(
 ) -> Walk:
     """Walk from record to record through their total sizes.
 
-    One tight loop of about seven million records a second. Only size and magic code are looked at;
-    ``RecordFrames`` does the checks for all rows together.
+    About seven million records a second, more where sizes repeat. Only size and magic code are
+    looked at; ``RecordFrames`` does the checks for all rows together.
 
     Parameters
     ----------
@@ -63,8 +65,7 @@ def walk_records(
     end = len(data)
     bytes_stop = min(stop, end - BLANK_RECORD_BYTES + 1, start + max_bytes)
     most = max(bytes_stop - start, 0) // MIN_RECORD_BYTES + 1  # a size of zero does not step on
-    steps = islice(_steps(memoryview(data), start, bytes_stop), min(max_rows, most))
-    starts = np.fromiter(steps, np.int64)
+    starts = _starts(data, start, bytes_stop, min(max_rows, most))
     prefix = RECORD_PREFIX.gather(data, starts)
     size, magic = prefix["total_size"], prefix["magic_code"]
     ok = (magic == MESSAGE_MAGIC_CODE) | (magic == MESSAGE_MAGIC_CODE_V2)
@@ -77,6 +78,42 @@ def walk_records(
     # Where fewer than eight bytes are left, nothing can start.
     failed = at < min(stop, end) and at > end - BLANK_RECORD_BYTES
     return Walk(starts, at, failed, blank=False)
+
+
+def _starts(data: npt.NDArray[np.uint8], at: int, stop: int, count: int) -> npt.NDArray[np.int64]:
+    """Return where up to ``count`` records before ``stop`` start if the sizes are right.
+
+    Producers of one kind often send messages of one size: as long as that holds, all positions of
+    a run are guessed and checked together. Else it is one step a record; a run is tried again
+    after ever longer stretches, so that trying costs nothing where sizes vary.
+    """
+    view, parts, stretch = memoryview(data), [np.empty(0, np.int64)], _SHORT_STRETCH
+    while at < stop and count > 0:
+        run = _run_of_equal_sizes(data, at, stop, count)
+        if len(run) < _SHORT_STRETCH:
+            steps = islice(_steps(view, at, stop), min(stretch, count))
+            run = np.fromiter(steps, np.int64)
+            stretch = min(2 * stretch, _LONG_STRETCH)
+        else:
+            stretch = _SHORT_STRETCH
+        parts.append(run)
+        count -= len(run)
+        at = int(run[-1]) + _SIZE.unpack_from(view, int(run[-1]))[0]
+    return np.concatenate(parts)
+
+
+def _run_of_equal_sizes(
+    data: npt.NDArray[np.uint8], at: int, stop: int, count: int
+) -> npt.NDArray[np.int64]:
+    """Return the leading positions ``at + k * size`` at which that same size stands."""
+    size = _SIZE.unpack_from(data, at)[0]
+    if size < MIN_RECORD_BYTES:
+        return np.empty(0, np.int64)
+    most = min(count, (stop - at - 1) // size + 1)
+    guessed: npt.NDArray[np.int64] = at + size * np.arange(most, dtype=np.int64)
+    same = RECORD_PREFIX.gather(data, guessed)["total_size"] == size
+    run = len(guessed) if same.all() else int(np.argmin(same))
+    return guessed[:run]
 
 
 def _steps(view: memoryview, at: int, stop: int) -> Iterator[int]:

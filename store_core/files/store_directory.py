@@ -10,9 +10,6 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
-import pyarrow as pa
-from pyarrow.fs import FileSelector, FileSystem, FileType
-
 from store_core.errors import StoreNotFoundError, StoreReadError
 from store_core.files.byte_source import ByteSource, LocalByteSource, RemoteByteSource, read_error
 
@@ -86,6 +83,8 @@ class _RemoteFiles:
         return "/".join([self.root, *(p for p in parts if p)])
 
     def list(self, path: str) -> list[FileEntry]:
+        from pyarrow.fs import FileSelector  # noqa: PLC0415 (needed for remote stores only)
+
         try:
             infos = self.filesystem.get_file_info(FileSelector(path, allow_not_found=True))
         except OSError as err:
@@ -97,7 +96,7 @@ class _RemoteFiles:
             info = self.filesystem.get_file_info(path)
         except OSError as err:
             raise read_error(err, path) from err
-        return None if info.type == FileType.NotFound else _remote_entry(info)
+        return _remote_entry(info) if info.type.value else None  # FileType.NotFound is 0
 
     def open(self, path: str) -> ByteSource:
         try:
@@ -107,6 +106,8 @@ class _RemoteFiles:
 
 
 def _remote_entry(info: Any) -> FileEntry:
+    from pyarrow.fs import FileType  # noqa: PLC0415 (needed for remote stores only)
+
     modified = info.mtime_ns  # None where the filesystem keeps no times
     return FileEntry(
         info.base_name,
@@ -194,6 +195,9 @@ def local_path(uri: str) -> str:
 
 
 def _open_filesystem(uri: str) -> tuple[Any, str]:
+    import pyarrow as pa  # noqa: PLC0415 (needed for remote stores only)
+    from pyarrow.fs import FileSystem  # noqa: PLC0415
+
     try:
         filesystem, root = FileSystem.from_uri(uri)
     except (pa.ArrowException, OSError, ImportError, ValueError) as err:

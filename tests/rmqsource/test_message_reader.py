@@ -48,12 +48,18 @@ def test_every_column_of_every_golden_message(name, recovered):
     assert rows == expected_rows(store)
 
 
-@pytest.mark.parametrize("access", PATHS[1:])
-@pytest.mark.parametrize(("name", "recovered"), STORES)
+# The queue path refuses batch queues (the next test), which batch-5x has.
+FORCED = [
+    (name, recovered, access)
+    for name, recovered in STORES
+    for access in PATHS[1:]
+    if (name, access) != ("batch-5x", "consumequeue")
+]
+
+
+@pytest.mark.parametrize(("name", "recovered", "access"), FORCED)
 def test_forced_paths_find_the_same_messages(name, recovered, access):
     store = golden(name, recovered)
-    if access == "consumequeue" and name == "batch-5x":
-        pytest.skip("BatchTopic has batch queues: see the next test")
     wanted = places(expected_rows(store, undispatched=access == "commitlog"))
     assert read_places(store.root, access=access, **store.options) == sorted(wanted)
 
@@ -226,7 +232,7 @@ def test_batches_keep_their_bounds(access):
     assert max(table.num_rows for table in tables) == 100
     # One record can be larger than what is left, and inflates beyond its stored size.
     assert max(pa.compute.sum(pa.compute.binary_length(t["body"])).as_py() for t in tables) < 72_000
-    assert tables[0].num_rows <= 64, "the first batch answers a limit at once"
+    assert tables[0].num_rows <= 256, "the first batch answers a limit at once"
 
 
 @pytest.mark.parametrize("access", ["commitlog", "consumequeue"])

@@ -210,7 +210,7 @@ def test_a_blank_record_amid_records_is_damage(one_segment):
 
 def test_the_first_batches_are_small():
     sizer = BatchSizer(1000, 10)
-    assert [sizer.next_rows() for _ in range(5)] == [64, 256, 1000, 1000, 1000]
+    assert [sizer.next_rows() for _ in range(5)] == [256, 1000, 1000, 1000, 1000]
     assert BatchSizer(3, 10).next_rows() == 3
 
 

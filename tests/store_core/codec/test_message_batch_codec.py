@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store_core.codec.body_crc import body_crc_failures
 from store_core.codec.compression import CorruptBodyError, deflate
 from store_core.codec.message_batch_codec import (
     MESSAGE_SCHEMA,
     MessageColumns,
-    body_crc_failures,
     timestamp_column,
 )
 from store_core.codec.message_codec import body_crc
