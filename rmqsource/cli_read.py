@@ -6,13 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.message_reader import ReadRequest, read_split
+from rmqsource.message_reader import read_split
 from rmqsource.metadata import read_metadata
 from rmqsource.option_table import is_message_id
 from rmqsource.options import parse_options
-from rmqsource.plan import COMMIT_LOG
 from rmqsource.planning import plan_read
 from rmqsource.predicate import from_options
+from rmqsource.read_request import ReadRequest
 from rmqsource.stores import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD, TABLES
 
@@ -98,18 +98,7 @@ def read_messages(
     predicate = from_options(options)
     plans = plan_read(options, predicate)
     damage = (CORRUPT_RECORD.name,) if options.mode == _PERMISSIVE else ()
-    request = ReadRequest(
-        predicate=predicate,
-        columns=columns + damage,
-        table="messages",
-        mode=options.mode,
-        check_crc=options.check_crc,
-        raw_body=options.body == "raw",
-        batch_rows=options.batch_rows,
-        batch_bytes=options.batch_bytes,
-        fail_on_data_loss=options.fail_on_data_loss,
-        undispatched=options.access == COMMIT_LOG,
-    )
+    request = ReadRequest.of(options, predicate, columns + damage)
     splits = [split for plan in plans for split in plan.splits]
     for done, split in enumerate(splits):
         progress(done, len(splits))

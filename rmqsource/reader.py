@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rmqsource.plan import COMMIT_LOG
 from rmqsource.planning import plan_columns, plan_read
 from rmqsource.predicate import from_options, with_filters
+from rmqsource.read_request import ReadRequest
 from rmqsource.schema import arrow_schema
 from rmqsource.stores import open_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rmqsource.message_reader import ReadRequest
     from rmqsource.options import SourceOptions
     from rmqsource.plan import Split
     from rmqsource.schema import Projection
@@ -77,7 +76,8 @@ class StoreReader(DataSourceReader):
     def _messages(self, split: Split) -> Iterator[dict[str, Any]]:
         from rmqsource.message_reader import read_split  # noqa: PLC0415 (see above)
 
-        return read_split(split, self._request())
+        request = ReadRequest.of(self._options, self._predicate, self._projection.columns)
+        return read_split(split, request)
 
     def _metadata(self, table: str) -> Iterator[dict[str, Any]]:
         from rmqsource.metadata import read_metadata  # noqa: PLC0415 (see above)
@@ -85,23 +85,6 @@ class StoreReader(DataSourceReader):
         for snapshot in open_snapshots(self._options):
             with snapshot:
                 yield from read_metadata(table, snapshot, self._options)
-
-    def _request(self) -> ReadRequest:
-        from rmqsource.message_reader import ReadRequest  # noqa: PLC0415 (see above)
-
-        options = self._options
-        return ReadRequest(
-            predicate=self._predicate,
-            columns=self._projection.columns,
-            table=options.table,
-            mode=options.mode,
-            check_crc=options.check_crc,
-            raw_body=options.body == "raw",
-            batch_rows=options.batch_rows,
-            batch_bytes=options.batch_bytes,
-            fail_on_data_loss=options.fail_on_data_loss,
-            undispatched=options.access == COMMIT_LOG,
-        )
 
 
 class FilteringStoreReader(StoreReader):

@@ -135,6 +135,18 @@ class IndexFile:
         view = self.source.view(INDEX_HEADER.size, self.max_hash_slot_num * INDEX_SLOT.size)
         return INDEX_SLOT.table(view)["newest_entry"].astype(np.int32)
 
+    def has_all_slots(self) -> bool:
+        """Tell whether as many slots are in use as the header says; lost ones would hide entries.
+
+        Up to 4.7.0 the header counts entries there, which says nothing of slots. A file that is
+        written to has at least as many as its header had.
+        """
+        expected = self.header.hash_slot_count
+        if expected == self.header.entry_count:
+            return True
+        view = self.source.view(INDEX_HEADER.size, self.max_hash_slot_num * INDEX_SLOT.size)
+        return int(np.count_nonzero(INDEX_SLOT.table(view)["newest_entry"])) >= expected
+
     def lookup(self, hashes: Int32s) -> IndexHits:
         """Find the entries of many hashes at once: all chains advance together.
 

@@ -12,6 +12,7 @@ from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadError
 from store_core.index_file import IndexFile, IndexHeader, key_hash, key_hashes, read_index_header
 from store_core.index_sizes import INDEX_SIZE_OPTIONS, resolve_sizes
+from store_core.layout.index import INDEX_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,6 +105,7 @@ class IndexService:
         listed = directory.list(directory.resolve("index"))
         entries = [e for e in listed if not e.is_dir and _INDEX_NAME.fullmatch(e.name)]
         self.sizes = resolve_sizes(directory, entries, config)
+        self._whole: set[str] = set()
         self.files: tuple[IndexFileEntry, ...] = ()
         self.unusable: tuple[UnusableIndexFile, ...] = ()
         for entry in sorted(entries, key=lambda e: (int(e.name), e.name)):
@@ -217,7 +219,9 @@ class IndexService:
         distrusted = []
         for path, _ in coverage.files:
             try:
-                found.append(self._file(path).lookup(hashes).commit_log_offset)
+                file = self._file(path)
+                self._check_slots(file)
+                found.append(file.lookup(hashes).commit_log_offset)
             except (CorruptRecordError, StoreReadError) as err:
                 distrusted.append(UnusableIndexFile(path, str(err)))
         if distrusted:
@@ -227,6 +231,15 @@ class IndexService:
         offsets = np.unique(np.concatenate(found))
         inside = (offsets >= min_phy_offset) & (offsets < end_offset)
         return IndexLookup(offsets[inside], coverage)
+
+    def _check_slots(self, file: IndexFile) -> None:
+        """Raise where slots were lost; looks at each file once (20 MB at the default size)."""
+        path = file.source.path
+        if path not in self._whole:
+            if not file.has_all_slots():
+                text = "fewer hash slots are in use than its header says"
+                raise CorruptRecordError(text, path, INDEX_HEADER.size)
+            self._whole.add(path)
 
     def last_phy_offset(self) -> int | None:
         """Return the start of the last record that any usable file has; None without entries."""

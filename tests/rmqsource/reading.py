@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqsource.message_reader import ReadRequest, read_split
+from rmqsource.message_reader import read_split
 from rmqsource.options import SourceOptions, parse_options
 from rmqsource.plan import StorePlan
 from rmqsource.planning import plan_read
 from rmqsource.predicate import ScanPredicate, from_options, with_filters
+from rmqsource.read_request import ReadRequest
 from rmqsource.tables import CORRUPT_RECORD, TABLES
 from tests.golden_store import GoldenStore
 
@@ -53,18 +54,8 @@ def read_batches(
     """Yield the batches of all splits in turn."""
     source = parsed(root, **options)
     predicate = _predicate(source, filters)
-    request = ReadRequest(
-        predicate=predicate,
-        columns=tuple(columns or default_columns(source.table, source.mode)),
-        table=source.table,
-        mode=source.mode,
-        check_crc=source.check_crc,
-        raw_body=source.body == "raw",
-        batch_rows=source.batch_rows,
-        batch_bytes=source.batch_bytes,
-        fail_on_data_loss=source.fail_on_data_loss,
-        undispatched=source.access == "commitlog",
-    )
+    names = tuple(columns or default_columns(source.table, source.mode))
+    request = ReadRequest.of(source, predicate, names)
     for store_plan in plan_read(source, predicate) if plans is None else plans:
         for split in store_plan.splits:
             yield from read_split(split, request)

@@ -174,6 +174,14 @@ def forward_slots(files):
         path.write_bytes(data)
 
 
+def zero_slots(files):
+    """Lose some slots of each file: its entries are there, and no chain leads to them."""
+    for path in files:
+        with path.open("r+b") as f:
+            f.seek(INDEX_HEADER.size + 80)
+            f.write(bytes(120))
+
+
 def looping_chains(files):
     for path in files[1:]:
         data = bytearray(path.read_bytes())
@@ -186,6 +194,7 @@ def looping_chains(files):
 DAMAGES = [
     *(cut_first, cut_middle, cut_last, cut_all, cut_directory, zero_middle, zero_last),
     *(truncate_middle, empty_last, garbage_first, garbage_entries, forward_slots, looping_chains),
+    zero_slots,
 ]
 
 

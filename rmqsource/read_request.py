@@ -1,0 +1,48 @@
+"""What a task has to know of a read beside its split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqsource.plan import COMMIT_LOG
+
+if TYPE_CHECKING:
+    from rmqsource.options import SourceOptions
+    from rmqsource.predicate import ScanPredicate
+
+
+@dataclass(frozen=True)
+class ReadRequest:
+    """Plain values only, so that it travels between processes."""
+
+    predicate: ScanPredicate
+    columns: tuple[str, ...]
+    """Canonical names, in the order asked for."""
+    table: str
+    mode: str
+    check_crc: bool
+    raw_body: bool
+    batch_rows: int
+    batch_bytes: int
+    fail_on_data_loss: bool
+    undispatched: bool
+    """Return records that RocketMQ never dispatches too."""
+
+    @classmethod
+    def of(
+        cls, options: SourceOptions, predicate: ScanPredicate, columns: tuple[str, ...]
+    ) -> ReadRequest:
+        """Return what these options ask of a task."""
+        return cls(
+            predicate=predicate,
+            columns=columns,
+            table=options.table,
+            mode=options.mode,
+            check_crc=options.check_crc,
+            raw_body=options.body == "raw",
+            batch_rows=options.batch_rows,
+            batch_bytes=options.batch_bytes,
+            fail_on_data_loss=options.fail_on_data_loss,
+            undispatched=options.access == COMMIT_LOG,
+        )
