@@ -135,19 +135,33 @@ def _read_queue(
         if queue is None:
             raise UnprovedError(f"{where} does not exist")
         held = snapshot.queue_range(topic, queue_id)
-        if held.max_offset - held.min_offset > MAX_UNITS:
-            raise UnprovedError(f"{where} has more than {MAX_UNITS:,} units")
-        units = queue.read_units(held.min_offset, held.max_offset)
-        front = 0 if forced else _front(snapshot, queue, held, units)
-        tail = snapshot.end_offset if forced else _tail(snapshot, queue, held)
+        low, high = _wanted_range(predicate, topic, queue_id, held)
+        if high - low > MAX_UNITS:
+            raise UnprovedError(f"more than {MAX_UNITS:,} units of {where} are asked for")
+        units = queue.read_units(low, high)
+        # What lies before the first or behind the last unit matters only if it is asked for.
+        front = 0 if forced or low > held.min_offset else _front(snapshot, queue, held, units)
+        cut = forced or high < held.max_offset
+        tail = snapshot.end_offset if cut else _tail(snapshot, queue, held)
     except (CorruptRecordError, StoreFormatError, StoreReadError) as err:
         if forced:
             raise
         raise UnprovedError(f"{where} is damaged: {err}") from err
-    if not forced and not (_are_in_order(units) and _is_aligned(snapshot, held, units)):
+    if not forced and not (_are_in_order(units) and _is_aligned(snapshot, low, units)):
         raise UnprovedError(f"{where}: its units are not contiguous")
-    chosen = _selected(units, held.min_offset, topic, queue_id, predicate)
-    return _Queue(chosen, front, tail, held.last_end)
+    return _Queue(_with_tags(units, topic, predicate), front, tail, held.last_end)
+
+
+def _wanted_range(
+    predicate: ScanPredicate, topic: str, queue_id: int, held: QueueRange
+) -> tuple[int, int]:
+    """Return the queue offsets that are asked for, of those that the queue holds."""
+    wanted = predicate.queue_offset_range
+    lows = (wanted.start, _bound(predicate, "starting_offsets", topic, queue_id))
+    highs = (wanted.stop, _bound(predicate, "ending_offsets", topic, queue_id))
+    low = max([held.min_offset, *(n for n in lows if n is not None)])
+    high = min([held.max_offset, *(n for n in highs if n is not None)])
+    return low, max(low, high)
 
 
 def _are_in_order(units: npt.NDArray[np.void]) -> bool:
@@ -155,7 +169,7 @@ def _are_in_order(units: npt.NDArray[np.void]) -> bool:
     return bool((np.diff(offsets) > 0).all() and (units["message_size"] > 0).all())
 
 
-def _is_aligned(snapshot: StoreView, held: QueueRange, units: npt.NDArray[np.void]) -> bool:
+def _is_aligned(snapshot: StoreView, first_offset: int, units: npt.NDArray[np.void]) -> bool:
     """Tell whether the first and the last unit lie at their records' own queue offsets."""
     for row in {0, len(units) - 1} if len(units) else ():
         start = int(units["commit_log_offset"][row])
@@ -163,7 +177,7 @@ def _is_aligned(snapshot: StoreView, held: QueueRange, units: npt.NDArray[np.voi
         if segment is None:
             return False
         frames = snapshot.log.frames_at(segment, np.array([start]), snapshot.end_offset)
-        if not frames.ok[0] or frames.column("queue_offset")[0] != held.min_offset + row:
+        if not frames.ok[0] or frames.column("queue_offset")[0] != first_offset + row:
             return False
     return True
 
@@ -204,27 +218,15 @@ def _tail(snapshot: StoreView, queue: ConsumeQueue, held: QueueRange) -> int:
     return snapshot.end_offset
 
 
-def _selected(
-    units: npt.NDArray[np.void],
-    min_offset: int,
-    topic: str,
-    queue_id: int,
-    predicate: ScanPredicate,
+def _with_tags(
+    units: npt.NDArray[np.void], topic: str, predicate: ScanPredicate
 ) -> npt.NDArray[np.void]:
-    queue_offsets = min_offset + np.arange(len(units))
-    keep = np.ones(len(units), np.bool_)
-    wanted = predicate.queue_offset_range
-    for low in (wanted.start, _bound(predicate, "starting_offsets", topic, queue_id)):
-        if low is not None:
-            keep &= queue_offsets >= low
-    for high in (wanted.stop, _bound(predicate, "ending_offsets", topic, queue_id)):
-        if high is not None:
-            keep &= queue_offsets < high
-    if predicate.tags is not None and topic != SCHEDULE_TOPIC:
-        codes = np.array([string_hash(tag) for tag in predicate.tags], np.int64)
-        tags_code = units["tags_code"]
-        keep &= np.isin(tags_code, codes) | (tags_code <= MAX_EXT_ADDRESS)
-    return units[keep]
+    """Return the units whose record may have one of the tags."""
+    if predicate.tags is None or topic == SCHEDULE_TOPIC:
+        return units
+    codes = np.array([string_hash(tag) for tag in predicate.tags], np.int64)
+    tags_code = units["tags_code"]
+    return units[np.isin(tags_code, codes) | (tags_code <= MAX_EXT_ADDRESS)]
 
 
 def _bound(predicate: ScanPredicate, name: str, topic: str, queue_id: int) -> int | None:
