@@ -137,7 +137,7 @@ class SegmentRecords:
         """
         end = self.length if stop is None else min(stop, self.length)
         at, step = max(start, 0), _FIRST_SEARCH_BYTES
-        while at < end:
+        while (at := self._source.next_data(at)) < end:  # holes hold no record
             upto = min(at + step, end)
             for hit in magic_code_hits(self.bytes_at(at, upto - at + RECORD_PREFIX.size - 1)):
                 if at + hit < upto and self.is_record(at + hit):

@@ -51,8 +51,11 @@ def test_demo_of_a_store_without_messages(
     assert "no topic with messages" in capfd.readouterr().out
 
 
-def test_advised_commands_work(bundled: DemoStore, tmp_path: Path) -> None:
+def test_advised_commands_work(
+    bundled: DemoStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("typer")
+    monkeypatch.chdir(tmp_path)  # commands are for the present directory
     commands = next_commands(bundled, "orders", "shared-key")
     assert len(commands) == 5
     for command in commands:

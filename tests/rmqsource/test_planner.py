@@ -428,7 +428,7 @@ def test_ten_thousand_segments(huge_store, monkeypatch, capsys):
             f"{len(opened)} files opened"
         )
     rows = read_rows(
-        huge_store, ("store_timestamp",), startingTimestamp=low, endingTimestamp=low + 60_001
+        huge_store, ("store_timestamp",), startingTimestamp=low, endingTimestamp=low + 62_000
     )
     assert len(rows) == 2
 
