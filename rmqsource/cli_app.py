@@ -1,6 +1,7 @@
-"""The commands of ``rocketmq-store``: arguments in, rows out."""
+"""The commands of ``rocketmq-store``: arguments in, rows out.
 
-from __future__ import annotations
+Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
+"""
 
 import json
 import sys
@@ -174,14 +175,14 @@ def messages(  # noqa: PLR0913, PLR0917 (one parameter a flag)
         report.nothing("no message matches")
 
 
-def _table_options(table: str, paths: list[str], config: str, extra: list[str]) -> SourceOptions:
+def _table_options(table: str, paths: list[str], config: str, extra: list[str]) -> "SourceOptions":
     """Return the options of a table of metadata; those that select messages are refused."""
     flags = {"table": ("the command", table), "config": ("--config", config)}
     return source_options(paths, extra, flags)
 
 
 def _show_messages(
-    options: SourceOptions, output: Format, limit: int, report: Report, *, in_full: bool
+    options: "SourceOptions", output: Format, limit: int, report: "Report", *, in_full: bool
 ) -> None:
     """Write the messages of one read; rows of damage go to the report."""
     in_table = output is Format.table
@@ -209,8 +210,8 @@ def _show_messages(
 
 
 def _messages(
-    options: SourceOptions, columns: tuple[str, ...], progress: Any, report: Report
-) -> Iterator[dict[str, Any]]:
+    options: "SourceOptions", columns: tuple[str, ...], progress: Any, report: "Report"
+) -> "Iterator[dict[str, Any]]":
     for batch in read_messages(options, columns, progress):
         for row in rows_of(batch):
             corrupt = row.pop(CORRUPT_RECORD.name, None)
