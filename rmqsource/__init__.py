@@ -20,8 +20,9 @@ def register(spark: SparkSession) -> None:
     driver whose JVM runs another Python.
     """
     from rmqsource.datasource import RocketMQStoreDataSource  # noqa: PLC0415 (pyspark on demand)
+    from rmqsource.spark_compat import register_source  # noqa: PLC0415
 
-    spark.dataSource.register(RocketMQStoreDataSource)
+    register_source(spark, RocketMQStoreDataSource)
 
 
 def snapshot(path: str | list[str], options: Mapping[str, Any] | None = None) -> str:

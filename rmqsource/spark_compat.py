@@ -6,6 +6,7 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.pandas import types as pandas_types
@@ -43,6 +44,15 @@ def in_pushdown_worker() -> bool:
     refuses such a reader. That planner is the only process that has this module loaded.
     """
     return _PUSHDOWN_WORKER in sys.modules
+
+
+def register_source(spark: Any, source: type) -> None:
+    """Register a source; Spark 4.0 refuses one that it found by itself, which is as good."""
+    try:
+        spark.dataSource.register(source)
+    except PySparkException as err:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(err):
+            raise
 
 
 def filter_operator(spark_filter: object) -> str | None:
