@@ -68,3 +68,17 @@ class StoreReadError(StoreError):
 
 class OffsetOutOfRangeError(StoreError):
     """Asked-for offsets are not, or no longer, in the store."""
+
+
+class StoreWriteError(StoreError):
+    """A file of the store cannot be created, written or flushed (disk full, permission, …).
+
+    What was in the store before is intact.
+    """
+
+    def __init__(self, reason: str, path: str) -> None:
+        super().__init__(reason, path)
+        self.reason, self.path = reason, path
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"

@@ -1,0 +1,158 @@
+"""The end of a writable commit log: where records get their place, and segments end.
+
+Source: RocketMQ ``CommitLog.asyncPutMessage``, ``asyncPutMessages``,
+``DefaultAppendMessageCallback.doAppend`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+import numpy as np
+
+from store_core.codec.encoded_records import EncodedRecords, patch_record
+from store_core.codec.message_codec import encode_blank
+from store_core.layout.message import BLANK_RECORD_BYTES
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.files.mapped_file import MappedFile
+    from store_core.files.mapped_file_queue import MappedFileQueue
+
+    Int64s = npt.NDArray[np.int64]
+
+
+class AppendedRecord(NamedTuple):
+    """Where and when (ms) a record was appended; ``size`` in bytes."""
+
+    commit_log_offset: int
+    size: int
+    store_timestamp: int
+
+
+class AppendedRecords(NamedTuple):
+    """Rows ``[first, stop)`` of a block were appended, all in one segment, at one time (ms)."""
+
+    first: int
+    stop: int
+    commit_log_offsets: Int64s
+    store_timestamp: int
+
+
+class CommitLogAppender:
+    """Appends encoded records; one lock makes offsets and store times grow together.
+
+    A record never spans segments, and eight bytes at least are left behind it for the blank record
+    that closes the segment. Whoever appends gave out the queue offsets before; one that was
+    refused leaves the log as it was, or only closed its last segment.
+
+    Parameters
+    ----------
+    queue
+        The segments; its end is the end of the log.
+    clock
+        Returns ms since the epoch; asked once an append, inside the lock.
+    """
+
+    def __init__(self, queue: MappedFileQueue, clock: Callable[[], int]) -> None:
+        self._queue, self._clock = queue, clock
+        self._lock = threading.Lock()
+
+    def append(
+        self, record: bytearray, queue_offset: int, *, property_crc: bool = False
+    ) -> AppendedRecord:
+        """Append one record of ``encode_message``, whose own place and store time are overwritten.
+
+        Parameters
+        ----------
+        record
+            Changed in place.
+        queue_offset
+            0 for prepared and rollback records.
+        property_crc
+            Its properties are those of `reserve_property_crc`.
+
+        Raises
+        ------
+        ValueError
+            It does not fit an empty segment.
+        StoreWriteError
+            A segment cannot be made or written.
+        """
+        size = len(record)
+        self._refuse_larger_than_segment(size)
+        with self._lock:
+            store_timestamp = self._clock()
+            file = self._file_with_room(size)
+            offset = file.file_from_offset + file.wrote_position
+            patch_record(record, queue_offset, offset, store_timestamp, property_crc=property_crc)
+            file.append(record)
+            file.store_timestamp = store_timestamp
+        return AppendedRecord(offset, size, store_timestamp)
+
+    def append_records(
+        self,
+        records: EncodedRecords,
+        queue_offsets: Int64s,
+        *,
+        first: int = 0,
+        one_segment: bool = False,
+    ) -> AppendedRecords:
+        """Append rows of a block from ``first`` on, as many as go into one segment.
+
+        Call again with ``first`` = ``stop`` for the rest: each call is all or nothing, so it is
+        always known which queue offsets are used.
+
+        Parameters
+        ----------
+        records
+            Patched in place.
+        queue_offsets
+            Of all rows of the block.
+        one_segment
+            All or none, as for a plain batch (``asyncPutMessages``).
+
+        Raises
+        ------
+        ValueError
+            The first record, or all that must stay together, do not fit an empty segment; the
+            queue offsets are not one a row.
+        StoreWriteError
+            A segment cannot be made or written.
+        """
+        if len(queue_offsets) != len(records):
+            raise ValueError(f"{len(queue_offsets)} queue offsets for {len(records)} records")
+        if first == len(records):
+            return AppendedRecords(first, first, np.empty(0, np.int64), 0)
+        begin = int(records.starts[first])
+        ends = records.starts[first:] + records.sizes[first:] - begin
+        together = int(ends[-1] if one_segment else ends[0])
+        self._refuse_larger_than_segment(together)
+        with self._lock:
+            store_timestamp = self._clock()
+            file = self._file_with_room(together)
+            room = file.file_size - file.wrote_position - BLANK_RECORD_BYTES
+            stop = first + int(np.searchsorted(ends, room, "right"))
+            here = file.file_from_offset + file.wrote_position
+            offsets = here - begin + records.starts[first:stop]
+            records.patch(queue_offsets[first:stop], offsets, store_timestamp, first=first)
+            file.append(records.rows(first, stop))
+            file.store_timestamp = store_timestamp
+        return AppendedRecords(first, stop, offsets, store_timestamp)
+
+    def _refuse_larger_than_segment(self, size: int) -> None:
+        most = self._queue.file_size - BLANK_RECORD_BYTES
+        if size > most:
+            raise ValueError(f"{size} bytes do not fit a segment, which takes {most}")
+
+    def _file_with_room(self, size: int) -> MappedFile:
+        file = self._queue.last or self._queue.writable_file()
+        left = file.file_size - file.wrote_position
+        if left == 0:
+            return self._queue.writable_file()
+        if size + BLANK_RECORD_BYTES > left:
+            file.append_last(encode_blank(left))
+            file = self._queue.writable_file()
+        return file

@@ -1,0 +1,115 @@
+"""Create, write, erase and force files of fixed length by their descriptors."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from store_core.errors import StoreFormatError, StoreWriteError
+
+_ZEROS = bytes(1 << 20)
+_OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+
+
+def write_error(err: OSError, path: str) -> StoreWriteError:
+    """Return the store's error for what the operating system said about ``path``."""
+    reason = err.strerror or str(err) or type(err).__name__
+    if err.errno in (errno.ENOSPC, errno.EDQUOT):
+        reason += ": free space on this disk, then put again"
+    return StoreWriteError(reason, path)
+
+
+def sync_data(fd: int) -> None:
+    """Force what was written to the disk, and the length, but no other metadata."""
+    getattr(os, "fdatasync", os.fsync)(fd)  # macOS has no fdatasync
+
+
+def flush_directory(path: str) -> None:
+    """Force the names in a directory to the disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_directory(path: str) -> None:
+    """Make a directory and its parents, and force each new name to the disk."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        os.makedirs(directory, exist_ok=True)
+        flush_directory(os.path.dirname(directory))
+
+
+def create_file(path: str, file_size: int) -> int:
+    """Make a sparse file of this length that did not exist; return its descriptor."""
+    try:
+        fd = os.open(path, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o644)
+    except OSError as err:
+        raise write_error(err, path) from err
+    try:
+        os.ftruncate(fd, file_size)
+    except OSError as err:
+        os.close(fd)
+        os.unlink(path)
+        raise write_error(err, path) from err
+    return fd
+
+
+def open_file(path: str, file_size: int) -> int:
+    """Open a file that must have this length, to read and write; return its descriptor."""
+    try:
+        fd = os.open(path, _OPEN_FLAGS)
+    except OSError as err:
+        raise write_error(err, path) from err
+    length = os.fstat(fd).st_size
+    if length != file_size:
+        os.close(fd)
+        raise StoreFormatError(f"the file has {length} bytes, not {file_size}", path)
+    return fd
+
+
+def write_all(fd: int, at: int, view: memoryview) -> None:
+    """Write all bytes at a position of the file."""
+    while view:  # one pwrite takes at most 2 GiB - 4 KiB on Linux
+        done = os.pwrite(fd, view, at)
+        if done == len(view):
+            return
+        view, at = view[done:], at + done
+
+
+def erase(fd: int, position: int, file_size: int) -> bool:
+    """Put zeros where other bytes are, from a position on; tell whether there were any.
+
+    Holes stay holes, and a file that had only zeros there is not changed.
+    """
+    erased = False
+    while position < file_size:
+        position = _next_of(fd, position, "SEEK_DATA", file_size)
+        stop = _next_of(fd, position, "SEEK_HOLE", file_size)
+        while position < stop:
+            zeros = _ZEROS[: stop - position]
+            if os.pread(fd, len(zeros), position) != zeros:
+                write_all(fd, position, memoryview(zeros))
+                erased = True
+            position += len(zeros)
+    return erased
+
+
+def _next_of(fd: int, position: int, whence: str, file_size: int) -> int:
+    """Return where the next data or hole begins; all is data where nobody can tell."""
+    if position >= file_size:
+        return file_size
+    try:
+        return os.lseek(fd, position, getattr(os, whence))
+    except AttributeError:
+        return position if whence == "SEEK_DATA" else file_size
+    except OSError as err:
+        if err.errno == errno.ENXIO:  # only a hole follows
+            return file_size
+        if err.errno == errno.EINVAL:  # the filesystem does not know
+            return position if whence == "SEEK_DATA" else file_size
+        raise

@@ -1,0 +1,256 @@
+"""One writable segment: a file of fixed length that is filled from its beginning.
+
+Source: RocketMQ ``DefaultMappedFile``, ``ReferenceResource`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from store_core.errors import StoreReadError
+from store_core.files.file_writing import (
+    create_file,
+    erase,
+    flush_directory,
+    open_file,
+    sync_data,
+    write_all,
+    write_error,
+)
+from store_core.files.held_map import HeldMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    import numpy.typing as npt
+
+OS_PAGE_BYTES = 4096
+_HEAD_BYTES = 8
+
+
+class MappedFile(HeldMap):
+    """A segment of a queue of files, named by the offset of its first byte.
+
+    Bytes are written through the descriptor and read through a map. RocketMQ writes through the
+    map too: a full disk then ends the process (SIGBUS), as a sparse file has no blocks yet.
+
+    One thread at a time appends; any number read what lies before ``readable_position``.
+
+    Parameters
+    ----------
+    path
+        The file; its name is the offset of its first byte.
+    file_size
+        Its length in bytes.
+    create
+        Make it (sparse, at full length; it must not exist) instead of opening it.
+    write_buffer
+        Writable memory of ``file_size`` bytes: appended bytes wait there for `commit`.
+
+    Attributes
+    ----------
+    wrote_position, committed_position, flushed_position
+        Bytes that were appended, written to the file, and forced to the disk. Of an opened file
+        all three are its length: only recovery knows where its data ends.
+    store_timestamp
+        Store time (ms) of the last appended message; 0 until the appender says it.
+
+    Raises
+    ------
+    StoreWriteError
+        The file cannot be made or opened.
+    StoreFormatError
+        It has another length.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        file_size: int,
+        *,
+        create: bool = False,
+        write_buffer: memoryview | None = None,
+    ) -> None:
+        self.file_from_offset = int(os.path.basename(path))
+        self.store_timestamp = 0
+        self._buffer = write_buffer
+        self._directory_is_flushed = not create
+        fd = create_file(path, file_size) if create else open_file(path, file_size)
+        super().__init__(path, file_size, fd)
+        position = 0 if create else file_size
+        self.wrote_position = self.committed_position = self.flushed_position = position
+        self._data_end = position  # behind it nothing was written, up to the wrote position
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the last byte of the file."""
+        return self.file_from_offset + self.file_size
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing more can be appended."""
+        return self.wrote_position == self.file_size
+
+    @property
+    def readable_position(self) -> int:
+        """End of what readers may see."""
+        return self.committed_position
+
+    def append(self, data: Any) -> int:
+        """Append bytes (any buffer of single bytes) and return their position in the file.
+
+        A process that is killed meanwhile leaves either all of them or zeros in the first eight.
+
+        Raises
+        ------
+        ValueError
+            They do not fit.
+        StoreWriteError
+            Nothing was appended.
+        """
+        view = memoryview(data)
+        at = self.wrote_position
+        stop = at + len(view)
+        if stop > self.file_size:
+            raise ValueError(f"{len(view)} bytes do not fit at {at} of {self.file_size}")
+        if self._buffer is None:
+            self._write(at, view)
+        else:
+            self._buffer[at:stop] = view
+        self._data_end = stop  # before the wrote position: another thread commits up to that
+        self._advance(stop)
+        return at
+
+    def append_last(self, data: Any) -> int:
+        """Append bytes and declare the file full; what lies behind them stays as it is."""
+        at = self.append(data)
+        self._advance(self.file_size)
+        return at
+
+    def commit(self, least_pages: int = 0) -> int:
+        """Write what waits in the write buffer; return the committed position.
+
+        Parameters
+        ----------
+        least_pages
+            Do nothing for fewer pages, unless the file is full.
+        """
+        done, stop = self.committed_position, self.wrote_position
+        if self._buffer is None or not self._is_worth(done, stop, least_pages) or not self.hold():
+            return done
+        try:
+            if done < self._data_end:
+                self._write(done, self._buffer[done : self._data_end])
+            self.committed_position = stop
+        finally:
+            self.release()
+        return stop
+
+    def flush(self, least_pages: int = 0) -> int:
+        """Force what is committed to the disk; return the flushed position.
+
+        The first time the directory is forced too: else a power failure could take the file.
+        """
+        stop = self.committed_position
+        if not self._is_worth(self.flushed_position, stop, least_pages) or not self.hold():
+            return self.flushed_position
+        try:
+            sync_data(self.descriptor())
+            if not self._directory_is_flushed:
+                flush_directory(os.path.dirname(self.path))
+                self._directory_is_flushed = True
+            self.flushed_position = stop
+        except OSError as err:
+            raise write_error(err, self.path) from err
+        finally:
+            self.release()
+        return stop
+
+    def truncate(self, position: int) -> None:
+        """Cut the data at ``position`` and erase what lies behind it, on the disk too.
+
+        RocketMQ only moves the positions; the old records behind them come back to life when an
+        append ends where one of them begins. Holes stay holes.
+        """
+        if not 0 <= position <= self.file_size:
+            raise ValueError(f"position {position} of {self.file_size}")
+        try:
+            if erase(self.descriptor(), position, self.file_size):
+                sync_data(self.descriptor())
+        except OSError as err:
+            raise write_error(err, self.path) from err
+        if self._buffer is not None:
+            self._buffer[position:] = bytes(self.file_size - position)
+        self.wrote_position = self.committed_position = self.flushed_position = position
+        self._data_end = position
+
+    @contextmanager
+    def select(
+        self, position: int, length: int | None = None
+    ) -> Iterator[npt.NDArray[np.uint8] | None]:
+        """Lend a read-only view of ``[position, position + length)``; default: all readable.
+
+        The caller copies what must outlive the ``with`` block. None when the file was closed or
+        the bytes are not all readable.
+        """
+        stop = self.readable_position if length is None else position + length
+        if not 0 <= position <= stop <= self.readable_position or not self.hold():
+            yield None
+            return
+        try:
+            yield self.mapped()[position:stop]
+        finally:
+            self.release()
+
+    def modified_ms(self) -> int:
+        """Return the time of the last modification, ms since the epoch."""
+        try:
+            return os.stat(self.path).st_mtime_ns // 1_000_000
+        except OSError as err:
+            raise StoreReadError(err.strerror or str(err), self.path) from err
+
+    def destroy(self) -> None:
+        """Close and delete the file; holders go on reading what they hold.
+
+        RocketMQ keeps the file until nobody holds it; the name is of no use to holders. The
+        directory is forced to the disk: a segment that came back would make a hole in the log.
+        """
+        try:
+            os.unlink(self.path)
+            flush_directory(os.path.dirname(self.path))
+        except FileNotFoundError:
+            pass
+        except OSError as err:
+            raise write_error(err, self.path) from err
+        self.close()
+
+    def _advance(self, stop: int) -> None:
+        self.wrote_position = stop
+        if self._buffer is None:
+            self.committed_position = stop
+
+    def _is_worth(self, done: int, stop: int, least_pages: int) -> bool:
+        if self.is_full or least_pages == 0:
+            return stop > done
+        return stop // OS_PAGE_BYTES - done // OS_PAGE_BYTES >= least_pages
+
+    def _write(self, at: int, view: memoryview) -> None:
+        """Write, the first bytes last where more than one page is touched.
+
+        The kernel looks for a kill between pages only. So no half of a record is left behind with
+        a good beginning: recovery could not tell that its properties are cut.
+        """
+        fd = self.descriptor()
+        try:
+            if at // OS_PAGE_BYTES == (at + len(view) - 1) // OS_PAGE_BYTES:
+                write_all(fd, at, view)
+            else:
+                write_all(fd, at + _HEAD_BYTES, view[_HEAD_BYTES:])
+                write_all(fd, at, view[:_HEAD_BYTES])
+        except OSError as err:
+            with suppress(OSError):  # the first error tells; recovery erases what this leaves
+                erase(fd, at, self.file_size)
+            raise write_error(err, self.path) from err

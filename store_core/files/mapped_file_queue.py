@@ -1,0 +1,279 @@
+"""A queue of writable segments: one endless row of bytes in files of equal length.
+
+Source: RocketMQ ``MappedFileQueue``, ``MultiPathMappedFileQueue`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Callable
+
+from store_core.errors import StoreFormatError
+from store_core.files.file_writing import make_directory, write_error
+from store_core.files.mapped_file import MappedFile
+from store_core.files.segment_list import load_segments
+from store_core.files.store_directory import FileEntry, StoreDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+logger = logging.getLogger(__name__)
+
+_DELETE_FILE_BATCH_MAX = 10
+_SEGMENT_NAME = re.compile(r"[0-9]{20}")
+
+
+class MappedFileQueue:
+    """Segments in offset order.
+
+    One thread at a time appends and rolls; another may delete expired files meanwhile, others may
+    flush, and any number `find`: the list of files is replaced, never changed. Nothing of that
+    happens while the queue is loaded or cut.
+
+    Parameters
+    ----------
+    directories
+        Where segments lie and new ones go; made when the first file is.
+    file_size
+        Bytes of a segment.
+    option
+        RocketMQ's key of the file size, for error texts.
+    read_only_directories
+        Loaded, but new files go elsewhere.
+
+    Attributes
+    ----------
+    mapped_files
+        The segments.
+    flushed_where, committed_where
+        Offsets up to which all is forced to the disk, and written to the files.
+    store_timestamp
+        Store time (ms) of the last message of the file that was last flushed completely.
+    full_directories
+        Directories that get no new file while another has room; the cleaner sets it.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[str],
+        file_size: int,
+        *,
+        option: str,
+        read_only_directories: Collection[str] = (),
+    ) -> None:
+        if file_size <= 0:
+            raise ValueError(f"a file size of {file_size} bytes")
+        self.directories = tuple(directories)
+        self.file_size = file_size
+        self.mapped_files: tuple[MappedFile, ...] = ()
+        self.flushed_where = self.committed_where = 0
+        self.store_timestamp = 0
+        self.full_directories: frozenset[str] = frozenset()
+        self._read_only = frozenset(read_only_directories)
+        self._option = option
+        self._list_lock = threading.Lock()
+
+    def load(self) -> None:
+        """Open the files that are there; all positions are at their ends.
+
+        A last file without bytes is deleted: a crash at its creation left it.
+
+        Raises
+        ------
+        StoreFormatError
+            A file has another length or a name that is no multiple of it. A broker would not
+            start either.
+        """
+        entries = [
+            entry
+            for directory in sorted({*self.directories, *self._read_only})
+            for entry in StoreDirectory(directory).list(os.path.abspath(directory))
+        ]
+        segments = load_segments(entries, file_size=self.file_size, option=self._option)
+        for segment in segments:
+            if segment.size != self.file_size:
+                text = f"the file has {segment.size} bytes, {self._option} is {self.file_size}"
+                raise StoreFormatError(text, segment.path)
+        _delete_empty_last(entries)
+        self.mapped_files = tuple(MappedFile(s.path, self.file_size) for s in segments)
+        self.flushed_where = self.committed_where = self.max_wrote_offset
+
+    @property
+    def first(self) -> MappedFile | None:
+        """The oldest file."""
+        return self.mapped_files[0] if self.mapped_files else None
+
+    @property
+    def last(self) -> MappedFile | None:
+        """The newest file."""
+        return self.mapped_files[-1] if self.mapped_files else None
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte; -1 without files."""
+        return self.mapped_files[0].file_from_offset if self.mapped_files else -1
+
+    @property
+    def max_offset(self) -> int:
+        """End of what can be read; 0 without files."""
+        last = self.last
+        return last.file_from_offset + last.readable_position if last else 0
+
+    @property
+    def max_wrote_offset(self) -> int:
+        """End of what was appended; 0 without files."""
+        last = self.last
+        return last.file_from_offset + last.wrote_position if last else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """Return the file whose range holds ``offset``."""
+        files = self.mapped_files
+        at = (offset - files[0].file_from_offset) // self.file_size if files else -1
+        if 0 <= at < len(files) and files[at].file_from_offset <= offset < files[at].end_offset:
+            return files[at]  # always, unless files are missing in between
+        at = bisect_right([file.file_from_offset for file in files], offset) - 1
+        if at < 0 or offset >= files[at].end_offset:
+            return None
+        return files[at]
+
+    def writable_file(self, start_offset: int = 0) -> MappedFile:
+        """Return the file that the next append goes to; rolls when the last one is full.
+
+        Parameters
+        ----------
+        start_offset
+            Of a queue without files: an offset inside the first file.
+
+        Raises
+        ------
+        StoreWriteError
+            A new file cannot be made.
+        """
+        last = self.last
+        if last is not None and not last.is_full:
+            return last
+        offset = start_offset - start_offset % self.file_size if last is None else last.end_offset
+        directory = self.directory_of(offset)
+        try:
+            make_directory(os.path.abspath(directory))
+        except OSError as err:
+            raise write_error(err, directory) from err
+        created = MappedFile(os.path.join(directory, f"{offset:020d}"), self.file_size, create=True)
+        if last is None:
+            self.flushed_where = self.committed_where = offset
+        with self._list_lock:
+            self.mapped_files = (*self.mapped_files, created)
+        logger.info("new segment %s", created.path)
+        return created
+
+    def directory_of(self, offset: int) -> str:
+        """Return where the file that begins at ``offset`` is to be made."""
+        writable = sorted(set(self.directories) - self._read_only)
+        candidates = [d for d in writable if d not in self.full_directories] or writable
+        return candidates[offset // self.file_size % len(candidates)]
+
+    def flush(self, least_pages: int = 0) -> bool:
+        """Force the file at ``flushed_where`` to the disk; True when that moved nothing."""
+        file = self._file_to_do(self.flushed_where)
+        if file is None:
+            return True
+        stamp = file.store_timestamp
+        where = file.file_from_offset + file.flush(least_pages)
+        moved_nothing = where == self.flushed_where
+        self.flushed_where = where
+        if least_pages == 0:
+            self.store_timestamp = stamp
+        return moved_nothing
+
+    def commit(self, least_pages: int = 0) -> bool:
+        """Write what waits in the file at ``committed_where``; True when that moved nothing."""
+        file = self._file_to_do(self.committed_where)
+        if file is None:
+            return True
+        where = file.file_from_offset + file.commit(least_pages)
+        moved_nothing = where == self.committed_where
+        self.committed_where = where
+        return moved_nothing
+
+    def truncate_dirty_files(self, offset: int) -> None:
+        """Cut the queue at ``offset``: erase what lies behind it, delete the files behind it."""
+        while self.mapped_files and self.mapped_files[-1].file_from_offset > offset:
+            self._destroy(self.mapped_files[-1])
+        last = self.last
+        if last is not None and offset < last.end_offset:
+            last.truncate(offset - last.file_from_offset)
+        self.flushed_where = min(self.flushed_where, offset)
+        self.committed_where = min(self.committed_where, offset)
+
+    def delete_expired_files(
+        self,
+        now_ms: int,
+        reserved_ms: int,
+        *,
+        immediately: bool = False,
+        batch_max: int = _DELETE_FILE_BATCH_MAX,
+    ) -> int:
+        """Delete the oldest files by their modification times; return how many.
+
+        Never the last file. Ends at the first file that is kept.
+
+        Parameters
+        ----------
+        now_ms, reserved_ms
+            The clock, and how long a file is kept.
+        immediately
+            Whatever their age: the disk is full.
+        batch_max
+            At most so many.
+        """
+        return self._delete_while(
+            lambda file: immediately or now_ms >= file.modified_ms() + reserved_ms, batch_max
+        )
+
+    def delete_files_before(self, offset: int) -> int:
+        """Delete the files that end at or before ``offset``, but the last; return how many."""
+        return self._delete_while(lambda file: file.end_offset <= offset, len(self.mapped_files))
+
+    def close(self) -> None:
+        """Close all files. Flushes nothing."""
+        files, self.mapped_files = self.mapped_files, ()
+        for file in files:
+            file.close()
+
+    def destroy(self) -> None:
+        """Delete all files."""
+        while self.mapped_files:
+            self._destroy(self.mapped_files[-1])
+        self.flushed_where = self.committed_where = 0
+
+    def _delete_while(self, expired: Callable[[MappedFile], bool], batch_max: int) -> int:
+        count = 0
+        while count < batch_max and len(self.mapped_files) > 1 and expired(self.mapped_files[0]):
+            self._destroy(self.mapped_files[0])
+            count += 1
+        return count
+
+    def _destroy(self, file: MappedFile) -> None:
+        file.destroy()
+        with self._list_lock:
+            self.mapped_files = tuple(other for other in self.mapped_files if other is not file)
+        logger.info("deleted segment %s", file.path)
+
+    def _file_to_do(self, offset: int) -> MappedFile | None:
+        """Return the file at ``offset``, or the first when it was deleted meanwhile."""
+        first = self.first
+        return first if first is not None and offset < first.file_from_offset else self.find(offset)
+
+
+def _delete_empty_last(entries: list[FileEntry]) -> None:
+    named = [e for e in entries if not e.is_dir and _SEGMENT_NAME.fullmatch(e.name)]
+    newest = max(named, key=lambda entry: entry.name, default=None)
+    if newest is not None and newest.size == 0:
+        try:
+            os.unlink(newest.path)
+        except OSError as err:
+            raise write_error(err, newest.path) from err

@@ -1,0 +1,131 @@
+"""Index entries of many records at once: which keys a record is found by, hashed, in order.
+
+Source: RocketMQ ``IndexService.buildIndex``, ``IndexFile.indexKeyHashMethod`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from store_core.codec.gather import binary_parts, gather_binary
+from store_core.codec.java_string import string_hashes
+from store_core.codec.property_columns import words_column
+from store_core.layout.message import (
+    MAX_PROPERTIES_BYTES,
+    PROPERTY_KEYS,
+    PROPERTY_UNIQ_KEY,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK_TYPE,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.codec.message_batch_codec import MessageColumns
+    from store_core.codec.record_frames import RecordFrames
+
+    Int32s = npt.NDArray[np.int32]
+    Int64s = npt.NDArray[np.int64]
+    UInt32s = npt.NDArray[np.uint32]
+
+_HASH_FACTOR = np.uint32(31)  # of String.hashCode
+_FIRST_LEAD = -0x40  # as signed bytes, continuation bytes (80 to BF) are below
+_FOUR_BYTE_LEAD = 0xF0  # of characters that are two UTF-16 units
+_KEY_MARK = np.uint32(ord("#"))  # between topic and key
+
+
+class IndexEntries(NamedTuple):
+    """Entries of records that follow each other in the log. Parallel columns.
+
+    All entries of a record are in the same batch: first its ``UNIQ_KEY``, then the words of
+    ``KEYS`` in order, repeats kept.
+    """
+
+    key_hash: Int32s
+    """As the file stores it: not negative."""
+    commit_log_offset: Int64s
+    """Where the record starts; ascending."""
+    store_timestamp: Int64s
+    """Store time of the record, ms."""
+    last_record_offset: int
+    """Where the last record of the batch starts, with or without entries; -1: no records."""
+
+
+def index_entries(columns: MessageColumns) -> IndexEntries:
+    """Return the entries of some records.
+
+    Every transaction state but ROLLBACK is indexed, under the topic that the record has.
+
+    Parameters
+    ----------
+    columns
+        Of records that follow each other in the log.
+    """
+    frames = columns.frames
+    last = int(frames.column("commit_log_offset")[-1]) if len(frames) else -1
+    indexed = frames.column("sys_flag") & TRANSACTION_MASK != TRANSACTION_ROLLBACK_TYPE
+    if not indexed.all():
+        columns = columns.of_rows(np.flatnonzero(indexed))
+        frames = columns.frames
+    topic_hash = _topic_hashes(frames)
+    unique = columns.property_values(PROPERTY_UNIQ_KEY)
+    words = words_column(columns.property_values(PROPERTY_KEYS))
+    word_count = pc.fill_null(pc.list_value_length(words), 0).to_numpy(zero_copy_only=False)
+    unique_row = np.flatnonzero(unique.is_valid().to_numpy(zero_copy_only=False))
+    count = word_count.astype(np.int64)
+    count[unique_row] += 1
+    row = np.repeat(np.arange(len(frames)), count)
+    is_unique = np.zeros(len(row), bool)
+    is_unique[(np.cumsum(count) - count)[unique_row]] = True
+    hashes = np.empty(len(row), np.int32)
+    hashes[is_unique] = _hashes(topic_hash[unique_row], unique.drop_null())
+    hashes[~is_unique] = _hashes(topic_hash[row[~is_unique]], words.flatten())
+    return IndexEntries(
+        hashes,
+        frames.column("commit_log_offset")[row],
+        frames.column("store_timestamp")[row],
+        last,
+    )
+
+
+def _topic_hashes(frames: RecordFrames) -> UInt32s:
+    topics = gather_binary(frames.data, frames.topic_start, frames.topic_length)
+    return string_hashes(topics).view(np.uint32)
+
+
+def _hashes(topic_hash: UInt32s, keys: Any) -> Int32s:
+    """Return the stored hashes of ``topic#key`` from those of the topics and of the keys.
+
+    The hash is a polynomial, so that of a joined text follows from those of its parts: nothing is
+    joined, and no topic is hashed once for every key.
+    """
+    before = topic_hash * _HASH_FACTOR + _KEY_MARK
+    raw = before * _powers()[_utf16_lengths(keys)] + string_hashes(keys).view(np.uint32)
+    signed = raw.view(np.int32)
+    # The absolute value of the lowest number does not fit; Java's code makes it 0.
+    hashes: Int32s = np.abs(np.where(signed == np.iinfo(np.int32).min, 0, signed))
+    return hashes
+
+
+def _utf16_lengths(strings: Any) -> Int32s:
+    offsets, data = binary_parts(strings)
+    used = data[: offsets[-1]]
+    signed = used.view(np.int8)
+    if int(signed.min(initial=0)) >= 0:
+        return np.diff(offsets)
+    begun = np.zeros(len(used) + 1, np.int32)
+    np.cumsum((signed >= _FIRST_LEAD) + (used >= _FOUR_BYTE_LEAD).astype(np.int32), out=begun[1:])
+    return np.diff(begun[offsets])
+
+
+@lru_cache(maxsize=1)
+def _powers() -> UInt32s:
+    """Powers of 31 modulo 2**32; a key is shorter than the properties that hold it."""
+    powers = np.full(MAX_PROPERTIES_BYTES + 1, _HASH_FACTOR, np.uint32)
+    powers[0] = 1
+    table: UInt32s = np.multiply.accumulate(powers, dtype=np.uint32)
+    return table

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import store_core.files.file_writing as module
+from store_core.errors import StoreWriteError
+from store_core.files.file_writing import (
+    create_file,
+    erase,
+    flush_directory,
+    make_directory,
+    write_all,
+    write_error,
+)
+
+SIZE = 8 << 20
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = str(tmp_path / "file")
+    fd = create_file(path, SIZE)
+    yield path, fd
+    os.close(fd)
+
+
+@pytest.mark.parametrize("knows_holes", [True, False])
+def test_erase_clears_data_and_keeps_holes(file, monkeypatch, knows_holes):
+    path, fd = file
+    if not knows_holes:
+        monkeypatch.delattr(os, "SEEK_DATA")
+        monkeypatch.delattr(os, "SEEK_HOLE")
+    for at in (10, 5000, 3 << 20, SIZE - 3):
+        write_all(fd, at, memoryview(b"abc"))
+    assert erase(fd, 5001, SIZE)
+    assert not erase(fd, 5001, SIZE)
+    expected = bytes(10) + b"abc" + bytes(4987) + b"a"
+    assert Path(path).read_bytes() == expected.ljust(SIZE, b"\0")
+    if knows_holes:
+        assert Path(path).stat().st_blocks * 512 <= 64 * 1024
+
+
+def test_erase_of_nothing(file):
+    _, fd = file
+    assert not erase(fd, 0, SIZE)
+    assert not erase(fd, SIZE, SIZE)
+
+
+def test_a_filesystem_that_does_not_know_holes(file, monkeypatch):
+    _, fd = file
+    write_all(fd, 7, memoryview(b"x"))
+
+    def refuses(*_):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "lseek", refuses)
+    assert erase(fd, 0, SIZE)
+    assert os.pread(fd, 9, 0) == bytes(9)
+
+
+def test_other_errors_are_not_hidden(file, monkeypatch):
+    _, fd = file
+
+    def fails(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "lseek", fails)
+    with pytest.raises(OSError, match="Input/output"):
+        erase(fd, 0, SIZE)
+
+
+def test_a_file_that_cannot_have_its_length_is_not_left_behind(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "ftruncate", full)
+    with pytest.raises(StoreWriteError, match="No space left on device: free space"):
+        create_file(str(tmp_path / "file"), SIZE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_errors_name_the_file(tmp_path):
+    error = write_error(PermissionError(13, "Permission denied"), "/a/b")
+    assert (error.path, str(error)) == ("/a/b", "/a/b: Permission denied")
+    flush_directory(str(tmp_path))
+
+
+def test_each_new_directory_is_forced_in_its_parent(tmp_path, monkeypatch):
+    forced = []
+    monkeypatch.setattr(module, "flush_directory", forced.append)
+    for _ in range(2):
+        make_directory(str(tmp_path / "a" / "b"))
+    assert forced == [str(tmp_path), str(tmp_path / "a")]
+    assert (tmp_path / "a" / "b").is_dir()
