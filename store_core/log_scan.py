@@ -110,8 +110,8 @@ def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterato
             at = int(at)
             source.forget(seen, at - seen)
             continue  # what failed behind good records fails again, now as the first
-        if walk.blank and _closes_segment(records, at):
-            break
+        if walk.blank and not len(frames) and _closes_segment(records, at):
+            break  # the blank record lies here, not behind a damaged one
         after = _first_record(records, at + 1, log_end)
         yield _gap(records, part, at, after)
         at = after

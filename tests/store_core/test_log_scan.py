@@ -208,6 +208,16 @@ def test_a_blank_record_amid_records_is_damage(one_segment):
     assert [gap[:2] for gap in gaps] == [(at, records[4].total_size)]
 
 
+def test_damage_right_before_the_closing_blank_is_a_gap(one_segment):
+    original, records = one_segment
+    last = records[-1]
+    at = last.commit_log_offset
+    data = damaged(original, [(at + 33, 1, 0xEE)])  # its own physical offset
+    found, gaps = parts_of(MemorySource(data), slice_of(), rows=1000, size=SEGMENT)
+    assert found == spans(records[:-1])
+    assert [(gap.commit_log_offset, gap.bytes_lost) for gap in gaps] == [(at, SEGMENT - at)]
+
+
 def test_the_first_batches_are_small():
     sizer = BatchSizer(1000, 10)
     assert [sizer.next_rows() for _ in range(5)] == [256, 1000, 1000, 1000, 1000]
