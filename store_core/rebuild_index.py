@@ -74,13 +74,7 @@ def rebuild_index(
     OSError
         A file cannot be written; there is no ``index`` then.
     """
-    target = target_root / _INDEX
-    if target.is_dir() and any(target.iterdir()):
-        raise StoreFormatError("there are files already; move them away first", str(target))
-    unfinished = target_root / _UNFINISHED
-    for name in index_file_names(unfinished):  # of a rebuild that was interrupted
-        (unfinished / name).unlink()
-    unfinished.mkdir(parents=True, exist_ok=True)
+    unfinished = _unfinished_directory(target_root)
     records = entry_count = 0
     gaps = []
     start = max(view.min_phy_offset, 0)
@@ -100,9 +94,27 @@ def rebuild_index(
                 progress(entries.last_record_offset + last - start, total)
     if progress is not None:
         progress(total, total)
+    names = tuple(index_file_names(_put_in_place(unfinished, target_root)))
+    return RebuiltIndex(names, records, entry_count, tuple(gaps), writer.flushed_end_timestamp)
+
+
+def _unfinished_directory(target_root: Path) -> Path:
+    """Make the empty directory that the files are written to, if they may come at all."""
+    target = target_root / _INDEX
+    if target.is_dir() and any(target.iterdir()):
+        raise StoreFormatError("there are files already; move them away first", str(target))
+    unfinished = target_root / _UNFINISHED
+    for name in index_file_names(unfinished):  # of a rebuild that was interrupted
+        (unfinished / name).unlink()
+    unfinished.mkdir(parents=True, exist_ok=True)
+    return unfinished
+
+
+def _put_in_place(unfinished: Path, target_root: Path) -> Path:
+    """Rename the finished directory to ``index``, on the disk too."""
+    target = target_root / _INDEX
     with suppress(FileNotFoundError):
         target.rmdir()
     unfinished.rename(target)
     flush_directory(str(target_root))
-    names = tuple(index_file_names(target))
-    return RebuiltIndex(names, records, entry_count, tuple(gaps), writer.flushed_end_timestamp)
+    return target
