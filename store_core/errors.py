@@ -82,3 +82,49 @@ class StoreWriteError(StoreError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
+
+
+class StoreLockedError(StoreError):
+    """Somebody else has the store open; the text says who, as far as is known."""
+
+    def __init__(self, reason: str, path: str) -> None:
+        super().__init__(reason, path)
+        self.reason, self.path = reason, path
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class LogDamageError(StoreError):
+    """Recovery would have to cut readable records off the log, and was not told to.
+
+    Parameters
+    ----------
+    reason
+        What is damaged, what lies behind it, and what to do.
+    path
+        The damaged file.
+    position
+        Byte position in the file.
+    records_behind
+        Readable records behind the damage.
+    """
+
+    def __init__(self, reason: str, path: str, position: int, records_behind: int) -> None:
+        super().__init__(reason, path, position, records_behind)
+        self.reason, self.path = reason, path
+        self.position, self.records_behind = position, records_behind
+
+    def __str__(self) -> str:
+        return f"{self.path} at byte {self.position}: {self.reason}"
+
+
+class StoreClosedError(StoreError):
+    """The store is not open: it was not loaded, or it was shut down."""
+
+    def __init__(self, reason: str, path: str) -> None:
+        super().__init__(reason, path)
+        self.reason, self.path = reason, path
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"

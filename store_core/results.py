@@ -1,12 +1,17 @@
-"""Statuses and results of reading, with RocketMQ's names."""
+"""Statuses and results of reading and putting, with RocketMQ's names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from store_core.codec.message_id import message_id
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from store_core.message import Message
 
 
@@ -68,3 +73,121 @@ class QueryMessageResult:
     messages: tuple[Message, ...] = ()
     index_last_update_timestamp: int = 0
     index_last_update_phy_offset: int = 0
+
+
+class PutMessageStatus(Enum):
+    """What became of a put. Source: RocketMQ ``PutMessageStatus`` (release 5.3.3)."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+    IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+    PUT_TO_REMOTE_BROKER_FAIL = "PUT_TO_REMOTE_BROKER_FAIL"
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = "LMQ_CONSUME_QUEUE_NUM_EXCEEDED"
+    WHEEL_TIMER_FLOW_CONTROL = "WHEEL_TIMER_FLOW_CONTROL"
+    WHEEL_TIMER_MSG_ILLEGAL = "WHEEL_TIMER_MSG_ILLEGAL"
+    WHEEL_TIMER_NOT_ENABLE = "WHEEL_TIMER_NOT_ENABLE"
+
+
+class AppendMessageStatus(Enum):
+    """What the commit log said. Source: RocketMQ ``AppendMessageStatus`` (release 5.3.3)."""
+
+    PUT_OK = "PUT_OK"
+    END_OF_FILE = "END_OF_FILE"
+    MESSAGE_SIZE_EXCEEDED = "MESSAGE_SIZE_EXCEEDED"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+    ROCKSDB_ERROR = "ROCKSDB_ERROR"
+
+
+class AppendMessageResult(NamedTuple):
+    """Where a message, or a batch of messages, was appended. A tuple: it is made at every put.
+
+    Parameters
+    ----------
+    status
+        PUT_OK, or why nothing was appended.
+    commit_log_offset
+        Of the first record.
+    store_size
+        Bytes of all records.
+    queue_offset
+        Of the first message in its queue; 0 for prepared and rollback messages.
+    store_timestamp
+        Ms since the epoch.
+    message_num
+        Queue offsets that were used.
+    places
+        Store host and commit log offset of each record.
+    """
+
+    status: AppendMessageStatus
+    commit_log_offset: int = -1
+    store_size: int = 0
+    queue_offset: int = 0
+    store_timestamp: int = 0
+    message_num: int = 0
+    places: tuple[tuple[bytes, int], ...] = ()
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id; those of a batch are separated by commas."""
+        return ",".join(message_id(host, offset) for host, offset in self.places)
+
+
+class PutMessageResult(NamedTuple):
+    """Answer of ``put_message`` and ``put_messages``.
+
+    Parameters
+    ----------
+    status
+        PUT_OK; another flush or slave status: appended, but not yet as safe as was asked for.
+    append_result
+        None where the message was refused before.
+    reason
+        Why it was refused and what to do; empty where it was not.
+    """
+
+    status: PutMessageStatus
+    append_result: AppendMessageResult | None = None
+    reason: str = ""
+
+    @property
+    def is_appended(self) -> bool:
+        """The message is in the log, whatever flushing said."""
+        result = self.append_result
+        return result is not None and result.status is AppendMessageStatus.PUT_OK
+
+
+@dataclass(frozen=True, eq=False)
+class AppendBatchResult:
+    """Answer of ``append_batch``.
+
+    Parameters
+    ----------
+    status
+        PUT_OK, or what stopped it.
+    rows
+        Rows that were appended: all, none when a row was refused, or those before the segment
+        that could not be written.
+    commit_log_offsets, queue_offsets
+        One number an appended row.
+    row
+        The first refused row; -1 where none was.
+    reason
+        Why it was refused or stopped and what to do; empty where it was not.
+    """
+
+    status: PutMessageStatus
+    rows: int
+    commit_log_offsets: npt.NDArray[np.int64]
+    queue_offsets: npt.NDArray[np.int64]
+    row: int = -1
+    reason: str = ""

@@ -7,7 +7,7 @@ import mmap
 import os
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -38,10 +38,13 @@ class ByteSource(ABC):
     size
         Bytes in the file when it was opened. Segments are created at full length, so a live
         store does not grow them.
+    is_local
+        Views cost nothing: they are of a map.
     """
 
     path: str
     size: int
+    is_local: ClassVar[bool] = False
 
     @abstractmethod
     def read_at(self, start: int, length: int) -> bytes:
@@ -129,6 +132,8 @@ class LocalByteSource(ByteSource):
     A file that somebody cuts shorter while it is mapped ends the process (SIGBUS), as it ends a
     broker; brokers never cut segments, they delete them whole.
     """
+
+    is_local = True
 
     def __init__(self, path: str) -> None:
         self.path = path

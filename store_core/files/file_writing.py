@@ -81,6 +81,18 @@ def write_all(fd: int, at: int, view: memoryview) -> None:
         view, at = view[done:], at + done
 
 
+def fill_with_zeros(fd: int, file_size: int, sync_bytes: int | None) -> None:
+    """Write zeros from the beginning to the end; with ``sync_bytes`` force each such stretch."""
+    done = synced = 0
+    while done < file_size:
+        zeros = memoryview(_ZEROS)[: file_size - done]
+        write_all(fd, done, zeros)
+        done += len(zeros)
+        if sync_bytes is not None and (done - synced >= sync_bytes or done == file_size):
+            sync_data(fd)
+            synced = done
+
+
 def erase(fd: int, position: int, file_size: int) -> bool:
     """Put zeros where other bytes are, from a position on; tell whether there were any.
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
-from store_core.errors import StoreReadError
+from store_core.errors import StoreReadError, StoreWriteError
 from store_core.files.file_writing import (
     create_file,
     erase,
+    fill_with_zeros,
     flush_directory,
     open_file,
     sync_data,
@@ -20,6 +21,7 @@ from store_core.files.file_writing import (
     write_error,
 )
 from store_core.files.held_map import HeldMap
+from store_core.files.reserved_window import ReservedWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,13 +31,15 @@ if TYPE_CHECKING:
 
 OS_PAGE_BYTES = 4096
 _HEAD_BYTES = 8
+_MOST_IN_MEMORY_BYTES = 16 << 10  # larger ones are worth the system call
 
 
 class MappedFile(HeldMap):
     """A segment of a queue of files, named by the offset of its first byte.
 
-    Bytes are written through the descriptor and read through a map. RocketMQ writes through the
-    map too: a full disk then ends the process (SIGBUS), as a sparse file has no blocks yet.
+    Large blocks are written through the descriptor, small ones in memory where blocks of the disk
+    are reserved (`ReservedWindow`); all is read through a map. RocketMQ writes sparse files through
+    a map: there a full disk ends the process (SIGBUS).
 
     One thread at a time appends; any number read what lies before ``readable_position``.
 
@@ -49,6 +53,8 @@ class MappedFile(HeldMap):
         Make it (sparse, at full length; it must not exist) instead of opening it.
     write_buffer
         Writable memory of ``file_size`` bytes: appended bytes wait there for `commit`.
+    give_back
+        Gets the write buffer when all of the file is committed, or when it was closed.
 
     Attributes
     ----------
@@ -73,13 +79,16 @@ class MappedFile(HeldMap):
         *,
         create: bool = False,
         write_buffer: memoryview | None = None,
+        give_back: Callable[[memoryview], None] | None = None,
     ) -> None:
         self.file_from_offset = int(os.path.basename(path))
         self.store_timestamp = 0
-        self._buffer = write_buffer
-        self._directory_is_flushed = not create
+        self._buffer, self._give_back = write_buffer, give_back
+        self._flush_failure: StoreWriteError | None = None
+        self._directory_is_flushed = False  # nor may it have been, before a crash
         fd = create_file(path, file_size) if create else open_file(path, file_size)
         super().__init__(path, file_size, fd)
+        self._window = ReservedWindow(fd, file_size)
         position = 0 if create else file_size
         self.wrote_position = self.committed_position = self.flushed_position = position
         self._data_end = position  # behind it nothing was written, up to the wrote position
@@ -145,6 +154,8 @@ class MappedFile(HeldMap):
             if done < self._data_end:
                 self._write(done, self._buffer[done : self._data_end])
             self.committed_position = stop
+            if stop == self.file_size:
+                self._drop_buffer()
         finally:
             self.release()
         return stop
@@ -153,21 +164,48 @@ class MappedFile(HeldMap):
         """Force what is committed to the disk; return the flushed position.
 
         The first time the directory is forced too: else a power failure could take the file.
+
+        Raises
+        ------
+        StoreWriteError
+            It failed, now or before: Linux takes pages that it failed to write for clean, so a
+            second try could succeed and mean nothing. Only opening the file anew helps.
         """
         stop = self.committed_position
         if not self._is_worth(self.flushed_position, stop, least_pages) or not self.hold():
             return self.flushed_position
         try:
+            if self._flush_failure is not None:
+                raise StoreWriteError(self._flush_failure.reason, self.path)
             sync_data(self.descriptor())
             if not self._directory_is_flushed:
                 flush_directory(os.path.dirname(self.path))
                 self._directory_is_flushed = True
             self.flushed_position = stop
         except OSError as err:
-            raise write_error(err, self.path) from err
+            self._flush_failure = write_error(err, self.path)
+            raise self._flush_failure from err
         finally:
             self.release()
         return stop
+
+    def warm_up(self, sync_bytes: int | None) -> None:
+        """Write zeros all over a new file, so that appends find its blocks in place.
+
+        Then a disk that is too small shows now, and forcing data changes no metadata.
+        RocketMQ also locks its map into memory; nothing is written through a map here.
+
+        Parameters
+        ----------
+        sync_bytes
+            Force them to the disk every so many bytes; None: not.
+        """
+        if self.wrote_position:
+            raise ValueError(f"{self.path}: {self.wrote_position} bytes were appended")
+        try:
+            fill_with_zeros(self.descriptor(), self.file_size, sync_bytes)
+        except OSError as err:
+            raise write_error(err, self.path) from err
 
     def truncate(self, position: int) -> None:
         """Cut the data at ``position`` and erase what lies behind it, on the disk too.
@@ -227,6 +265,16 @@ class MappedFile(HeldMap):
             raise write_error(err, self.path) from err
         self.close()
 
+    def _unmap(self) -> None:
+        self._window.close()
+        super()._unmap()
+        self._drop_buffer()
+
+    def _drop_buffer(self) -> None:
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None and self._give_back is not None:
+            self._give_back(buffer)
+
     def _advance(self, stop: int) -> None:
         self.wrote_position = stop
         if self._buffer is None:
@@ -245,6 +293,8 @@ class MappedFile(HeldMap):
         """
         fd = self.descriptor()
         try:
+            if len(view) <= _MOST_IN_MEMORY_BYTES and self._window.write(at, view):
+                return
             if at // OS_PAGE_BYTES == (at + len(view) - 1) // OS_PAGE_BYTES:
                 write_all(fd, at, view)
             else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 import threading
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Callable
@@ -31,8 +32,8 @@ class MappedFileQueue:
     """Segments in offset order.
 
     One thread at a time appends and rolls; another may delete expired files meanwhile, others may
-    flush, and any number `find`: the list of files is replaced, never changed. Nothing of that
-    happens while the queue is loaded or cut.
+    commit and flush, and any number `find`: the list of files is replaced, never changed. Nothing
+    of that happens while the queue is loaded or cut.
 
     Parameters
     ----------
@@ -55,6 +56,8 @@ class MappedFileQueue:
         Store time (ms) of the last message of the file that was last flushed completely.
     full_directories
         Directories that get no new file while another has room; the cleaner sets it.
+    allocate
+        Makes the file of the first path, and may make that of the second ahead of need.
     """
 
     def __init__(
@@ -70,12 +73,13 @@ class MappedFileQueue:
         self.directories = tuple(directories)
         self.file_size = file_size
         self.mapped_files: tuple[MappedFile, ...] = ()
-        self.flushed_where = self.committed_where = 0
-        self.store_timestamp = 0
+        self.flushed_where = self.committed_where = self.store_timestamp = 0
         self.full_directories: frozenset[str] = frozenset()
         self._read_only = frozenset(read_only_directories)
         self._option = option
+        self.allocate: Callable[[str, str], MappedFile] | None = None
         self._list_lock = threading.Lock()
+        self._flush_lock, self._commit_lock = threading.Lock(), threading.Lock()
 
     def load(self) -> None:
         """Open the files that are there; all positions are at their ends.
@@ -119,9 +123,15 @@ class MappedFileQueue:
 
     @property
     def max_offset(self) -> int:
-        """End of what can be read; 0 without files."""
-        last = self.last
-        return last.file_from_offset + last.readable_position if last else 0
+        """End of what can be read; 0 without files.
+
+        A full file that is not yet committed ends it, although newer files follow.
+        """
+        files = self.mapped_files
+        at = len(files) - 1
+        while at > 0 and files[at - 1].readable_position < self.file_size:
+            at -= 1
+        return files[at].file_from_offset + files[at].readable_position if files else 0
 
     @property
     def max_wrote_offset(self) -> int:
@@ -143,10 +153,7 @@ class MappedFileQueue:
     def writable_file(self, start_offset: int = 0) -> MappedFile:
         """Return the file that the next append goes to; rolls when the last one is full.
 
-        Parameters
-        ----------
-        start_offset
-            Of a queue without files: an offset inside the first file.
+        The first file of all is made where it holds ``start_offset``.
 
         Raises
         ------
@@ -157,12 +164,7 @@ class MappedFileQueue:
         if last is not None and not last.is_full:
             return last
         offset = start_offset - start_offset % self.file_size if last is None else last.end_offset
-        directory = self.directory_of(offset)
-        try:
-            make_directory(os.path.abspath(directory))
-        except OSError as err:
-            raise write_error(err, directory) from err
-        created = MappedFile(os.path.join(directory, f"{offset:020d}"), self.file_size, create=True)
+        created = self._make_file(offset)
         if last is None:
             self.flushed_where = self.committed_where = offset
         with self._list_lock:
@@ -178,26 +180,28 @@ class MappedFileQueue:
 
     def flush(self, least_pages: int = 0) -> bool:
         """Force the file at ``flushed_where`` to the disk; True when that moved nothing."""
-        file = self._file_to_do(self.flushed_where)
-        if file is None:
-            return True
-        stamp = file.store_timestamp
-        where = file.file_from_offset + file.flush(least_pages)
-        moved_nothing = where == self.flushed_where
-        self.flushed_where = where
-        if least_pages == 0:
-            self.store_timestamp = stamp
-        return moved_nothing
+        with self._flush_lock:  # two at once could move the position back
+            file = self._file_to_do(self.flushed_where)
+            if file is None:
+                return True
+            stamp = file.store_timestamp
+            where = file.file_from_offset + file.flush(least_pages)
+            moved_nothing = where == self.flushed_where
+            self.flushed_where = where
+            if least_pages == 0:
+                self.store_timestamp = stamp
+            return moved_nothing
 
     def commit(self, least_pages: int = 0) -> bool:
         """Write what waits in the file at ``committed_where``; True when that moved nothing."""
-        file = self._file_to_do(self.committed_where)
-        if file is None:
-            return True
-        where = file.file_from_offset + file.commit(least_pages)
-        moved_nothing = where == self.committed_where
-        self.committed_where = where
-        return moved_nothing
+        with self._commit_lock:
+            file = self._file_to_do(self.committed_where)
+            if file is None:
+                return True
+            where = file.file_from_offset + file.commit(least_pages)
+            moved_nothing = where == self.committed_where
+            self.committed_where = where
+            return moved_nothing
 
     def truncate_dirty_files(self, offset: int) -> None:
         """Cut the queue at ``offset``: erase what lies behind it, delete the files behind it."""
@@ -216,10 +220,11 @@ class MappedFileQueue:
         *,
         immediately: bool = False,
         batch_max: int = _DELETE_FILE_BATCH_MAX,
+        below: int = sys.maxsize,
     ) -> int:
         """Delete the oldest files by their modification times; return how many.
 
-        Never the last file. Ends at the first file that is kept.
+        Never the last file, nor one that ends behind ``below``. Ends at the first that is kept.
 
         Parameters
         ----------
@@ -227,12 +232,13 @@ class MappedFileQueue:
             The clock, and how long a file is kept.
         immediately
             Whatever their age: the disk is full.
-        batch_max
-            At most so many.
         """
-        return self._delete_while(
-            lambda file: immediately or now_ms >= file.modified_ms() + reserved_ms, batch_max
-        )
+
+        def is_expired(file: MappedFile) -> bool:
+            is_old = immediately or now_ms >= file.modified_ms() + reserved_ms
+            return is_old and file.end_offset <= below
+
+        return self._delete_while(is_expired, batch_max)
 
     def delete_files_before(self, offset: int) -> int:
         """Delete the files that end at or before ``offset``, but the last; return how many."""
@@ -249,6 +255,20 @@ class MappedFileQueue:
         while self.mapped_files:
             self._destroy(self.mapped_files[-1])
         self.flushed_where = self.committed_where = 0
+
+    def _make_file(self, offset: int) -> MappedFile:
+        path = self._new_path(offset)
+        if self.allocate is None:
+            return MappedFile(path, self.file_size, create=True)
+        return self.allocate(path, self._new_path(offset + self.file_size))
+
+    def _new_path(self, offset: int) -> str:
+        directory = self.directory_of(offset)
+        try:
+            make_directory(os.path.abspath(directory))
+        except OSError as err:
+            raise write_error(err, directory) from err
+        return os.path.join(directory, f"{offset:020d}")
 
     def _delete_while(self, expired: Callable[[MappedFile], bool], batch_max: int) -> int:
         count = 0

@@ -117,6 +117,27 @@ def test_the_first_flush_forces_the_directory(file, monkeypatch):
     assert forced == [str(Path(file.path).parent)]
 
 
+def test_a_flush_that_failed_is_never_taken_for_done(file, monkeypatch):
+    file.append(b"x")
+
+    def fails(_):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "sync_data", fails)
+        with pytest.raises(StoreWriteError, match="Input/output error"):
+            file.flush()
+    file.append(b"y")
+    with pytest.raises(StoreWriteError, match="Input/output error"):
+        file.flush()
+    assert file.flushed_position == 0
+    again = MappedFile(file.path, SIZE)
+    again.truncate(1)
+    again.append(b"z")
+    assert again.flush() == 2
+    again.close()
+
+
 def test_a_closed_file_is_neither_flushed_nor_committed(tmp_path):
     buffer = memoryview(bytearray(SIZE))
     file = MappedFile(str(tmp_path / NAME), SIZE, create=True, write_buffer=buffer)

@@ -1,0 +1,72 @@
+"""A stretch of a file whose blocks are reserved, mapped to be written in memory."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+
+_WINDOW_BYTES = 4 << 20
+_HEAD_BYTES = 8
+_NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
+
+
+class ReservedWindow:
+    """Takes small writes at a growing position, without a system call for each.
+
+    A ``pwrite`` lets other threads of Python run, and waits for them: with a busy reader beside it,
+    a put took 70 µs instead of 10. RocketMQ maps its files too; but a sparse file in a map ends the
+    process when the disk is full (SIGBUS). So blocks are reserved before they are written to, and
+    a full disk is an error as ever.
+
+    Parameters
+    ----------
+    fd, file_size
+        The open file; it stays open while the window is used.
+    """
+
+    def __init__(self, fd: int, file_size: int) -> None:
+        self._fd, self._file_size = fd, file_size
+        self._map: mmap.mmap | None = None
+        self._start = self._stop = 0
+        self._is_supported = hasattr(os, "posix_fallocate")
+
+    def write(self, at: int, view: memoryview) -> bool:
+        """Write, the first eight bytes last; False where blocks cannot be reserved.
+
+        Raises
+        ------
+        OSError
+            The disk is full; nothing was written.
+        """
+        stop = at + len(view)
+        if at < self._start or stop > self._stop or self._map is None:
+            if not self._is_supported or not self._move(at, len(view)):
+                return False
+        window, at = self._map, at - self._start
+        assert window is not None
+        window[at + _HEAD_BYTES : at + len(view)] = view[_HEAD_BYTES:]
+        window[at : at + min(_HEAD_BYTES, len(view))] = view[:_HEAD_BYTES]
+        return True
+
+    def close(self) -> None:
+        """Unmap; what was written stays written."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        self._start = self._stop = 0
+
+    def _move(self, at: int, length: int) -> bool:
+        self.close()
+        start = at - at % mmap.ALLOCATIONGRANULARITY
+        size = min(max(_WINDOW_BYTES, at - start + length), self._file_size - start)
+        try:
+            os.posix_fallocate(self._fd, start, size)
+            self._map = mmap.mmap(self._fd, size, offset=start)
+        except OSError as err:
+            if err.errno not in _NOT_SUPPORTED:
+                raise
+            self._is_supported = False
+            return False
+        self._start, self._stop = start, start + size
+        return True

@@ -1,0 +1,134 @@
+"""Makes segments before they are needed.
+
+Source: RocketMQ ``AllocateMappedFileService`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from store_core.errors import StoreWriteError
+from store_core.files.mapped_file import OS_PAGE_BYTES, MappedFile
+from store_core.services.service_thread import ServiceThread
+
+if TYPE_CHECKING:
+    from store_core.config import MessageStoreConfig
+    from store_core.files.transient_store_pool import TransientStorePool
+
+logger = logging.getLogger(__name__)
+
+_INTERVAL_MS = 1000
+_WAIT_S = 5.0
+_SYNC_FLUSH = "SYNC_FLUSH"
+
+
+class AllocateMappedFileService(ServiceThread):
+    """Has the next segment of the commit log ready, warmed up if ``warmMapedFileEnable``.
+
+    ``take`` is what ``MappedFileQueue.allocate`` wants. A running store has one segment of zeros
+    behind the one that is written to; `shutdown` deletes it, a crash leaves it behind, and
+    recovery deletes it.
+
+    Parameters
+    ----------
+    file_size
+        Bytes of a segment.
+    config
+        ``warmMapedFileEnable``, ``flushLeastPagesWhenWarmMapedFile``, ``flushDiskType``.
+    pool
+        Where segments borrow their write buffers; None: they have none.
+    """
+
+    repeats_while_busy = True
+
+    def __init__(
+        self, file_size: int, config: MessageStoreConfig, pool: TransientStorePool | None = None
+    ) -> None:
+        super().__init__(_INTERVAL_MS)
+        self._file_size, self._pool = file_size, pool
+        self._warms = config.warm_maped_file_enable
+        pages = config.flush_least_pages_when_warm_maped_file
+        is_sync = config.flush_disk_type == _SYNC_FLUSH
+        self._sync_bytes = pages * OS_PAGE_BYTES if is_sync else None
+        self._changed = threading.Condition()
+        self._wanted: str | None = None
+        self._in_progress: str | None = None
+        self._ready: MappedFile | None = None
+
+    def take(self, path: str, next_path: str) -> MappedFile:
+        """Return the new segment, and have the next one made.
+
+        Where the segment is not ready, RocketMQ waits up to 5 s for its thread; here only for one
+        that is being made, else it is made at once, without warm-up.
+
+        Raises
+        ------
+        StoreWriteError
+            It cannot be made, or not in 5 s.
+        """
+        with self._changed:
+            self._wanted = None
+            idle = self._changed.wait_for(lambda: self._in_progress is None, _WAIT_S)
+            if not idle:
+                raise StoreWriteError(f"was not made within {_WAIT_S:g} s; put again", path)
+            file, self._ready = self._ready, None
+        if file is not None and file.path != path:  # the log continues on another disk
+            file.destroy()
+            file = None
+        file = file or self._make(path)
+        if self.is_running:
+            with self._changed:
+                self._wanted = next_path
+            self.wakeup()
+        return file
+
+    def run_once(self) -> bool:
+        """Make the next segment if one is wanted; tell whether it was made."""
+        with self._changed:
+            path, self._wanted = self._wanted, None
+            self._in_progress = path
+        if path is None:
+            return False
+        file = None
+        try:
+            file = self._make(path)
+            if self._warms:
+                file.warm_up(self._sync_bytes)
+        except StoreWriteError:
+            if file is not None:
+                file.destroy()
+            raise
+        else:
+            with self._changed:
+                self._ready = file
+            return True
+        finally:
+            with self._changed:
+                self._in_progress = None
+                self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Delete the segment that was not used."""
+        with self._changed:
+            file, self._ready, self._wanted = self._ready, None, None
+        if file is not None:
+            file.destroy()
+
+    def _make(self, path: str) -> MappedFile:
+        if self._pool is None:
+            return MappedFile(path, self._file_size, create=True)
+        buffer = self._pool.borrow()
+        try:
+            return MappedFile(
+                path,
+                self._file_size,
+                create=True,
+                write_buffer=buffer,
+                give_back=self._pool.give_back,
+            )
+        except StoreWriteError:
+            if buffer is not None:
+                self._pool.give_back(buffer)
+            raise

@@ -1,0 +1,98 @@
+"""Keeps the checkpoint file up to date.
+
+Source: RocketMQ ``DefaultMessageStore.addScheduleTask``,
+``ConsumeQueueStore.FlushConsumeQueueService`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, Protocol
+
+from store_core.services.service_thread import ServiceThread
+
+if TYPE_CHECKING:
+    from store_core.checkpoint_file import CheckpointFile
+    from store_core.config import MessageStoreConfig
+
+_CHECKPOINT_INTERVAL_MS = 1000
+
+
+class Flushable(Protocol):
+    """Queues."""
+
+    def flush(self) -> object:
+        """Force everything to the disk."""
+
+
+class CheckpointService(ServiceThread):
+    """Writes the checkpoint each second."""
+
+    def __init__(self, checkpoint: CheckpointFile) -> None:
+        super().__init__(_CHECKPOINT_INTERVAL_MS)
+        self._checkpoint = checkpoint
+
+    def run_once(self) -> bool:
+        """Write it where it changed."""
+        self._checkpoint.flush()
+        return True
+
+    def finish(self) -> None:
+        """Write it a last time."""
+        self._checkpoint.flush()
+
+
+class FlushConsumeQueueService(ServiceThread):
+    """Forces the queues to the disk every ``flushConsumeQueueThoroughInterval``.
+
+    Only then does ``logics_msg_timestamp`` move. RocketMQ moves it with each dispatch: after a
+    power failure its recovery may begin behind units that never reached the disk.
+
+    Parameters
+    ----------
+    queues
+        All queues.
+    config
+        ``flushIntervalConsumeQueue``, ``flushConsumeQueueThoroughInterval``.
+    checkpoint
+        Gets the time, and is written.
+    clock
+        Milliseconds.
+    dispatched_timestamp
+        Returns the store time (ms) of the last record that was dispatched, 0 if there is none
+        (``ReputMessageService.dispatched_timestamp``).
+    """
+
+    def __init__(
+        self,
+        queues: Flushable,
+        config: MessageStoreConfig,
+        checkpoint: CheckpointFile,
+        clock: Callable[[], int],
+        dispatched_timestamp: Callable[[], int],
+    ) -> None:
+        super().__init__(config.flush_interval_consume_queue)
+        self._queues, self._checkpoint, self._clock = queues, checkpoint, clock
+        self._dispatched_timestamp = dispatched_timestamp
+        self._thorough_interval_ms = config.flush_consume_queue_thorough_interval
+        self._flushed_at = clock()
+
+    def run_once(self) -> bool:
+        """Flush the queues if it is time; tell whether it was."""
+        now = self._clock()
+        # abs: a clock that was set back must not stop it.
+        if abs(now - self._flushed_at) < self._thorough_interval_ms:
+            return False
+        self._flush()
+        self._flushed_at = now
+        return True
+
+    def finish(self) -> None:
+        """Flush the queues."""
+        self._flush()
+
+    def _flush(self) -> None:
+        timestamp = self._dispatched_timestamp()  # before: dispatch goes on meanwhile
+        self._queues.flush()
+        if timestamp > 0:
+            self._checkpoint.logics_msg_timestamp = timestamp
+        self._checkpoint.flush()

@@ -1,0 +1,143 @@
+"""Deletes the oldest segments of the commit log by age, and when the disk gets full.
+
+Source: RocketMQ ``DefaultMessageStore.CleanCommitLogService`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Callable
+
+from store_core.running_flags import RunningFlag
+from store_core.services.disk_space import disk_ratio as used_share
+from store_core.services.service_thread import ServiceThread
+
+if TYPE_CHECKING:
+    from store_core.config import MessageStoreConfig
+    from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.running_flags import RunningFlags
+
+logger = logging.getLogger(__name__)
+
+FIRST_CLEAN_DELAY_MS = 60_000
+_MANUAL_RUNS = 20
+_WARNING_BOUNDS = (0.35, 0.90)
+_FORCED_BOUNDS = (0.30, 0.85)
+_HOUR_MS = 3_600_000
+
+
+def local_hour(now_ms: int) -> int:
+    """Return the hour of the day in the time zone of the process."""
+    return time.localtime(now_ms / 1000).tm_hour
+
+
+class CleanCommitLogService(ServiceThread):
+    """Decides when segments go: in the hours of ``deleteWhen``, for space, or by hand.
+
+    Those that were not changed for ``fileReservedTime`` go; above the forced level any, but the
+    last. Above the warning level puts are refused too, until usage is below the forced level.
+    What is not yet dispatched stays: RocketMQ deletes it when the disk gets full, and no queue
+    ever knows of it.
+
+    ``replicasPerDiskPartition`` is not known here.
+
+    Parameters
+    ----------
+    log
+        The segments; its ``full_directories`` are set here.
+    config
+        ``deleteWhen``, ``fileReservedTime``, the three disk ratios, ….
+    flags
+        Get disk full and logic disk full.
+    clock
+        Milliseconds.
+    queue_directory
+        Where the consume queues lie.
+    dispatched_offset
+        Returns where dispatch stands (``ReputMessageService.reput_from_offset``).
+    disk_ratio
+        Returns the used share (0 to 1) of the disk below a directory; -1 if unknown.
+    hour
+        Returns the hour of the day at a time of the clock.
+    """
+
+    def __init__(
+        self,
+        log: MappedFileQueue,
+        config: MessageStoreConfig,
+        flags: RunningFlags,
+        clock: Callable[[], int],
+        *,
+        queue_directory: str,
+        dispatched_offset: Callable[[], int],
+        disk_ratio: Callable[[str], float] = used_share,
+        hour: Callable[[int], int] = local_hour,
+    ) -> None:
+        super().__init__(config.clean_resource_interval, first_delay_ms=FIRST_CLEAN_DELAY_MS)
+        self._log, self._config, self._flags, self._clock = log, config, flags, clock
+        self._queue_directory, self._disk_ratio, self._hour = queue_directory, disk_ratio, hour
+        self._dispatched_offset = dispatched_offset
+        self._warning = _clamp(config.disk_space_warning_level_ratio / 100, _WARNING_BOUNDS)
+        self._forced = _clamp(config.disk_space_clean_forcibly_ratio / 100, _FORCED_BOUNDS)
+        self._manual_runs = 0
+
+    def execute_delete_files_manually(self) -> None:
+        """Delete expired segments in the next 20 runs, whatever the hour."""
+        self._manual_runs = _MANUAL_RUNS
+
+    def run_once(self) -> bool:
+        """Delete what is to be deleted now; tell whether a segment was."""
+        now = self._clock()
+        for_space, immediately = self._look_at_space()
+        if not (self._hour(now) in self._config.delete_hours or for_space or self._manual_runs):
+            return False
+        self._manual_runs = max(self._manual_runs - 1, 0)
+        deleted = self._delete(now, immediately and self._config.clean_file_forcibly_enable)
+        if for_space and not deleted:
+            logger.warning("the disk gets full, and no segment of the commit log can be deleted")
+        return deleted > 0
+
+    def _delete(self, now: int, immediately: bool) -> int:
+        """Delete segments one by one: a rest after each keeps the disk free for others."""
+        reserved_ms = self._config.file_reserved_time * _HOUR_MS
+        deleted = 0
+        while deleted < self._config.delete_file_batch_max and self._log.delete_expired_files(
+            now,
+            reserved_ms,
+            immediately=immediately,
+            batch_max=1,
+            below=self._dispatched_offset(),
+        ):
+            deleted += 1
+            self.pause(self._config.delete_commit_log_files_interval)
+        return deleted
+
+    def _look_at_space(self) -> tuple[bool, bool]:
+        """Set flags and full directories; tell whether to delete for space, and of any age."""
+        ratios = {path: self._disk_ratio(path) for path in self._log.directories}
+        self._log.full_directories = frozenset(p for p, r in ratios.items() if r > self._forced)
+        log_ratio = min(ratios.values())
+        if self._check_level(log_ratio, RunningFlag.DISK_FULL):
+            return True, True
+        queue_ratio = self._disk_ratio(self._queue_directory)
+        if self._check_level(queue_ratio, RunningFlag.LOGIC_DISK_FULL):
+            return True, True
+        most = self._config.disk_max_used_space_ratio / 100
+        return not (0 <= log_ratio <= most and 0 <= queue_ratio <= most), False
+
+    def _check_level(self, ratio: float, flag: RunningFlag) -> bool:
+        """Tell whether a disk is above the forced level; the flag has two levels, to be calm."""
+        if ratio > self._warning:
+            if self._flags.set(flag):
+                logger.error("%s: %.0f %% are used; puts are refused", flag.name, ratio * 100)
+            return True
+        if ratio > self._forced:
+            return True
+        if self._flags.clear(flag):
+            logger.info("%s is over: %.0f %% are used", flag.name, ratio * 100)
+        return False
+
+
+def _clamp(ratio: float, bounds: tuple[float, float]) -> float:
+    return min(max(ratio, bounds[0]), bounds[1])

@@ -1,0 +1,120 @@
+"""What becomes of dispatched records: units of queues, entries of the index.
+
+Source: RocketMQ ``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcherBuildIndex``
+(release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store_core.dispatch_request import DispatchDecoder
+from store_core.errors import StoreWriteError
+from store_core.live_log import PinnedLog
+from store_core.running_flags import RunningFlag
+from store_core.services.service_thread import ServiceThread
+
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from store_core.checkpoint_file import CheckpointFile
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.config import MessageStoreConfig
+    from store_core.consume_queue_store import ConsumeQueueStore
+    from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.index_dispatcher import IndexDispatcher
+    from store_core.running_flags import RunningFlags
+
+_CATCH_UP_BYTES = 64 << 20
+_INTERVAL_MS = 500
+
+
+class QueueDispatch:
+    """Gives the queues their units; while that fails, nothing can be put.
+
+    RocketMQ tries 30 times, then the store refuses puts until it is started again; here it goes on
+    when the disk does.
+    """
+
+    def __init__(
+        self, queues: ConsumeQueueStore, config: MessageStoreConfig, flags: RunningFlags
+    ) -> None:
+        self._queues, self._flags = queues, flags
+        self._decoder = DispatchDecoder(config.delay_levels_ms)
+
+    def __call__(self, frames: RecordFrames) -> None:
+        """Dispatch records; see ``ReputMessageService``."""
+        try:
+            self._queues.put(self._decoder.decode(frames).queued())
+        except StoreWriteError:
+            self._flags.set(RunningFlag.WRITE_LOGICS_QUEUE_ERROR)
+            raise
+        self._flags.clear(RunningFlag.WRITE_LOGICS_QUEUE_ERROR)
+
+
+class IndexDispatch:
+    """Gives the index its entries; while that fails, nothing can be put."""
+
+    def __init__(self, index: IndexDispatcher, flags: RunningFlags) -> None:
+        self._index, self._flags = index, flags
+
+    def __call__(self, frames: RecordFrames) -> None:
+        """Dispatch records; see ``ReputMessageService``."""
+        try:
+            self._index.dispatch(frames)
+        except StoreWriteError:
+            self._flags.set(RunningFlag.WRITE_INDEX_FILE_ERROR)
+            raise
+        self._flags.clear(RunningFlag.WRITE_INDEX_FILE_ERROR)
+
+
+class BuildIndexService(ServiceThread):
+    """Indexes what the index lacks, and forces its full files to the disk.
+
+    Parameters
+    ----------
+    index
+        The index.
+    log, root
+        The commit log and its store.
+    dispatched_offset
+        Returns the offset of the log up to which was dispatched.
+    checkpoint
+        Gets the store time up to which the index is on the disk.
+    """
+
+    repeats_while_busy = True
+
+    def __init__(
+        self,
+        index: IndexDispatcher,
+        log: MappedFileQueue,
+        root: str,
+        dispatched_offset: Callable[[], int],
+        checkpoint: CheckpointFile,
+    ) -> None:
+        super().__init__(_INTERVAL_MS)
+        self._index, self._log, self._root = index, log, root
+        self._dispatched_offset, self._checkpoint = dispatched_offset, checkpoint
+
+    @property
+    def behind_bytes(self) -> int:
+        """Bytes that were dispatched and are not in the index."""
+        if not self._index.is_behind:
+            return 0
+        return max(self._dispatched_offset() - self._index.from_offset, 0)
+
+    def run_once(self) -> bool:
+        """Index a stretch of the log if some is missing; tell whether there is more."""
+        more = False
+        if self._index.is_behind:
+            with PinnedLog(self._log, self._root) as log:
+                more = self._index.catch_up(log, self._dispatched_offset(), _CATCH_UP_BYTES)
+        self._index.flush_full()
+        self._checkpoint.index_msg_timestamp = self._index.flushed_end_timestamp
+        return more
+
+    def finish(self) -> None:
+        """Index all that is missing: a broker that opens the store would leave a gap there."""
+        while self.run_once():
+            pass

@@ -1,0 +1,113 @@
+"""Which services force the commit log to the disk, and what an append has to wait for.
+
+Source: RocketMQ ``CommitLog.DefaultFlushManager``, ``CommitLog.getConfirmOffset`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable
+
+from store_core.results import PutMessageStatus
+from store_core.services.flush_services import (
+    CommitRealTimeService,
+    FlushRealTimeService,
+    GroupCommitService,
+)
+
+if TYPE_CHECKING:
+    from store_core.checkpoint_file import CheckpointFile
+    from store_core.config import MessageStoreConfig
+    from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.services.service_thread import ServiceThread
+
+SYNC_FLUSH = "SYNC_FLUSH"
+SLAVE = "SLAVE"
+
+
+class FlushManager:
+    """Owns the flush services that the configuration asks for.
+
+    Parameters
+    ----------
+    queue
+        The segments of the commit log.
+    config
+        ``flushDiskType``, ``transientStorePoolEnable``, ``brokerRole``, intervals and pages.
+    checkpoint
+        Gets the store time up to which the log is on the disk.
+    clock
+        Milliseconds.
+    """
+
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        config: MessageStoreConfig,
+        checkpoint: CheckpointFile,
+        clock: Callable[[], int],
+    ) -> None:
+        self._queue, self._config = queue, config
+        self.group_commit: GroupCommitService | None = None
+        self.commit_service: CommitRealTimeService | None = None
+        if config.flush_disk_type == SYNC_FLUSH:
+            self.group_commit = GroupCommitService(queue, checkpoint)
+            self.flush_service: ServiceThread = self.group_commit
+        else:
+            self.flush_service = FlushRealTimeService(queue, config, checkpoint, clock)
+        if uses_transient_pool(config):
+            self.commit_service = CommitRealTimeService(queue, config, clock, self.flush_service)
+
+    def start(self) -> None:
+        """Start the services."""
+        self.flush_service.start()
+        if self.commit_service is not None:
+            self.commit_service.start()
+
+    def shutdown(self) -> None:
+        """Stop the services; then all of the log is on the disk, unless one of them failed."""
+        if self.commit_service is not None:
+            self.commit_service.shutdown()
+        self.flush_service.shutdown()
+
+    def handle(self, next_offset: int, wait: bool) -> PutMessageStatus:
+        """Do what the configuration wants after an append.
+
+        Parameters
+        ----------
+        next_offset
+            End of what was appended.
+        wait
+            The producer wants to know that it is on the disk (property ``WAIT``).
+
+        Returns
+        -------
+        PutMessageStatus
+            ``FLUSH_DISK_TIMEOUT`` if it is not, at most ``syncFlushTimeout`` later; else
+            ``PUT_OK``.
+        """
+        if self.group_commit is None:
+            self._wake()
+        elif not wait:
+            self.group_commit.wakeup()
+        elif not self.group_commit.wait_for(next_offset, self._config.sync_flush_timeout):
+            return PutMessageStatus.FLUSH_DISK_TIMEOUT
+        return PutMessageStatus.PUT_OK
+
+    def confirm_offset(self) -> int:
+        """Return the end of what may be dispatched and replicated."""
+        queue = self._queue
+        if self.group_commit is None:
+            return queue.max_offset
+        return min(queue.flushed_where, queue.max_offset)
+
+    def _wake(self) -> None:
+        if self.commit_service is None:
+            if self._config.wake_flush_when_put_message:
+                self.flush_service.wakeup()
+        elif self._config.wake_commit_when_put_message:
+            self.commit_service.wakeup()
+
+
+def uses_transient_pool(config: MessageStoreConfig) -> bool:
+    """Tell whether appended bytes wait in memory (``isTransientStorePoolEnable``)."""
+    return config.transient_store_pool_enable and config.broker_role != SLAVE

@@ -1,0 +1,210 @@
+"""Services that write and force the commit log to the disk.
+
+Source: RocketMQ ``CommitLog.FlushRealTimeService``, ``GroupCommitService``,
+``CommitRealTimeService`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from store_core.errors import StoreWriteError
+from store_core.services.service_thread import ServiceThread
+
+if TYPE_CHECKING:
+    from store_core.checkpoint_file import CheckpointFile
+    from store_core.config import MessageStoreConfig
+    from store_core.files.mapped_file_queue import MappedFileQueue
+
+_GROUP_COMMIT_INTERVAL_MS = 10
+_LINGER_SHARE = 0.25
+_MAX_LINGER_S = 0.002
+_ALL = sys.maxsize
+
+
+def commit_to(queue: MappedFileQueue, offset: int, least_pages: int = 0) -> bool:
+    """Write the log to its files up to an offset; tell whether anything was written."""
+    moved = False
+    while queue.committed_where < offset and not queue.commit(least_pages):
+        moved = True
+    return moved
+
+
+def flush_to(queue: MappedFileQueue, offset: int, least_pages: int = 0) -> bool:
+    """Force the log to the disk up to an offset; tell whether anything was forced."""
+    moved = False
+    while queue.flushed_where < offset and not queue.flush(least_pages):
+        moved = True
+    return moved
+
+
+class FlushRealTimeService(ServiceThread):
+    """Forces the log now and then (``ASYNC_FLUSH``).
+
+    Every ``flushIntervalCommitLog`` if ``flushCommitLogLeastPages`` are waiting, and whatever is
+    waiting every ``flushCommitLogThoroughInterval``.
+    """
+
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        config: MessageStoreConfig,
+        checkpoint: CheckpointFile,
+        clock: Callable[[], int],
+    ) -> None:
+        super().__init__(
+            config.flush_interval_commit_log, wakeable=not config.flush_commit_log_timed
+        )
+        self._queue, self._checkpoint, self._clock = queue, checkpoint, clock
+        self._least_pages = config.flush_commit_log_least_pages
+        self._thorough_interval_ms = config.flush_commit_log_thorough_interval
+        self._thorough_at = 0
+
+    def run_once(self) -> bool:
+        """Force what is worth it now; tell whether anything was forced."""
+        now, least_pages = self._clock(), self._least_pages
+        # abs: a clock that was set back must not stop thorough flushes.
+        if abs(now - self._thorough_at) >= self._thorough_interval_ms:
+            self._thorough_at, least_pages = now, 0
+        return self._flush(least_pages)
+
+    def finish(self) -> None:
+        """Force everything."""
+        self._flush(0)
+
+    def _flush(self, least_pages: int) -> bool:
+        moved = flush_to(self._queue, self._queue.max_wrote_offset, least_pages)
+        note_flushed(self._queue, self._checkpoint)
+        return moved
+
+
+class _Waiter(NamedTuple):
+    """Who waits for an offset, in a lock that the flushing thread releases."""
+
+    offset: int
+    is_waiting: threading.Lock
+
+
+class GroupCommitService(ServiceThread):
+    """Forces the log whenever somebody waits for that (``SYNC_FLUSH``).
+
+    All that was appended before a flush begins shares it. Threads that were released together
+    append again at nearly the same time: a flush waits a moment for as many as the last one
+    released, a quarter of the time at most that a flush takes. With eight threads that doubles
+    the throughput, as one flush then serves seven instead of less than four.
+    """
+
+    def __init__(self, queue: MappedFileQueue, checkpoint: CheckpointFile) -> None:
+        super().__init__(_GROUP_COMMIT_INTERVAL_MS)
+        self._queue, self._checkpoint = queue, checkpoint
+        self._lock = threading.Lock()
+        self._waiters: list[_Waiter] = []
+        self._expected = 0
+        self._all_wait = threading.Event()
+        self._flush_s = 0.0
+
+    def wait_for(self, offset: int, timeout_ms: int) -> bool:
+        """Wait until the log is on the disk up to an offset; False if it is not in time.
+
+        False at once if forcing it fails. Without the thread the caller forces it.
+        """
+        if not self.is_running:
+            self.run_once()
+            return self._queue.flushed_where >= offset
+        waiter = _Waiter(offset, threading.Lock())
+        waiter.is_waiting.acquire()
+        with self._lock:
+            self._waiters.append(waiter)
+            if len(self._waiters) >= self._expected:
+                self._all_wait.set()
+        self.wakeup()
+        if not waiter.is_waiting.acquire(timeout=timeout_ms / 1000):
+            with self._lock:
+                self._waiters = [other for other in self._waiters if other is not waiter]
+        return self._queue.flushed_where >= offset
+
+    def run_once(self) -> bool:
+        """Force what was appended; tell whether anything was forced."""
+        if self._queue.flushed_where >= self._queue.max_wrote_offset:
+            self._release(self._queue.flushed_where)
+            return False
+        self._wait_for_others()
+        begin = time.perf_counter()
+        try:
+            end = self._queue.max_wrote_offset
+            commit_to(self._queue, end)
+            flush_to(self._queue, end)
+        except StoreWriteError:
+            self._release(_ALL)
+            raise
+        self._flush_s = time.perf_counter() - begin
+        self._expected = len(self._waiters)
+        self._release(self._queue.flushed_where)
+        note_flushed(self._queue, self._checkpoint)
+        return True
+
+    def _release(self, offset: int) -> None:
+        """Let those go on who wait for this offset or less."""
+        with self._lock:
+            waiters, self._waiters = self._waiters, []
+            self._all_wait.clear()
+            for waiter in waiters:
+                if waiter.offset <= offset:
+                    waiter.is_waiting.release()
+                else:
+                    self._waiters.append(waiter)
+
+    def _wait_for_others(self) -> None:
+        if 0 < len(self._waiters) < self._expected:
+            self._all_wait.wait(min(self._flush_s * _LINGER_SHARE, _MAX_LINGER_S))
+
+    def finish(self) -> None:
+        """Force everything."""
+        self.run_once()
+
+
+class CommitRealTimeService(ServiceThread):
+    """Writes the buffers of the transient store pool to the files.
+
+    Parameters
+    ----------
+    flush
+        Woken when something was written.
+    """
+
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        config: MessageStoreConfig,
+        clock: Callable[[], int],
+        flush: ServiceThread,
+    ) -> None:
+        super().__init__(config.commit_interval_commit_log)
+        self._queue, self._clock, self._flush = queue, clock, flush
+        self._least_pages = config.commit_commit_log_least_pages
+        self._thorough_interval_ms = config.commit_commit_log_thorough_interval
+        self._thorough_at = 0
+
+    def run_once(self) -> bool:
+        """Write what is worth it now; tell whether anything was written."""
+        now, least_pages = self._clock(), self._least_pages
+        if abs(now - self._thorough_at) >= self._thorough_interval_ms:
+            self._thorough_at, least_pages = now, 0
+        moved = commit_to(self._queue, self._queue.max_wrote_offset, least_pages)
+        if moved:
+            self._thorough_at = now
+            self._flush.wakeup()
+        return moved
+
+    def finish(self) -> None:
+        """Write everything."""
+        commit_to(self._queue, self._queue.max_wrote_offset)
+
+
+def note_flushed(queue: MappedFileQueue, checkpoint: CheckpointFile) -> None:
+    """Note in the checkpoint up to which store time the log is on the disk."""
+    if queue.store_timestamp > 0:
+        checkpoint.physic_msg_timestamp = queue.store_timestamp

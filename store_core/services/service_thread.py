@@ -1,0 +1,148 @@
+"""Services that run in a thread of their own, again and again.
+
+Source: RocketMQ ``ServiceThread`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Callable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger(__name__)
+
+_REST_AFTER_ERROR_S = 1.0
+
+
+class ServiceThread(ABC):
+    """Calls `run_once` from a thread; tests call it themselves.
+
+    An exception of `run_once` is logged and kept, then the service tries again a second later: a
+    full disk must not end dispatch for good. Repeats of the same error are logged as DEBUG.
+
+    Parameters
+    ----------
+    interval_ms
+        Rest between two runs.
+    first_delay_ms
+        Rest before the first one.
+    wakeable
+        `wakeup` cuts a rest short; without, only `shutdown` does.
+
+    Attributes
+    ----------
+    last_error
+        What `run_once` raised last.
+    repeats_while_busy
+        There is no rest after a run that did something.
+    """
+
+    repeats_while_busy = False
+
+    def __init__(self, interval_ms: int, *, first_delay_ms: int = 0, wakeable: bool = True) -> None:
+        self.last_error: Exception | None = None
+        self._interval_s, self._first_delay_s = interval_ms / 1000, first_delay_ms / 1000
+        self._wakeable = wakeable
+        self._is_failing = False
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pauses: threading.Event | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the service and its thread."""
+        return type(self).__name__
+
+    @property
+    def is_running(self) -> bool:
+        """Started and not shut down."""
+        return self._thread is not None
+
+    @abstractmethod
+    def run_once(self) -> bool:
+        """Do what is to be done now; tell whether there was anything."""
+
+    def finish(self) -> None:  # noqa: B027 (not every service leaves something undone)
+        """Do what must not be left undone; called at the end of `shutdown`."""
+
+    def wakeup(self) -> None:
+        """Let the next run begin at once."""
+        if self._wakeable:
+            self._wake.set()
+
+    def start(self) -> None:
+        """Start the thread; a second call does nothing."""
+        if self._thread is None:
+            self._wake.clear()
+            self._stop.clear()
+            self._let_pause(self._stop)
+            # A daemon: a program that forgets to shut its store down ends nevertheless.
+            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            self._thread.start()
+
+    def shutdown(self) -> None:
+        """End the thread after its current run, then `finish`; nothing if it was not started."""
+        thread = self._thread
+        if thread is None:
+            return
+        self._stop.set()
+        self._wake.set()
+        thread.join()
+        self._thread = None
+        self._let_pause(None)
+        self._guarded(self.finish)
+
+    def pause(self, milliseconds: int) -> None:
+        """Rest within a run, unless it was called without the thread or the service is to stop."""
+        if self._pauses is not None:
+            self._pauses.wait(milliseconds / 1000)
+
+    def _let_pause(self, stop: threading.Event | None) -> None:
+        self._pauses = stop
+
+    def _run(self) -> None:
+        self._stop.wait(self._first_delay_s)
+        while not self._stop.is_set():
+            was_busy = self._guarded(self.run_once)
+            if self._is_failing:
+                self._rest(max(self._interval_s, _REST_AFTER_ERROR_S))
+            elif not (was_busy and self.repeats_while_busy):
+                self._rest(self._interval_s)
+            self._wake.clear()
+
+    def _rest(self, seconds: float) -> None:
+        (self._wake if self._wakeable else self._stop).wait(seconds)
+
+    def _guarded(self, work: Callable[[], bool | None]) -> bool:
+        try:
+            was_busy = bool(work())
+        except Exception as err:  # whatever it is, the service goes on
+            repeated = self._is_failing and str(err) == str(self.last_error)
+            level = logging.DEBUG if repeated else logging.ERROR
+            logger.log(level, "%s failed and goes on: %s", self.name, err, exc_info=True)
+            self.last_error, self._is_failing = err, True
+            return False
+        self._is_failing = False
+        return was_busy
+
+
+class ServicesInTurn(ServiceThread):
+    """Runs several services one after the other in one thread, as RocketMQ's cleaners run."""
+
+    def __init__(
+        self, services: Sequence[ServiceThread], interval_ms: int, *, first_delay_ms: int = 0
+    ) -> None:
+        super().__init__(interval_ms, first_delay_ms=first_delay_ms)
+        self.services = tuple(services)
+
+    def run_once(self) -> bool:
+        """Run each once; one that fails does not keep the others from running."""
+        return any([service._guarded(service.run_once) for service in self.services])
+
+    def _let_pause(self, stop: threading.Event | None) -> None:
+        for service in self.services:
+            service._let_pause(stop)

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from store_core.config import MessageStoreConfig
+from store_core.errors import StoreWriteError
+from store_core.files.mapped_file import MappedFile
+from store_core.files.transient_store_pool import TransientStorePool
+from store_core.services.allocate_mapped_file import AllocateMappedFileService
+from tests.store_core.services.growing_log import GrowingLog
+
+SIZE = 1024
+
+
+@pytest.fixture
+def service(log):
+    """Return a service that is taken for running; tests call run_once."""
+    made = AllocateMappedFileService(SIZE, MessageStoreConfig())
+    made._thread = threading.Thread()
+    log.queue.allocate = made.take
+    return made
+
+
+def names(log):
+    (directory,) = log.queue.directories
+    return sorted(int(path.name) for path in Path(directory).iterdir())
+
+
+def test_the_next_segment_is_there_before_it_is_needed(log, service):
+    log.add(600)
+    assert names(log) == [0]
+    assert service.run_once()
+    assert not service.run_once()
+    assert names(log) == [0, 1024]
+    assert Path(log.queue.directories[0], f"{1024:020d}").read_bytes() == bytes(1024)
+    ready = service._ready
+    log.add(600)
+    assert log.queue.last is ready
+    assert service.run_once()
+    assert names(log) == [0, 1024, 2048]
+    assert log.queue.max_offset == 1024 + 692
+
+
+def test_a_segment_that_is_not_ready_is_made_at_once(log, service):
+    log.add(600, 600, 600)
+    assert names(log) == [0, 1024, 2048]
+    assert service.run_once()
+    assert names(log) == [0, 1024, 2048, 3072]
+
+
+def test_two_threads_do_not_make_the_same_segment(log, service, monkeypatch):
+    log.add(600)
+    make = service._make
+
+    def meanwhile(path):
+        monkeypatch.setattr(service, "_make", make)
+        assert not service.run_once()
+        return make(path)
+
+    monkeypatch.setattr(service, "_make", meanwhile)
+    log.add(600)
+    assert names(log) == [0, 1024]
+
+
+def test_the_end_deletes_what_was_not_used(log, service):
+    log.add(1)
+    service.run_once()
+    service.finish()
+    service.finish()
+    assert names(log) == [0]
+
+
+def test_a_segment_that_a_crash_left_is_of_no_harm(log, service):
+    end = log.add(1)
+    service.run_once()
+    log.queue.close()
+    log.queue.load()
+    assert log.queue.max_offset == 2048
+    log.queue.truncate_dirty_files(end)
+    assert names(log) == [0]
+    service.take(f"{log.queue.directories[0]}/{1024:020d}", "2048").close()
+
+
+def test_a_log_that_goes_on_elsewhere(tmp_path):
+    log = GrowingLog(tmp_path / "a", SIZE)
+    log.queue.directories = (str(tmp_path / "a"), str(tmp_path / "b"))
+    service = AllocateMappedFileService(SIZE, MessageStoreConfig())
+    service._thread = threading.Thread()
+    log.queue.allocate = service.take
+    log.add(600)
+    service.run_once()
+    assert (tmp_path / "b" / f"{1024:020d}").exists()
+    log.queue.full_directories = frozenset({str(tmp_path / "b")})
+    log.add(600)
+    assert not list((tmp_path / "b").iterdir())
+    assert len(list((tmp_path / "a").iterdir())) == 2
+    log.queue.destroy()
+
+
+def test_a_failure_ahead_of_need_does_not_stop_the_log(log, service, monkeypatch):
+    log.add(600)
+
+    def fails(self, _):
+        raise StoreWriteError("No space left on device", self.path)
+
+    monkeypatch.setattr(MappedFile, "warm_up", fails)
+    service._warms = True
+    with pytest.raises(StoreWriteError, match="No space"):
+        service.run_once()
+    assert names(log) == [0]
+    log.add(600)
+    assert names(log) == [0, 1024]
+
+
+def test_a_segment_in_the_making_is_waited_for(log, monkeypatch):
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def slow(*_):
+        begun.set()
+        assert may_go_on.wait(10)
+
+    monkeypatch.setattr(MappedFile, "warm_up", slow)
+    service = AllocateMappedFileService(SIZE, MessageStoreConfig(warm_maped_file_enable=True))
+    log.queue.allocate = service.take
+    service.start()
+    log.add(600)
+    assert begun.wait(10)
+    monkeypatch.setattr("store_core.services.allocate_mapped_file._WAIT_S", 0.001)
+    with pytest.raises(StoreWriteError, match="not made within"):
+        log.add(600)
+    monkeypatch.setattr("store_core.services.allocate_mapped_file._WAIT_S", 10)
+    threading.Timer(0.01, may_go_on.set).start()
+    log.add(600)
+    service.shutdown()
+    assert names(log)[:2] == [0, 1024]
+    assert len(log.queue.mapped_files) == len(names(log)) == 2
+
+
+@pytest.mark.parametrize(("flush_type", "syncs"), [("ASYNC_FLUSH", 0), ("SYNC_FLUSH", 2)])
+def test_warm_up_takes_the_blocks_and_leaves_zeros(tmp_path, monkeypatch, flush_type, syncs):
+    size = 2 << 20
+    config = MessageStoreConfig(
+        warm_maped_file_enable=True,
+        flush_disk_type=flush_type,
+        flush_least_pages_when_warm_maped_file=256,
+    )
+    calls = []
+    monkeypatch.setattr(os, "fdatasync", calls.append)
+    service = AllocateMappedFileService(size, config)
+    service._wanted = str(tmp_path / f"{0:020d}")
+    assert service.run_once()
+    path = Path(service._ready.path)
+    assert path.stat().st_blocks * 512 >= size
+    assert path.read_bytes() == bytes(size)
+    assert (len(calls), service._ready.wrote_position) == (syncs, 0)
+    service._ready.append(b"x")
+    with pytest.raises(ValueError, match="1 bytes were appended"):
+        service._ready.warm_up(None)
+    service.finish()
+    assert not path.exists()
+
+
+def test_buffers_come_back(log):
+    pool = TransientStorePool(2, SIZE)
+    service = AllocateMappedFileService(SIZE, MessageStoreConfig(), pool)
+    service._thread = threading.Thread()
+    log.queue.allocate = service.take
+    log.add(600)
+    service.run_once()
+    assert pool.available == 0
+    log.add(600)
+    assert pool.available == 0
+    log.queue.commit()  # the first segment
+    assert pool.available == 1
+    service.finish()
+    Path(log.queue.directories[0], f"{2048:020d}").touch()
+    with pytest.raises(StoreWriteError, match="exists"):
+        log.add(600)
+    assert pool.available == 1
+    log.queue.destroy()
+    assert pool.available == 2

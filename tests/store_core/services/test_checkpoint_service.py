@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+
+from store_core.checkpoint_file import CheckpointFile
+from store_core.config import MessageStoreConfig
+from store_core.services.checkpoint_service import CheckpointService, FlushConsumeQueueService
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    made = CheckpointFile(str(tmp_path / "checkpoint"))
+    yield made
+    made.close()
+
+
+def stored(checkpoint):
+    again = CheckpointFile(checkpoint.path)
+    again.load()
+    return again.physic_msg_timestamp, again.logics_msg_timestamp
+
+
+def test_the_checkpoint_is_written_now_and_at_the_end(checkpoint):
+    service = CheckpointService(checkpoint)
+    checkpoint.physic_msg_timestamp = 7
+    service.run_once()
+    assert stored(checkpoint) == (7, 0)
+    service.start()
+    checkpoint.physic_msg_timestamp = 8
+    service.shutdown()
+    assert stored(checkpoint) == (8, 0)
+
+
+class Queues:
+    def __init__(self):
+        self.flushes = 0
+        self.meanwhile = lambda: None
+
+    def flush(self):
+        self.flushes += 1
+        self.meanwhile()
+
+
+class Dispatched:
+    timestamp = 0
+
+    def __call__(self):
+        return self.timestamp
+
+
+@pytest.fixture
+def parts(log, checkpoint):
+    queues, dispatched = Queues(), Dispatched()
+    service = FlushConsumeQueueService(
+        queues, MessageStoreConfig(), checkpoint, log.clock, dispatched
+    )
+    return service, queues, dispatched
+
+
+def test_queues_are_flushed_once_a_minute(log, checkpoint, parts):
+    service, queues, dispatched = parts
+    dispatched.timestamp = 50
+    log.clock.now += 59_999
+    assert not service.run_once()
+    log.clock.now += 1
+    assert [service.run_once(), service.run_once()] == [True, False]
+    assert (queues.flushes, stored(checkpoint)) == (1, (0, 50))
+
+
+def test_the_checkpoint_gets_the_time_from_before_the_flush(log, checkpoint, parts):
+    service, queues, dispatched = parts
+    dispatched.timestamp = 50
+
+    def dispatch():
+        assert checkpoint.logics_msg_timestamp == 0
+        dispatched.timestamp = 60
+
+    queues.meanwhile = dispatch
+    log.clock.now += 60_000
+    service.run_once()
+    assert stored(checkpoint) == (0, 50)
+
+
+def test_a_failed_flush_moves_no_time_and_is_tried_again(log, checkpoint, parts):
+    service, queues, dispatched = parts
+    dispatched.timestamp = 50
+
+    def fails():
+        raise OSError("disk full")
+
+    queues.meanwhile = fails
+    log.clock.now += 60_000
+    with pytest.raises(OSError, match="disk full"):
+        service.run_once()
+    assert checkpoint.logics_msg_timestamp == 0
+    queues.meanwhile = lambda: None
+    assert service.run_once()
+    assert stored(checkpoint) == (0, 50)
+
+
+def test_the_end_flushes_everything_and_keeps_a_known_time(checkpoint, parts):
+    service, queues, _ = parts
+    checkpoint.logics_msg_timestamp = 40
+    service.start()
+    service.shutdown()
+    assert (queues.flushes, stored(checkpoint)) == (1, (0, 40))

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from store_core.config import MessageStoreConfig
+from store_core.files.mapped_file_queue import MappedFileQueue
+from store_core.running_flags import RunningFlag, RunningFlags
+from store_core.services.clean_commit_log import CleanCommitLogService, local_hour
+
+HOUR = 3_600_000
+NOW = 1000 * HOUR
+
+
+class Store:
+    """Six segments, the oldest 100 hours old, each 10 hours younger than the one before."""
+
+    def __init__(self, log, **keys):
+        log.add(*[600] * 6)
+        for number, file in enumerate(log.queue.mapped_files):
+            seconds = (NOW - (100 - 10 * number) * HOUR) // 1000
+            os.utime(file.path, (seconds, seconds))
+        log.clock.now = NOW
+        self.queue, self.flags, self.clock = log.queue, RunningFlags(), log.clock
+        self.log_ratio, self.queue_ratio, self.hour = 0.5, 0.5, 12
+        self.dispatched = log.queue.max_offset
+        self.service = CleanCommitLogService(
+            log.queue,
+            MessageStoreConfig(**keys),
+            self.flags,
+            log.clock,
+            queue_directory="queues",
+            dispatched_offset=lambda: self.dispatched,
+            disk_ratio=lambda path: self.queue_ratio if path == "queues" else self.log_ratio,
+            hour=lambda now: self.hour if now == self.clock.now else -1,
+        )
+
+    def run(self):
+        """Run once; return how many segments were deleted."""
+        before = len(self.queue.mapped_files)
+        answer = self.service.run_once()
+        deleted = before - len(self.queue.mapped_files)
+        assert answer == (deleted > 0)
+        return deleted
+
+
+@pytest.fixture
+def store(log):
+    return Store(log)
+
+
+def test_nothing_goes_outside_of_the_hours(store):
+    assert store.run() == 0
+
+
+def test_what_is_old_enough_goes_in_its_hour(store):
+    store.hour = 4
+    assert [store.run(), store.run()] == [3, 0]
+    assert store.queue.min_offset == 3 * 1024
+    store.clock.now += 2 * HOUR
+    assert store.run() == 1
+
+
+def test_several_hours(log):
+    store = Store(log, delete_when="05;12", file_reserved_time=85)
+    assert store.run() == 2
+
+
+def test_the_hour_of_a_time_zone(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    time.tzset()
+    assert local_hour(1_700_000_000_000) == 3  # 22:13 UTC, and 5:45 h more
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_by_hand_for_twenty_runs(store):
+    store.service.execute_delete_files_manually()
+    assert [store.run() for _ in range(19)] == [3] + [0] * 18
+    store.clock.now += 10 * HOUR
+    assert store.run() == 1
+    store.clock.now += 10 * HOUR
+    assert store.run() == 0
+
+
+@pytest.mark.parametrize(
+    ("log_ratio", "queue_ratio"), [(0.76, 0.1), (0.1, 0.76), (-1, 0.1), (0.1, -1)]
+)
+def test_expired_segments_go_at_any_hour_when_space_gets_short(store, log_ratio, queue_ratio):
+    store.log_ratio, store.queue_ratio = log_ratio, queue_ratio
+    assert store.run() == 3
+    assert store.flags.is_writeable
+
+
+def test_what_is_not_dispatched_stays_even_when_the_disk_is_full(store):
+    store.dispatched, store.log_ratio = 2047, 0.95
+    assert store.run() == 1
+    store.dispatched = 2048
+    assert store.run() == 1
+    assert store.queue.min_offset == 2048
+
+
+def test_no_segment_can_go(log, caplog):
+    store = Store(log, file_reserved_time=200)
+    store.log_ratio = 0.8
+    assert store.run() == 0
+    assert "no segment of the commit log can be deleted" in caplog.text
+
+
+@pytest.mark.parametrize("which", ["log_ratio", "queue_ratio"])
+def test_a_disk_that_fills_up_and_gets_free_again(log, which, caplog):
+    store = Store(log, delete_file_batch_max=2)
+    flag = RunningFlag.DISK_FULL if which == "log_ratio" else RunningFlag.LOGIC_DISK_FULL
+    seen = []
+    for ratio in (0.85, 0.86, 0.90, 0.91, 0.92, 0.88, 0.85, 0.86):
+        setattr(store, which, ratio)
+        seen.append((store.run(), store.flags.flags))
+    # 0.85 is above diskMaxUsedSpaceRatio: what is old enough goes. Above that any but the last.
+    full = [0, 0, 0, flag, flag, flag, 0, 0]
+    assert seen == list(zip([2, 2, 1, 0, 0, 0, 0, 0], full))
+    assert caplog.text.count("puts are refused") == 1
+
+
+def test_segments_that_are_too_young_stay_where_the_configuration_says_so(log):
+    store = Store(log, clean_file_forcibly_enable=False)
+    store.log_ratio = 0.95
+    assert [store.run(), store.run()] == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "level"),
+    [
+        ({"disk_space_warning_level_ratio": 99}, 0.90),
+        ({"disk_space_warning_level_ratio": 70, "disk_space_clean_forcibly_ratio": 60}, 0.70),
+        ({"disk_space_warning_level_ratio": 1}, 0.35),
+    ],
+)
+def test_the_warning_level_has_bounds(log, keys, level):
+    store = Store(log, **keys)
+    store.queue_ratio, store.log_ratio = 0.1, level
+    store.run()
+    assert store.flags.is_writeable
+    store.log_ratio = level + 0.01
+    store.run()
+    assert not store.flags.is_writeable
+
+
+@pytest.mark.parametrize(("ratio", "level"), [(99, 0.85), (60, 0.60), (1, 0.30)])
+def test_the_forced_level_has_bounds(log, ratio, level):
+    store = Store(log, disk_space_clean_forcibly_ratio=ratio)
+    store.queue_ratio, store.log_ratio = 0.1, level
+    assert store.run() == (3 if level > 0.75 else 0)
+    store.log_ratio = level + 0.01
+    assert store.run() == (2 if level > 0.75 else 5)
+
+
+def test_full_directories_of_several(tmp_path):
+    ratios = {str(tmp_path / "a"): 0.86, str(tmp_path / "b"): 0.2, str(tmp_path / "c"): 0.85}
+    queue, flags = MappedFileQueue(list(ratios), 64, option="size"), RunningFlags()
+    config = MessageStoreConfig()
+    service = CleanCommitLogService(
+        queue,
+        config,
+        flags,
+        lambda: NOW,
+        queue_directory="q",
+        dispatched_offset=lambda: 0,
+        disk_ratio=lambda path: ratios.get(path, 0.1),
+        hour=lambda _: 0,
+    )
+    service.run_once()
+    assert queue.full_directories == {str(tmp_path / "a")}
+    ratios.update(dict.fromkeys(ratios, 0.95))
+    service.run_once()
+    assert queue.full_directories == set(ratios)
+    assert not flags.is_writeable
+    ratios[str(tmp_path / "b")] = 0.2  # the emptiest decides
+    service.run_once()
+    assert flags.is_writeable
+    assert len(queue.full_directories) == 2
+
+
+def test_the_thread_rests_between_files_until_it_is_to_stop(log):
+    store = Store(log, delete_commit_log_files_interval=HOUR)
+    store.hour = 4
+    first_is_gone = threading.Event()
+    delete = store.queue.delete_expired_files
+
+    def deletes(*args, **options):
+        count = delete(*args, **options)
+        first_is_gone.set()
+        return count
+
+    store.queue.delete_expired_files = deletes
+    store.service._first_delay_s = 0
+    store.service.start()
+    assert first_is_gone.wait(10)
+    assert len(list(Path(store.queue.directories[0]).iterdir())) == 5
+    store.service.shutdown()

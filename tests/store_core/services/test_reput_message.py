@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import store_core.services.reput_message as module
+from store_core.services.reput_message import ReputMessageService
+from tests.golden_store import golden
+from tests.store_core.services.growing_log import GrowingLog
+
+FAR = 1 << 40
+
+
+class Collector:
+    def __init__(self):
+        self.batches = []
+
+    def __call__(self, frames):
+        assert frames.ok.all()
+        self.batches.append(frames.column("commit_log_offset").tolist())
+
+    @property
+    def offsets(self):
+        return [offset for batch in self.batches for offset in batch]
+
+
+@pytest.fixture
+def seen():
+    return Collector()
+
+
+@pytest.fixture
+def reput(log, seen):
+    return ReputMessageService(log.queue, [seen], lambda: log.queue.max_offset)
+
+
+def run_all(reput):
+    for _ in range(1000):
+        if not reput.run_once():
+            return
+    raise AssertionError("no end")
+
+
+def damage(log, offset, data):
+    file = log.queue.find(offset)
+    with Path(file.path).open("r+b") as opened:
+        opened.seek(offset - file.file_from_offset)
+        opened.write(data)
+
+
+def test_nothing_to_do(log, reput, seen):
+    assert not reput.run_once()
+    log.add(10)
+    assert reput.run_once()
+    assert not reput.run_once()
+    assert (seen.batches, reput.dispatched_timestamp) == ([[0]], log.clock.now)
+
+
+def test_goes_over_segments_and_follows_the_log(log, reput, seen):
+    for _ in range(3):
+        end = log.add(100, 300, 7, 200, 500)
+        assert reput.behind_bytes > 0
+        run_all(reput)
+        assert seen.offsets == log.offsets
+        assert (reput.reput_from_offset, reput.behind_bytes) == (end, 0)
+    assert len(log.queue.mapped_files) > 3
+
+
+def test_every_record_of_a_golden_store(tmp_path, seen):
+    store = golden("classic-5x")
+    queue = module_queue(store)
+    end = store.meta["max_phy_offset"]
+    reput = ReputMessageService(queue, [seen], lambda: end)
+    run_all(reput)
+    assert reput.reput_from_offset == end
+    assert seen.offsets == [line["commit_log_offset"] for line in store.dump("messages")]
+    queue.close()
+
+
+def module_queue(store):
+    size = store.config["store"]["mappedFileSizeCommitLog"]
+    queue = GrowingLog(store.root / "commitlog", size).queue
+    queue.load()
+    return queue
+
+
+@pytest.mark.parametrize("name", ["_MAX_ROWS", "_MAX_BYTES"])
+def test_rounds_are_bounded(log, reput, seen, monkeypatch, name):
+    monkeypatch.setattr(module, name, 2)
+    log.add(*[10] * 7)
+    run_all(reput)
+    assert seen.offsets == log.offsets
+    assert len(seen.batches) == (4 if name == "_MAX_ROWS" else 7)
+
+
+def test_never_goes_past_the_end(log, seen):
+    log.add(*[50] * 8)
+    end = 0
+    reput = ReputMessageService(log.queue, [seen], lambda: end)
+    size = log.offsets[1]
+    for end in range(0, log.queue.max_offset, 13):
+        run_all(reput)
+        whole = [offset for offset in log.offsets if offset + size <= end]
+        assert seen.offsets[: len(whole)] == whole
+        assert all(offset + size <= end for offset in seen.offsets)
+
+
+def test_all_dispatchers_get_the_same_in_order_or_again(log, seen):
+    calls = []
+
+    def fails_once(frames):
+        calls.append(len(frames))
+        if len(calls) == 1:
+            raise OSError("disk full")
+
+    reput = ReputMessageService(log.queue, [seen, fails_once], lambda: log.queue.max_offset)
+    log.add(1, 2, 3)
+    with pytest.raises(OSError, match="disk full"):
+        reput.run_once()
+    assert reput.reput_from_offset == 0
+    assert reput.run_once()
+    assert calls == [3, 3]
+    assert seen.batches == [log.offsets] * 2
+
+
+@pytest.mark.parametrize(
+    ("at", "data"),
+    [
+        (0, b"\x7f\xff\xff\xff"),  # size
+        (0, b"\0\0\0\0"),
+        (0, b"\0\0\0\x80"),
+        (4, b"none"),  # magic code
+        (28, b"\1"),  # own offset
+        (84, b"\0\0\3\0"),  # body length
+    ],
+)
+@pytest.mark.parametrize("number", [0, 2, 4, 5, 9])
+def test_dispatch_goes_on_behind_damage(log, reput, seen, caplog, at, data, number):
+    log.add(*[150] * 10)
+    damage(log, log.offsets[number] + at, data)
+    run_all(reput)
+    assert seen.offsets == [o for n, o in enumerate(log.offsets) if n != number]
+    assert reput.behind_bytes == 0
+    (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert f"from offset {log.offsets[number]} on are not dispatched" in warning.message
+
+
+def test_a_segment_without_its_blank_record(log, reput, seen, caplog):
+    log.add(600, 600)
+    damage(log, 600 + 92, bytes(8))
+    run_all(reput)
+    assert seen.offsets == log.offsets == [0, 1024]
+    assert "there is no valid record" in caplog.text
+
+
+@pytest.mark.parametrize("stretch", [1, 7, 8, 9, 10])
+def test_damage_is_searched_over_stretches(log, reput, seen, monkeypatch, stretch):
+    monkeypatch.setattr(module, "_SEARCH_BYTES", stretch)
+    log.add(100, 150, 150)
+    damage(log, 4, b"none")
+    run_all(reput)
+    assert seen.offsets == log.offsets[1:]
+
+
+def test_jumps_to_the_least_offset(log, reput, seen, caplog):
+    log.add(*[600] * 4)
+    log.queue.delete_files_before(2048)
+    run_all(reput)
+    assert seen.offsets == [2048, 3072]
+    assert "2048 bytes of the log from offset 0 on are not dispatched" in caplog.text
+
+
+def test_jumps_over_a_missing_segment(log, reput, seen):
+    log.add(*[600] * 4)
+    Path(log.queue.mapped_files[1].path).unlink()
+    log.queue.close()
+    log.queue.load()
+    run_all(reput)
+    assert seen.offsets == [0, 2048, 3072]
+
+
+def test_a_position_behind_the_log_waits(log, reput, seen):
+    log.add(1)
+    reput.reput_from_offset = FAR
+    assert not reput.run_once()
+    assert (reput.behind_bytes, seen.batches) == (0, [])
+
+
+def test_the_thread_catches_up_at_its_end(log, reput, seen):
+    reput.start()
+    log.add(*[10] * 50)
+    reput.shutdown()
+    assert seen.offsets == log.offsets
+    assert reput.last_error is None
+
+
+steps = st.lists(
+    st.one_of(
+        st.lists(st.integers(0, 900), max_size=8),
+        st.sampled_from(["run", "expire", "fail"]),
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(steps, st.integers(1, 5), st.data())
+def test_everything_is_dispatched_once_whatever_happens(actions, max_rows, data):
+    with tempfile.TemporaryDirectory() as directory:
+        log, seen, end = GrowingLog(directory), Collector(), 0
+        fail = []
+
+        def dispatch(frames):
+            if fail:
+                raise OSError(fail.pop())
+            seen(frames)
+
+        reput = ReputMessageService(log.queue, [dispatch], lambda: end)
+        with mock.patch.object(module, "_MAX_ROWS", max_rows):
+            for action in actions:
+                if action == "run":
+                    end = data.draw(st.integers(end, max(log.queue.max_offset, end)))
+                    reput.run_once()
+                elif action == "expire":
+                    log.queue.delete_files_before(reput.reput_from_offset)
+                elif action == "fail":
+                    fail.append("disk full")
+                    with contextlib.suppress(OSError):
+                        reput.run_once()
+                    fail.clear()
+                else:
+                    log.add(*action)
+            end = log.queue.max_offset
+            run_all(reput)
+        assert seen.offsets == log.offsets
+        assert reput.reput_from_offset == end
+        log.queue.destroy()
