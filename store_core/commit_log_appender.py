@@ -13,6 +13,7 @@ import numpy as np
 
 from store_core.codec.encoded_records import EncodedRecords, patch_record
 from store_core.codec.message_codec import encode_blank
+from store_core.errors import StoreWriteError
 from store_core.layout.message import BLANK_RECORD_BYTES
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from store_core.files.mapped_file_queue import MappedFileQueue
 
     Int64s = npt.NDArray[np.int64]
+
+
+class SegmentNotMadeError(StoreWriteError):
+    """The next segment cannot be made; the log is as it was."""
 
 
 class AppendedRecord(NamedTuple):
@@ -54,11 +59,17 @@ class CommitLogAppender:
         The segments; its end is the end of the log.
     clock
         Returns ms since the epoch; asked once an append, inside the lock.
+
+    Attributes
+    ----------
+    begin_time_in_lock
+        Since when (ms) an append has been going on; 0 while none is.
     """
 
     def __init__(self, queue: MappedFileQueue, clock: Callable[[], int]) -> None:
         self._queue, self._clock = queue, clock
         self._lock = threading.Lock()
+        self.begin_time_in_lock = 0
 
     def append(
         self, record: bytearray, queue_offset: int, *, property_crc: bool = False
@@ -78,18 +89,23 @@ class CommitLogAppender:
         ------
         ValueError
             It does not fit an empty segment.
-        StoreWriteError
-            A segment cannot be made or written.
+        SegmentNotMadeError, StoreWriteError
+            A segment cannot be made, or written.
         """
         size = len(record)
         self._refuse_larger_than_segment(size)
         with self._lock:
-            store_timestamp = self._clock()
-            file = self._file_with_room(size)
-            offset = file.file_from_offset + file.wrote_position
-            patch_record(record, queue_offset, offset, store_timestamp, property_crc=property_crc)
-            file.append(record)
-            file.store_timestamp = store_timestamp
+            self.begin_time_in_lock = store_timestamp = self._clock()
+            try:
+                file = self._file_with_room(size)
+                offset = file.file_from_offset + file.wrote_position
+                patch_record(
+                    record, queue_offset, offset, store_timestamp, property_crc=property_crc
+                )
+                file.append(record)
+                file.store_timestamp = store_timestamp
+            finally:
+                self.begin_time_in_lock = 0
         return AppendedRecord(offset, size, store_timestamp)
 
     def append_records(
@@ -119,8 +135,8 @@ class CommitLogAppender:
         ValueError
             The first record, or all that must stay together, do not fit an empty segment; the
             queue offsets are not one a row.
-        StoreWriteError
-            A segment cannot be made or written.
+        SegmentNotMadeError, StoreWriteError
+            A segment cannot be made, or written.
         """
         if len(queue_offsets) != len(records):
             raise ValueError(f"{len(queue_offsets)} queue offsets for {len(records)} records")
@@ -131,15 +147,18 @@ class CommitLogAppender:
         together = int(ends[-1] if one_segment else ends[0])
         self._refuse_larger_than_segment(together)
         with self._lock:
-            store_timestamp = self._clock()
-            file = self._file_with_room(together)
-            room = file.file_size - file.wrote_position - BLANK_RECORD_BYTES
-            stop = first + int(np.searchsorted(ends, room, "right"))
-            here = file.file_from_offset + file.wrote_position
-            offsets = here - begin + records.starts[first:stop]
-            records.patch(queue_offsets[first:stop], offsets, store_timestamp, first=first)
-            file.append(records.rows(first, stop))
-            file.store_timestamp = store_timestamp
+            self.begin_time_in_lock = store_timestamp = self._clock()
+            try:
+                file = self._file_with_room(together)
+                room = file.file_size - file.wrote_position - BLANK_RECORD_BYTES
+                stop = first + int(np.searchsorted(ends, room, "right"))
+                here = file.file_from_offset + file.wrote_position
+                offsets = here - begin + records.starts[first:stop]
+                records.patch(queue_offsets[first:stop], offsets, store_timestamp, first=first)
+                file.append(records.rows(first, stop))
+                file.store_timestamp = store_timestamp
+            finally:
+                self.begin_time_in_lock = 0
         return AppendedRecords(first, stop, offsets, store_timestamp)
 
     def _refuse_larger_than_segment(self, size: int) -> None:
@@ -148,11 +167,16 @@ class CommitLogAppender:
             raise ValueError(f"{size} bytes do not fit a segment, which takes {most}")
 
     def _file_with_room(self, size: int) -> MappedFile:
-        file = self._queue.last or self._queue.writable_file()
+        file = self._queue.last or self._next_file()
         left = file.file_size - file.wrote_position
-        if left == 0:
-            return self._queue.writable_file()
-        if size + BLANK_RECORD_BYTES > left:
+        if size + BLANK_RECORD_BYTES <= left:
+            return file
+        if left:
             file.append_last(encode_blank(left))
-            file = self._queue.writable_file()
-        return file
+        return self._next_file()
+
+    def _next_file(self) -> MappedFile:
+        try:
+            return self._queue.writable_file()
+        except StoreWriteError as err:
+            raise SegmentNotMadeError(err.reason, err.path) from err

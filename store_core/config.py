@@ -1,31 +1,88 @@
-"""Settings of a store, by RocketMQ's keys in snake_case, and the broker's properties files."""
+"""Settings of a store, by RocketMQ's keys in snake_case."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store_core.errors import StoreConfigError, StoreReadError
+from store_core.broker_config import load_broker_config
+from store_core.config_checks import (
+    INT_MAX,
+    camel_case,
+    check_choice,
+    check_value,
+    parse_delay_levels,
+    parse_hours,
+    parse_value,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+
+__all__ = [
+    "DEFAULT_MAX_HASH_SLOT_NUM",
+    "DEFAULT_MAX_INDEX_NUM",
+    "KEYS",
+    "MessageStoreConfig",
+    "camel_case",
+    "config_key_names",
+    "load_broker_config",
+    "with_default_sizes",
+]
 
 DEFAULT_MAX_HASH_SLOT_NUM = 5_000_000
 DEFAULT_MAX_INDEX_NUM = 20_000_000
-_INT_MAX = 2**31 - 1
-_DELAY_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DELAY_LEVEL = re.compile(r"([+-]?[0-9]+)([smhd])", re.ASCII)
+_CQ_UNIT_BYTES = 20
+_BATCH_CQ_UNIT_BYTES = 46
+_DEFAULT_SIZES = {
+    "mapped_file_size_commit_log": 1 << 30,
+    "mapped_file_size_consume_queue": 300_000 * _CQ_UNIT_BYTES,
+    "mapper_file_size_batch_consume_queue": 300_000 * _BATCH_CQ_UNIT_BYTES,
+    "mapped_file_size_consume_queue_ext": 48 << 20,
+    "max_hash_slot_num": DEFAULT_MAX_HASH_SLOT_NUM,
+    "max_index_num": DEFAULT_MAX_INDEX_NUM,
+}
+_CHOICES = {
+    "flush_disk_type": ("ASYNC_FLUSH", "SYNC_FLUSH"),
+    "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+}
+_PERCENT = (1, 100)
+_FROM_ZERO = (0, INT_MAX)
+_BOUNDS = {
+    "access_message_in_memory_max_ratio": _PERCENT,
+    "disk_max_used_space_ratio": _PERCENT,
+    "disk_space_warning_level_ratio": _PERCENT,
+    "disk_space_clean_forcibly_ratio": _PERCENT,
+    "max_topic_length": (1, 255),
+    "file_reserved_time": _FROM_ZERO,
+    "broker_id": (0, 2**63 - 1),
+    "os_page_cache_busy_time_out_mills": (0, 2**63 - 1),
+    **dict.fromkeys(
+        (
+            "flush_commit_log_least_pages",
+            "flush_commit_log_thorough_interval",
+            "commit_commit_log_least_pages",
+            "commit_commit_log_thorough_interval",
+            "flush_consume_queue_least_pages",
+            "flush_consume_queue_thorough_interval",
+            "delete_commit_log_files_interval",
+            "delete_consume_queue_files_interval",
+            "correct_logic_min_offset_force_interval",
+            "bit_map_length_consume_queue_ext",
+        ),
+        _FROM_ZERO,
+    ),
+}
 
 
 @dataclass(frozen=True)
 class MessageStoreConfig:
-    """What reading a store needs to know (RocketMQ ``MessageStoreConfig``, release 5.3.3).
+    """Settings of a store (RocketMQ ``MessageStoreConfig``, release 5.3.3).
 
-    Defaults are RocketMQ's, except that a size of files is None: found from the files. Numbers
-    are positive and fit a Java int.
+    Defaults are RocketMQ's, except that a size of files is None: found from the files, see
+    `with_default_sizes`. Numbers are positive and fit a Java int, unless RocketMQ takes others.
+    Times are in ms where nothing else is said.
 
     Raises
     ------
@@ -67,28 +124,109 @@ class MessageStoreConfig:
     travel_cq_file_num_when_get_message: int = 1
     """Consume queue files that one ``get_message`` looks into."""
 
+    max_message_size: int = 4_194_304
+    """Bytes of a body; a whole record may have 64 KiB more."""
+    max_topic_length: int = 127
+    """Bytes of a topic that is no retry topic; 255 is the most that any may have."""
+    auto_message_version_on_topic_len: bool = True
+    """Write topics of more than 127 bytes as records of version 2 (5.1.0 on), or refuse them."""
+    enabled_append_prop_crc: bool = False
+    """End every record with property ``__CRC32#`` (5.2.0 on)."""
+    force_verify_prop_crc: bool = False
+    """A record is valid only with a ``__CRC32#`` that is right."""
+    check_crc_on_recover: bool = True
+    topic_queue_lock_num: int = 32
+    """Locks over which the queues are spread, so that several threads put at once."""
+    os_page_cache_busy_time_out_mills: int = 1000
+    """A put is refused while another holds the append lock for longer."""
+    enable_lmq: bool = False
+    """Number the messages of light queues when they are put."""
+    enable_multi_dispatch: bool = False
+    """Index messages in the light queues that their properties name."""
+    broker_role: str = "ASYNC_MASTER"
+    broker_id: int = 0
+    duplication_enable: bool = False
+    slave_timeout: int = 3000
+
+    flush_disk_type: str = "ASYNC_FLUSH"
+    """``SYNC_FLUSH``: a put returns when its record is on the disk."""
+    sync_flush_timeout: int = 5000
+    flush_interval_commit_log: int = 500
+    flush_commit_log_timed: bool = True
+    """Sleep for the whole interval, also when woken."""
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval: int = 10_000
+    """How often fewer pages than the least are flushed as well."""
+    transient_store_pool_enable: bool = False
+    """Collect appended records in memory, commit them to the file by a thread of its own."""
+    transient_store_pool_size: int = 5
+    """Buffers, each of the size of a segment."""
+    commit_interval_commit_log: int = 200
+    commit_commit_log_least_pages: int = 4
+    commit_commit_log_thorough_interval: int = 200
+    wake_commit_when_put_message: bool = True
+    wake_flush_when_put_message: bool = False
+    flush_interval_consume_queue: int = 1000
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval: int = 60_000
+    warm_maped_file_enable: bool = False
+    """Write to every page of a segment before it is used."""
+    flush_least_pages_when_warm_maped_file: int = 4096
+
+    read_un_committed: bool = False
+    """Dispatch what is not yet confirmed too."""
+    recheck_reput_offset_from_cq: bool = False
+    message_index_enable: bool = True
+    message_index_safe: bool = False
+    enable_consume_queue_ext: bool = False
+    bit_map_length_consume_queue_ext: int = 64
+    """Bits of the filter map of an extension unit; 0: none."""
+
+    delete_when: str = "04"
+    """Hours of the day, local time, separated by semicolons."""
+    file_reserved_time: int = 72
+    """Hours that a segment is kept after its last change."""
+    delete_file_batch_max: int = 10
+    """Segments that one run of the cleaner deletes at most."""
+    clean_resource_interval: int = 10_000
+    delete_commit_log_files_interval: int = 100
+    delete_consume_queue_files_interval: int = 100
+    clean_file_forcibly_enable: bool = True
+    """Delete segments that are not old enough when the disk is nearly full."""
+    disk_max_used_space_ratio: int = 75
+    """Percent of the disk above which expired segments are deleted at any hour."""
+    disk_space_clean_forcibly_ratio: int = 85
+    disk_space_warning_level_ratio: int = 90
+    """Percent above which puts are refused."""
+    correct_logic_min_offset_force_interval: int = 300_000
+    """How often the least offset of a queue is looked for again without need."""
+
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is not None and str(field.type).startswith("int"):
-                _check_int(camel_case(field.name), value)
-        if self.access_message_in_memory_max_ratio > 100:  # noqa: PLR2004 (percent)
-            raise StoreConfigError(
-                f"accessMessageInMemoryMaxRatio={self.access_message_in_memory_max_ratio}: "
-                "a percentage is at most 100"
-            )
-        _ = self.delay_levels_ms
+            kind = str(field.type)
+            if value is not None or "None" not in kind:
+                bounds = _BOUNDS.get(field.name, (1, INT_MAX))
+                check_value(camel_case(field.name), kind, value, bounds)
+        for name, choices in _CHOICES.items():
+            check_choice(camel_case(name), getattr(self, name), choices)
+        _ = self.delay_levels_ms, self.delete_hours
 
     @cached_property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Delay of each level in ms; level 1 comes first."""
-        return _parse_delay_levels(self.message_delay_level)
+        return parse_delay_levels(self.message_delay_level)
+
+    @cached_property
+    def delete_hours(self) -> tuple[int, ...]:
+        """The hours of `delete_when`."""
+        return parse_hours("deleteWhen", self.delete_when)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> MessageStoreConfig:
         """Make a configuration of RocketMQ's keys and their texts.
 
-        Keys of a broker's file that reading has no use for are ignored.
+        Keys of a broker's file that the store has no use for are ignored.
 
         Raises
         ------
@@ -99,19 +237,27 @@ class MessageStoreConfig:
         for key, name in KEYS.items():
             text = properties.get(key)
             if text is not None:
-                values[name] = _parse_int(key, text) if name in _INT_FIELDS else text
+                text = text.strip() if name in _CHOICES else text
+                values[name] = parse_value(key, _KINDS[name], text)
         return cls(**values)
 
+    @classmethod
+    def from_file(cls, path: str) -> MessageStoreConfig:
+        """Read a broker's configuration file, as ``-c broker.conf`` of a broker.
 
-def camel_case(name: str) -> str:
-    """Return RocketMQ's key of a field."""
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+        Raises
+        ------
+        StoreReadError
+            The file cannot be read.
+        StoreConfigError
+            As `from_properties`.
+        """
+        return cls.from_properties(load_broker_config(path))
 
 
-KEYS: dict[str, str] = {camel_case(f.name): f.name for f in fields(MessageStoreConfig)}
+_KINDS: dict[str, str] = {f.name: str(f.type) for f in fields(MessageStoreConfig)}
+KEYS: dict[str, str] = {camel_case(name): name for name in _KINDS}
 """RocketMQ's key -> field of `MessageStoreConfig`."""
-_INT_FIELDS = frozenset(f.name for f in fields(MessageStoreConfig) if str(f.type)[:3] == "int")
 
 
 def config_key_names() -> tuple[str, ...]:
@@ -119,86 +265,17 @@ def config_key_names() -> tuple[str, ...]:
     return tuple(KEYS)
 
 
-def _check_int(key: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise StoreConfigError(f"{key}={value!r}: a whole number is needed")
-    if not 1 <= value <= _INT_MAX:
-        raise StoreConfigError(f"{key}={value}: must be 1 to {_INT_MAX}")
+def with_default_sizes(config: MessageStoreConfig) -> MessageStoreConfig:
+    """Return a configuration whose sizes of files are RocketMQ's where they are None.
 
-
-def _parse_int(key: str, text: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,20}", text.strip(), re.ASCII):
-        raise StoreConfigError(f"{key}={text!r}: a whole number is needed")
-    return int(text)
-
-
-def _parse_delay_levels(text: str) -> tuple[int, ...]:
-    # Source: ScheduleMessageService.parseDelayLevel; Java's split drops empty words at the end.
-    levels = []
-    for word in text.rstrip(" ").split(" "):
-        level = _DELAY_LEVEL.fullmatch(word)
-        if level is None:
-            raise StoreConfigError(
-                f"messageDelayLevel={text!r}: {word!r} is not a number with unit s, m, h or d"
-            )
-        levels.append(int(level.group(1)) * _DELAY_UNITS_MS[level.group(2)])
-    return tuple(levels)
-
-
-def load_broker_config(path: str) -> dict[str, str]:
-    r"""Read a Java ``.properties`` file, as ``-c broker.conf`` of a broker.
-
-    Comments begin with ``#`` or ``!``; ``=``, ``:`` or white space separate; a backslash at the
-    end continues a line; ``\uXXXX`` escapes. The last of repeated keys wins. The file is taken as
-    UTF-8, or as Latin-1 where it is no UTF-8.
-
-    Raises
-    ------
-    StoreReadError
-        The file cannot be read.
-    StoreConfigError
-        A ``\u`` escape is malformed.
+    For a new store. The size of queue files is rounded up to whole units, as RocketMQ does.
     """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as err:
-        raise StoreReadError(err.strerror or str(err), path) from err
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    return dict(_split_property(line, path) for line in _logical_lines(text))
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    pending = ""
-    for natural in re.split(r"\r\n|\n|\r", text):
-        line = natural.lstrip(" \t\f")
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        pending += line
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            pending = pending[:-1]
-            continue
-        yield pending
-        pending = ""
-    if pending:
-        yield pending
-
-
-_PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
-_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def _split_property(line: str, path: str) -> tuple[str, str]:
-    parts = _PROPERTY.fullmatch(line)
-    key, value = parts.groups() if parts else (line, "")
-
-    def plain(found: re.Match[str]) -> str:
-        code = found.group(1)
-        if code == "u":
-            raise StoreConfigError(f"{path}: malformed \\u escape in {line!r}")
-        return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROLS.get(code, code)
-
-    return _ESCAPE.sub(plain, key), _ESCAPE.sub(plain, value)
+    missing: dict[str, Any] = {
+        name: size for name, size in _DEFAULT_SIZES.items() if getattr(config, name) is None
+    }
+    queue_bytes = config.mapped_file_size_consume_queue
+    if queue_bytes is not None:
+        missing["mapped_file_size_consume_queue"] = (
+            -(-queue_bytes // _CQ_UNIT_BYTES) * _CQ_UNIT_BYTES
+        )
+    return replace(config, **missing)

@@ -14,8 +14,7 @@ from store_core.codec.encoded_records import reserve_property_crc
 from store_core.codec.message_codec import decode_message, encode_message
 from store_core.codec.properties import verify_property_crc
 from store_core.codec.record_encoder import encode_records
-from store_core.commit_log_appender import CommitLogAppender
-from store_core.errors import StoreWriteError
+from store_core.commit_log_appender import CommitLogAppender, SegmentNotMadeError
 from store_core.files.mapped_file_queue import MappedFileQueue
 from tests.golden_store import golden
 
@@ -154,10 +153,24 @@ def test_after_a_segment_could_not_be_made_the_next_append_makes_it(queue):
     appender.append(message(bytes(900)), 0)
     (directory,) = queue.directories
     Path(directory, f"{SEGMENT:020d}").touch()
-    with pytest.raises(StoreWriteError, match="File exists"):
+    with pytest.raises(SegmentNotMadeError, match="File exists"):
         appender.append(message(bytes(200)), 1)
+    with pytest.raises(SegmentNotMadeError, match="File exists"):
+        appender.append_records(block([200]), np.ones(1, np.int64))
+    assert appender.begin_time_in_lock == 0
     Path(directory, f"{SEGMENT:020d}").unlink()
     assert appender.append(message(bytes(200)), 1).commit_log_offset == SEGMENT
+
+
+@pytest.mark.parametrize("as_block", [False, True])
+def test_while_an_append_goes_on_one_can_see_since_when(queue, monkeypatch, as_block):
+    appender, seen = CommitLogAppender(queue, Clock(7)), []
+    monkeypatch.setattr(queue, "writable_file", lambda: seen.append(appender.begin_time_in_lock))
+    append = appender.append_records if as_block else appender.append
+    what = (block([1]), np.zeros(1, np.int64)) if as_block else (message(), 0)
+    with pytest.raises(AttributeError):  # no segment came
+        append(*what)
+    assert (seen[0], appender.begin_time_in_lock) == (7, 0)
 
 
 def test_threads_append_whole_records_in_the_order_of_time(queue):

@@ -10,8 +10,10 @@ from store_core.config import (
     camel_case,
     config_key_names,
     load_broker_config,
+    with_default_sizes,
 )
 from store_core.errors import StoreConfigError, StoreReadError
+from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 
 
 def test_sizes_are_unknown_and_limits_are_rocketmqs():
@@ -29,9 +31,12 @@ def test_keys_are_spelled_as_rocketmq_does():
     assert KEYS["mapperFileSizeBatchConsumeQueue"] == "mapper_file_size_batch_consume_queue"
     assert camel_case("max_hash_slot_num") == "maxHashSlotNum"
     assert "readOnlyCommitLogStorePaths" in config_key_names()
+    assert KEYS["checkCRCOnRecover"] == "check_crc_on_recover"
+    assert KEYS["enabledAppendPropCRC"] == "enabled_append_prop_crc"
+    assert KEYS["warmMapedFileEnable"] == "warm_maped_file_enable"
 
 
-def test_from_properties_ignores_what_reading_has_no_use_for():
+def test_from_properties_ignores_what_the_store_has_no_use_for():
     config = MessageStoreConfig.from_properties(
         {"maxIndexNum": " 400 ", "brokerName": "a", "messageDelayLevel": "2s 1d "}
     )
@@ -49,6 +54,16 @@ def test_from_properties_ignores_what_reading_has_no_use_for():
         ({"messageDelayLevel": "1s  5s"}, "messageDelayLevel"),
         ({"messageDelayLevel": "1w"}, "messageDelayLevel"),
         ({"messageDelayLevel": ""}, "messageDelayLevel"),
+        ({"messageIndexEnable": "yes"}, "messageIndexEnable"),
+        ({"flushDiskType": "FSYNC"}, "flushDiskType"),
+        ({"brokerRole": "MASTER"}, "brokerRole"),
+        ({"deleteWhen": "24"}, "deleteWhen"),
+        ({"deleteWhen": "4,5"}, "deleteWhen"),
+        ({"deleteWhen": " ; "}, "deleteWhen"),
+        ({"maxTopicLength": "256"}, "maxTopicLength"),
+        ({"diskMaxUsedSpaceRatio": "101"}, "diskMaxUsedSpaceRatio"),
+        ({"fileReservedTime": "-1"}, "fileReservedTime"),
+        ({"topicQueueLockNum": "0"}, "topicQueueLockNum"),
     ],
 )
 def test_bad_values_name_the_key(properties, key):
@@ -59,6 +74,48 @@ def test_bad_values_name_the_key(properties, key):
 def test_values_of_another_type_are_refused():
     with pytest.raises(StoreConfigError, match=r"maxIndexNum=True"):
         MessageStoreConfig(max_index_num=True)
+    with pytest.raises(StoreConfigError, match=r"enableLmq=1"):
+        MessageStoreConfig(enable_lmq=1)
+    with pytest.raises(StoreConfigError, match=r"deleteWhen=4"):
+        MessageStoreConfig(delete_when=4)
+
+
+def test_the_settings_of_writing_are_rocketmqs():
+    config = MessageStoreConfig()
+    assert (config.flush_disk_type, config.broker_role) == ("ASYNC_FLUSH", "ASYNC_MASTER")
+    assert (config.max_message_size, config.topic_queue_lock_num) == (4 << 20, 32)
+    assert (config.file_reserved_time, config.delete_hours) == (72, (4,))
+    assert config.flush_consume_queue_thorough_interval == 60_000
+    assert config.check_crc_on_recover
+    assert not config.enabled_append_prop_crc
+    assert MessageStoreConfig(file_reserved_time=0, bit_map_length_consume_queue_ext=0)
+
+
+def test_a_brokers_file_gives_the_settings(tmp_path):
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "brokerClusterName = DefaultCluster\nbrokerId = 0\ndeleteWhen = 04;16\n"
+        "fileReservedTime = 48\nbrokerRole = SLAVE \nflushDiskType=SYNC_FLUSH\n"
+        "storePathRootDir=/data/store\nenableLmq= TRUE\nautoCreateTopicEnable=maybe\n"
+    )
+    config = MessageStoreConfig.from_file(str(path))
+    assert (config.broker_role, config.flush_disk_type) == ("SLAVE", "SYNC_FLUSH")
+    assert (config.delete_hours, config.file_reserved_time) == ((4, 16), 48)
+    assert (config.store_path_root_dir, config.enable_lmq) == ("/data/store", True)
+
+
+def test_a_new_store_has_rocketmqs_sizes_where_none_are_given():
+    config = with_default_sizes(
+        MessageStoreConfig(mapped_file_size_consume_queue=1001, max_index_num=7)
+    )
+    assert config.mapped_file_size_commit_log == 1 << 30
+    assert config.mapped_file_size_consume_queue == 51 * CQ_UNIT.size
+    assert config.mapper_file_size_batch_consume_queue == 300_000 * BATCH_CQ_UNIT.size
+    assert config.mapped_file_size_consume_queue_ext == 50_331_648
+    assert (config.max_hash_slot_num, config.max_index_num) == (5_000_000, 7)
+    default = with_default_sizes(MessageStoreConfig())
+    assert default.mapped_file_size_consume_queue == 300_000 * CQ_UNIT.size
+    assert default == with_default_sizes(default)
 
 
 def test_broker_config_is_a_java_properties_file(tmp_path):

@@ -1,0 +1,92 @@
+"""Texts and bounds of settings; errors name RocketMQ's key."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from store_core.errors import StoreConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+INT_MAX = 2**31 - 1
+_LAST_HOUR = 23
+_DELAY_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DELAY_LEVEL = re.compile(r"([+-]?[0-9]+)([smhd])", re.ASCII)
+_BOOLS = {"true": True, "false": False}
+
+
+def camel_case(name: str) -> str:
+    """Return RocketMQ's key of a field."""
+    first, *rest = name.split("_")
+    return first + "".join("CRC" if word == "crc" else word.capitalize() for word in rest)
+
+
+def parse_value(key: str, kind: str, text: str) -> Any:
+    """Return a value of the kind that a field's annotation names: int, bool, or else text."""
+    if kind.startswith("int"):
+        return _parse_int(key, text)
+    if kind == "bool":
+        value = _BOOLS.get(text.strip().lower())
+        if value is None:
+            raise StoreConfigError(f"{key}={text!r}: true or false is needed")
+        return value
+    return text
+
+
+def check_value(key: str, kind: str, value: Any, bounds: tuple[int, int]) -> None:
+    """Refuse a value of another kind, and a number out of bounds (both included)."""
+    if kind.startswith("int"):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise StoreConfigError(f"{key}={value!r}: a whole number is needed")
+        if not bounds[0] <= value <= bounds[1]:
+            raise StoreConfigError(f"{key}={value}: must be {bounds[0]} to {bounds[1]}")
+    elif kind == "bool":
+        if not isinstance(value, bool):
+            raise StoreConfigError(f"{key}={value!r}: True or False is needed")
+    elif not isinstance(value, str):
+        raise StoreConfigError(f"{key}={value!r}: a text is needed")
+
+
+def check_choice(key: str, value: str, choices: Collection[str]) -> None:
+    """Refuse what is none of the names."""
+    if value not in choices:
+        raise StoreConfigError(f"{key}={value!r}: one of {', '.join(choices)} is needed")
+
+
+def _parse_int(key: str, text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,20}", text.strip(), re.ASCII):
+        raise StoreConfigError(f"{key}={text!r}: a whole number is needed")
+    return int(text)
+
+
+def parse_hours(key: str, text: str) -> tuple[int, ...]:
+    """Return hours of the day that semicolons separate.
+
+    Source: RocketMQ ``UtilAll.isItTimeToDo`` (release 5.3.3).
+    """
+    words = [word.strip() for word in text.split(";") if word.strip()]
+    hours = tuple(_parse_int(key, word) for word in words)
+    if not hours or not all(0 <= hour <= _LAST_HOUR for hour in hours):
+        raise StoreConfigError(
+            f"{key}={text!r}: hours 0 to 23, separated by semicolons, are needed"
+        )
+    return hours
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Return the delay of each level, ms.
+
+    Source: RocketMQ ``ScheduleMessageService.parseDelayLevel`` (release 5.3.3); Java's split drops
+    empty words at the end.
+    """
+    levels = []
+    for word in text.rstrip(" ").split(" "):
+        level = _DELAY_LEVEL.fullmatch(word)
+        if level is None:
+            raise StoreConfigError(
+                f"messageDelayLevel={text!r}: {word!r} is not a number with unit s, m, h or d"
+            )
+        levels.append(int(level.group(1)) * _DELAY_UNITS_MS[level.group(2)])
+    return tuple(levels)
