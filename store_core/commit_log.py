@@ -6,13 +6,9 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from store_core.files.segment_list import Segment, SegmentList, load_segments
-from store_core.segment_records import SegmentRecords
+from store_core.readable_log import ReadableLog
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
     from store_core.files.byte_source import ByteSource
     from store_core.files.store_directory import StoreDirectory
@@ -33,7 +29,7 @@ def commit_log_directories(directory: StoreDirectory, config: MessageStoreConfig
     return list(dict.fromkeys(directory.resolve(name) for name in names if name))
 
 
-class CommitLog:
+class CommitLog(ReadableLog):
     """Segments of fixed size that together are one endless file; never written here.
 
     Parameters
@@ -48,6 +44,7 @@ class CommitLog:
 
     def __init__(self, directory: StoreDirectory, config: MessageStoreConfig) -> None:
         self.directory = directory
+        self.uri = directory.uri
         entries = [
             entry
             for path in commit_log_directories(directory, config)
@@ -75,55 +72,3 @@ class CommitLog:
         """Close all segments."""
         while self._open:
             self._open.popitem()[1].close()
-
-    def records(self, segment: Segment, end_offset: int) -> SegmentRecords:
-        """Return access to the records of a segment that end before ``end_offset``."""
-        source = self.source(segment)
-        return SegmentRecords(source, segment.from_offset, self.segments.file_size, end_offset)
-
-    def is_record(self, commit_log_offset: int, end_offset: int) -> bool:
-        """Tell whether a whole valid record starts there and ends before ``end_offset``."""
-        segment = self.segments.find(commit_log_offset)
-        if segment is None:
-            return False
-        records = self.records(segment, end_offset)
-        return records.is_record(commit_log_offset - segment.from_offset)
-
-    def store_timestamp_at(self, commit_log_offset: int, end_offset: int) -> int | None:
-        """Return the store time (ms) of the record that starts there; None when none does."""
-        segment = self.segments.find(commit_log_offset)
-        if segment is None:
-            return None
-        records = self.records(segment, end_offset)
-        position = commit_log_offset - segment.from_offset
-        return records.store_timestamp(position) if records.is_record(position) else None
-
-    def frames_at(
-        self, segment: Segment, commit_log_offsets: npt.NDArray[np.int64], end_offset: int
-    ) -> RecordFrames:
-        """Return frames at ascending offsets of one segment; rows that are no records are not ok.
-
-        The offsets may be any that lie in the segment. Of a remote one only the records and what
-        lies between close ones are read.
-        """
-        records = self.records(segment, end_offset)
-        return records.frames_at(commit_log_offsets - segment.from_offset)
-
-    def first_store_timestamp(self, segment: Segment, end_offset: int) -> int | None:
-        """Return the store time of a segment's first record; None when none starts at its head."""
-        return self.store_timestamp_at(segment.from_offset, end_offset)
-
-    def next_record(
-        self, commit_log_offset: int, end_offset: int, stop_offset: int | None = None
-    ) -> int:
-        """Return the first record that starts in ``[commit_log_offset, stop_offset)``; -1 if none.
-
-        It is looked for within one segment.
-        """
-        segment = self.segments.find(commit_log_offset)
-        if segment is None:
-            return -1
-        base = segment.from_offset
-        stop = None if stop_offset is None else stop_offset - base
-        found = self.records(segment, end_offset).find(commit_log_offset - base, stop)
-        return found + base if found >= 0 else -1

@@ -153,6 +153,12 @@ class ConsumeQueue:
                 lambda units: units["commit_log_offset"] >= min_phy_offset,
             )
 
+    def file_stop(self, queue_offset: int) -> int | None:
+        """Return the queue offset behind the units of the file that holds one; None without it."""
+        segment = self.segments.find(queue_offset * CQ_UNIT.size)
+        stop = (segment.from_offset + segment.size) // CQ_UNIT.size if segment else queue_offset
+        return stop if stop > queue_offset else None
+
     def roll_next_file(self, queue_offset: int) -> int:
         """Return the first queue offset of the next file (``ConsumeQueue.rollNextFile``)."""
         return queue_offset + self.units_per_file - queue_offset % self.units_per_file

@@ -9,26 +9,23 @@ wrong in rolled files.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.lib.stride_tricks import sliding_window_view
 
 from store_core.codec.inner_columns import holds_inner_batch
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.properties import split_keys, string_to_properties
-from store_core.errors import CorruptRecordError
+from store_core.find_offsets import UNDISPATCHED_TYPES, KeyOffsets, KeySet, OffsetSearch
 from store_core.key_candidates import NotIndexedError, key_candidates, segment_range
 from store_core.layout.message import (
     PROPERTY_KEYS,
     PROPERTY_UNIQ_KEY,
     TRANSACTION_MASK,
-    TRANSACTION_PREPARED_TYPE,
-    TRANSACTION_ROLLBACK_TYPE,
 )
-from store_core.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.log_ranges import frames_in, is_of_topic, merged_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,19 +34,16 @@ if TYPE_CHECKING:
 
     from store_core.codec.message_codec import StoredRecord
     from store_core.codec.record_frames import RecordFrames
+    from store_core.key_candidates import KeyedStore
     from store_core.message import Message
     from store_core.record_reader import RecordReader
-    from store_core.store_view import StoreView
 
     Bools = npt.NDArray[np.bool_]
 
-_SCAN_ROWS = 16384
-_SCAN_BYTES = 32 << 20
 _KEPT_RANGE_BYTES = 64 << 10
 _KEPT_RANGES = 64
 """Every query has to look at what the index lacks, which as a rule is a record or two at its end:
 the keys of that many small ranges are kept (scanning takes a millisecond each)."""
-_UNDISPATCHED = (TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -78,7 +72,7 @@ class KeySearch:
         The store.
     """
 
-    def __init__(self, view: StoreView, reader: RecordReader) -> None:
+    def __init__(self, view: KeyedStore, reader: RecordReader) -> None:
         self._view, self._reader = view, reader
         self._times: dict[int, int | None] = {}
         self._kept: dict[tuple[int, int], list[_KeptRecord]] = {}
@@ -104,13 +98,20 @@ class KeySearch:
                 ranges.append(segment_range(self._view, offset))
             else:
                 records[offset] = record
-        for start, stop in _merged(ranges):
+        for start, stop in merged_ranges(ranges):
             for record in self._scan(query, start, stop):
                 records[record.commit_log_offset] = record
         found: list[Message] = []
         for _, record in sorted(records.items()):
             found += self._matching(query, record)
         return found
+
+    def offsets(
+        self, topic: str, keys: Any, begin_ms: int | None, end_ms: int | None
+    ) -> KeyOffsets:
+        """Return where the messages of many keys lie (see ``OffsetSearch``)."""
+        wanted = KeySet.of(topic, keys)
+        return OffsetSearch(self._view, self._reader, wanted, begin_ms, end_ms).run(self._time_at)
 
     def _candidates(self, query: KeyQuery) -> tuple[list[int], list[tuple[int, int]]]:
         view = self._view
@@ -128,7 +129,7 @@ class KeySearch:
     def _matching(self, query: KeyQuery, record: StoredRecord) -> list[Message]:
         if record.topic_bytes != query.topic.encode("utf-8", "surrogatepass"):
             return []
-        if record.sys_flag & TRANSACTION_MASK in _UNDISPATCHED:
+        if record.sys_flag & TRANSACTION_MASK in UNDISPATCHED_TYPES:
             return []
         if query.begin_ms is not None and record.store_timestamp < query.begin_ms:
             return []
@@ -144,8 +145,8 @@ class KeySearch:
                 if keys is None or not keys.isdisjoint(query.keys):
                     yield record
             return
-        for frames in self._frames(start, stop):
-            of_topic = frames.take(np.flatnonzero(_is_of_topic(frames, query.topic)))
+        for frames in frames_in(self._view.log, self._view.end_offset, start, stop):
+            of_topic = frames.take(np.flatnonzero(is_of_topic(frames, query.topic)))
             if len(of_topic) == 0:
                 continue
             rows = np.flatnonzero(_may_have_key(of_topic, query.keys))
@@ -155,41 +156,15 @@ class KeySearch:
     def _kept_range(self, start: int, stop: int) -> list[_KeptRecord]:
         kept = self._kept.get((start, stop))
         if kept is None:
-            offsets = [frames.column("commit_log_offset") for frames in self._frames(start, stop)]
+            offsets = [
+                frames.column("commit_log_offset")
+                for frames in frames_in(self._view.log, self._view.end_offset, start, stop)
+            ]
             records = [self._reader.read(offset) for part in offsets for offset in part.tolist()]
             kept = [_KeptRecord(record, _keys_of(record)) for record in records]
             if len(self._kept) < _KEPT_RANGES:
                 self._kept[start, stop] = kept
         return kept
-
-    def _frames(self, start: int, stop: int) -> Iterator[RecordFrames]:
-        for part in self._parts(start, stop):
-            if isinstance(part, Gap):
-                raise CorruptRecordError(part.reason, part.path, part.position)
-            yield part
-
-    def _parts(self, start: int, stop: int) -> Iterator[RecordFrames | Gap]:
-        log, end_offset = self._view.log, self._view.end_offset
-        stop = min(stop, end_offset)
-        size = log.segments.file_size
-        expected = start
-        for segment in log.segments:
-            low = max(start, segment.from_offset)
-            high = min(stop, segment.from_offset + size)
-            if low >= high:
-                continue
-            if low > expected:
-                yield _lost(expected, low, segment.path)
-            expected = high
-            piece = LogSlice(segment.path, segment.from_offset, size, low, high, end_offset)
-            yield from scan_slice(log.source(segment), piece, BatchSizer(_SCAN_ROWS, _SCAN_BYTES))
-        if expected < stop:
-            yield _lost(expected, stop, log.directory.uri)
-
-
-def _lost(start: int, stop: int, path: str) -> Gap:
-    text = f"the segments that held offsets {start} to {stop} of the log are missing"
-    return Gap(start, stop - start, path, 0, text)
 
 
 def _has_key(message: Message, keys: frozenset[str]) -> bool:
@@ -204,16 +179,6 @@ def _keys_of(record: StoredRecord) -> frozenset[str] | None:
     return frozenset(keys - {""})
 
 
-def _is_of_topic(frames: RecordFrames, topic: str) -> Bools:
-    wanted = np.frombuffer(topic.encode("utf-8", "surrogatepass"), np.uint8)
-    same: Bools = frames.topic_length == len(wanted)
-    if len(wanted) and same.any():
-        rows = np.flatnonzero(same)
-        texts = sliding_window_view(frames.data, len(wanted))[frames.topic_start[rows]]
-        same[rows] = (texts == wanted).all(axis=1)
-    return same
-
-
 def _may_have_key(frames: RecordFrames, keys: frozenset[str]) -> Bools:
     """Compare the keys of records; inner batches may always have one."""
     columns = MessageColumns(frames)
@@ -225,13 +190,3 @@ def _may_have_key(frames: RecordFrames, keys: frozenset[str]) -> Bools:
     hits = pc.is_in(pc.list_flatten(words), value_set=wanted).to_numpy(zero_copy_only=False)
     is_match[pc.list_parent_indices(words).to_numpy()[hits]] = True
     return is_match
-
-
-def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
-        else:
-            merged.append((start, stop))
-    return merged

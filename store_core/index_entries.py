@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from store_core.codec.gather import binary_parts, gather_binary
-from store_core.codec.java_string import string_hashes
+from store_core.codec.java_string import string_hash, string_hashes
 from store_core.codec.property_columns import words_column
 from store_core.layout.message import (
     MAX_PROPERTIES_BYTES,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     UInt32s = npt.NDArray[np.uint32]
 
 _HASH_FACTOR = np.uint32(31)  # of String.hashCode
+_UINT32_MAX = 0xFFFFFFFF
 _FIRST_LEAD = -0x40  # as signed bytes, continuation bytes (80 to BF) are below
 _FOUR_BYTE_LEAD = 0xF0  # of characters that are two UTF-16 units
 _KEY_MARK = np.uint32(ord("#"))  # between topic and key
@@ -90,6 +91,17 @@ def index_entries(columns: MessageColumns) -> IndexEntries:
         frames.column("store_timestamp")[row],
         last,
     )
+
+
+def topic_key_hashes(topic: str, keys: Any) -> Int32s:
+    """Return the stored hashes of keys of one topic (``index_file.key_hash``).
+
+    Parameters
+    ----------
+    keys
+        Arrow array of strings without nulls, none longer than the properties of a record.
+    """
+    return _hashes(np.full(1, string_hash(topic) & _UINT32_MAX, np.uint32), keys)
 
 
 def _topic_hashes(frames: RecordFrames) -> UInt32s:

@@ -158,24 +158,28 @@ class IndexFile:
             A chain leads outside of the file, forward, or to an entry of another slot.
         """
         distinct, which = np.unique(hashes, return_inverse=True)
-        pending = np.arange(len(distinct))
-        entry = self._newest_entries(distinct)
+        return _by_key(self.hits(distinct), which.ravel(), len(distinct))
+
+    def hits(self, hashes: Int32s) -> IndexHits:
+        """Return what `lookup` finds, in no order; hashes that are given twice are fine."""
+        pending = np.arange(len(hashes))
+        entry = self._newest_entries(hashes)
         found = []
         for _ in range(_MAX_HOPS):
             alive = entry > 0
             pending, entry = pending[alive], entry[alive]
             if not len(pending):
                 break
-            rows = self._chain_entries(distinct[pending], entry)
-            match = rows["key_hash"] == distinct[pending]
+            rows = self._chain_entries(hashes[pending], entry)
+            match = rows["key_hash"] == hashes[pending]
             found.append(_hits(pending[match], rows[match], entry[match]))
             entry = rows["previous_entry"].astype(np.int64)
         else:
-            is_done = np.ones(len(distinct), bool)
+            is_done = np.ones(len(hashes), bool)
             is_done[pending] = False
             found = [_take(hits, is_done[hits.key]) for hits in found]
-            found.append(self._scan(distinct, pending))
-        return _by_key(found, which.ravel(), len(distinct))
+            found.append(self._scan(hashes, pending))
+        return _joined(found)
 
     def select_phy_offset(self, hash_of_key: int, max_num: int, begin: int, end: int) -> list[int]:
         """Return places of a hash, newest first, with RocketMQ's own cuts (``selectPhyOffset``).
@@ -258,18 +262,18 @@ class IndexFile:
             raise self._corrupt(int(entry[bad[0]]), text)
         return rows
 
-    def _scan(self, distinct: Int32s, wanted: Int64s) -> IndexHits:
-        """Find the entries of some of the (sorted) hashes without following chains."""
+    def _scan(self, hashes: Int32s, wanted: Int64s) -> IndexHits:
+        """Find the entries of some of the hashes without following chains."""
         found = []
-        asked = distinct[wanted]
+        asked, which = np.unique(hashes[wanted], return_inverse=True)
         for start in range(1, self.header.index_count, _SCAN_ENTRIES):
             stop = min(start + _SCAN_ENTRIES, self.header.index_count)
             table = self._table(start, stop)
-            hashes = table["key_hash"].astype(np.int32)
-            rows = np.flatnonzero(np.isin(hashes, asked))
-            key = wanted[np.searchsorted(asked, hashes[rows])]
-            found.append(_hits(key, table[rows], rows + start))
-        return _joined(found)
+            of_table = table["key_hash"].astype(np.int32)
+            rows = np.flatnonzero(np.isin(of_table, asked))
+            found.append(_hits(np.searchsorted(asked, of_table[rows]), table[rows], rows + start))
+        hits = _by_key(_joined(found), which.ravel(), len(asked))
+        return hits._replace(key=wanted[hits.key])
 
     def _corrupt(self, entry: int, text: str) -> CorruptRecordError:
         return CorruptRecordError(f"entry {entry}: {text}", self.path, self._position(entry))
@@ -297,9 +301,8 @@ def _joined(parts: Sequence[IndexHits]) -> IndexHits:
     )
 
 
-def _by_key(parts: Sequence[IndexHits], which: Int64s, distinct_count: int) -> IndexHits:
+def _by_key(hits: IndexHits, which: Int64s, distinct_count: int) -> IndexHits:
     """Sort hits by key, newest first, and repeat them for hashes that were asked for twice."""
-    hits = _joined(parts)
     hits = _take(hits, np.lexsort((-hits.entry, hits.key)))
     bounds = np.searchsorted(hits.key, np.arange(distinct_count + 1))
     counts = np.diff(bounds)[which]

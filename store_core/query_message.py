@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from store_core.results import QueryMessageResult
 
 if TYPE_CHECKING:
-    from store_core.index_service import IndexService
+    from store_core.index_queries import IndexQueries
     from store_core.message import Message
     from store_core.record_reader import RecordReader
 
@@ -15,7 +15,7 @@ _ROUNDS = 3
 
 
 def query_message(
-    index: IndexService,
+    index: IndexQueries,
     reader: RecordReader,
     topic: str,
     key: str,

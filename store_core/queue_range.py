@@ -17,8 +17,8 @@ from store_core.layout.message import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
-    from store_core.commit_log import CommitLog
     from store_core.consume_queue import ConsumeQueue
+    from store_core.readable_log import ReadableLog
 
 
 class QueueRange(NamedTuple):
@@ -33,7 +33,7 @@ class QueueRange(NamedTuple):
     last_end: int = 0
 
 
-def queue_range(queue: ConsumeQueue, log: CommitLog, end_offset: int) -> QueueRange:
+def queue_range(queue: ConsumeQueue, log: ReadableLog, end_offset: int) -> QueueRange:
     """Return the range of a queue whose units point below the end of the log.
 
     Reads the tail of the queue's last files and as a rule one record.
@@ -49,7 +49,7 @@ def queue_range(queue: ConsumeQueue, log: CommitLog, end_offset: int) -> QueueRa
     return QueueRange(min_offset, max_offset, start, end)
 
 
-def _proved_end(queue: ConsumeQueue, log: CommitLog, end_offset: int) -> int:
+def _proved_end(queue: ConsumeQueue, log: ReadableLog, end_offset: int) -> int:
     low, high = queue.first_unit_offset(), queue.end_of_units()
     if high <= low:
         return high
@@ -64,7 +64,7 @@ def _proved_end(queue: ConsumeQueue, log: CommitLog, end_offset: int) -> int:
     return low
 
 
-def _counts(queue: ConsumeQueue, log: CommitLog, queue_offset: int, end_offset: int) -> bool:
+def _counts(queue: ConsumeQueue, log: ReadableLog, queue_offset: int, end_offset: int) -> bool:
     """Tell whether a unit points at a record of this queue, or at one that has expired."""
     unit = queue.read_units(queue_offset, queue_offset + 1)
     start, size = int(unit["commit_log_offset"][0]), int(unit["message_size"][0])
@@ -72,7 +72,7 @@ def _counts(queue: ConsumeQueue, log: CommitLog, queue_offset: int, end_offset: 
 
 
 def points_at_record(
-    log: CommitLog, queue: tuple[str, int], start: int, size: int, end_offset: int
+    log: ReadableLog, queue: tuple[str, int], start: int, size: int, end_offset: int
 ) -> bool:
     """Tell whether a record of a queue (topic, queue id) lies there, or lay there and is gone."""
     if start < 0 or size <= 0 or start + size > end_offset:

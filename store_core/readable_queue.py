@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.batch_consume_queue import BatchConsumeQueue
-    from store_core.commit_log import CommitLog
-    from store_core.consume_queue import ConsumeQueue
+    from store_core.consume_queue import Units
     from store_core.consume_queue_ext import ConsumeQueueExt
     from store_core.queue_range import QueueRange
+    from store_core.readable_log import ReadableLog
 
     Int64s = npt.NDArray[np.int64]
 
@@ -63,13 +63,26 @@ class ReadableQueue(Protocol):
         """Return where the record of a queue offset in range lies; -1 when no file holds it."""
 
 
+class UnitFiles(Protocol):
+    """The units of a consume queue, in files of its own or of a store that is being written."""
+
+    def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
+        """Return the units ``[start, stop)``, which are in range, as a native array."""
+
+    def file_stop(self, queue_offset: int) -> int | None:
+        """Return the end of the units of the file that holds one; None when no file does."""
+
+    def roll_next_file(self, queue_offset: int) -> int:
+        """Return the first queue offset of the next file."""
+
+
 class SimpleQueue:
     """A consume queue, one unit a message.
 
     Parameters
     ----------
     queue, held
-        The queue and its proved range.
+        The queue's units and its proved range.
     open_ext
         Returns its extension units, None when it has none; asked when a tags code is an address.
     """
@@ -78,7 +91,7 @@ class SimpleQueue:
 
     def __init__(
         self,
-        queue: ConsumeQueue,
+        queue: UnitFiles,
         held: QueueRange,
         open_ext: Callable[[], ConsumeQueueExt | None],
     ) -> None:
@@ -88,11 +101,8 @@ class SimpleQueue:
 
     def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
         """Return units of one file; see `ReadableQueue`."""
-        segment = self.queue.segments.find(queue_offset * CQ_UNIT.size)
-        if segment is None:
-            return None
-        file_stop = (segment.from_offset + segment.size) // CQ_UNIT.size
-        if queue_offset >= file_stop:
+        file_stop = self.queue.file_stop(queue_offset)
+        if file_stop is None:
             return None
         stop = min(file_stop, self.max_offset, queue_offset + max_units)
         units = self.queue.read_units(queue_offset, stop)
@@ -125,25 +135,33 @@ class BatchQueue:
 
     Parameters
     ----------
-    queue, log, end_offset
-        The queue; units that point behind the end of the log do not count.
+    units
+        All that count, oldest first.
+    units_per_file
+        Units of a file; the first one is the first of a file.
+    min_phy_offset
+        Units of records before it have expired.
     """
 
     unit_bytes = BATCH_CQ_UNIT.size
 
-    def __init__(self, queue: BatchConsumeQueue, log: CommitLog, end_offset: int) -> None:
-        self._units_per_file = queue.segments.file_size // BATCH_CQ_UNIT.size
-        self._first_unit = queue.segments.min_offset // BATCH_CQ_UNIT.size
-        self.units = _proved_units(queue, log, end_offset)
-        self.min_offset = max(min_queue_offset(self.units, max(log.min_offset, 0)), 0)
-        self.max_offset = max_queue_offset(self.units)
+    def __init__(
+        self,
+        units: npt.NDArray[np.void],
+        units_per_file: int,
+        min_phy_offset: int,
+    ) -> None:
+        self.units = units
+        self._units_per_file = units_per_file
+        self.min_offset = max(min_queue_offset(units, max(min_phy_offset, 0)), 0)
+        self.max_offset = max_queue_offset(units)
 
     def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
         """Return units of one file; see `ReadableQueue`."""
         row = find_unit(self.units, queue_offset)
         if row is None:
             return None
-        in_file = (self._first_unit + row) % self._units_per_file
+        in_file = row % self._units_per_file
         units = self.units[row : row + min(self._units_per_file - in_file, max_units)]
         return UnitRun(
             units["base_queue_offset"].tolist(),
@@ -164,8 +182,15 @@ class BatchQueue:
         return run.commit_log_offset[0] if run else -1
 
 
+def proved_batch_queue(queue: BatchConsumeQueue, log: ReadableLog, end_offset: int) -> BatchQueue:
+    """Return a queue without the units that point behind the end of the log."""
+    units_per_file = queue.segments.file_size // BATCH_CQ_UNIT.size
+    units = _proved_units(queue, log, end_offset)
+    return BatchQueue(units, units_per_file, log.min_offset)
+
+
 def _proved_units(
-    queue: BatchConsumeQueue, log: CommitLog, end_offset: int
+    queue: BatchConsumeQueue, log: ReadableLog, end_offset: int
 ) -> npt.NDArray[np.void]:
     """Return the units up to the last that points at a record (see ``queue_range``)."""
     units = queue.read_units()

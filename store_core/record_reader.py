@@ -10,8 +10,8 @@ from store_core.message import messages_from_record
 
 if TYPE_CHECKING:
     from store_core.codec.message_codec import StoredRecord
-    from store_core.commit_log import CommitLog
     from store_core.message import Message
+    from store_core.readable_log import ReadableLog
 
 
 class RecordReader:
@@ -25,7 +25,7 @@ class RecordReader:
         What messages give as their ``store``.
     """
 
-    def __init__(self, log: CommitLog, end_offset: int, store: str) -> None:
+    def __init__(self, log: ReadableLog, end_offset: int, store: str) -> None:
         self.log = log
         self.end_offset = end_offset
         self.store = store
@@ -48,7 +48,7 @@ class RecordReader:
         """
         segment = self.log.segments.find(commit_log_offset)
         if segment is None:
-            path = self.log.directory.uri
+            path = self.log.uri
             raise CorruptRecordError("no segment holds this offset", path, commit_log_offset)
         position = commit_log_offset - segment.from_offset
         window = self.log.records(segment, self.end_offset).window(position, position + 1)
@@ -79,4 +79,4 @@ class RecordReader:
     def path_of(self, commit_log_offset: int) -> str:
         """Return the file of an offset, for error texts."""
         segment = self.log.segments.find(commit_log_offset)
-        return self.log.directory.uri if segment is None else segment.path
+        return self.log.uri if segment is None else segment.path

@@ -12,7 +12,6 @@ import numpy as np
 
 from store_core.codec.record_frames import RecordFrames
 from store_core.codec.record_walk import is_record, magic_code_hits
-from store_core.files.byte_source import LocalByteSource
 from store_core.layout.message import (
     BLANK_MAGIC_CODE,
     COMMIT_LOG_OFFSET_AT,
@@ -76,7 +75,7 @@ class SegmentRecords:
         self.file_size = file_size
         self.length = max(min(source.size, file_size, end_offset - from_offset), 0)
         self._source = source
-        self._is_local = isinstance(source, LocalByteSource)
+        self._is_local = source.is_local
         self._window = Window(0, self.bytes_at(0, self.length if self._is_local else 0))
         self._closing_blank: int | None = None
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from store_core.config import MessageStoreConfig
 from store_core.errors import StoreConfigError
 from store_core.files.store_directory import StoreDirectory
-from store_core.index_service import Gap, IndexService
+from store_core.index_queries import Gap
+from store_core.index_service import IndexService
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
 from tests.store_core.index_writer import IndexWriter
 

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from store_core.consume_queue_writer import QueueFiles
+from store_core.files.segment_list import load_segments
+from store_core.files.store_directory import StoreDirectory
+from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from store_core.live_batch_queue import LiveBatchQueue
+from tests.store_core.test_batch_consume_queue_writer import batches
+
+FILE_SIZE = 3 * BATCH_CQ_UNIT.size
+
+
+def opened(root, *, trusted=True):
+    directory = StoreDirectory(str(root))
+    path = root / "batchconsumequeue" / "T" / "0"
+    segments = load_segments(
+        directory.list(str(path)), file_size=FILE_SIZE, unit_bytes=46, option="x"
+    )
+    queue = LiveBatchQueue(directory, "T", 0, segments, QueueFiles(path, FILE_SIZE))
+    queue.recover(trusted=trusted)
+    return queue
+
+
+def state(queue):
+    return queue.min_offset, queue.max_offset, queue.max_physic_offset
+
+
+def bases(queue):
+    return queue.read_units()["base_queue_offset"].tolist()
+
+
+def last_end(requests):
+    return int(requests.commit_log_offset[-1] + requests.message_size[-1])
+
+
+def test_what_is_appended_is_read_at_once(tmp_path):
+    queue = opened(tmp_path)
+    assert state(queue) == (-1, 0, -1)
+    rows = batches([2, 3, 1, 4, 5])
+    queue.append(rows)
+    assert state(queue) == (0, 15, last_end(rows))
+    assert bases(queue) == [0, 2, 5, 6, 10]
+    for trusted in (True, False):
+        again = opened(tmp_path, trusted=trusted)
+        assert state(again) == state(queue)
+        assert bases(again) == bases(queue)
+    assert queue.append(rows).known == 5
+
+
+@pytest.mark.parametrize("kept", range(6))
+def test_what_is_cut_off_becomes_zeros(tmp_path, kept):
+    rows = batches([2, 3, 1, 4, 5])
+    queue = opened(tmp_path)
+    queue.append(rows)
+    limit = int(rows.commit_log_offset[kept]) if kept < 5 else last_end(rows)
+    assert queue.end_below(limit) == kept
+    assert queue.truncate(kept) == (kept < 5)
+    assert bases(queue) == [0, 2, 5, 6, 10][:kept]
+    assert bases(opened(tmp_path)) == bases(queue)
+    data = b"".join(p.read_bytes() for p in sorted((tmp_path / "batchconsumequeue/T/0").iterdir()))
+    assert not data[kept * 46 :].strip(b"\0")
+    queue.append(rows)
+    assert bases(queue) == [0, 2, 5, 6, 10]
+
+
+def test_units_out_of_order_end_a_queue_after_a_crash(tmp_path):
+    queue = opened(tmp_path)
+    queue.append(batches([2, 3, 1, 4, 5]))
+    path = tmp_path / "batchconsumequeue/T/0" / f"{FILE_SIZE:020d}"
+    with path.open("rb+") as file:  # the fourth unit's base, as if its bytes had been lost
+        file.seek(BATCH_CQ_UNIT.at("base_queue_offset"))
+        file.write(bytes(8))
+    assert opened(tmp_path, trusted=False).max_offset == 6
+
+
+def test_expiry_deletes_whole_files_and_moves_the_minimum(tmp_path):
+    rows = batches([2, 3, 1, 4, 5, 1, 1])
+    queue = opened(tmp_path)
+    queue.append(rows)
+    assert queue.delete_expired(int(rows.commit_log_offset[1])) == 0
+    assert queue.min_offset == 2
+    assert queue.delete_expired(int(rows.commit_log_offset[4])) == 1
+    assert state(queue) == (10, 17, last_end(rows))
+    assert bases(queue) == [6, 10, 15, 16]
+    assert queue.delete_expired(1 << 40) == 1
+    assert queue.min_offset == queue.max_offset == 17
+    queue.destroy()
+    assert state(opened(tmp_path)) == (-1, 0, -1)
