@@ -34,6 +34,9 @@ class Context:
         self.decode_runs = 1 if quick else 3
         self.job_runs = 2 if quick else 15
         self.queries = 200 if quick else 5_000
+        self.puts = 5_000 if quick else 300_000
+        self.sync_puts = 500 if quick else 20_000
+        self.reopen_runs = 1 if quick else 3
         self._spark: Any = None
 
     @property

@@ -6,7 +6,10 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _PROJECT = Path(__file__).parent / "java"
 _FIGURE = '{"figure"'
@@ -50,8 +53,16 @@ class JavaSide:
             ]
         )
 
-    def run(self, *command: str | int) -> list[dict[str, Any]]:
-        """Run a command of the baseline and return its figures, one for each round."""
+    def run(self, *command: str | int, options: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Run a command of the baseline and return its figures, one for each round.
+
+        Parameters
+        ----------
+        command
+            Name and arguments.
+        options
+            Options of the JVM, such as system properties.
+        """
         self.build()
         self._logs.mkdir(parents=True, exist_ok=True)
         output = self._run(
@@ -60,6 +71,7 @@ class JavaSide:
                 "-Xmx4g",
                 f"-Duser.home={self._logs.resolve()}",
                 "-Duser.timezone=UTC",
+                *options,
                 "-cp",
                 f"{self._target / 'java-baseline.jar'}:{self._target / 'dependency' / '*'}",
                 "bench.JavaBaseline",

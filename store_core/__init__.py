@@ -13,44 +13,74 @@ if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
     from store_core.errors import (
         CorruptRecordError,
+        LogDamageError,
         OffsetOutOfRangeError,
+        StoreClosedError,
         StoreConfigError,
         StoreError,
         StoreFormatError,
+        StoreLockedError,
         StoreNotFoundError,
         StoreReadError,
+        StoreWriteError,
     )
     from store_core.message import Message
-    from store_core.results import GetMessageResult, GetMessageStatus, QueryMessageResult
+    from store_core.message_store import MessageStore
+    from store_core.results import (
+        AppendBatchResult,
+        AppendMessageResult,
+        AppendMessageStatus,
+        GetMessageResult,
+        GetMessageStatus,
+        PutMessageResult,
+        PutMessageStatus,
+        QueryMessageResult,
+    )
     from store_core.store_snapshot import StoreSnapshot
     from store_core.store_state import StoreState
     from store_core.tag_filter import TagFilter
 
 __all__ = [
+    "AppendBatchResult",
+    "AppendMessageResult",
+    "AppendMessageStatus",
     "CorruptBodyError",
     "CorruptRecordError",
     "GetMessageResult",
     "GetMessageStatus",
+    "LogDamageError",
     "Message",
+    "MessageStore",
     "MessageStoreConfig",
     "OffsetOutOfRangeError",
+    "PutMessageResult",
+    "PutMessageStatus",
     "QueryMessageResult",
+    "StoreClosedError",
     "StoreConfigError",
     "StoreError",
     "StoreFormatError",
+    "StoreLockedError",
     "StoreNotFoundError",
     "StoreReadError",
     "StoreSnapshot",
     "StoreState",
+    "StoreWriteError",
     "TagFilter",
 ]
 
 _MODULES = {
+    "AppendBatchResult": "results",
+    "AppendMessageResult": "results",
+    "AppendMessageStatus": "results",
     "CorruptBodyError": "codec.compression",
     "GetMessageResult": "results",
     "GetMessageStatus": "results",
     "Message": "message",
+    "MessageStore": "message_store",
     "MessageStoreConfig": "config",
+    "PutMessageResult": "results",
+    "PutMessageStatus": "results",
     "QueryMessageResult": "results",
     "StoreSnapshot": "store_snapshot",
     "StoreState": "store_state",

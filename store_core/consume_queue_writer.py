@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from store_core.files.file_writing import erase, flush_directory, make_directory, sync_data
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
-_sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 _MAX_QUEUE_OFFSET = 1 << 58  # byte positions stay within 63 bits, 20 bytes a unit
 
 
@@ -60,40 +59,85 @@ class QueueFiles:
             at = stop
 
     def flush(self) -> None:
-        """Make what was written survive a loss of power."""
+        """Make what was written survive a loss of power.
+
+        Another thread may write meanwhile: what it writes is forced by this call or the next.
+        """
         for path in sorted(self._dirty):
-            _sync(path, _sync_data)
-            self._dirty.discard(path)
+            self._dirty.discard(path)  # at first: what is written meanwhile makes it dirty again
+            try:
+                _sync(path)
+            except FileNotFoundError:  # expired meanwhile
+                continue
+            except OSError:
+                self._dirty.add(path)
+                raise
         if self._created:
-            _sync(self.directory, os.fsync)
             self._created = False
+            try:
+                flush_directory(str(self.directory))
+            except OSError:
+                self._created = True
+                raise
+
+    def erase(self, position: int) -> bool:
+        """Put zeros behind a byte position, up to the end of its file; tell whether it did.
+
+        On the disk too, so that no unit that was cut off counts again. Holes stay holes.
+        """
+        path = self.path(position - position % self.file_size)
+        try:
+            file = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            erased = erase(file, position % self.file_size, os.fstat(file).st_size)
+            if erased:
+                sync_data(file)
+        finally:
+            os.close(file)
+        return erased
+
+    def delete(self, from_offset: int) -> None:
+        """Delete the file that begins at a byte position, if it is there; on the disk too."""
+        path = self.path(from_offset)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        self._dirty.discard(path)
+        flush_directory(str(self.directory))
+
+    def path(self, from_offset: int) -> Path:
+        """Return the file that begins at a byte position."""
+        return self.directory / f"{from_offset:020d}"
 
     def _write_file(self, from_offset: int, position: int, data: memoryview) -> None:
-        path = self.directory / f"{from_offset:020d}"
+        path = self.path(from_offset)
         file = self._open(path)
         try:
-            self._dirty.add(path)
             if os.fstat(file).st_size < self.file_size:
                 os.ftruncate(file, self.file_size)
             while data:
                 written = os.pwrite(file, data, position)
                 data, position = data[written:], position + written
         finally:
+            self._dirty.add(path)  # behind the write: `flush` must not take it off in between
             os.close(file)
 
     def _open(self, path: Path) -> int:
         try:
             return os.open(path, os.O_RDWR)
         except FileNotFoundError:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_directory(str(self.directory.absolute()))
             self._created = True
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
 
 
-def _sync(path: Path, sync: Callable[[int], None]) -> None:
+def _sync(path: Path) -> None:
     file = os.open(path, os.O_RDONLY)
     try:
-        sync(file)
+        sync_data(file)
     finally:
         os.close(file)
 

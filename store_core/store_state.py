@@ -7,6 +7,8 @@ import sys
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from store_core.locked_stores import is_locked_here
+
 if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
 
@@ -44,7 +46,11 @@ def written_by_5x(directory: StoreDirectory) -> bool:
 def _is_locked(directory: StoreDirectory) -> bool:
     """Ask the system who holds byte 0 of ``lock``, without taking the lock."""
     path = directory.resolve(LOCK_FILE)
-    if not directory.is_local or sys.platform != "linux" or directory.stat(path) is None:
+    if not directory.is_local:
+        return False
+    if is_locked_here(path):  # the system does not tell a process of its own locks
+        return True
+    if sys.platform != "linux" or directory.stat(path) is None:
         return False
     import fcntl  # noqa: PLC0415 (Unix only)
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
-from bench.scenarios import decode, jobs, key_query, memory, scan
+from bench.scenarios import (
+    decode,
+    exploring,
+    jobs,
+    key_query,
+    memory,
+    reopening,
+    scan,
+    writes,
+)
 
 if TYPE_CHECKING:
     from bench.context import Context
@@ -19,4 +28,12 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "f": jobs.small_topic,
     "g": jobs.ten_times,
     "h": memory.peak_memory,
+    "i": writes.append_batches,
+    "j": writes.put_one_by_one,
+    "k": reopening.dispatch_all,
+    "l": reopening.abnormal_recovery,
+    "m": key_query.bulk_lookup,
+    "n": writes.group_commit,
+    "r": exploring.report,
+    "x": exploring.export_parquet,
 }

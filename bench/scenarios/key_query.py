@@ -46,6 +46,39 @@ def warm_query(context: Context) -> list[Figure]:
     ]
 
 
+def bulk_lookup(context: Context) -> list[Figure]:
+    """Look up every key of the store at once; Java asks one after the other."""
+    spec = context.sizes.short
+    java = 1e6 / _java_round(context)
+    snapshot = StoreSnapshot.open(context.root(spec))
+    keys: dict[str, list[str]] = {}
+    for index in random.Random(0).sample(range(spec.messages), spec.messages):
+        keys.setdefault(topic_of(index), []).append(key_of(index))
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        found = sum(
+            len(snapshot.find_offsets(topic, asked).commit_log_offset)
+            for topic, asked in keys.items()
+        )
+        seconds.append(time.perf_counter() - start)
+        if found != spec.messages:
+            raise ValueError(f"{found} of {spec.messages} keys were found")
+    return [
+        Figure(
+            "m",
+            f"find_offsets of every key, {spec.label}",
+            "Java queryMessage in a loop, warm",
+            spec.messages / min(seconds),
+            java,
+            "keys/s",
+            higher_is_better=True,
+            must=1,
+            aim=3,
+        )
+    ]
+
+
 def _java_round(context: Context) -> float:
     """Return Java's microseconds a query, on a store of its own: it leaves an ``abort`` file."""
     spec = context.sizes.short

@@ -61,9 +61,15 @@ def check(store: Path, *, api: str = "v5", may_cut: bool = False) -> dict[str, A
     return {**json.loads(lines[-1]), "ok": done.returncode == 0}
 
 
-def put(store: Path, count: int, seed: int, *, api: str = "v5") -> dict[str, Any]:
-    """Append `count` messages to topic ``TopicTest``, in place; return from where to where."""
-    done = _java(api, "put", str(store), str(count), str(seed))
+def put(
+    store: Path, count: int, seed: int, *, api: str = "v5", halt: bool = False
+) -> dict[str, Any]:
+    """Append `count` messages to topic ``TopicTest``, in place; return from where to where.
+
+    `halt` ends the JVM after the last message without stopping the store.
+    """
+    options = ["-Doracle.halt=true"] if halt else []
+    done = _java(api, "put", str(store), str(count), str(seed), options=options)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         raise OracleError(_story(done))

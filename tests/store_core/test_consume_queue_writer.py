@@ -166,20 +166,33 @@ def test_bytes_lie_where_they_were_written(tmp_path_factory, blocks):
 
 
 def test_flush_syncs_each_written_file_once_and_the_directory(tmp_path, monkeypatch):
-    synced = []
-    monkeypatch.setattr(
-        consume_queue_writer, "_sync", lambda path, sync: synced.append((path.name, sync))
-    )
+    synced, named = [], []
+    monkeypatch.setattr(consume_queue_writer, "_sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(consume_queue_writer, "flush_directory", named.append)
     writer = writer_in(tmp_path / "q")
     writer.append(in_row(range(5)))
     writer.flush()
-    data, names = consume_queue_writer._sync_data, os.fsync
-    assert synced == [(f"{0:020d}", data), (f"{80:020d}", data), ("q", names)]
+    assert synced == [f"{0:020d}", f"{80:020d}"]
+    assert named == [str(tmp_path / "q")]
     writer.flush()
-    assert len(synced) == 3
+    assert len(synced) == 2
     writer.append(in_row([5], 1050))
     writer.flush()
-    assert synced[3:] == [(f"{80:020d}", data)]
+    assert synced[2:] == [f"{80:020d}"]
+    assert len(named) == 1
+
+
+def test_what_could_not_be_flushed_is_tried_again(tmp_path, monkeypatch):
+    writer = writer_in(tmp_path / "q")
+    writer.append(in_row(range(2)))
+    with monkeypatch.context() as patch:
+        patch.setattr(consume_queue_writer, "_sync", lambda _: (_ for _ in ()).throw(OSError(5)))
+        with pytest.raises(OSError, match="5"):
+            writer.flush()
+    synced = []
+    monkeypatch.setattr(consume_queue_writer, "_sync", lambda path: synced.append(path.name))
+    writer.flush()
+    assert synced == [f"{0:020d}"]
 
 
 def test_a_failed_call_can_be_repeated(tmp_path, monkeypatch):

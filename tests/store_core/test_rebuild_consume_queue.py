@@ -243,12 +243,11 @@ def test_topics_json_says_which_queues_are_batch_queues(tmp_path):
 
 def test_new_directories_are_synced_once_the_files_are(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr(
-        "store_core.consume_queue_writer._sync", lambda path, _: synced.append(path)
-    )
-    monkeypatch.setattr(
-        "store_core.rebuild_consume_queue.flush_directory", lambda path: synced.append(Path(path))
-    )
+    monkeypatch.setattr("store_core.consume_queue_writer._sync", synced.append)
+    for module in ("consume_queue_writer", "rebuild_consume_queue"):
+        monkeypatch.setattr(
+            f"store_core.{module}.flush_directory", lambda path: synced.append(Path(path))
+        )
     target = tmp_path / "target"
     rebuild_consume_queues(open_store(small_store(tmp_path / "store")), str(target))
     queues = target / "consumequeue"

@@ -1,0 +1,15 @@
+"""Verification of a whole store."""
+
+from store_core.check.finding_kinds import FindingKind, Severity
+from store_core.check.findings import CheckCounts, CheckReport, Finding
+from store_core.check.store_check import Progress, check_store
+
+__all__ = [
+    "CheckCounts",
+    "CheckReport",
+    "Finding",
+    "FindingKind",
+    "Progress",
+    "Severity",
+    "check_store",
+]

@@ -1,0 +1,140 @@
+"""Check what lies around log, queues and index: names, sizes, topics, checkpoint, abort."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from store_core.check.finding_kinds import FindingKind
+from store_core.commit_log import commit_log_directories
+from store_core.consume_queue import list_consume_queues
+from store_core.errors import StoreError
+from store_core.files.segment_list import load_segments
+from store_core.layout.checkpoint import CHECKPOINT_FILE_BYTES
+from store_core.layout.message import LMQ_PREFIX
+from store_core.store_state import StoreState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store_core.check.findings import Findings
+    from store_core.files.store_directory import FileEntry
+    from store_core.store_view import StoreView
+
+_NUMBER = re.compile(r"[0-9]{1,19}|[0-9]{20}", re.ASCII)
+_SEGMENT_NAME = re.compile(r"[0-9]{20}", re.ASCII)
+_BATCH_CQ = "BatchCQ"
+_QUEUE_TYPE = "queue.type"
+_CLOCK_SLACK_MS = 600_000
+
+
+def check_files(view: StoreView, findings: Findings) -> None:
+    """Note files that would stop a broker, and what topics.json says against the queues.
+
+    A broker takes every file of these directories for a segment: ``MappedFileQueue.doLoad`` fails
+    on another length, ``DefaultMappedFile.init`` on a name that is no number (RocketMQ 5.3.3).
+    """
+    directory, config = view.directory, view.config
+    log_files = []
+    for path in commit_log_directories(directory, config):
+        entries = directory.list(path)
+        _strange_names(entries, findings)
+        log_files += entries
+    nominal = view.log.segments.file_size
+    _sizes(sorted(log_files), nominal, FindingKind.SEGMENT_SIZE, findings)
+    roots = (
+        ("consumequeue", config.mapped_file_size_consume_queue, 20),
+        ("batchconsumequeue", config.mapper_file_size_batch_consume_queue, 46),
+        ("consumequeue_ext", config.mapped_file_size_consume_queue_ext, 1),
+    )
+    for root, size, unit_bytes in roots:
+        for path in list_consume_queues(directory, root).queues.values():
+            entries = directory.list(path)
+            _strange_names(entries, findings)
+            try:
+                segments = load_segments(
+                    entries, file_size=size, unit_bytes=unit_bytes, option="the file size"
+                )
+            except StoreError as err:
+                findings.add(FindingKind.QUEUE_UNREADABLE, path, examples=[str(err)])
+                continue
+            _sizes(entries, segments.file_size, FindingKind.QUEUE_FILE_SIZE, findings)
+    _state(view, findings)
+    _topics(view, findings)
+
+
+def _strange_names(entries: Sequence[FileEntry], findings: Findings) -> None:
+    for entry in entries:
+        if not entry.is_dir and not _NUMBER.fullmatch(entry.name):
+            findings.add(FindingKind.STRANGE_FILE, entry.path, examples=[entry.name])
+
+
+def _sizes(
+    entries: Sequence[FileEntry], nominal: int, kind: FindingKind, findings: Findings
+) -> None:
+    files = [e for e in entries if not e.is_dir and _SEGMENT_NAME.fullmatch(e.name)]
+    for entry in files:
+        if entry.size == nominal or (entry.size == 0 and entry is files[-1]):
+            continue  # an empty last file is deleted by the broker
+        text = f"{entry.size} bytes; {nominal} were expected"
+        findings.add(kind, entry.path, position=entry.size, examples=[text])
+
+
+def _state(view: StoreView, findings: Findings) -> None:
+    if view.state is StoreState.CRASHED:
+        findings.add(FindingKind.NOT_STOPPED, examples=["abort is there, and nobody holds lock"])
+
+
+def _topics(view: StoreView, findings: Findings) -> None:
+    try:
+        configs = view.topic_configs
+    except StoreError as err:
+        findings.add(FindingKind.TOPICS, examples=[str(err)])
+        return
+    if not configs:
+        return
+    unknown = set()
+    for is_batch, paths in ((False, view.queue_paths), (True, view.batch_queue_paths)):
+        for topic in sorted({topic for topic, _ in paths}):
+            config = configs.get(topic)
+            if config is None:
+                unknown.add(topic)
+                continue
+            if (config.attributes.get(_QUEUE_TYPE) == _BATCH_CQ) != is_batch:
+                text = f"{_QUEUE_TYPE}={config.attributes.get(_QUEUE_TYPE)}"
+                findings.add(FindingKind.QUEUE_TYPE, topic, examples=[text])
+    shown = sorted(topic for topic in unknown if not topic.startswith(LMQ_PREFIX))
+    findings.add(FindingKind.TOPIC_UNKNOWN, count=len(shown), examples=shown)
+
+
+def check_checkpoint(view: StoreView, last_store_timestamp: int, findings: Findings) -> None:
+    """Note a checkpoint that says more than the log holds.
+
+    Parameters
+    ----------
+    view, findings
+        The store; where to note.
+    last_store_timestamp
+        Newest store time (ms) in the log; -1 when it is empty.
+    """
+    path = view.directory.resolve("checkpoint")
+    entry = view.directory.stat(path)
+    point = view.checkpoint
+    if entry is None or point is None or entry.size < CHECKPOINT_FILE_BYTES:
+        if last_store_timestamp >= 0:
+            found = "no file" if entry is None else f"{entry.size} bytes"
+            findings.add(FindingKind.NO_CHECKPOINT, path, examples=[found])
+        return
+    wrong = []
+    for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
+        value = getattr(point, name) or 0
+        if value < 0:
+            wrong.append(f"{name} is {value}")
+        elif 0 <= last_store_timestamp < value - _CLOCK_SLACK_MS and view.state is not (
+            StoreState.LIVE
+        ):
+            wrong.append(f"{name} is {value}, the newest record is of {last_store_timestamp}")
+    confirmed = point.confirm_phy_offset or 0
+    if confirmed > view.log.segments.max_offset or confirmed < -1:
+        wrong.append(f"confirm_phy_offset is {confirmed}, the log ends at {view.end_offset}")
+    findings.add(FindingKind.CHECKPOINT, path, count=len(wrong), examples=wrong)

@@ -1,0 +1,261 @@
+"""Kinds of findings: how bad each is, what it means for a user, and what to do about it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Severity(Enum):
+    """How bad a finding is."""
+
+    DAMAGE = "damage"
+    """Messages are lost or wrong, or a part of the log cannot be read."""
+    REPAIRABLE = "repairable"
+    """The log is good; what is made of it, or a file beside it, is not. A broker may not start."""
+    INFORMATION = "information"
+    """Nothing is wrong; good to know."""
+
+
+_INDEX_FIX = "rocketmq-store rebuild-index makes the index anew from the log"
+_QUEUE_FIX = "rocketmq-store rebuild-queues makes the queues anew from the log"
+_LOG_FIX = "read what is good with mode=PERMISSIVE; do not start a broker before you copied it"
+_START_FIX = "move the file out of the store before you start a broker"
+_NONE = "nothing to do"
+
+
+class FindingKind(Enum):
+    """What was found. Each member holds its severity, what it means, and what to do."""
+
+    LOG_GAP = (
+        Severity.DAMAGE,
+        "no record can be read here: its messages are lost; a recovery by RocketMQ that comes "
+        "here cuts off all behind it",
+        _LOG_FIX,
+    )
+    LOG_TAIL = (
+        Severity.DAMAGE,
+        "bytes behind the last readable record are no record, as after a crash in the middle "
+        "of a write",
+        "the next recovery cuts them off",
+    )
+    SEGMENT_MISSING = (
+        Severity.DAMAGE,
+        "files of the log are gone between others; their messages are lost",
+        "bring the files back from a copy or a replica",
+    )
+    BODY_CRC = (
+        Severity.DAMAGE,
+        "the body is not what was stored; a recovery by RocketMQ that comes here cuts the log",
+        _LOG_FIX,
+    )
+    PROPERTY_CRC = (
+        Severity.DAMAGE,
+        "the record is not what was stored (its own CRC over all bytes); topic, properties or "
+        "header may be wrong",
+        _LOG_FIX,
+    )
+    SEGMENT_SIZE = (
+        Severity.DAMAGE,
+        "a file of the log does not have the size of a segment: a broker does not start",
+        "bring the file back from a copy",
+    )
+    UNREADABLE = (
+        Severity.DAMAGE,
+        "the file cannot be read",
+        "check permissions and disk",
+    )
+    STALE_BYTES = (
+        Severity.INFORMATION,
+        "bytes behind the end of the log, left by an old cut or a crash: no data",
+        _NONE,
+    )
+    ODD_BLANK = (
+        Severity.INFORMATION,
+        "the blank record that closes the segment tells another length than is left; nobody "
+        "reads it",
+        _NONE,
+    )
+    STRANGE_FILE = (
+        Severity.REPAIRABLE,
+        "RocketMQ takes every file here for a segment and cannot read this name: a broker "
+        "does not start",
+        _START_FIX,
+    )
+    QUEUE_FILE_SIZE = (
+        Severity.REPAIRABLE,
+        "a queue file of another size than its neighbours: a broker does not start",
+        _QUEUE_FIX,
+    )
+    QUEUE_UNREADABLE = (
+        Severity.REPAIRABLE,
+        "files of the queue are missing, cut or contradict each other",
+        _QUEUE_FIX,
+    )
+    QUEUE_TYPE = (
+        Severity.REPAIRABLE,
+        "topics.json and the directory disagree on the kind of queue: a broker does not start",
+        "correct queue.type in topics.json",
+    )
+    RECORD_WITHOUT_UNIT = (
+        Severity.REPAIRABLE,
+        "records that are in no queue: consumers never get them",
+        _QUEUE_FIX,
+    )
+    QUEUE_MISSING = (
+        Severity.REPAIRABLE,
+        "records of a queue that has no files",
+        _QUEUE_FIX,
+    )
+    NOT_DISPATCHED = (
+        Severity.INFORMATION,
+        "the newest records are in no queue yet: the broker, or the recovery at its next "
+        "start, puts them there",
+        _NONE,
+    )
+    EARLIER_LIFE = (
+        Severity.INFORMATION,
+        "records of a topic that was deleted, and perhaps created again: they are in the log, "
+        "not in the queue",
+        _NONE,
+    )
+    UNIT_EMPTY = (
+        Severity.REPAIRABLE,
+        "empty units between others: RocketMQ takes such a place for the end of the queue",
+        _QUEUE_FIX,
+    )
+    UNIT_WRONG = (
+        Severity.REPAIRABLE,
+        "units that do not point at a record of their queue and size: consumers get nothing "
+        "or garbage there",
+        _QUEUE_FIX,
+    )
+    UNIT_MOVED = (
+        Severity.REPAIRABLE,
+        "units that do not stand at the queue offset that their record has",
+        _QUEUE_FIX,
+    )
+    UNIT_TAGS = (
+        Severity.REPAIRABLE,
+        "units whose tags code is not that of their record: consumers that filter by tag miss "
+        "messages",
+        _QUEUE_FIX,
+    )
+    UNIT_TIME = (
+        Severity.INFORMATION,
+        "delivery times that do not follow from messageDelayLevel; give the broker's "
+        "configuration, or it was changed since",
+        _NONE,
+    )
+    EXT_UNIT = (
+        Severity.REPAIRABLE,
+        "extension units that are not those of their record: filters miss messages",
+        _QUEUE_FIX,
+    )
+    EXT_MISSING = (
+        Severity.REPAIRABLE,
+        "extension units that are not there: filters let such messages pass",
+        _QUEUE_FIX,
+    )
+    UNIT_BEHIND_END = (
+        Severity.REPAIRABLE,
+        "old units that point behind the end of the log: after more messages RocketMQ may "
+        "count them again",
+        _QUEUE_FIX,
+    )
+    UNIT_OF_LOST_RECORD = (
+        Severity.INFORMATION,
+        "units of records in the damaged parts of the log: so many messages of the queue are lost",
+        _NONE,
+    )
+    QUEUE_ORDER = (
+        Severity.REPAIRABLE,
+        "units of a batch queue do not follow each other",
+        _QUEUE_FIX,
+    )
+    INDEX_UNUSABLE = (
+        Severity.REPAIRABLE,
+        "an index file whose length or header is impossible",
+        _INDEX_FIX,
+    )
+    INDEX_HEADER = (
+        Severity.REPAIRABLE,
+        "the header of an index file does not fit its entries or the log",
+        _INDEX_FIX,
+    )
+    INDEX_CHAIN = (
+        Severity.REPAIRABLE,
+        "entries that no chain reaches, or chains that lead astray: messages are not found by key",
+        _INDEX_FIX,
+    )
+    INDEX_ENTRY = (
+        Severity.REPAIRABLE,
+        "entries that point at no record with such a key",
+        _INDEX_FIX,
+    )
+    INDEX_DOUBLE = (
+        Severity.INFORMATION,
+        "entries that are there twice, as after a crash: RocketMQ returns the message twice",
+        _NONE,
+    )
+    INDEX_BEHIND_END = (
+        Severity.REPAIRABLE,
+        "entries that point behind the end of the log: what is written there next will not be "
+        "indexed",
+        _INDEX_FIX,
+    )
+    INDEX_OF_LOST_RECORD = (
+        Severity.INFORMATION,
+        "entries of records in the damaged parts of the log",
+        _NONE,
+    )
+    INDEX_SIZES = (
+        Severity.INFORMATION,
+        "the index was not checked: its sizes are not known",
+        "give maxHashSlotNum and maxIndexNum, or the broker's file",
+    )
+    NOT_FOUND_BY_KEY = (
+        Severity.REPAIRABLE,
+        "records whose keys are not in the index (fine if messageIndexEnable=false): queries "
+        "by key do not find them",
+        _INDEX_FIX,
+    )
+    NOT_INDEXED_YET = (
+        Severity.INFORMATION,
+        "the newest records are not in the index yet",
+        _NONE,
+    )
+    CHECKPOINT = (
+        Severity.REPAIRABLE,
+        "the checkpoint is not plausible: after a crash recovery may begin too late",
+        "rocketmq-store recover, or remove the file: recovery then reads the whole log",
+    )
+    NO_CHECKPOINT = (
+        Severity.INFORMATION,
+        "there is no whole checkpoint: recovery reads the whole log",
+        _NONE,
+    )
+    TOPICS = (
+        Severity.REPAIRABLE,
+        "topics.json cannot be read",
+        "restore it, or topics.json.bak",
+    )
+    TOPIC_UNKNOWN = (
+        Severity.INFORMATION,
+        "queues of topics that topics.json does not name",
+        _NONE,
+    )
+    NOT_STOPPED = (
+        Severity.INFORMATION,
+        "the store was not stopped cleanly: a broker recovers it when it starts",
+        "rocketmq-store recover does it now",
+    )
+
+    def __init__(self, severity: Severity, meaning: str, advice: str) -> None:
+        self.severity = severity
+        self.meaning = meaning
+        self.advice = advice
+
+    @property
+    def label(self) -> str:
+        """Name as reports write it."""
+        return self.name.lower().replace("_", " ")

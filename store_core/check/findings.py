@@ -1,0 +1,166 @@
+"""What a check found and what it looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING
+
+from store_core.check.finding_kinds import FindingKind, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_EXAMPLES = 5
+MAX_PLACES = 100
+"""Places of one kind that are listed apart; further ones are added up in one last finding."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One kind of thing in one place.
+
+    Attributes
+    ----------
+    place
+        File, or ``topic/queue id``; empty: the whole store.
+    position
+        Byte position in the file, or queue offset in the queue, of the first; -1: none.
+    commit_log_offset
+        Where in the log the first is; -1: nowhere.
+    count
+        How many: records, units, entries; for parts of the log 1.
+    byte_count
+        Bytes concerned, where that says something.
+    examples
+        The first few, in words.
+    """
+
+    kind: FindingKind
+    place: str
+    position: int = -1
+    commit_log_offset: int = -1
+    count: int = 1
+    byte_count: int = 0
+    examples: tuple[str, ...] = ()
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.kind.severity
+
+    @property
+    def meaning(self) -> str:
+        """What it means for a user."""
+        return self.kind.meaning
+
+    @property
+    def advice(self) -> str:
+        """What to do."""
+        return self.kind.advice
+
+
+@dataclass
+class CheckCounts:
+    """What was looked at; bytes are those of the log's files."""
+
+    segments: int = 0
+    records: int = 0
+    record_bytes: int = 0
+    blank_bytes: int = 0
+    lost_bytes: int = 0
+    stale_bytes: int = 0
+    zero_bytes: int = 0
+    body_crcs: int = 0
+    property_crcs: int = 0
+    queues: int = 0
+    units: int = 0
+    expired_units: int = 0
+    ext_units: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    expired_index_entries: int = 0
+
+    @property
+    def log_bytes(self) -> int:
+        """All bytes of the log's files: each is counted under exactly one heading."""
+        parts = (self.record_bytes, self.blank_bytes, self.lost_bytes, self.stale_bytes)
+        return sum(parts) + self.zero_bytes
+
+    def as_dict(self) -> dict[str, int]:
+        """Return all numbers by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass
+class Findings:
+    """Collects findings: one for each kind and place, so that memory stays bounded."""
+
+    found: dict[tuple[FindingKind, str], Finding] = field(default_factory=dict)
+    _places: dict[FindingKind, int] = field(default_factory=dict)
+
+    def add(
+        self,
+        kind: FindingKind,
+        place: str = "",
+        *,
+        position: int = -1,
+        commit_log_offset: int = -1,
+        count: int = 1,
+        byte_count: int = 0,
+        examples: Iterable[str] = (),
+    ) -> None:
+        """Note something; what was noted of the same kind and place before grows."""
+        if count <= 0:
+            return
+        key = (kind, place)
+        if key not in self.found:
+            if self._places.get(kind, 0) >= MAX_PLACES:
+                key, place = (kind, "more places"), "more places"
+            else:
+                self._places[kind] = self._places.get(kind, 0) + 1
+        before = self.found.get(key)
+        shown = tuple(examples)[:MAX_EXAMPLES]
+        if before is None:
+            self.found[key] = Finding(
+                kind, place, position, commit_log_offset, count, byte_count, shown
+            )
+            return
+        self.found[key] = replace(
+            before,
+            count=before.count + count,
+            byte_count=before.byte_count + byte_count,
+            examples=(*before.examples, *shown)[:MAX_EXAMPLES],
+        )
+
+    def sorted(self) -> tuple[Finding, ...]:
+        """Return all findings, the worst first."""
+        order = list(Severity)
+        kinds = list(FindingKind)
+        return tuple(
+            sorted(
+                self.found.values(),
+                key=lambda f: (order.index(f.severity), kinds.index(f.kind), f.place),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What a check found in a store, and what it looked at."""
+
+    store: str
+    state: str
+    log_begin: int
+    log_end: int
+    log_ends_because: str
+    counts: CheckCounts
+    findings: tuple[Finding, ...]
+
+    def of(self, severity: Severity) -> tuple[Finding, ...]:
+        """Return the findings of one severity."""
+        return tuple(finding for finding in self.findings if finding.severity is severity)
+
+    @property
+    def is_good(self) -> bool:
+        """True when nothing is damaged and nothing needs repair."""
+        return all(finding.severity is Severity.INFORMATION for finding in self.findings)

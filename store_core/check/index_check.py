@@ -1,0 +1,249 @@
+"""Check the index against the log: every entry finds its record, every key its entry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from store_core.check.finding_kinds import FindingKind
+from store_core.check.index_structure import IndexStructure, entry_position
+from store_core.codec.message_batch_codec import MessageColumns
+from store_core.errors import CorruptRecordError, StoreReadError
+from store_core.index_entries import index_entries
+from store_core.index_file import IndexFile
+from store_core.store_state import StoreState
+
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from store_core.check.findings import CheckCounts, Findings
+    from store_core.check.log_check import LogCheck
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.store_view import StoreView
+
+    Int64s = Any
+
+_CHUNK_ENTRIES = 1 << 18
+_HASH_BITS = 31
+
+
+class _Entries(NamedTuple):
+    """Entries of one file that were taken; parallel columns."""
+
+    commit_log_offset: Any
+    key_hash: Any
+    entry: Any
+
+
+class _FileCursor:
+    """Gives the entries of a file in the order of the log, a stretch at a time."""
+
+    def __init__(self, file: IndexFile, *, is_ordered: bool) -> None:
+        self.file = file
+        self._next = 1
+        self._count = file.header.index_count
+        self._held = _empty()
+        if not is_ordered:  # damaged: sorted at once
+            self._held = self._load(self._count)
+            order = np.argsort(self._held.commit_log_offset, kind="stable")
+            self._held = _Entries(*(column[order] for column in self._held))
+
+    def below(self, commit_log_offset: int) -> _Entries:
+        """Return the entries before an offset that were not returned yet."""
+        taken = []
+        while True:
+            if not len(self._held.entry):
+                if self._next >= self._count:
+                    break
+                self._held = self._load(_CHUNK_ENTRIES)
+            stop = int(np.searchsorted(self._held.commit_log_offset, commit_log_offset))
+            taken.append(_Entries(*(column[:stop] for column in self._held)))
+            self._held = _Entries(*(column[stop:] for column in self._held))
+            if len(self._held.entry):
+                break
+        return _joined(taken)
+
+    def _load(self, count: int) -> _Entries:
+        stop = min(self._next + count, self._count)
+        rows = self.file.entries(self._next, stop)
+        numbers = np.arange(self._next, stop)
+        self._next = stop
+        return _Entries(rows["commit_log_offset"], rows["key_hash"].astype(np.int64), numbers)
+
+
+def _empty() -> _Entries:
+    return _Entries(*(np.empty(0, np.int64) for _ in range(3)))
+
+
+def _joined(parts: list[_Entries]) -> _Entries:
+    if len(parts) == 1:
+        return parts[0]
+    return _Entries(*(np.concatenate(columns) for columns in zip(_empty(), *parts)))
+
+
+class IndexCheck:
+    """Checks each file by itself (`files`), then takes the log's records in order.
+
+    Memory: one chunk of 262,144 entries a file, and 5 bytes an entry of the file being walked;
+    files whose entries are out of order are held whole.
+    """
+
+    def __init__(
+        self, view: StoreView, log: LogCheck, findings: Findings, counts: CheckCounts
+    ) -> None:
+        self._view, self._log = view, log
+        self._findings, self._counts = findings, counts
+        self._cursors: list[_FileCursor] = []
+        self._indexed_until = -1
+        self._missing = 0
+        self._missing_records = 0
+        self._first_missing = -1
+        self._examples: list[str] = []
+        self._late = 0
+        self.is_known = True
+
+    def files(self, progress: Callable[[int, int], None]) -> None:
+        """Check every file by itself and open it for the comparison."""
+        index = self._view.index
+        if index.sizes is None and index.unusable:
+            self.is_known = False
+            self._findings.add(
+                FindingKind.INDEX_SIZES,
+                examples=[f"{len(index.unusable)} index files, of which none proves its sizes"],
+            )
+            return
+        for path, reason in index.unusable:
+            self._findings.add(FindingKind.INDEX_UNUSABLE, path, examples=[reason])
+        for number, (path, _) in enumerate(index.files):
+            progress(number, len(index.files))
+            self._file(path)
+        progress(len(index.files), len(index.files))
+        self._indexed_until = index.last_phy_offset() or -1
+
+    def _file(self, path: str) -> None:
+        sizes = self._view.index.sizes
+        if sizes is None:
+            return
+        try:
+            file = IndexFile(self._view.directory.open(path), *sizes)
+            structure = IndexStructure(file, self._findings)
+            structure.run()
+            cursor = _FileCursor(file, is_ordered=structure.is_ordered)
+        except (CorruptRecordError, StoreReadError) as err:
+            self._findings.add(FindingKind.INDEX_UNUSABLE, path, examples=[str(err)])
+            return
+        self._cursors.append(cursor)
+        self._counts.index_files += 1
+        self._counts.index_entries += file.header.entry_count
+        begin = max(self._view.min_phy_offset, 0)
+        self._counts.expired_index_entries += len(cursor.below(begin).entry)
+
+    def take(self, frames: RecordFrames) -> None:
+        """Compare the keys of a batch of records with the entries that point there."""
+        if not self.is_known:
+            return
+        expected = index_entries(MessageColumns(frames))
+        base = int(frames.column("commit_log_offset")[0])
+        end = int(frames.column("commit_log_offset")[-1]) + 1
+        for cursor in self._cursors:
+            self._strays(cursor, cursor.below(base))
+        wanted = ((expected.commit_log_offset - base) << _HASH_BITS) | expected.key_hash
+        found = [cursor.below(end) for cursor in self._cursors]
+        codes = [((e.commit_log_offset - base) << _HASH_BITS) | e.key_hash for e in found]
+        have = np.concatenate([np.empty(0, np.int64), *codes])
+        if len(wanted) == len(have) and np.array_equal(wanted, have):
+            return  # the usual case
+        self._compare(wanted, have, base, found, codes)
+
+    def _compare(
+        self, wanted: Any, have: Any, base: int, found: list[_Entries], codes: list[Any]
+    ) -> None:
+        distinct, count = np.unique(wanted, return_counts=True)
+        held, times = np.unique(have, return_counts=True)
+        at = np.searchsorted(held, distinct)
+        inside = at < len(held)
+        same = np.zeros(len(distinct), bool)
+        same[inside] = held[at[inside]] == distinct[inside]
+        got = np.zeros(len(distinct), np.int64)
+        got[same] = times[at[same]]
+        short = np.maximum(count - got, 0)
+        self._note_missing((distinct[short > 0] >> _HASH_BITS) + base, short[short > 0])
+        double = got - count
+        self._note_double((distinct[double > 0] >> _HASH_BITS) + base, double[double > 0])
+        for cursor, entries, code in zip(self._cursors, found, codes):
+            place = np.searchsorted(distinct, code)
+            known = np.zeros(len(code), bool)
+            inner = place < len(distinct)
+            known[inner] = distinct[place[inner]] == code[inner]
+            if not known.all():
+                self._strays(cursor, _Entries(*(column[~known] for column in entries)))
+
+    def finish(self) -> None:
+        """Look at the entries behind the last record, and sum up; closes the files."""
+        for cursor in self._cursors:
+            rest = cursor.below(np.iinfo(np.int64).max)
+            self._strays(cursor, rest)
+            cursor.file.source.close()
+        if self._late:
+            self._findings.add(
+                FindingKind.NOT_INDEXED_YET, commit_log_offset=self._indexed_until, count=self._late
+            )
+        if self._missing:
+            self._findings.add(
+                FindingKind.NOT_FOUND_BY_KEY,
+                commit_log_offset=self._first_missing,
+                count=self._missing_records,
+                examples=[f"{self._missing} keys in all", *self._examples],
+            )
+
+    def _note_missing(self, offsets: Any, short: Any) -> None:
+        if self._view.state is not StoreState.STOPPED:
+            late = offsets >= self._indexed_until
+            self._late += len(np.unique(offsets[late]))
+            offsets, short = offsets[~late], short[~late]
+        if not len(offsets):
+            return
+        self._missing += int(short.sum())
+        records = np.unique(offsets)
+        self._missing_records += len(records)
+        if self._first_missing < 0:
+            self._first_missing = int(records[0])
+        self._examples += [f"record at {offset}" for offset in records[:4].tolist()]
+        del self._examples[4:]
+
+    def _note_double(self, offsets: Any, more: Any) -> None:
+        if len(offsets):
+            self._findings.add(
+                FindingKind.INDEX_DOUBLE,
+                commit_log_offset=int(offsets[0]),
+                count=int(more.sum()),
+                examples=[f"of the record at {at}" for at in np.unique(offsets)[:5].tolist()],
+            )
+
+    def _strays(self, cursor: _FileCursor, entries: _Entries) -> None:
+        """Say why entries belong to no key of a readable record."""
+        offsets = entries.commit_log_offset
+        if not len(offsets):
+            return
+        behind = offsets >= self._view.end_offset
+        lost = self._log.is_lost(offsets)
+        if self._view.state is not StoreState.LIVE:
+            self._note(FindingKind.INDEX_BEHIND_END, cursor, entries, behind)
+        self._note(FindingKind.INDEX_OF_LOST_RECORD, cursor, entries, lost & ~behind)
+        self._note(FindingKind.INDEX_ENTRY, cursor, entries, ~lost & ~behind)
+
+    def _note(self, kind: FindingKind, cursor: _FileCursor, entries: _Entries, which: Any) -> None:
+        rows = np.flatnonzero(which)
+        if not len(rows):
+            return
+        numbers, offsets = entries.entry[rows], entries.commit_log_offset[rows]
+        shown = zip(numbers[:5].tolist(), offsets[:5].tolist())
+        self._findings.add(
+            kind,
+            cursor.file.path,
+            position=entry_position(cursor.file, int(numbers[0])),
+            commit_log_offset=int(offsets[0]),
+            count=len(rows),
+            examples=[f"entry {number} -> {offset}" for number, offset in shown],
+        )

@@ -1,0 +1,235 @@
+"""Check the commit log: every record with its CRCs, and every byte of every file."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from store_core.check.finding_kinds import FindingKind
+from store_core.codec.body_crc import body_crc_failures
+from store_core.errors import StoreReadError
+from store_core.layout.message import (
+    BLANK_MAGIC_CODE,
+    CRC32_PROPERTY_BYTES,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_CRC32,
+    RECORD_PREFIX,
+)
+from store_core.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store_core.check.findings import CheckCounts, Findings
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.files.segment_list import Segment
+    from store_core.store_view import StoreView
+
+_BATCH_ROWS = 1 << 16
+_BATCH_BYTES = 32 << 20
+_CHUNK_BYTES = 8 << 20
+_CRC_HEAD = PROPERTY_CRC32.encode() + bytes([NAME_VALUE_SEPARATOR])
+_DIGITS = CRC32_PROPERTY_BYTES - len(_CRC_HEAD) - 1
+_ZERO = ord("0")
+_TEN_POWERS = 10 ** np.arange(_DIGITS, dtype=np.int64)
+
+
+class LogCheck:
+    """Walks the log once; the frames that it yields serve the checks of queues and index.
+
+    Memory: one batch of at most 65,536 records and (but for a single larger one) 32 MiB.
+
+    Attributes
+    ----------
+    lost
+        Ranges ``(start, stop)`` of the log in which nothing can be read, ascending.
+    last_store_timestamp
+        Newest store time (ms) that was seen; -1 before any.
+    """
+
+    def __init__(self, view: StoreView, findings: Findings, counts: CheckCounts) -> None:
+        self._view = view
+        self._findings = findings
+        self._counts = counts
+        self.lost: list[tuple[int, int]] = []
+        self.last_store_timestamp = -1
+
+    def frames(self) -> Iterator[RecordFrames]:
+        """Yield all readable records in the order of the log, and note what is wrong."""
+        segments = list(self._view.log.segments)
+        followers = [segment.from_offset for segment in segments[1:]]
+        for segment, next_offset in zip(segments, [*followers, None]):
+            try:
+                yield from self._segment(segment, next_offset)
+            except StoreReadError as err:
+                text = (err.reason,)
+                self._findings.add(FindingKind.UNREADABLE, segment.path, examples=text)
+                stop = segment.from_offset + self._view.log.segments.file_size
+                self.lost.append((segment.from_offset, stop))
+
+    def is_lost(self, commit_log_offsets: Any) -> Any:
+        """Tell for each offset whether it lies where nothing can be read."""
+        if not self.lost:
+            return np.zeros(len(commit_log_offsets), bool)
+        bounds = np.array(self.lost, np.int64)
+        at = np.searchsorted(bounds[:, 0], commit_log_offsets, "right") - 1
+        return (at >= 0) & (commit_log_offsets < bounds[np.maximum(at, 0), 1])
+
+    def _segment(self, segment: Segment, next_offset: int | None) -> Iterator[RecordFrames]:
+        self._counts.segments += 1
+        size, start = self._view.log.segments.file_size, segment.from_offset
+        source = self._view.log.source(segment)
+        done = start
+        if start < self._view.end_offset:
+            missing = 0 if next_offset is None else next_offset - start - size
+            part = LogSlice(
+                segment.path, start, size, start, start + size, self._view.end_offset, missing
+            )
+            for found in scan_slice(source, part, BatchSizer(_BATCH_ROWS, _BATCH_BYTES)):
+                if isinstance(found, Gap):
+                    self._gap(found)
+                    if found.position < size:
+                        done = found.commit_log_offset + found.bytes_lost
+                    continue
+                self._check(found, segment)
+                done = int(found.column("commit_log_offset")[-1])
+                done += int(found.column("total_size")[-1])
+                yield found
+        self._rest(segment, done - start)
+
+    def _gap(self, gap: Gap) -> None:
+        stop = gap.commit_log_offset + gap.bytes_lost
+        self.lost.append((gap.commit_log_offset, stop))
+        kind = FindingKind.LOG_GAP
+        if gap.position >= self._view.log.segments.file_size:
+            kind = FindingKind.SEGMENT_MISSING
+        else:
+            self._counts.lost_bytes += gap.bytes_lost
+            if stop == self._view.end_offset:
+                kind = FindingKind.LOG_TAIL
+        self._findings.add(
+            kind,
+            gap.path,
+            position=gap.position,
+            commit_log_offset=gap.commit_log_offset,
+            byte_count=gap.bytes_lost,
+            examples=[f"byte {gap.position}, {gap.bytes_lost} bytes: {gap.reason}"],
+        )
+
+    def _check(self, frames: RecordFrames, segment: Segment) -> None:
+        counts = self._counts
+        sizes = frames.column("total_size")
+        counts.records += len(frames)
+        counts.record_bytes += int(sizes.sum(dtype=np.int64))
+        counts.body_crcs += int(np.count_nonzero(frames.body_length > 0))
+        newest = int(frames.column("store_timestamp").max())
+        self.last_store_timestamp = max(self.last_store_timestamp, newest)
+        bad = [(failure.row, failure.reason) for failure in body_crc_failures(frames)]
+        self._bad_records(FindingKind.BODY_CRC, frames, segment, bad)
+        bad, checked = _property_crc_failures(frames)
+        counts.property_crcs += checked
+        self._bad_records(FindingKind.PROPERTY_CRC, frames, segment, bad)
+
+    def _bad_records(
+        self,
+        kind: FindingKind,
+        frames: RecordFrames,
+        segment: Segment,
+        bad: list[tuple[int, str]],
+    ) -> None:
+        if not bad:
+            return
+        offsets = frames.column("commit_log_offset")
+        first = int(offsets[bad[0][0]])
+        rows = [row for row, _ in bad]
+        self._findings.add(
+            kind,
+            segment.path,
+            position=first - segment.from_offset,
+            commit_log_offset=first,
+            count=len(bad),
+            byte_count=int(frames.column("total_size")[rows].sum(dtype=np.int64)),
+            examples=[f"record at {offsets[row]}: {reason}" for row, reason in bad[:8]],
+        )
+
+    def _rest(self, segment: Segment, position: int) -> None:
+        """Account for the bytes of a file behind its last record: blank, old, or never written."""
+        size = min(segment.size, self._view.log.segments.file_size)
+        left = size - position
+        if left <= 0:
+            return
+        source = self._view.log.source(segment)
+        head = source.read_at(position, RECORD_PREFIX.size)
+        closed = segment.from_offset + position < self._view.end_offset
+        if len(head) == RECORD_PREFIX.size:
+            length, magic = RECORD_PREFIX.struct.unpack(head)
+            blank = magic == BLANK_MAGIC_CODE and (closed or length == left)
+            if blank:
+                self._counts.blank_bytes += left
+                if length != left:
+                    text = [f"byte {position}: {length}, but {left} bytes are left"]
+                    place = segment.path
+                    self._findings.add(
+                        FindingKind.ODD_BLANK, place, position=position, examples=text
+                    )
+                return
+        first, last = _filled(source, position, size)
+        if first < 0:
+            self._counts.zero_bytes += left
+            return
+        stale = last + 1 - position
+        self._counts.stale_bytes += stale
+        self._counts.zero_bytes += left - stale
+        self._findings.add(
+            FindingKind.STALE_BYTES,
+            segment.path,
+            position=first,
+            commit_log_offset=segment.from_offset + first,
+            byte_count=last + 1 - first,
+            examples=[f"bytes {first} to {last + 1}; the log ends at byte {position}"],
+        )
+
+
+def _filled(source: Any, start: int, stop: int) -> tuple[int, int]:
+    """Return the first and the last byte of a range that is not zero; (-1, -1) if none."""
+    first = last = -1
+    at = source.next_data(start)
+    while at < stop:
+        chunk = source.view(at, min(_CHUNK_BYTES, stop - at))
+        if not len(chunk):
+            break
+        filled = np.flatnonzero(chunk)
+        if len(filled):
+            first = at + int(filled[0]) if first < 0 else first
+            last = at + int(filled[-1])
+        source.forget(at, len(chunk))
+        at = source.next_data(at + len(chunk))
+    return first, last
+
+
+def _property_crc_failures(frames: RecordFrames) -> tuple[list[tuple[int, str]], int]:
+    """Return rows whose CRC property is wrong, and how many have one.
+
+    Source: ``CommitLog.checkMessageAndReturnSize``, ``MessageDecoder.createCrc32``: the property is
+    the last one; its ten digits stand with the least significant first.
+    """
+    end = frames.position + frames.column("total_size")
+    rows = np.flatnonzero(frames.properties_length >= CRC32_PROPERTY_BYTES)
+    tail = np.lib.stride_tricks.sliding_window_view(frames.data, CRC32_PROPERTY_BYTES)
+    tails = tail[end[rows] - CRC32_PROPERTY_BYTES] if len(rows) else np.empty((0, 20), np.uint8)
+    named = (tails[:, : len(_CRC_HEAD)] == np.frombuffer(_CRC_HEAD, np.uint8)).all(axis=1)
+    rows, tails = rows[named], tails[named]
+    if not len(rows):
+        return [], 0
+    digits = tails[:, len(_CRC_HEAD) : -1].astype(np.int64) - _ZERO
+    stored = np.where(((digits >= 0) & (digits <= 9)).all(axis=1), digits @ _TEN_POWERS, -1)  # noqa: PLR2004 (a digit)
+    view, crc32 = memoryview(frames.data), zlib.crc32
+    bounds = zip(frames.position[rows].tolist(), (end[rows] - CRC32_PROPERTY_BYTES).tolist())
+    actual = np.array([crc32(view[a:b]) for a, b in bounds], np.int64) & 0x7FFFFFFF
+    wrong = np.flatnonzero(actual != stored)
+    return [
+        (int(rows[at]), f"the record's CRC is {actual[at]}, its property says {stored[at]}")
+        for at in wrong.tolist()
+    ], len(rows)

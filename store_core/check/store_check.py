@@ -1,0 +1,103 @@
+"""Check a whole store without changing it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable
+
+from store_core.batch_consume_queue import open_batch_consume_queue
+from store_core.check.file_check import check_checkpoint, check_files
+from store_core.check.findings import CheckCounts, CheckReport, Findings
+from store_core.check.index_check import IndexCheck
+from store_core.check.log_check import LogCheck
+from store_core.check.queue_check import QueueCheck
+from store_core.consume_queue import open_consume_queue
+from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.queue_range import queue_range
+
+if TYPE_CHECKING:
+    from store_core.store_view import StoreView
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is checked, how much of it is done, and all of it."""
+_UNREADABLE = (CorruptRecordError, StoreFormatError, StoreReadError)
+
+
+def check_store(view: StoreView, progress: Progress | None = None) -> CheckReport:
+    """Verify a whole store: log, queues, index, checkpoint, files. Reads only.
+
+    Every record with its CRCs, every byte of the log's files, every queue unit against its
+    record, every record against its unit, every index entry against the record's keys and the
+    other way round. A live store is checked up to the end that the view has.
+
+    Memory is bounded: half a million rows of queue columns (30 MB), one batch of the log (32 MB),
+    5 bytes an entry of the index file being walked, a few numbers a queue, 62 bytes a unit of batch
+    queues; mapped files come on top, as the system sees fit.
+
+    Parameters
+    ----------
+    view
+        The store; its end says how far it is checked.
+    progress
+        See `Progress`; the log's numbers are bytes.
+
+    Raises
+    ------
+    StoreConfigError
+        Configured sizes contradict what is proved by the files.
+    StoreReadError
+        A directory cannot be read.
+    """
+    tell = progress or (lambda _what, _done, _all: None)
+    findings, counts = Findings(), CheckCounts()
+    check_files(view, findings)
+    dispatched_end = _dispatched_end(view)
+    log = LogCheck(view, findings, counts)
+    queues = QueueCheck(view, dispatched_end, log, findings, counts)
+    index = IndexCheck(view, log, findings, counts)
+    index.files(lambda done, total: tell("index files", done, total))
+    begin = max(view.min_phy_offset, 0)
+    total = max(view.end_offset - begin, 0)
+    for frames in log.frames():
+        queues.take(frames)
+        index.take(frames)
+        tell("log", int(frames.column("commit_log_offset")[-1]) - begin, total)
+    tell("log", total, total)
+    queues.finish()
+    index.finish()
+    check_checkpoint(view, log.last_store_timestamp, findings)
+    return CheckReport(
+        view.directory.uri,
+        view.state.value,
+        begin,
+        view.end_offset,
+        view.end_reason,
+        counts,
+        findings.sorted(),
+    )
+
+
+def _dispatched_end(view: StoreView) -> int:
+    """Return the end of the last record that is in any queue; damaged queues say nothing.
+
+    Records are dispatched in the order of the log, so all before it were dispatched. The queues
+    are opened again for the check: a live broker may have gone on since.
+    """
+    end = 0
+    for (topic, queue_id), path in view.queue_paths.items():
+        size = view.config.mapped_file_size_consume_queue
+        try:
+            queue = open_consume_queue(view.directory, topic, queue_id, path, size)
+            end = max(end, queue_range(queue, view.log, view.end_offset).last_end)
+        except _UNREADABLE:
+            continue
+    for (topic, queue_id), path in view.batch_queue_paths.items():
+        size = view.config.mapper_file_size_batch_consume_queue
+        try:
+            units = open_batch_consume_queue(
+                view.directory, topic, queue_id, path, size
+            ).read_units()
+        except _UNREADABLE:
+            continue
+        ends = units["commit_log_offset"] + units["message_size"]
+        end = max([end, *ends[ends <= view.end_offset][-1:].tolist()])
+    return end

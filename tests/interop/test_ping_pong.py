@@ -1,0 +1,78 @@
+"""RocketMQ and this project append to one store in turn, and stop cleanly or not at all."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store_core import MessageStoreConfig, StoreSnapshot
+from tests.interop import java_oracle, python_writer
+from tests.interop.test_fresh_stores import FreshStore
+
+pytestmark = pytest.mark.interop
+
+ROUNDS = 6
+_PROFILES = [("v5", "classic-5x"), ("v4", "classic-4x"), ("v5", "multipath-5x"), ("v5", "ext-5x")]
+_JAVA_PUTS, _OUR_PUTS = 60, 200
+
+
+@pytest.mark.parametrize(("api", "profile"), _PROFILES[:2])
+def test_every_message_is_found_every_time(tmp_path, api, profile):
+    play(tmp_path, api, profile, ROUNDS, seed=5)
+
+
+@pytest.mark.parametrize(("api", "profile"), _PROFILES[2:])
+def test_stores_of_other_kinds(tmp_path, api, profile):
+    play(tmp_path, api, profile, 2, seed=6)
+
+
+def play(directory: Path, api: str, profile: str, rounds: int, seed: int) -> None:
+    """Append in turn; RocketMQ checks the store after each of our turns."""
+    generator = random.Random(seed)
+    root = java_oracle.generate(profile, seed, directory / "made")
+    config = json.loads((root.parent / "config.json").read_text("utf-8"))
+    store = FreshStore(profile, False, root, config)
+    messages = java_oracle.check(root, api=api)["messages"]
+    for number in range(rounds):
+        java_oracle.put(root, _JAVA_PUTS, 100 + number, api=api, halt=generator.random() < 0.5)
+        halt = generator.random() < 0.5
+        _append(root, store.config_properties, 200 + number, halt=halt)
+        messages += _JAVA_PUTS + _OUR_PUTS
+        found = java_oracle.check(root, api=api)
+        assert found["ok"], (number, found)
+        assert found["messages"] == messages
+    _compare_index_queries(store, directory / "dump", api)
+
+
+def _append(root: Path, properties: dict[str, str], seed: int, *, halt: bool) -> None:
+    how = ["halt"] if halt else []
+    module = python_writer.__name__
+    command = [sys.executable, "-m", module, str(root), json.dumps(properties)]
+    subprocess.run(
+        [*command, str(_OUR_PUTS), str(seed), *how],
+        check=True,
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def _compare_index_queries(store: FreshStore, dump: Path, api: str) -> None:
+    """RocketMQ answers every query by key as we do, those on what we wrote included."""
+    java_oracle.dump(store.root, dump, api=api)
+    config = MessageStoreConfig.from_properties(store.config_properties)
+    asked = 0
+    with StoreSnapshot.open(str(store.root), config) as snapshot:
+        for line in (dump / "index_query.jsonl").read_text("utf-8").splitlines():
+            query = json.loads(line)
+            found = snapshot.query_message(
+                query["topic"], query["key"], query["max_num"], query["begin"], query["end"]
+            )
+            offsets = [message.commit_log_offset for message in found.messages]
+            assert offsets == query["message_offsets"], query
+            asked += query["topic"] == python_writer.TOPIC
+    assert asked > 0

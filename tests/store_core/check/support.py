@@ -1,0 +1,29 @@
+"""Check stores of tests and name what was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from store_core.check import CheckReport, check_store
+from store_core.config import MessageStoreConfig
+from store_core.files.store_directory import StoreDirectory
+from store_core.store_view import StoreView
+
+
+def checked(root: Path, properties: dict[str, str] | None = None) -> CheckReport:
+    config = MessageStoreConfig.from_properties(properties or {})
+    with StoreView(StoreDirectory(str(root)), config) as view:
+        return check_store(view)
+
+
+def kinds(report: CheckReport) -> dict[str, int]:
+    """Return how many of each kind were found, but for information."""
+    found: dict[str, int] = {}
+    for finding in report.findings:
+        if finding.severity.value != "information":
+            found[finding.kind.name] = found.get(finding.kind.name, 0) + finding.count
+    return found
+
+
+def all_kinds(report: CheckReport) -> set[str]:
+    return {finding.kind.name for finding in report.findings}

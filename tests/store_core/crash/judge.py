@@ -1,0 +1,54 @@
+"""What must hold of a store whose writer died."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+
+from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
+from tests.store_core.crash.messages import numbers_in, place_of
+
+
+def judge(
+    root: Path, config: MessageStoreConfig, acknowledged: Collection[int], put: Collection[int]
+) -> list[int]:
+    """Open the store again, check all of it, and return the numbers of its messages.
+
+    Every acknowledged message is there once and in order; of the others none is invented; the
+    queues, the index and the log agree.
+    """
+    with MessageStore(config) as store:
+        found = numbers_in(store)
+        everything = [number for numbers in found.values() for number in numbers]
+        repeated = [number for number, times in Counter(everything).items() if times > 1]
+        assert not repeated, f"twice: {repeated}"
+        missing = sorted(set(acknowledged) - set(everything))
+        assert not missing, f"acknowledged and lost: {missing}"
+        invented = sorted(set(everything) - set(put))
+        assert not invented, f"never put: {invented}"
+        for numbers in found.values():
+            assert numbers == sorted(numbers)
+        assert store.wait_for_dispatch()
+        _check_keys(store, everything)
+    assert not (root / "abort").exists()
+    assert_sound(root, config)
+    return sorted(everything)
+
+
+def assert_sound(root: Path, config: MessageStoreConfig) -> None:
+    """Let ``rocketmq-store check`` look at the store: it finds nothing to repair."""
+    from store_core.check import check_store
+
+    with StoreSnapshot.open(str(root), config) as snapshot:
+        report = check_store(snapshot)
+    wrong = [finding for finding in report.findings if finding.severity.name != "INFORMATION"]
+    assert not wrong, wrong
+
+
+def _check_keys(store: MessageStore, numbers: list[int]) -> None:
+    for number in numbers[:: max(len(numbers) // 20, 1)]:
+        topic, _ = place_of(number)
+        result = store.query_message(topic, f"k{number}", 32, 0, 2**63 - 1)
+        bodies = [message.body.split(b":")[0] for message in result.messages]
+        assert bodies.count(b"%d" % number) == 1, (number, bodies)

@@ -1,0 +1,157 @@
+"""The store against a plain list: puts, reads, cleaning, restarts and crashes in any order."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from store_core import MessageStore
+from store_core.services.store_services import Surroundings
+from tests.store_core.crash.judge import assert_sound
+from tests.store_core.crash.messages import (
+    QUEUES,
+    TOPICS,
+    config_of,
+    make_message,
+    messages_in,
+    place_of,
+    put_some,
+)
+
+HOUR_MS = 3_600_000
+_START_MS = 1_700_000_000_000
+_MAX_MS = 2**63 - 1
+
+
+class StoreModel(RuleBasedStateMachine):
+    """What the store should hold: for each queue the numbers of its messages, in order."""
+
+    @initialize(flush=st.sampled_from(["SYNC_FLUSH", "ASYNC_FLUSH"]), pool=st.booleans())
+    def begin(self, flush, pool):
+        self.directory = Path(tempfile.mkdtemp(prefix="store-model-"))
+        self.root = self.directory / "store-0"
+        self.settings = {
+            "flush_disk_type": flush,
+            "transient_store_pool_enable": pool,
+            "file_reserved_time": 72,
+        }
+        self.now = _START_MS
+        self.numbers = {(topic, queue): [] for topic in TOPICS for queue in range(QUEUES)}
+        self.first_left = dict.fromkeys(self.numbers, 0)
+        self.number = 0
+        self.places = {}
+        self.open()
+
+    def open(self):
+        self.store = MessageStore(
+            config_of(self.root, **self.settings),
+            clock=lambda: self.now,
+            surroundings=Surroundings(lambda: self.now, lambda _: 0.1, lambda _: 12),
+        )
+        self.store.load()
+        self.store.start()
+
+    @rule(seed=st.integers(0, 1 << 20))
+    def put(self, seed):
+        for number in put_some(self.store, self.number, random.Random(seed)):
+            self.numbers[place_of(number)].append(number)
+            self.number = number + 1
+
+    @rule(milliseconds=st.integers(-5_000, 100_000))
+    def move_clock(self, milliseconds):
+        self.now += milliseconds
+
+    @rule()
+    def flush(self):
+        assert self.store.flush() == self.store.max_phy_offset
+
+    @rule()
+    def restart(self):
+        self.store.shutdown()
+        self.open()
+
+    @rule()
+    def crash(self):
+        """Go on with what the files hold at some moment, while the old store still runs."""
+        if self.settings["transient_store_pool_enable"]:
+            self.store.flush()  # what waits in memory only is lost with the process
+        copy = self.directory / f"store-{self.now}-{self.number}-{len(self.places)}"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.root, copy)
+        self.store.shutdown()
+        shutil.rmtree(self.root)
+        self.root = copy
+        self.open()
+
+    @rule()
+    def clean(self):
+        """Let all but the last segment expire."""
+        assert self.store.wait_for_dispatch()
+        services = self.store.services
+        self.now += 200 * HOUR_MS * 24 * 365  # files are as old as the test, not as the clock
+        services.clean_commit_log.execute_delete_files_manually()
+        while services.clean_commit_log.run_once():
+            pass
+        services.correct_logic_offset.run_once()
+        services.clean_consume_queue.run_once()
+        for place in self.numbers:
+            least = self.store.get_min_offset_in_queue(*place)
+            assert least >= self.first_left[place]
+            self.first_left[place] = least
+
+    @rule(data=st.data())
+    def query(self, data):
+        assert self.store.wait_for_dispatch()
+        left = [n for place, numbers in self.numbers.items() for n in numbers[self._least(place) :]]
+        if left:
+            number = data.draw(st.sampled_from(left))
+            topic, _ = place_of(number)
+            found = self.store.query_message(topic, f"k{number}", 32, 0, _MAX_MS).messages
+            assert [m.body for m in found if m.keys == [f"k{number}"]] == [
+                make_message(number).body
+            ]
+            exact = self.store.find_messages(topic, [f"U{number}"])
+            assert [message.body for message in exact] == [make_message(number).body]
+            assert (
+                self.store.look_message_by_offset(exact[0].commit_log_offset).body == found[0].body
+            )
+
+    @rule()
+    def read_everything(self):
+        assert self.store.wait_for_dispatch()
+        for place, numbers in self.numbers.items():
+            found = [m.body for m in messages_in(self.store, *place)]
+            assert found == [make_message(n).body for n in numbers[self._least(place) :]]
+
+    @invariant()
+    def offsets_agree(self):
+        if getattr(self, "store", None) is None:
+            return
+        assert self.store.wait_for_dispatch()
+        for place, numbers in self.numbers.items():
+            if numbers:
+                assert self.store.get_max_offset_in_queue(*place) == len(numbers)
+
+    def _least(self, place):
+        return self.store.get_min_offset_in_queue(*place)
+
+    def teardown(self):
+        if getattr(self, "store", None) is not None:
+            self.store.shutdown()
+            assert_sound(self.root, config_of(self.root))
+            shutil.rmtree(self.directory)
+
+
+StoreModel.TestCase.settings = settings(
+    max_examples=25,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestStoreModel = StoreModel.TestCase
