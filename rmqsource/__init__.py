@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["explain", "register", "snapshot"]
+    from store_core.staged_commit.intent import Commit
+
+__all__ = ["clean_staging", "explain", "last_commit", "register", "snapshot"]
 __version__ = "0.1.0"
 
 
@@ -71,16 +73,46 @@ def explain(
     return plan_text(plan_read(parsed, predicate))
 
 
+def last_commit(path: str) -> Commit | None:
+    """Return what the newest write of this project appended to a store; None before the first.
+
+    Its attributes say how many messages and bytes went where: ``messages``, ``record_bytes``,
+    ``start_offset`` and ``end_offset`` in the log, ``queues`` (topic, queue id, first queue offset,
+    messages), ``dropped`` (rows left out, by column), ``application`` and ``version``.
+
+    Parameters
+    ----------
+    path
+        A local store root.
+    """
+    from store_core.files.store_directory import StoreDirectory  # noqa: PLC0415 (on demand)
+    from store_core.staged_commit.ledger import Ledger  # noqa: PLC0415
+
+    return Ledger(StoreDirectory(path).resolve()).last_commit()
+
+
+def clean_staging(path: str, older_than_ms: int = 24 * 3600 * 1000) -> list[tuple[str, int]]:
+    """Delete what writes staged and never committed; return the directories and their bytes.
+
+    A write does this by itself for jobs older than a day.
+
+    Parameters
+    ----------
+    path
+        A local store root.
+    older_than_ms
+        Jobs to which nothing was written for so long. A running job is deleted as well when it is
+        older.
+    """
+    from rmqsource.sink.local_host import now_ms  # noqa: PLC0415 (on demand)
+    from store_core.files.store_directory import StoreDirectory  # noqa: PLC0415
+    from store_core.staged_commit import settle  # noqa: PLC0415
+
+    root = StoreDirectory(path).resolve()
+    return list(settle.clean_staging(root, older_than_ms, now_ms))
+
+
 def _options(path: str | list[str], options: Mapping[str, Any] | None) -> Any:
-    import json  # noqa: PLC0415
+    from rmqsource.options import options_for  # noqa: PLC0415 (on demand)
 
-    from rmqsource.options import parse_options  # noqa: PLC0415
-
-    given = {name: _option_text(value) for name, value in (options or {}).items()}
-    if isinstance(path, str):
-        return parse_options({**given, "path": path})
-    return parse_options({**given, "paths": json.dumps(list(path))})
-
-
-def _option_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return options_for(path, options)

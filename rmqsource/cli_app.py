@@ -4,66 +4,40 @@ Annotations are real objects here, not text: typer cannot read the text form on 
 """
 
 import json
-import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rmqsource.cli_arguments import EXIT_CODES, Config, Options, Output, Paths
+from rmqsource.cli_arguments import examples as _examples
+from rmqsource.cli_check import check_and_tell, rebuild_index, rebuild_queues
+from rmqsource.cli_explore import add_commands
 from rmqsource.cli_info import FACTS, store_facts
+from rmqsource.cli_messages import show_messages
 from rmqsource.cli_output import Format, row_writer, write_record
-from rmqsource.cli_read import (
-    MESSAGE_COLUMNS,
-    id_options,
-    read_messages,
-    read_table,
-    rows_of,
-    source_options,
-)
-from rmqsource.cli_report import reporting, scan_progress
+from rmqsource.cli_read import MESSAGE_COLUMNS, id_options, source_options
+from rmqsource.cli_recover import recover as recover_and_tell
+from rmqsource.cli_report import reporting
+from rmqsource.cli_topics import show_topics
 from rmqsource.stores import open_snapshots
-from rmqsource.tables import CORRUPT_RECORD, TABLES
-from store_core.files.store_directory import expand_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rmqsource.cli_report import Report
     from rmqsource.options import SourceOptions
 
-_TABLE_COLUMNS = (
-    *("store_timestamp", "topic", "queue_id", "queue_offset"),
-    *("tags", "keys", "body"),
-)
 _TABLE_LIMIT = 20
-_EXIT_CODES = (
-    "Exit codes: 0 good, 1 found damage or nothing, 2 wrong use. JSON is one object per line; "
-    "times in tables are UTC."
-)
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Look into the store of a RocketMQ broker; no broker is needed, nothing is changed.",
-    epilog=_EXIT_CODES,
+    help="Look into the store of a RocketMQ broker, check and repair it; no broker is needed.",
+    epilog=EXIT_CODES,
     rich_markup_mode=None,
 )
 
-Paths = Annotated[
-    list[str],
-    typer.Argument(metavar="PATH...", help="Store roots (storePathRootDir): paths, globs or URIs."),
+Path = Annotated[
+    str, typer.Argument(metavar="PATH", help="The store root (storePathRootDir), a local path.")
 ]
-Output = Annotated[Format, typer.Option("--format", help="How rows are written.")]
-Config = Annotated[
-    str, typer.Option(metavar="BROKER.CONF", help="The broker's configuration file, for sizes.")
-]
-Options = Annotated[
-    list[str], typer.Option("--option", metavar="KEY=VALUE", help="Any option of the source.")
-]
-
-
-def _examples(*lines: str) -> str:
-    return "\n\n".join(["Examples:", *(f"rocketmq-store {line}" for line in lines), _EXIT_CODES])
 
 
 @app.command(
@@ -101,18 +75,14 @@ def topics(
     config: Config = "",
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
-    """List the topics with their queues, messages, bytes and times."""
+    """Tell who fills the disk: messages, bytes, rates, retention and growth of each topic.
+
+    Rates are over the time from the store's first to its last message; growth compares the newer
+    half of that time with the older one; retention is from the topic's oldest message on.
+    """
     with reporting() as report:
         options = _table_options("topics", path, config, option)
-        columns = [column.name for column in TABLES["topics"].columns]
-        if output is Format.table and len(expand_paths(options.paths)) == 1:
-            columns.remove("store")
-        writer = row_writer(output, columns)
-        for batch in read_table("topics", options):
-            for row in rows_of(batch):
-                report.rows += 1
-                writer.write(row)
-        writer.close()
+        show_topics(options, output, report)
         report.nothing("no topic")
 
 
@@ -164,7 +134,7 @@ def messages(  # noqa: PLR0913, PLR0917 (one parameter a flag)
         for name, value in id_options(message_id) if message_id else [("", "")]:
             given = {**flags, name: ("--id", value)} if name else flags
             options = source_options(path, option, given)
-            _show_messages(options, output, wanted, report, in_full=bool(message_id))
+            show_messages(options, output, wanted, report, in_full=bool(message_id))
             if report.rows and name:
                 kind = "offset message id" if name == "messageIds" else "unique key"
                 report.note(f"found by {kind}")
@@ -175,47 +145,103 @@ def messages(  # noqa: PLR0913, PLR0917 (one parameter a flag)
         report.nothing("no message matches")
 
 
+@app.command(
+    epilog=_examples(
+        "check /data/store",
+        "check /data/store --config broker.conf --format json | jq '.findings[].kind'",
+    )
+)
+def check(
+    path: Paths,
+    output: Output = Format.table,
+    config: Config = "",
+    option: Options = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Verify a whole store and change nothing: log, queues, index, checkpoint, files.
+
+    Each finding is damage (messages are lost), repairable (the log is good, what is made of it is
+    not), or information. Of a live store what was written before is checked. Exit code 1 if there
+    is damage or something to repair.
+    """
+    with reporting() as report:
+        options = _table_options("checkpoint", path, config, option)
+        for snapshot in open_snapshots(options):
+            with snapshot:
+                check_and_tell(snapshot, output, report)
+
+
+@app.command(
+    epilog=_examples("recover /data/store --dry-run", "recover /data/store --config broker.conf")
+)
+def recover(
+    path: Path,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")
+    ] = False,
+    cut: Annotated[
+        bool, typer.Option("--cut", help="Cut off readable records behind damage; keep a copy.")
+    ] = False,
+    config: Config = "",
+    option: Options = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Bring a crashed store into the state of a clean stop. No broker may have it open.
+
+    Cuts what is no record behind the end of the log, gives queues and index what they lack.
+    """
+    with reporting(warnings_are_damage=False) as report:
+        options = _table_options("checkpoint", [path], config, option)
+        recover_and_tell(options, report, dry_run=dry_run, cut=cut)
+
+
+@app.command(
+    "rebuild-index",
+    epilog=_examples(
+        "rebuild-index /data/store",
+        "rebuild-index /data/store --option maxHashSlotNum=5000000 --option maxIndexNum=20000000",
+    ),
+)
+def index(
+    path: Path,
+    config: Config = "",
+    option: Options = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Make the index of a store anew from its log. No broker may have the store open.
+
+    The new files are written beside the old ones and then put in their place at once.
+    """
+    with reporting() as report:
+        rebuild_index(_table_options("checkpoint", [path], config, option), report)
+
+
+@app.command(
+    "rebuild-queues",
+    epilog=_examples("rebuild-queues /data/store", "rebuild-queues /data/store --accept-moved"),
+)
+def queues(
+    path: Path,
+    accept_moved: Annotated[
+        bool,
+        typer.Option(
+            "--accept-moved",
+            help="Go on where damage in the log gives messages other queue offsets.",
+        ),
+    ] = False,
+    config: Config = "",
+    option: Options = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Make all consume queues of a store anew from its log. No broker may have the store open.
+
+    The new files are written beside the old ones and then put in their place at once.
+    """
+    with reporting() as report:
+        options = _table_options("checkpoint", [path], config, option)
+        rebuild_queues(options, report, accept_moved=accept_moved)
+
+
+add_commands(app)
+
+
 def _table_options(table: str, paths: list[str], config: str, extra: list[str]) -> "SourceOptions":
     """Return the options of a table of metadata; those that select messages are refused."""
     flags = {"table": ("the command", table), "config": ("--config", config)}
     return source_options(paths, extra, flags)
-
-
-def _show_messages(
-    options: "SourceOptions", output: Format, limit: int, report: "Report", *, in_full: bool
-) -> None:
-    """Write the messages of one read; rows of damage go to the report."""
-    in_table = output is Format.table
-    columns = _TABLE_COLUMNS if in_table and not in_full else MESSAGE_COLUMNS
-    writer: Any = None
-    with scan_progress() as progress:
-        for row in _messages(options, columns, progress.splits, report):
-            if limit and report.rows == limit:
-                progress.stop()
-                if writer is not None:
-                    writer.close()
-                report.note(f"there is more than these {limit}: --limit 0 shows all")
-                return
-            report.rows += 1
-            if in_table and in_full:
-                progress.stop()
-                write_record(row)
-                continue
-            if sys.stdout.isatty() and not in_table:
-                progress.stop()
-            writer = writer or row_writer(output, columns)
-            writer.write(row)
-    if writer is not None:
-        writer.close()
-
-
-def _messages(
-    options: "SourceOptions", columns: tuple[str, ...], progress: Any, report: "Report"
-) -> "Iterator[dict[str, Any]]":
-    for batch in read_messages(options, columns, progress):
-        for row in rows_of(batch):
-            corrupt = row.pop(CORRUPT_RECORD.name, None)
-            if corrupt is not None:
-                report.damage(corrupt)
-            else:
-                yield row

@@ -6,15 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.message_reader import read_split
 from rmqsource.metadata import read_metadata
 from rmqsource.option_table import is_message_id
 from rmqsource.options import parse_options
-from rmqsource.planning import plan_read
-from rmqsource.predicate import from_options
-from rmqsource.read_request import ReadRequest
+from rmqsource.read_columns import read_columns
 from rmqsource.stores import open_snapshots
-from rmqsource.tables import CORRUPT_RECORD, TABLES
+from rmqsource.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
 MESSAGE_COLUMNS = tuple(column.name for column in TABLES["messages"].columns)
 
 _RESERVED = {"path": "PATH", "paths": "PATH", "table": "the command", "config": "--config"}
-_PERMISSIVE = "PERMISSIVE"
 
 
 class WrongUseError(Exception):
@@ -52,6 +48,18 @@ def source_options(
     WrongUseError
         An option is unknown, malformed or contradicts another one.
     """
+    options = option_texts(paths, extra, flags)
+    try:
+        return parse_options(options)
+    except SourceOptionError as err:
+        flag = flags.get(err.option, (f"--option {err.option}",))[0]
+        raise WrongUseError(f"{flag}: {err.reason}") from err
+
+
+def option_texts(
+    paths: Sequence[str], extra: Sequence[str], flags: Mapping[str, tuple[str, str]]
+) -> dict[str, str]:
+    """Return the options of a read as Spark takes them; see `source_options`."""
     options = {"paths": json.dumps(list(paths))}
     options.update((name, value) for name, (_, value) in flags.items() if value)
     for text in extra:
@@ -60,11 +68,7 @@ def source_options(
             raise WrongUseError(f"--option: expected KEY=VALUE; found {text!r}")
         _check_free(name, options, flags)
         options[name] = value
-    try:
-        return parse_options(options)
-    except SourceOptionError as err:
-        flag = flags.get(err.option, (f"--option {err.option}",))[0]
-        raise WrongUseError(f"{flag}: {err.reason}") from err
+    return options
 
 
 def _check_free(
@@ -95,14 +99,7 @@ def read_messages(
 
     ``progress`` is told how many splits are read, and of how many.
     """
-    predicate = from_options(options)
-    plans = plan_read(options, predicate)
-    damage = (CORRUPT_RECORD.name,) if options.mode == _PERMISSIVE else ()
-    request = ReadRequest.of(options, predicate, columns + damage)
-    splits = [split for plan in plans for split in plan.splits]
-    for done, split in enumerate(splits):
-        progress(done, len(splits))
-        yield from read_split(split, request)
+    return read_columns(options, columns, progress)
 
 
 def read_table(table: str, options: SourceOptions) -> Iterator[Columns]:

@@ -14,16 +14,22 @@ from rich.progress import Progress
 
 from rmqsource.cli_read import WrongUseError
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceError, SourceOptionError
-from store_core.errors import StoreConfigError, StoreError, StoreNotFoundError, StoreReadError
+from store_core.errors import (
+    StoreConfigError,
+    StoreError,
+    StoreLockedError,
+    StoreNotFoundError,
+    StoreReadError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 GOOD, FOUND_DAMAGE_OR_NOTHING, WRONG_USE = 0, 1, 2
 
 _WRONG_USE = (
     *(WrongUseError, SourceOptionError, StoreConfigError),
-    *(StoreNotFoundError, StoreReadError),
+    *(StoreNotFoundError, StoreReadError, StoreLockedError),
 )
 
 
@@ -42,6 +48,10 @@ class Report:
         """Say what is damaged."""
         self.exit_code = FOUND_DAMAGE_OR_NOTHING
         self.note(f"damage: {text}")
+
+    def fail(self) -> None:
+        """Let the exit code say that damage was found; what, is in the rows."""
+        self.exit_code = FOUND_DAMAGE_OR_NOTHING
 
     def nothing(self, text: str) -> None:
         """Say that nothing was found, if so."""
@@ -63,14 +73,14 @@ class Report:
 
 
 class _Warnings(logging.Handler):
-    """Warnings of the packages speak of dropped or skipped data."""
+    """Warnings of the packages speak of dropped or skipped data, or of what a repair does."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._report = report
+        self._tell = tell
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._report.damage(record.getMessage())
+        self._tell(record.getMessage())
 
 
 class ScanProgress:
@@ -109,10 +119,10 @@ def scan_progress() -> Iterator[ScanProgress]:
 
 
 @contextmanager
-def reporting() -> Iterator[Report]:
+def reporting(*, warnings_are_damage: bool = True) -> Iterator[Report]:
     """Turn errors and warnings into lines on standard error and the exit code."""
     report = Report()
-    handler = _Warnings(report)
+    handler = _Warnings(report.damage if warnings_are_damage else report.note)
     loggers = [logging.getLogger(name) for name in ("rmqsource", "store_core")]
     for logger in loggers:
         logger.addHandler(handler)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from rmqsource.errors import SourceOptionError
 from rmqsource.options import parse_options
 from rmqsource.reader import FilteringStoreReader, StoreReader
 from rmqsource.schema import resolve_projection, table_schema
@@ -16,6 +17,10 @@ from rmqsource.tables import CORRUPT_RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from rmqsource.sink.plan import SinkPlan
+    from rmqsource.stream_writer import StoreStreamWriter
+    from rmqsource.writer import StoreWriter
 
 SOURCE_NAME = "rocketmq-store"
 
@@ -43,3 +48,30 @@ class RocketMQStoreDataSource(DataSource):
             options = replace(options, mode="DROPMALFORMED")  # there is no column to show damage
         reader = FilteringStoreReader if in_pushdown_worker() else StoreReader
         return reader(options, projection)
+
+    def writer(self, schema: StructType, overwrite: bool) -> StoreWriter:
+        """Return the writer of a DataFrame."""
+        from rmqsource.writer import StoreWriter  # noqa: PLC0415 (reading needs nothing of it)
+
+        return StoreWriter(self._plan_write(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StoreStreamWriter:
+        """Return the writer of a streaming query's batch."""
+        from rmqsource.stream_writer import StoreStreamWriter  # noqa: PLC0415 (see above)
+
+        return StoreStreamWriter(self._plan_write(schema, overwrite), schema)
+
+    def _plan_write(self, schema: StructType, overwrite: bool) -> SinkPlan:
+        from rmqsource.sink.columns import resolve_sink_columns  # noqa: PLC0415 (see above)
+        from rmqsource.sink.options import parse_sink_options  # noqa: PLC0415
+        from rmqsource.sink.planning import plan_write  # noqa: PLC0415
+
+        options = parse_sink_options(self.options)
+        if overwrite:
+            raise SourceOptionError(
+                "mode",
+                "a store can only be appended to; write with mode append (outputMode append)",
+            )
+        fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        columns = resolve_sink_columns(fields, default_topic=options.topic)
+        return plan_write(options, columns)

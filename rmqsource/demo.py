@@ -7,54 +7,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rmqsource.demo_data import DemoStore, next_commands, python_example, unpack_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from rmqsource.local_spark import java_problem, quiet_session
 
 __all__ = ["Demo", "DemoStore", "main", "unpack_store"]
 
 _PURPOSE = "Look at a RocketMQ store with Spark: topics, a window of time, one key."
-_SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
-}
 _SHOWN = ("store_timestamp", "queue_id", "queue_offset", "tags", "cast(body as string) body")
 _WINDOW = "1 SECOND"
 _ROWS = 5
 _LARGEST_SCAN_BYTES = 1 << 30
 _LOG_LINES = 30
 _OWN_ERRORS = ("rmqsource.errors.", "store_core.errors.")
-
-
-def java_problem() -> str:
-    """Return why Spark could not start for want of Java; empty if it can."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    advice = "Install a JDK or JRE of version 17 or newer, or set JAVA_HOME to one."
-    if java is None:
-        return f"Spark needs Java, and there is none on PATH. {advice}"
-    try:
-        subprocess.run([java, "-version"], capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as err:
-        return f"Spark needs Java, but {java} does not run ({err}). {advice}"
-    return ""
 
 
 class Demo:
@@ -148,38 +118,6 @@ class Demo:
         return count, time.perf_counter() - begin
 
 
-@contextmanager
-def quiet_session(log: Path) -> Iterator[Any]:
-    """Start Spark with two cores; whatever it and Java print goes to a file."""
-    # The JVM and its workers inherit these, so they are set before it starts.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 (after the checks)
-
-        builder = SparkSession.builder.master("local[2]").appName("rmqsource demo")
-        for name, value in _SETTINGS.items():
-            builder = builder.config(name, value)
-        spark = builder.config("spark.sql.warehouse.dir", str(log.parent)).getOrCreate()
-        _register(spark)
-        yield spark
-        spark.stop()
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def _register(spark: Any) -> None:
-    from rmqsource import register  # noqa: PLC0415 (after the checks)
-
-    register(spark)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; return the exit code."""
     given = _parse(arguments)
@@ -195,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
         log = Path(scratch) / "spark.log"
         try:
             _say("Starting Spark with two cores ...")
-            with quiet_session(log) as spark:
+            with quiet_session(log, "rmqsource demo") as spark:
                 Demo(spark, store).run()
         except _failures() as err:
             return _complain(_failure(err, log))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
 
     from rmqsource.offsets import OffsetBound
 
-__all__ = ["OPTION_TABLE", "SourceOptions", "check_commit_log_paths", "parse_options"]
+__all__ = [
+    "OPTION_TABLE",
+    "SourceOptions",
+    "check_commit_log_paths",
+    "options_for",
+    "parse_options",
+]
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,31 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     _check_offset_topics(parsed)
     check_commit_log_paths(parsed, parsed.paths)
     return parsed
+
+
+def options_for(
+    path: str | list[str], options: Mapping[str, Any] | None = None, **fixed: str
+) -> SourceOptions:
+    """Check options given in Python, where values may be numbers and booleans.
+
+    Parameters
+    ----------
+    path
+        A store root or a list of them, as for ``load``.
+    options
+        Options of the read.
+    fixed
+        Options that the caller decides; they win.
+    """
+    given = {name: _option_text(value) for name, value in (options or {}).items()}
+    lowered = {name.lower() for name in fixed}
+    given = {name: text for name, text in given.items() if name.lower() not in lowered}
+    where = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
+    return parse_options({**given, **fixed, **where})
+
+
+def _option_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_commit_log_paths(options: SourceOptions, stores: tuple[str, ...]) -> None:

@@ -31,6 +31,12 @@ _OPERATORS: dict[type, str] = {
     if hasattr(datasource, name)
 }
 
+STREAM_WRITER_GETS_BATCHES = hasattr(datasource, "DataSourceStreamArrowWriter")
+"""Since 4.1 streaming sinks get record batches; before, rows."""
+STREAM_WRITER: Any = getattr(
+    datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
+)
+
 
 def supports_filter_pushdown() -> bool:
     """Return whether this Spark can push filters into a Python source (since 4.1)."""

@@ -174,6 +174,49 @@ _TABLES = (
         ),
     ),
     Table(
+        "delayed",
+        "one row per message that a delay level holds or held",
+        (
+            Column("level", "int", False, "delay level, from 1"),
+            Column("queue_offset", "bigint", False, "index in the queue of the level"),
+            _COMMIT_LOG_OFFSET,
+            Column("unique_key", "string", True, "property UNIQ_KEY (client message id)"),
+            Column("real_topic", "string", True, "topic that it is delivered to"),
+            Column("real_queue_id", "int", True, "queue that it is delivered to"),
+            Column("reconsume_times", "int", False, "how often it was consumed again"),
+            Column("store_timestamp", "timestamp", True, "when it was stored to wait"),
+            Column("deliver_timestamp", "timestamp", True, "when it is due"),
+            Column("state", "string", False, "pending, or delivered"),
+            _STORE,
+        ),
+    ),
+    Table(
+        "transactions",
+        "one row per transaction whose half message is in the log",
+        (
+            Column("transaction_id", "string", True, "property UNIQ_KEY of the half message"),
+            _TOPIC._replace(doc="topic that a commit delivers to", nullable=True),
+            Column("queue_id", "int", True, "queue that a commit delivers to"),
+            Column("producer_group", "string", True, "group that is asked for the outcome"),
+            Column(
+                "state",
+                "string",
+                False,
+                "pending, committed, rolled_back, check_exceeded; unknown: no trace of an end",
+            ),
+            Column("checks", "int", False, "how often the broker counted a check"),
+            Column("half_messages", "int", False, "copies of the half message; a check adds one"),
+            Column("half_queue_offset", "bigint", False, "of the first copy, in the half topic"),
+            Column("half_commit_log_offset", "bigint", False, "of the first copy"),
+            Column("store_timestamp", "timestamp", True, "of the first copy"),
+            Column(
+                "end_timestamp", "timestamp", True, "when commit, rollback or discard was stored"
+            ),
+            Column("commit_commit_log_offset", "bigint", True, "of the committed message"),
+            _STORE,
+        ),
+    ),
+    Table(
         "checkpoint",
         "one row per store",
         (

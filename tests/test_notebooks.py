@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import json
@@ -32,6 +33,34 @@ def test_cells_print_what_the_notebook_shows(spark: SparkSession, notebook: Path
     for number, cell in enumerate(code_cells(notebook)):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile("".join(cell["source"]), f"cell {number + 1}", "exec"), names)
-        kept = "".join(text for output in cell["outputs"] for text in output["text"])
+            last = run_cell("".join(cell["source"]), f"cell {number + 1}", names)
+        kept = "".join(text for output in cell["outputs"] for text in output.get("text", ()))
         assert printed.getvalue() == kept, f"cell {number + 1}"
+        for output in cell["outputs"]:
+            if is_picture(output):
+                assert last._repr_png_().startswith(b"\x89PNG"), f"cell {number + 1}"
+
+
+def is_picture(output: dict[str, Any]) -> bool:
+    return "image/png" in output.get("data", {})
+
+
+def run_cell(source: str, name: str, names: dict[str, object]) -> Any:
+    """Run a cell and return the value of the expression that it ends with, if it does."""
+    body = ast.parse(source).body
+    last = body[-1]
+    if not isinstance(last, ast.Expr):
+        exec(compile(source, name, "exec"), names)
+        return None
+    exec(compile(ast.Module(body[:-1], []), name, "exec"), names)
+    return eval(compile(ast.Expression(last.value), name, "eval"), names)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_outputs_are_kept_and_small(notebook: Path) -> None:
+    cells = code_cells(notebook)
+    assert any(cell["outputs"] for cell in cells)
+    for cell in cells:
+        for output in cell["outputs"]:
+            assert output["output_type"] != "error"
+    assert notebook.stat().st_size < 600_000

@@ -10,10 +10,12 @@ from rmqsource.metadata import (
     checkpoint,
     consume_queue,
     consumer_offsets,
+    delayed,
     index,
     queues,
     segments,
     topics,
+    transactions,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ METADATA_TABLES: dict[str, Rows] = {
     "topics": topics.rows,
     "queues": queues.rows,
     "consumer_offsets": consumer_offsets.rows,
+    "delayed": delayed.rows,
+    "transactions": transactions.rows,
     "checkpoint": checkpoint.rows,
 }
 """By table: a function that yields ``pa.Table`` parts with all columns, of any number of rows."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options import SourceOptions
-    from store_core.index_service import IndexFileEntry
+    from store_core.index_queries import IndexFileEntry
     from store_core.store_view import StoreView
 
 _CHUNK_ENTRIES = 1 << 18

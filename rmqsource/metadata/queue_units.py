@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.batch_consume_queue import NATIVE_BATCH_CQ_UNIT
-from store_core.readable_queue import BatchQueue
+from store_core.readable_queue import proved_batch_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def read_batch_queue(snapshot: StoreView, key: QueueKey) -> BatchUnits:
     queue = snapshot.batch_consume_queue(key.topic, key.queue_id)
     if queue is None:
         return BatchUnits(np.empty(0, NATIVE_BATCH_CQ_UNIT), 0, 0)
-    proved = BatchQueue(queue, snapshot.log, snapshot.end_offset)
+    proved = proved_batch_queue(queue, snapshot.log, snapshot.end_offset)
     units = proved.units
     kept = np.flatnonzero(units["commit_log_offset"] >= max(snapshot.min_phy_offset, 0))
     expired = int(kept[0]) if len(kept) else len(units)

@@ -1,0 +1,197 @@
+"""How ``rocketmq-store check`` and the repairing commands tell what they found and did."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from rmqsource.cli_output import Format, row_writer, write_record
+from rmqsource.cli_read import WrongUseError
+from rmqsource.stores import store_config
+from store_core.check import Severity, check_store
+from store_core.files.store_directory import expand_paths
+from store_core.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqsource.cli_report import Report
+    from rmqsource.options import SourceOptions
+    from store_core.check import CheckReport, Finding
+    from store_core.log_scan import Gap
+    from store_core.store_view import StoreView
+
+FINDING_COLUMNS = (
+    *("severity", "kind", "count", "place", "position", "commit_log_offset", "bytes"),
+    *("examples", "meaning", "advice", "store"),
+)
+
+
+def now_ms() -> int:
+    """Return the time in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class StageProgress:
+    """A bar on standard error for each stage of a long work, only for a person who watches."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._tasks: dict[str, Any] = {}
+        if sys.stderr.isatty():
+            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+            console = Console(stderr=True)
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+
+    def step(self, stage: str, done: int, total: int) -> None:
+        """Note how much of a stage is done."""
+        if self._bar is None:
+            return
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bar.add_task(stage, total=total)
+            self._bar.start()
+        self._bar.update(self._tasks[stage], completed=done, total=total)
+
+    def stop(self) -> None:
+        """Take the bars away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+@contextmanager
+def stage_progress() -> Iterator[StageProgress]:
+    """Give bars, and take them away in the end."""
+    progress = StageProgress()
+    try:
+        yield progress
+    finally:
+        progress.stop()
+
+
+def check_and_tell(view: StoreView, output: Format, report: Report) -> None:
+    """Check a store, write what was found, and set the exit code."""
+    with stage_progress() as progress:
+        found = check_store(view, progress.step)
+    if not found.is_good:
+        report.fail()
+    if output is Format.json:
+        row_writer(output, ()).write(report_row(found))
+    elif output is Format.csv:
+        writer = row_writer(output, FINDING_COLUMNS)
+        for finding in found.findings:
+            writer.write({**finding_row(finding), "store": found.store})
+        writer.close()
+    else:
+        _tell_person(found)
+
+
+def report_row(found: CheckReport) -> dict[str, Any]:
+    """Return a whole report as JSON has it."""
+    return {
+        "store": found.store,
+        "state": found.state,
+        "verdict": verdict(found),
+        "log_begin": found.log_begin,
+        "log_end": found.log_end,
+        "log_ends_because": found.log_ends_because,
+        "checked": found.counts.as_dict(),
+        "findings": [finding_row(finding) for finding in found.findings],
+    }
+
+
+def finding_row(finding: Finding) -> dict[str, Any]:
+    """Return a finding by column; -1 becomes null."""
+    return {
+        "severity": finding.severity.value,
+        "kind": finding.kind.label,
+        "count": finding.count,
+        "place": finding.place,
+        "position": finding.position if finding.position >= 0 else None,
+        "commit_log_offset": finding.commit_log_offset if finding.commit_log_offset >= 0 else None,
+        "bytes": finding.byte_count or None,
+        "examples": list(finding.examples),
+        "meaning": finding.meaning,
+        "advice": finding.advice,
+    }
+
+
+def verdict(found: CheckReport) -> str:
+    """Say in a few words how the store is."""
+    damage, repairable = (len(found.of(s)) for s in (Severity.DAMAGE, Severity.REPAIRABLE))
+    if damage:
+        return f"damaged: {damage} findings of damage, {repairable} that can be repaired"
+    return f"needs repair: {repairable} findings" if repairable else "good"
+
+
+def _tell_person(found: CheckReport) -> None:
+    row = report_row(found)
+    checked = {k.replace("_", " "): v for k, v in row.pop("checked").items() if v}
+    findings = row.pop("findings")
+    write_record({**row, **{f"  {name}": number for name, number in checked.items()}})
+    for finding in findings:
+        finding["examples"] = "; ".join(finding["examples"])
+        write_record({name: value for name, value in finding.items() if value not in (None, "")})
+
+
+def rebuild_index(options: SourceOptions, report: Report) -> None:
+    """Make the index of a store anew, and say so."""
+    path = one_path(options)
+    with stage_progress() as progress:
+        rebuilt = rebuild_index_in_place(
+            path,
+            store_config(options),
+            clock=now_ms,
+            progress=lambda done, total: progress.step("index", done, total),
+        )
+    _tell_gaps(rebuilt.gaps, report)
+    print(
+        f"index of {path}: {len(rebuilt.files)} files with {rebuilt.entries} entries for "
+        f"{rebuilt.records} records"
+    )
+
+
+def rebuild_queues(options: SourceOptions, report: Report, *, accept_moved: bool) -> None:
+    """Make the queues of a store anew, and say so."""
+    path = one_path(options)
+    with stage_progress() as progress:
+        rebuilt = rebuild_queues_in_place(
+            path,
+            store_config(options),
+            accept_moved=accept_moved,
+            progress=lambda done, total: progress.step("queues", done, total),
+        )
+    result = rebuilt.result
+    _tell_gaps(result.gaps, report)
+    for (topic, queue_id), rows in result.refused.items():
+        report.note(f"no directory can be made for queue {topic!r}/{queue_id}: {rows} records")
+    print(
+        f"queues of {path}: {result.queues} queues with {result.units} units for "
+        f"{result.records} records; {rebuilt.kept} more kept, whose records have expired"
+    )
+    if result.moved or result.repeated:
+        report.note(
+            f"{result.moved} units do not stand at the queue offset of their record, "
+            f"{result.repeated} records got none as their queue offset was taken"
+        )
+
+
+def one_path(options: SourceOptions) -> str:
+    """Return the one store that the options name; WrongUseError for several."""
+    paths = expand_paths(options.paths)
+    if len(paths) != 1:
+        raise WrongUseError(f"PATH: one store at a time; found {len(paths)}: {' '.join(paths)}")
+    return paths[0]
+
+
+def _tell_gaps(gaps: tuple[Gap, ...], report: Report) -> None:
+    for gap in gaps[:10]:
+        report.damage(
+            f"{gap.path} at byte {gap.position}: {gap.bytes_lost} bytes hold no record "
+            f"({gap.reason}); what was there is not in the result"
+        )

@@ -1,0 +1,184 @@
+"""The commands that answer questions: trace, report, export, diff.
+
+Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
+"""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rmqsource.cli_arguments import (
+    Config,
+    Key,
+    Options,
+    Output,
+    Paths,
+    Since,
+    Tag,
+    Topic,
+    Until,
+    examples,
+    filter_flags,
+)
+from rmqsource.cli_export import export_messages
+from rmqsource.cli_output import Format
+from rmqsource.cli_page import write_report
+from rmqsource.cli_read import WrongUseError, option_texts, source_options
+from rmqsource.cli_report import reporting, scan_progress
+from rmqsource.cli_trace import show_differences, show_lives
+from rmqsource.diff_stores import diff as compare
+from rmqsource.trace import trace as find_lives
+
+
+class ReportFormat(str, Enum):
+    """What a report is written as."""
+
+    html = "html"
+    json = "json"
+
+
+class ExportFormat(str, Enum):
+    """What kind of files an export makes."""
+
+    parquet = "parquet"
+    json = "json"
+    csv = "csv"
+
+
+class Way(str, Enum):
+    """What messages of two stores are compared by."""
+
+    key = "key"
+    position = "position"
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(
+        epilog=examples(
+            "trace /data/store --key order-4711 --topic orders",
+            "trace '/data/broker-*/store' --id C000020253ED30946E0969AAA4370063",
+        )
+    )(trace)
+    app.command(
+        epilog=examples(
+            "report /data/store -o report.html",
+            "report /data/store --since 2026-01-31T00:00:00Z -o day.html",
+        )
+    )(report)
+    app.command(
+        epilog=examples(
+            "export /data/store -o orders --format parquet --topic orders",
+            "export /data/store -o all --format json --partition-by topic,day",
+        )
+    )(export)
+    app.command(
+        epilog=examples(
+            "diff /data/store /backup/store", "diff /data/a /data/b --topic orders --by position"
+        )
+    )(diff)
+
+
+def trace(
+    path: Paths,
+    key: Key = [],  # noqa: B006 (typer copies it)
+    message_id: Annotated[
+        list[str],
+        typer.Option("--id", help="A unique key (client's id) or an offset message id."),
+    ] = [],  # noqa: B006 (typer copies it)
+    topic: Annotated[str, typer.Option(help="Topics that it was sent to.")] = "",
+    output: Output = Format.table,
+    config: Config = "",
+    option: Options = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Tell the life of a message, over one or many stores, as a timeline.
+
+    Sent, stored, half, checked, committed or rolled back, delayed, delivered, retried,
+    dead-lettered, with the waits between; and which consumer groups have passed it.
+    """
+    with reporting() as said:
+        if not key and not message_id:
+            raise WrongUseError("trace: give --key or --id")
+        options = source_options(path, option, filter_flags(config, topic))
+        lives = find_lives(options, keys=key, ids=message_id)
+        show_lives(lives, output, said)
+        said.nothing("no message matches")
+
+
+def report(
+    path: Paths,
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")],
+    topic: Topic = "",
+    since: Since = "",
+    until: Until = "",
+    output: Annotated[
+        ReportFormat, typer.Option("--format", help="A page, or its data.")
+    ] = ReportFormat.html,
+    config: Config = "",
+    option: Options = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Write a page about a store: traffic, disk, sizes, latency, lag, dead letters.
+
+    One file that needs no network. Damage is told in it; the exit code then is 1.
+    """
+    with reporting() as said, scan_progress() as progress:
+        flags = filter_flags(config, topic, since=since, until=until)
+        options = source_options(path, option, flags)
+        write_report(options, out, output.value, progress, said)
+
+
+def export(  # noqa: PLR0913, PLR0917 (one parameter a flag)
+    path: Paths,
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new directory.")],
+    output: Annotated[
+        ExportFormat, typer.Option("--format", help="What kind of files.")
+    ] = ExportFormat.parquet,
+    partition_by: Annotated[
+        str, typer.Option(metavar="topic,day", help="Directories by topic, by UTC day, or both.")
+    ] = "",
+    topic: Topic = "",
+    key: Key = [],  # noqa: B006 (typer copies it)
+    tag: Tag = "",
+    since: Since = "",
+    until: Until = "",
+    config: Config = "",
+    option: Options = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Write messages as Parquet, JSON or CSV files, with Spark; all columns of table messages.
+
+    The directory appears when all is written, not before.
+    """
+    with reporting() as said:
+        flags = filter_flags(config, topic, key, tag, since, until)
+        source_options(path, option, flags)  # tells what is wrong before Spark starts
+        texts = option_texts(path, option, flags)
+        export_messages(texts, out, output.value, partition_by, said)
+
+
+def diff(  # noqa: PLR0913, PLR0917 (one parameter a flag)
+    a: Annotated[str, typer.Argument(metavar="A", help="A store root.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    by: Annotated[
+        Way, typer.Option(help="key: the same messages anywhere; position: at the same places.")
+    ] = Way.key,
+    topic: Topic = "",
+    tag: Tag = "",
+    since: Since = "",
+    until: Until = "",
+    limit: Annotated[int, typer.Option(min=0, help="Most differences to show; 0 shows all.")] = 0,
+    output: Output = Format.table,
+    config: Config = "",
+    option: Options = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Tell which messages two stores do not share. Exit code 0: none, 1: some.
+
+    Compared are topic, unique key, KEYS, tags, flag, born time and the body's CRC.
+    """
+    with reporting() as said, scan_progress() as progress:
+        flags = filter_flags(config, topic, tag=tag, since=since, until=until)
+        sides = [source_options([path], option, flags) for path in (a, b)]
+        found = compare(sides[0], sides[1], by.value, progress.splits)
+        progress.stop()
+        show_differences(found, output, limit, said)

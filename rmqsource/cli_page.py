@@ -1,0 +1,92 @@
+"""How ``report`` writes its file: wholly or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqsource.cli_read import WrongUseError
+from rmqsource.extras import MissingExtraError, notebook_package
+
+if TYPE_CHECKING:
+    from rmqsource.cli_report import Report, ScanProgress
+    from rmqsource.options import SourceOptions
+
+
+def write_report(
+    options: SourceOptions,
+    target: Path,
+    file_format: str,
+    progress: ScanProgress,
+    report: Report,
+) -> None:
+    """Read the stores and write the page, or its data as one JSON object.
+
+    Raises
+    ------
+    WrongUseError
+        The extra ``notebook`` is missing, or the file cannot be written.
+    """
+    if not target.parent.is_dir():
+        raise WrongUseError(f"--output {target}: No such file or directory: {target.parent}")
+    try:
+        # Told before the log is read, not after.
+        notebook_package("pandas")
+        notebook_package("matplotlib")
+        text = _content(options, file_format, progress, report)
+    except MissingExtraError as err:
+        raise WrongUseError(f"report: {err}") from err
+    try:
+        _write_whole(target, text)
+    except OSError as err:
+        raise WrongUseError(f"--output {target}: {err.strerror or err}") from err
+    report.rows = 1
+    report.note(f"{target}: {len(text.encode()):,} bytes")
+
+
+def _content(
+    options: SourceOptions, file_format: str, progress: ScanProgress, report: Report
+) -> str:
+    # pandas and matplotlib are imported only now: other commands start without them.
+    from rmqsource.findings import gather  # noqa: PLC0415
+
+    findings = gather(options, progress.splits)
+    progress.stop()
+    if findings.counts.gaps:
+        report.damage(
+            f"{findings.counts.gaps:,} places, {findings.counts.gap_bytes:,} bytes; they are listed"
+        )
+    if file_format == "json":
+        return json.dumps(findings.to_dict(), ensure_ascii=False, default=_plain) + "\n"
+    from rmqsource.report_page import report_page  # noqa: PLC0415
+
+    return report_page(findings, time.time_ns() // 1_000_000)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _write_whole(target: Path, text: str) -> None:
+    """Write beside the file and rename, so that it is never half there."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        # What mkstemp makes is for its owner alone.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)  # noqa: PTH101
+        os.replace(name, target)  # noqa: PTH105
+    except BaseException:
+        Path(name).unlink()
+        raise

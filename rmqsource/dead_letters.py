@@ -1,0 +1,79 @@
+"""What lies in the dead-letter topics, and why it came there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rmqsource.read_columns import read_columns
+from rmqsource.stores import open_snapshots
+from rmqsource.system_topics import (
+    DELAY_LEVEL,
+    DLQ_PREFIX,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+)
+from store_core.config_files import load_subscription_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqsource.options import SourceOptions
+
+DEAD_LETTER_COLUMNS = (
+    *("group", "topic", "tries", "why", "keys", "tags", "unique_key", "first_message_id"),
+    *("born_timestamp", "store_timestamp", "message_id", "body", "store"),
+)
+"""Columns of `dead_letters`, in order; ``topic`` is where the message was first sent."""
+
+_COLUMNS = (
+    *("topic", "keys", "tags", "unique_key", "properties", "reconsume_times"),
+    *("born_timestamp", "store_timestamp", "message_id", "body", "store"),
+)
+
+
+def dead_letters(options: SourceOptions) -> Iterator[dict[str, Any]]:
+    """Yield every message of the dead-letter topics, with its body, in the order of the log.
+
+    ``tries`` is how often it was consumed in vain. A broker notes no error text: why a consumer
+    failed is in the consumer's own log.
+    """
+    limits = _retry_limits(options)
+    chosen = replace(options, table="messages", topics=None, topic_pattern=f"{DLQ_PREFIX}.*")
+    for batch in read_columns(chosen, _COLUMNS):
+        columns = {name: column.to_pylist() for name, column in batch.items()}
+        for values in zip(*columns.values()):
+            row = dict(zip(columns, values))
+            if row["topic"] is None:
+                continue  # a row of damage
+            properties = dict(row.pop("properties"))
+            group = row["topic"][len(DLQ_PREFIX) :]
+            tries = row.pop("reconsume_times")
+            row.update(
+                group=group,
+                topic=properties.get(RETRY_TOPIC),
+                tries=tries,
+                why=_why(tries, limits.get((row["store"], group)), properties.get(DELAY_LEVEL)),
+                first_message_id=properties.get(ORIGIN_MESSAGE_ID),
+            )
+            yield {name: row[name] for name in DEAD_LETTER_COLUMNS}
+
+
+def _retry_limits(options: SourceOptions) -> dict[tuple[str, str], int]:
+    limits = {}
+    for snapshot in open_snapshots(options):
+        with snapshot:
+            groups = load_subscription_groups(snapshot.directory) or {}
+            for name, group in groups.items():
+                limits[snapshot.directory.uri, name] = group.retry_max_times
+    return limits
+
+
+def _why(tries: int, limit: int | None, delay: str | None) -> str:
+    # Source: AbstractSendMessageProcessor.consumerSendMsgBack and handleRetryAndDLQ (5.3.3).
+    if limit is not None and tries > limit:
+        return f"all {limit} retries of the group failed"
+    if delay is not None and delay.startswith("-"):
+        return f"sent back by the client after {tries} tries"
+    known = "" if limit is None else f"; the group's limit is {limit}"
+    return f"gave up after {tries} tries: the consumer's own limit, or it asked for no retry{known}"

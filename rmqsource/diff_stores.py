@@ -1,0 +1,209 @@
+"""Whether two reads hold the same messages, and which are on one side only."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqsource.read_columns import no_progress, read_columns
+from rmqsource.tables import CORRUPT_RECORD
+from store_core.layout.message import COMPRESSED_FLAG, INNER_BATCH_FLAG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from rmqsource.options import SourceOptions
+
+    Int64s = npt.NDArray[np.int64]
+
+BY_KEY, BY_POSITION = "key", "position"
+ONLY_A, ONLY_B, DIFFERS = "only in A", "only in B", "differs"
+DIFF_COLUMNS = (
+    *("difference", "topic", "unique_key", "queue_id", "queue_offset", "message_id", "in_store"),
+    *("other_message_id", "other_store"),
+)
+"""Columns of a difference; ``other_`` ones are set where a message differs."""
+
+_CRC_MASK = 0x7FFFFFFF
+"""RocketMQ clears the top bit (``UtilAll.crc32``)."""
+_CODED = COMPRESSED_FLAG | INNER_BATCH_FLAG
+_COLUMNS = (
+    *("topic", "queue_id", "queue_offset", "message_id", "unique_key", "keys", "tags", "flag"),
+    *("sys_flag", "body_crc", "born_timestamp", "body", "store"),
+)
+_CONTENT = ("unique_key", "keys", "tags", "flag", "body_crc", "born_timestamp")
+_POSITION = ("queue_id", "queue_offset")
+_BATCH_ROWS = 1 << 15
+
+
+class Difference(NamedTuple):
+    """How two sides compare.
+
+    Attributes
+    ----------
+    messages_a, messages_b
+        Messages read on each side.
+    same
+        Messages that both have.
+    rows
+        The differences, as ``DIFF_COLUMNS`` says.
+    """
+
+    messages_a: int
+    messages_b: int
+    same: int
+    rows: list[dict[str, Any]]
+
+
+def diff(
+    a: SourceOptions,
+    b: SourceOptions,
+    by: str = BY_KEY,
+    progress: Callable[[int, int], None] = no_progress,
+) -> Difference:
+    """Compare the messages that two reads select.
+
+    Equal are messages of one topic with equal unique key, KEYS, tags, flag, born time and CRC of
+    the body (of compressed ones, of the body as it is inside); a message that one side has twice
+    must be there twice on the other. What is left over is paired by topic and unique key as
+    ``differs``. By position, queue id and queue offset have to be equal too, and what is left
+    over is paired by them.
+
+    Memory grows with the messages: about 250 bytes for each.
+
+    Parameters
+    ----------
+    a, b
+        The stores, and what to select of them. The CRCs in the records are taken on trust unless
+        ``checkCRC`` is set.
+    by
+        ``key`` or ``position``.
+    progress
+        Is told how many splits of a side are read, and of how many.
+
+    Raises
+    ------
+    ValueError
+        Another ``by``.
+    """
+    if by not in {BY_KEY, BY_POSITION}:
+        raise ValueError(f"by={by!r}: must be {BY_KEY!r} or {BY_POSITION!r}")
+    left, right = _side(a, progress), _side(b, progress)
+    position = _POSITION if by == BY_POSITION else ()
+    only_a, only_b = _left_over(left, right, ("topic", *position, *_CONTENT))
+    same = left.num_rows - len(only_a)
+    pairing = position or ("unique_key",)
+    rows = list(_rows(left.take(only_a), right.take(only_b), ("topic", *pairing)))
+    return Difference(left.num_rows, right.num_rows, same, rows)
+
+
+def _side(options: SourceOptions, progress: Callable[[int, int], None]) -> Any:
+    """Return the messages of a side as a table, in the order of the log."""
+    wide = replace(options, batch_rows=max(options.batch_rows, _BATCH_ROWS), body="decoded")
+    parts = []
+    for batch in read_columns(wide, _COLUMNS, progress):
+        batch = _readable(batch)  # noqa: PLW2901 (without rows of damage)
+        batch["body_crc"] = _body_crc(batch.pop("sys_flag"), batch["body_crc"], batch.pop("body"))
+        batch["keys"] = pc.binary_join(batch["keys"], " ")
+        parts.append(pa.table({name: column.cast(_TYPES[name]) for name, column in batch.items()}))
+    return pa.concat_tables(parts) if parts else pa.schema(list(_TYPES.items())).empty_table()
+
+
+_TYPES = {
+    **dict.fromkeys(("topic", "message_id", "unique_key", "keys", "tags", "store"), pa.string()),
+    **dict.fromkeys(("queue_id", "flag", "body_crc"), pa.int32()),
+    **dict.fromkeys(("queue_offset", "born_timestamp"), pa.int64()),
+}
+
+
+def _readable(batch: dict[str, Any]) -> dict[str, Any]:
+    damage = batch.pop(CORRUPT_RECORD.name, None)
+    if damage is None or damage.null_count == len(damage):
+        return batch
+    keep = pc.is_null(damage)
+    return {name: column.filter(keep) for name, column in batch.items()}
+
+
+def _body_crc(sys_flag: Any, stored: Any, bodies: Any) -> Any:
+    """Return the CRC of each body as it is inside, so that compression makes no difference."""
+    coded = np.flatnonzero(sys_flag.to_numpy() & _CODED)
+    if len(coded) == 0:
+        return stored
+    crc = stored.to_numpy().copy()
+    inside = bodies.take(pa.array(coded)).to_pylist()
+    crc[coded] = [zlib.crc32(body) & _CRC_MASK if body else 0 for body in inside]
+    return pa.array(crc)
+
+
+def _left_over(left: Any, right: Any, columns: tuple[str, ...]) -> tuple[Int64s, Int64s]:
+    """Return the rows of each side that the other has not, as often."""
+    numbers = _numbers(pa.concat_tables([left, right]), columns)
+    a, b = numbers[: left.num_rows], numbers[left.num_rows :]
+    kinds = int(numbers.max()) + 1 if len(numbers) else 0
+    count_a, count_b = np.bincount(a, minlength=kinds), np.bincount(b, minlength=kinds)
+    return (
+        np.flatnonzero(_occurrence(a) >= count_b[a]),
+        np.flatnonzero(_occurrence(b) >= count_a[b]),
+    )
+
+
+def _numbers(table: Any, columns: tuple[str, ...]) -> Int64s:
+    """Return a number for each row; equal rows, and only they, have the same."""
+    numbers = np.zeros(table.num_rows, np.int64)
+    for name in columns:
+        encoded = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        combined = numbers * (int(codes.max(initial=0)) + 1) + codes
+        numbers = np.unique(combined, return_inverse=True)[1].reshape(-1)
+    return numbers
+
+
+def _occurrence(numbers: Int64s) -> Int64s:
+    """Return of each row how many equal ones come before it."""
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    is_first = np.ones(len(ordered), np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    first = np.maximum.accumulate(np.where(is_first, np.arange(len(ordered)), 0))
+    found = np.empty(len(ordered), np.int64)
+    found[order] = np.arange(len(ordered)) - first
+    return found
+
+
+def _rows(only_a: Any, only_b: Any, pairing: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Pair what is left over, and yield a row for each difference: those of A first."""
+    waiting: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in only_b.to_pylist():
+        waiting.setdefault(tuple(row[name] for name in pairing), []).append(row)
+    for row in only_a.to_pylist():
+        key = tuple(row[name] for name in pairing)
+        others = waiting.get(key) if row["unique_key"] is not None or len(pairing) > _BY_KEY else ()
+        if others:
+            yield _row(DIFFERS, row, others.pop(0))
+        else:
+            yield _row(ONLY_A, row)
+    for others in waiting.values():
+        for row in others:
+            yield _row(ONLY_B, row)
+
+
+_BY_KEY = len(("topic", "unique_key"))
+
+
+def _row(kind: str, row: dict[str, Any], other: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "difference": kind,
+        **{name: row[name] for name in ("topic", "unique_key", *_POSITION, "message_id")},
+        "in_store": row["store"],
+        "other_message_id": other["message_id"] if other else None,
+        "other_store": other["store"] if other else None,
+    }

@@ -1,0 +1,295 @@
+"""Questions to a store, answered as pandas data frames: who sends, how much, how late, how far.
+
+Each function takes a store root (or a list of them) with options of the source, or the `Survey`
+of one pass over the log. Needs the extra ``notebook``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, Callable
+
+from rmqsource.dead_letters import DEAD_LETTER_COLUMNS
+from rmqsource.dead_letters import dead_letters as _dead_letters
+from rmqsource.extras import notebook_package
+from rmqsource.metadata import read_metadata
+from rmqsource.metadata.topic_kind import topic_kind
+from rmqsource.options import options_for
+from rmqsource.planning import plan_read, plan_text
+from rmqsource.predicate import from_options
+from rmqsource.read_columns import no_progress, read_columns
+from rmqsource.stores import open_snapshots
+from rmqsource.survey import Survey, class_bounds, quantile
+from rmqsource.survey import survey as _survey
+from rmqsource.tables import TABLES
+from rmqsource.topic_growth import GROWTH_COLUMNS, topic_growth
+from rmqsource.trace import trace as _trace
+from rmqsource.trace_events import TraceEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqsource.options import SourceOptions
+
+    Paths = str | list[str]
+    Options = Mapping[str, Any] | None
+
+__all__ = [
+    "consumer_lag",
+    "dead_letters",
+    "delayed",
+    "latency",
+    "latency_summary",
+    "lookup_and_scan",
+    "queue_skew",
+    "sizes",
+    "survey",
+    "tags",
+    "top_keys",
+    "topics",
+    "trace",
+    "traffic",
+    "transactions",
+]
+
+_USUAL_STEPS_MS = (
+    *(10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000),
+    *(60_000, 120_000, 300_000, 600_000, 1_200_000, 3_600_000, 7_200_000, 21_600_000, 43_200_000),
+    *(86_400_000, 172_800_000, 604_800_000),
+)
+
+
+def survey(
+    path: Paths,
+    options: Options = None,
+    progress: Callable[[int, int], None] = no_progress,
+) -> Survey:
+    """Count the messages of some stores in one pass over their logs; bodies are not decoded.
+
+    Parameters
+    ----------
+    path
+        A store root or a list of them.
+    options
+        Options of the source, such as ``topic`` or ``startingTimestamp``.
+    progress
+        Is told how many splits are read, and of how many.
+    """
+    return _survey(options_for(path, options), progress)
+
+
+def traffic(counts: Survey, most_steps: int = 120) -> Any:
+    """Return time, topic, messages and bytes, in even steps of time that start in UTC.
+
+    ``attrs["step_ms"]`` is the width of a step: the least that gives no more than ``most_steps``
+    of a clock's usual widths.
+    """
+    frame = counts.traffic.to_pandas()
+    step_ms = _step_ms(counts, most_steps)
+    start = frame["step"] * counts.step_ms // step_ms * step_ms
+    frame["time"] = notebook_package("pandas").to_datetime(start, unit="ms", utc=True)
+    found = frame.groupby(["time", "topic"], as_index=False)[["messages", "bytes"]].sum()
+    found.attrs["step_ms"] = step_ms
+    return found
+
+
+def _step_ms(counts: Survey, most_steps: int) -> int:
+    span = (counts.last_ms or 0) - (counts.first_ms or 0)
+    for width in _USUAL_STEPS_MS:
+        if width % counts.step_ms == 0 and span // width < most_steps:
+            return width
+    return counts.step_ms * max(-(-span // counts.step_ms // most_steps), 1)
+
+
+def sizes(counts: Survey) -> Any:
+    """Return topic, low, high (bytes of whole records, high exclusive), messages, bytes."""
+    return _with_bounds(counts.sizes.to_pandas(), "size_class")
+
+
+def latency(counts: Survey) -> Any:
+    """Return topic, kind, low, high (ms from born to stored, high exclusive), messages.
+
+    Below 0 the producer's clock is ahead of the broker's. Messages that a broker stored again,
+    after a delay or for a retry, keep their born time: see `latency_summary`.
+    """
+    frame = _with_bounds(counts.latency.to_pandas(), "latency_class")
+    return _with_kind(frame.drop(columns="bytes"))
+
+
+def _with_kind(frame: Any) -> Any:
+    frame.insert(1, "kind", [topic_kind(topic) for topic in frame["topic"]])
+    return frame
+
+
+def _with_bounds(frame: Any, column: str) -> Any:
+    bounds = [class_bounds(number) for number in frame[column].tolist()]
+    frame["low"] = [low for low, _ in bounds]
+    frame["high"] = [high for _, high in bounds]
+    return frame.drop(columns=column).sort_values(["topic", "low"], ignore_index=True)
+
+
+def latency_summary(counts: Survey) -> Any:
+    """Return topic, messages, p50_ms, p95_ms, p99_ms (9 % off at most) and clock_ahead.
+
+    ``clock_ahead`` counts messages that were born after they were stored.
+    """
+    rows = []
+    for topic, part in counts.latency.to_pandas().groupby("topic"):
+        classes, messages = part["latency_class"].to_numpy(), part["messages"].to_numpy()
+        row = {"topic": topic, "messages": int(messages.sum())}
+        for percent in (50, 95, 99):
+            row[f"p{percent}_ms"] = quantile(classes, messages, percent / 100)
+        row["clock_ahead"] = int(messages[classes < 0].sum())
+        rows.append(row)
+    columns = ["topic", "messages", "p50_ms", "p95_ms", "p99_ms", "clock_ahead"]
+    frame = notebook_package("pandas").DataFrame(rows, columns=columns)
+    return frame.sort_values("messages", ascending=False, ignore_index=True)
+
+
+def queue_skew(counts: Survey) -> Any:
+    """Return topic, kind, queue_id, messages, bytes, share (of the topic), times_even.
+
+    ``times_even`` is the share over that of an even spread: 1 is even, 2 twice as many. Queues
+    without a message are not counted in.
+    """
+    frame = counts.queues.to_pandas()
+    by_topic = frame.groupby("topic")["messages"]
+    frame["share"] = frame["messages"] / by_topic.transform("sum")
+    frame["times_even"] = frame["share"] * by_topic.transform("size")
+    return _with_kind(frame.sort_values(["topic", "queue_id"], ignore_index=True))
+
+
+def tags(counts: Survey) -> Any:
+    """Return topic, tags (null: none), messages, the most frequent first."""
+    return counts.tags.to_pandas()
+
+
+def top_keys(counts: Survey, count: int = 20) -> Any:
+    """Return topic, key, messages of the most frequent keys.
+
+    ``attrs["missed"]``: no count is short by more.
+    """
+    frame = counts.keys.slice(0, count).to_pandas()
+    frame.attrs["missed"] = counts.keys_missed
+    return frame
+
+
+def topics(path: Paths, options: Options = None) -> Any:
+    """Return bytes, rates, retention and growth of each topic; see `rmqsource.topic_growth`."""
+    return topics_of(options_for(path, options, table="topics"))
+
+
+def topics_of(options: SourceOptions) -> Any:
+    """Return the same as `topics`, for checked options."""
+    rows = list(topic_growth(options))
+    return notebook_package("pandas").DataFrame(rows, columns=list(GROWTH_COLUMNS))
+
+
+def consumer_lag(path: Paths, options: Options = None) -> Any:
+    """Return table ``consumer_offsets``, the groups that are furthest behind first."""
+    return consumer_lag_of(options_for(path, options, table="consumer_offsets"))
+
+
+def consumer_lag_of(options: SourceOptions) -> Any:
+    """Return the same as `consumer_lag`, for checked options."""
+    frame = _table("consumer_offsets", options)
+    by_group = frame.groupby("group")["lag"].transform("sum")
+    order = frame.assign(_group=-by_group, _lag=-frame["lag"])
+    keys = ["_group", "group", "_lag", "topic", "queue_id"]
+    return order.sort_values(keys, ignore_index=True).drop(columns=["_group", "_lag"])
+
+
+def delayed(path: Paths, options: Options = None) -> Any:
+    """Return table ``delayed``."""
+    return _table("delayed", options_for(path, options, table="delayed"))
+
+
+def transactions(path: Paths, options: Options = None) -> Any:
+    """Return table ``transactions``."""
+    return _table("transactions", options_for(path, options, table="transactions"))
+
+
+def dead_letters(path: Paths, options: Options = None) -> Any:
+    """Return the messages of the dead-letter topics, and why they came there."""
+    rows = list(_dead_letters(options_for(path, options)))
+    return notebook_package("pandas").DataFrame(rows, columns=list(DEAD_LETTER_COLUMNS))
+
+
+def trace(
+    path: Paths,
+    *,
+    key: str | None = None,
+    message_id: str | None = None,
+    options: Options = None,
+) -> Any:
+    """Return the events of the messages that have a key or an id, a row for each.
+
+    Columns: life (a number), unique_key, sent_to, state, then those of ``TraceEvent``, with ``at``
+    as a time and ``wait_ms`` since the event before. Option ``topic`` narrows the search.
+    """
+    pandas = notebook_package("pandas")
+    lives = _trace(
+        options_for(path, options),
+        keys=[] if key is None else [key],
+        ids=[] if message_id is None else [message_id],
+    )
+    rows = [
+        {
+            "life": number,
+            "unique_key": life.unique_key,
+            "sent_to": life.topic,
+            "state": life.state,
+            "at": pandas.Timestamp(event.at_ms, unit="ms", tz="UTC"),
+            **{name: value for name, value in asdict(event).items() if name != "at_ms"},
+        }
+        for number, life in enumerate(lives, 1)
+        for event in life.events
+    ]
+    names = ["life", "unique_key", "sent_to", "state", "at"]
+    names += [field.name for field in fields(TraceEvent) if field.name != "at_ms"]
+    gaps = ("queue_id", "queue_offset", "commit_log_offset", "wait_ms")
+    return pandas.DataFrame(rows, columns=names).astype(dict.fromkeys(gaps, "Int64"))
+
+
+def lookup_and_scan(path: Paths, topic: str, key: str, options: Options = None) -> Any:
+    """Find the messages of a key through the index and by a scan; return a row for each way.
+
+    Columns: way, access_path, messages, seconds, bytes_to_read, plan (its text).
+    """
+    rows = []
+    for way, access in (("look-up", "auto"), ("full scan", "commitlog")):
+        given = {**(options or {}), "topic": topic, "keys": json.dumps([key]), "access": access}
+        chosen = options_for(path, given, table="messages")
+        start = time.perf_counter()
+        batches = read_columns(chosen, ("message_id",))
+        found = sum(len(batch["message_id"]) for batch in batches)
+        taken = time.perf_counter() - start
+        plans = plan_read(chosen, from_options(chosen))
+        rows.append(
+            {
+                "way": way,
+                "access_path": ", ".join(sorted({plan.access_path for plan in plans})),
+                "messages": found,
+                "seconds": taken,
+                "bytes_to_read": sum(plan.bytes_to_read for plan in plans),
+                "plan": plan_text(plans),
+            }
+        )
+    return notebook_package("pandas").DataFrame(rows)
+
+
+def _table(name: str, options: SourceOptions) -> Any:
+    """Return a whole table of metadata."""
+    rows: list[dict[str, Any]] = []
+    for snapshot in open_snapshots(options):
+        with snapshot:
+            for batch in read_metadata(name, snapshot, options):
+                columns = [column.to_pylist() for column in batch.values()]
+                rows += [dict(zip(batch, values)) for values in zip(*columns)]
+    declared = TABLES[name].columns
+    frame = notebook_package("pandas").DataFrame(rows, columns=[c.name for c in declared])
+    # Whole numbers with a gap would become floats.
+    gaps = [c.name for c in declared if c.nullable and c.type in {"int", "bigint"}]
+    return frame.astype(dict.fromkeys(gaps, "Int64"))

@@ -1,0 +1,95 @@
+"""Messages of a store as Parquet, JSON or CSV files, written by Spark: wholly or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as sf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = ("parquet", "json", "csv")
+PARTITIONS = ("topic", "day")
+_TIME_FORM = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
+_CORRUPT = "_corrupt_record"
+
+
+def read_for_export(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """Return the messages that the options select, without rows of damage."""
+    frame = spark.read.format("rocketmq-store").options(**options).load()
+    return frame.drop(_CORRUPT) if _CORRUPT in frame.columns else frame
+
+
+def export(
+    frame: DataFrame, target: Path, file_format: str, partition_by: Sequence[str] = ()
+) -> None:
+    """Write messages into a new directory.
+
+    Until all is written it has another name beside ``target``, which is removed where the write
+    fails or is interrupted.
+
+    Parameters
+    ----------
+    frame
+        Columns of table ``messages``.
+    target
+        The directory; must not exist, or be empty.
+    file_format
+        ``parquet``, ``json`` (bodies in Base64) or ``csv`` (with a header; bodies in Base64, keys
+        and properties as JSON).
+    partition_by
+        ``topic``, ``day`` (of the store time, in UTC): directories ``topic=…/day=…``.
+
+    Raises
+    ------
+    FileExistsError
+        There is something at ``target``.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} exists already; give a new directory")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        written = unfinished / "data"
+        _write(frame, written, file_format, partition_by)
+        if target.exists():
+            target.rmdir()
+        os.replace(written, target)  # noqa: PTH105 (of a directory)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _write(frame: DataFrame, target: Path, file_format: str, partition_by: Sequence[str]) -> None:
+    if "day" in partition_by:
+        day = sf.date_format(sf.to_utc_timestamp("store_timestamp", _zone(frame)), "yyyy-MM-dd")
+        frame = frame.withColumn("day", day)
+    options: dict[str, Any] = {}
+    if file_format == "csv":
+        frame = _flat(frame)
+        options = {"header": True, "timestampFormat": _TIME_FORM, "escape": '"'}
+    elif file_format == "json":
+        options = {"timestampFormat": _TIME_FORM, "ignoreNullFields": False}
+    writer = frame.write.format(file_format).options(**options)
+    writer.partitionBy(*partition_by).save(str(target))
+
+
+def _zone(frame: DataFrame) -> str:
+    return str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
+
+
+def _flat(frame: DataFrame) -> DataFrame:
+    """Return the frame with columns that CSV can hold."""
+    return frame.withColumns(
+        {
+            "body": sf.base64("body"),
+            "keys": sf.to_json("keys"),
+            "properties": sf.to_json("properties"),
+        }
+    )

@@ -1,0 +1,26 @@
+"""Plots of what `rmqsource.explore` returns: matplotlib axes whose titles say the finding.
+
+Each function draws into the given axes, or into those of a new figure, and returns them
+(``axes.figure.savefig(...)`` keeps the picture; in a notebook, ``axes.figure`` shows it). Needs
+the extra ``notebook``.
+"""
+
+from __future__ import annotations
+
+from rmqsource.plots_flow import consumer_lag, life, lookup_and_scan
+from rmqsource.plots_ranking import bytes_by_topic, tags, top_keys
+from rmqsource.plots_shape import latency, message_sizes, queue_skew
+from rmqsource.plots_traffic import traffic
+
+__all__ = [
+    "bytes_by_topic",
+    "consumer_lag",
+    "latency",
+    "life",
+    "lookup_and_scan",
+    "message_sizes",
+    "queue_skew",
+    "tags",
+    "top_keys",
+    "traffic",
+]

@@ -1,0 +1,154 @@
+"""Plots of how things spread: sizes, latency, queues."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rmqsource import plot_style as style
+from rmqsource.extras import notebook_package
+
+_NORMAL = "normal"
+_LISTED = 12
+_FEW_DECADES = 3_000
+
+
+def message_sizes(frame: Any, ax: Any = None) -> Any:
+    """Draw how large records are.
+
+    Parameters
+    ----------
+    frame
+        Of `explore.sizes`.
+    ax
+        Axes; None: new ones.
+    """
+    with style.styled():
+        ax = style.axes_or_new(ax)
+        if len(frame) == 0:
+            return style.nothing(ax, "No messages")
+        table = frame.groupby(["low", "high"], as_index=False)[["messages", "bytes"]].sum()
+        _histogram(ax, table)
+        half, top = _quantile(table, 0.5), _quantile(table, 0.99)
+        style.bytes_axis(ax.xaxis)
+        ax.set_xlabel("bytes of a record (logarithmic)")
+        style.title(
+            ax,
+            f"Half of the records are below {style.bytes_text(half)}, 99 % below "
+            f"{style.bytes_text(top)}",
+        )
+        return ax
+
+
+def latency(frame: Any, ax: Any = None) -> Any:
+    """Draw the time from born to stored; clocks that are ahead count as 0.
+
+    Messages that a broker stores again, after a delay or a retry, keep their born time.
+
+    Parameters
+    ----------
+    frame
+        Of `explore.latency`; topics of the broker's own are left out.
+    ax
+        Axes; None: new ones.
+    """
+    with style.styled():
+        ax = style.axes_or_new(ax)
+        frame = frame[frame["kind"] == _NORMAL]
+        if len(frame) == 0:
+            return style.nothing(ax, "No messages")
+        table = frame.groupby(["low", "high"], as_index=False)[["messages"]].sum()
+        ahead = int(table.loc[table["low"] < 0, "messages"].sum())
+        # On a logarithmic axis there is no 0: what took less than 1 ms stands left of it.
+        table["low"] = table["low"].clip(lower=0.5)
+        table["high"] = table["high"].clip(lower=1)
+        table = table.groupby(["low", "high"], as_index=False)["messages"].sum()
+        _histogram(ax, table)
+        half, top = _quantile(table, 0.5) - 1, _quantile(table, 0.99) - 1
+        style.duration_axis(ax.xaxis)
+        ax.set_xlabel("from born (producer) to stored (broker); 0 ms stands at the left end")
+        clocks = f"; {style.count_text(ahead)} were born later than that" if ahead else ""
+        style.title(
+            ax,
+            f"Half of the messages are stored within {style.duration_text(half)}, 99 % within "
+            f"{style.duration_text(top)}{clocks}",
+        )
+        return ax
+
+
+def _histogram(ax: Any, table: Any) -> None:
+    heights, edges = _steps(table)
+    ax.stairs(heights, edges, fill=True, color=style.ACCENT)
+    ax.set_xscale("log")
+    ax.set_ylim(0, max(heights) * 1.05)
+    low, high = edges[0], edges[-1]
+    ax.set_xlim(low / 1.2, high * 1.2)
+    ticker = notebook_package("matplotlib.ticker")
+    steps = (1, 2, 5) if high / low < _FEW_DECADES else (1,)
+    ax.xaxis.set_major_locator(ticker.LogLocator(10, steps, numticks=12))
+    ax.xaxis.set_minor_locator(ticker.NullLocator())
+    style.count_axis(ax.yaxis)
+    ax.set_ylabel("messages")
+    ax.grid(axis="y")
+
+
+def _steps(table: Any) -> tuple[list[float], list[float]]:
+    """Return the heights of a histogram and the edges between them; gaps are heights of 0."""
+    heights: list[float] = []
+    edges: list[float] = []
+    for row in table.sort_values("low").itertuples():
+        if edges and row.low > edges[-1]:
+            heights.append(0)
+            edges.append(row.low)
+        edges += [] if edges else [row.low]
+        heights.append(row.messages)
+        edges.append(row.high)
+    return heights, edges
+
+
+def _quantile(table: Any, share: float) -> int:
+    """Return the upper bound of the class in which a share of the messages is reached."""
+    ordered = table.sort_values("low")
+    running = ordered["messages"].cumsum()
+    at = int((running >= share * running.iloc[-1]).to_numpy().argmax())
+    return math.ceil(float(ordered["high"].iloc[at]))
+
+
+def queue_skew(frame: Any, ax: Any = None) -> Any:
+    """Draw how unevenly the topics spread over their queues: a dot per queue, even at 1.
+
+    Parameters
+    ----------
+    frame
+        Of `explore.queue_skew`; topics of the broker's own are left out.
+    ax
+        Axes; None: new ones.
+    """
+    with style.styled():
+        frame = frame[frame["kind"] == _NORMAL]
+        queues = frame.groupby("topic")["queue_id"].transform("size")
+        spread = frame[queues > 1]
+        worst = spread.groupby("topic")["times_even"].max().sort_values(ascending=False)
+        worst = worst.head(_LISTED)
+        ax = style.axes_or_new(ax, style.rows_height(len(worst)) + 0.5)
+        if len(worst) == 0:
+            return style.nothing(ax, "No topic has messages in more than one queue")
+        for place, topic in enumerate(worst.index):
+            even = spread.loc[spread["topic"] == topic, "times_even"]
+            colour = style.WARNING if place == 0 else style.ACCENT
+            ax.plot(
+                [even.min(), even.max()], [place, place], color=style.FAINT, linewidth=2, zorder=1
+            )
+            ax.scatter(even, [place] * len(even), color=colour, s=42, zorder=2, alpha=0.85)
+        ax.axvline(1, color=style.INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+        ax.set_yticks(range(len(worst)), [style.short(name) for name in worst.index])
+        ax.set_ylim(len(worst) - 0.5, -0.5)
+        ax.tick_params(axis="y", length=0)
+        ax.set_xlim(0, max(worst.max() * 1.1, 2))
+        ax.set_xlabel("messages of a queue, as multiple of an even share (dashed line)")
+        style.title(
+            ax,
+            f"{style.short(worst.index[0])} is the least even: its fullest queue has "
+            f"{worst.iloc[0]:.2g} times an even share",
+        )
+        return ax

@@ -1,0 +1,298 @@
+"""What is in the log, counted in one pass over it: traffic, bytes, sizes, latency, tags, keys."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqsource.read_columns import no_progress, read_columns
+from rmqsource.stores import open_snapshots
+from rmqsource.tables import CORRUPT_RECORD
+from rmqsource.tally import Tally, counted_pairs
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rmqsource.options import SourceOptions
+
+    Int64s = npt.NDArray[np.int64]
+    Columns = dict[str, Any]
+
+WIDTHS_MS = (
+    *(10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000),
+    *(86_400_000, 864_000_000),
+)
+"""Widths of time steps; each divides the next one, so that narrow steps can be put together."""
+
+CLASSES_PER_DOUBLING = 4
+"""Sizes and waits are counted in classes whose bounds grow by the fourth root of two: 19 %."""
+
+_EXACT = 8
+"""Whole numbers below it are classes of their own: finer ones would be empty."""
+
+_COLUMNS = (
+    *("topic", "queue_id", "commit_log_offset", "store_size", "tags", "keys"),
+    *("born_timestamp", "store_timestamp"),
+)
+_STEPS = 2_000
+_KEPT_TEXTS = 20_000
+_NUMBERS = ("step", "queue_id", "size_class", "latency_class")
+_TEXTS = ("tags", "key")
+_BATCH_ROWS = 1 << 16
+_BATCH_BYTES = 32 << 20
+_LISTED_DAMAGE = 100
+
+
+@dataclass
+class Survey:
+    """Counts of one pass. Tables are Arrow; `rmqsource.explore` gives them as pandas.
+
+    Messages of inner batches count one by one; the bytes of their record count once.
+
+    Attributes
+    ----------
+    stores
+        The store roots that were read.
+    messages, bytes
+        Of all topics.
+    first_ms, last_ms
+        Oldest and newest store time; None without messages.
+    step_ms
+        Width of the time steps.
+    traffic
+        topic, step (of ``step_ms`` since the epoch), messages, bytes.
+    queues
+        topic, queue_id, messages, bytes.
+    sizes
+        topic, size_class, messages, bytes; see `class_bounds`.
+    latency
+        topic, latency_class, messages, bytes: store time minus born time in ms; class -1: below 0.
+    tags
+        topic, tags (null: none), messages; the most frequent ones.
+    keys
+        topic, key, messages; the most frequent ones.
+    keys_missed, tags_missed
+        No count in ``keys`` or ``tags`` is short by more; 0: all are exact.
+    gaps, gap_bytes, damage
+        Damaged places, the bytes lost in them, and the first hundred of them.
+    """
+
+    stores: tuple[str, ...]
+    messages: int = 0
+    bytes: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    step_ms: int = WIDTHS_MS[0]
+    traffic: Any = None
+    queues: Any = None
+    sizes: Any = None
+    latency: Any = None
+    tags: Any = None
+    keys: Any = None
+    keys_missed: int = 0
+    tags_missed: int = 0
+    gaps: int = 0
+    gap_bytes: int = 0
+    damage: list[dict[str, Any]] = field(default_factory=list)
+
+
+def survey(options: SourceOptions, progress: Callable[[int, int], None] = no_progress) -> Survey:
+    """Count what the options select, in one pass; bodies are not decoded.
+
+    Memory does not grow with the messages: of keys and tags the most frequent 20,000 are kept.
+
+    Parameters
+    ----------
+    options
+        The stores, and what to select. With ``mode=FAILFAST`` damage is an error; else it is
+        counted.
+    progress
+        Is told how many splits are read, and of how many.
+    """
+    stores, begin, end = _stores_and_times(options)
+    counts = _Counts(_step_for(begin, end))
+    wide = replace(
+        options,
+        batch_rows=max(options.batch_rows, _BATCH_ROWS),
+        batch_bytes=max(options.batch_bytes, _BATCH_BYTES),
+        mode="FAILFAST" if options.mode == "FAILFAST" else "PERMISSIVE",
+    )
+    for batch in read_columns(wide, _COLUMNS, progress):
+        counts.add(batch)
+    return counts.result(stores)
+
+
+def _stores_and_times(options: SourceOptions) -> tuple[tuple[str, ...], int, int]:
+    """Return the stores, and about when their logs begin and end, by first records of segments."""
+    stores: list[str] = []
+    times: list[int] = []
+    for snapshot in open_snapshots(options):
+        with snapshot:
+            stores.append(snapshot.directory.uri)
+            for segment in snapshot.log.segments:
+                if segment.from_offset < snapshot.end_offset:
+                    time = snapshot.log.first_store_timestamp(segment, snapshot.end_offset)
+                    times += [] if time is None else [time]
+            last = snapshot.store_timestamp_at(snapshot.last_dispatched()[0])
+            times += [] if last is None else [last]
+    return tuple(stores), min(times, default=0), max(times, default=0)
+
+
+def _step_for(begin_ms: int, end_ms: int) -> int:
+    for width in WIDTHS_MS:
+        if (end_ms - begin_ms) // width <= _STEPS:
+            return width
+    return WIDTHS_MS[-1]
+
+
+class _Counts:
+    """The tallies of one pass; topics are numbers in them, by their first occurrence."""
+
+    def __init__(self, step_ms: int) -> None:
+        self._total = Survey(())
+        self._step_ms = step_ms
+        self._last_record = -1
+        self._topics: dict[str, int] = {}
+        self._by_number = {name: Tally(("topic", name), ("messages", "bytes")) for name in _NUMBERS}
+        self._by_text = {
+            name: Tally(("topic", name), ("messages",), _KEPT_TEXTS) for name in _TEXTS
+        }
+
+    def add(self, batch: Columns) -> None:
+        damage = batch.pop(CORRUPT_RECORD.name, None)
+        if damage is not None and damage.null_count < len(damage):
+            self._note_damage(damage.drop_null().to_pylist())
+            keep = pc.is_null(damage)
+            batch = {name: column.filter(keep) for name, column in batch.items()}
+        if len(batch["topic"]) == 0:
+            return
+        topics = self._topic_numbers(batch["topic"])
+        stored = _milliseconds(batch["store_timestamp"])
+        sizes = batch["store_size"].to_numpy().astype(np.int64)
+        record_bytes = self._record_bytes(batch["commit_log_offset"], sizes)
+        numbers = {
+            "step": stored // self._step_ms,
+            "queue_id": batch["queue_id"].to_numpy().astype(np.int64),
+            "size_class": class_of(sizes),
+            "latency_class": class_of(stored - _milliseconds(batch["born_timestamp"])),
+        }
+        for name, values in numbers.items():
+            columns = counted_pairs(topics, values, record_bytes)
+            names = ("topic", name, "messages", "bytes")
+            self._by_number[name].add(pa.table(dict(zip(names, columns))))
+        self._add_texts("tags", topics, batch["tags"])
+        # A word that a message has twice counts twice, as it lies in the index twice.
+        parents = pc.list_parent_indices(batch["keys"]).to_numpy()
+        self._add_texts("key", topics[parents], pc.list_flatten(batch["keys"]))
+        self._note_totals(stored, int(record_bytes.sum()))
+
+    def _topic_numbers(self, topics: Any) -> Int64s:
+        encoded = topics.dictionary_encode()
+        numbers = [
+            self._topics.setdefault(name, len(self._topics))
+            for name in encoded.dictionary.to_pylist()
+        ]
+        found: Int64s = np.array(numbers, np.int64)[encoded.indices.to_numpy()]
+        return found
+
+    def _add_texts(self, name: str, topics: Int64s, texts: Any) -> None:
+        if len(texts) == 0:
+            return
+        encoded = texts.dictionary_encode(null_encoding="encode")
+        codes = encoded.indices.to_numpy().astype(np.int64)
+        topic, code, messages, _ = counted_pairs(topics, codes, np.zeros(len(codes), np.int64))
+        values = encoded.dictionary.take(pa.array(code))
+        self._by_text[name].add(pa.table({"topic": topic, name: values, "messages": messages}))
+
+    def _record_bytes(self, places: Any, sizes: Int64s) -> Int64s:
+        """Return the bytes of each record at its first message."""
+        offsets = places.to_numpy()
+        before = np.concatenate([[self._last_record], offsets[:-1]])
+        self._last_record = int(offsets[-1])
+        counted: Int64s = np.where(offsets == before, 0, sizes)
+        return counted
+
+    def _note_totals(self, stored: Int64s, record_bytes: int) -> None:
+        total = self._total
+        total.messages += len(stored)
+        total.bytes += record_bytes
+        low, high = int(stored.min()), int(stored.max())
+        total.first_ms = low if total.first_ms is None else min(total.first_ms, low)
+        total.last_ms = high if total.last_ms is None else max(total.last_ms, high)
+
+    def _note_damage(self, texts: list[str]) -> None:
+        for text in texts:
+            gap = json.loads(text)
+            self._total.gaps += 1
+            self._total.gap_bytes += int(gap["bytes_lost"])
+            if len(self._total.damage) < _LISTED_DAMAGE:
+                self._total.damage.append(gap)
+
+    def result(self, stores: tuple[str, ...]) -> Survey:
+        total = replace(self._total, stores=stores, step_ms=self._step_ms)
+        total.traffic = self._named(self._by_number["step"], "step", pa.int64())
+        total.queues = self._named(self._by_number["queue_id"], "queue_id", pa.int64())
+        total.sizes = self._named(self._by_number["size_class"], "size_class", pa.int64())
+        total.latency = self._named(self._by_number["latency_class"], "latency_class", pa.int64())
+        total.tags = self._named(self._by_text["tags"], "tags", pa.string())
+        total.keys = self._named(self._by_text["key"], "key", pa.string())
+        total.keys_missed = self._by_text["key"].missed
+        total.tags_missed = self._by_text["tags"].missed
+        return total
+
+    def _named(self, tally: Tally, name: str, kind: Any) -> Any:
+        """Return a tally's table with the names of topics."""
+        found = tally.table()
+        if found is None:
+            sums = ["messages"] if name in _TEXTS else ["messages", "bytes"]
+            fields = [("topic", pa.string()), (name, kind), *((n, pa.int64()) for n in sums)]
+            return pa.schema(fields).empty_table()
+        names = pa.array(list(self._topics), pa.string())
+        return found.set_column(0, "topic", names.take(found["topic"].combine_chunks()))
+
+
+def _milliseconds(timestamps: Any) -> Int64s:
+    """Return times in ms; 0 where null."""
+    micros: Int64s = timestamps.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return micros // 1000
+
+
+def class_of(values: Int64s) -> Int64s:
+    """Return the class of each number: -1 below 0, up to 7 itself, else by its logarithm."""
+    large = np.maximum(values, _EXACT).astype(np.float64) / _EXACT
+    # Rounded, or a power of two may fall just below its own bound.
+    classes = np.floor(np.round(np.log2(large) * CLASSES_PER_DOUBLING, 9)).astype(np.int64)
+    found: Int64s = np.where(values < _EXACT, np.maximum(values, -1), classes + _EXACT)
+    return found
+
+
+def class_bounds(number: int) -> tuple[float, float]:
+    """Return ``[low, high)`` of a class; that of negative numbers is ``(-inf, 0)``."""
+    if number < 0:
+        return (float("-inf"), 0.0)
+    if number < _EXACT:
+        return (float(number), float(number + 1))
+    low = (number - _EXACT) / CLASSES_PER_DOUBLING
+    return (_EXACT * 2.0**low, _EXACT * 2.0 ** (low + 1 / CLASSES_PER_DOUBLING))
+
+
+def quantile(classes: Int64s, counts: Int64s, share: float) -> float:
+    """Return a quantile of numbers counted by class, at most 9 % off: a class's middle.
+
+    Raises
+    ------
+    ValueError
+        Nothing was counted.
+    """
+    if len(classes) == 0 or counts.sum() == 0:
+        raise ValueError("no number was counted")
+    order = np.argsort(classes)
+    running = np.cumsum(counts[order])
+    at = int(np.searchsorted(running, share * running[-1], "left"))
+    low, high = class_bounds(int(classes[order][min(at, len(classes) - 1)]))
+    return max(low, 0.0) if high <= _EXACT else float(np.sqrt(low * high))

@@ -1,0 +1,209 @@
+"""``rocketmq-store check``, ``recover``, ``rebuild-index`` and ``rebuild-queues``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.golden_store import GoldenStore, golden, tree_state
+from tests.store_factory import small_store
+
+pytest.importorskip("typer")
+
+from rmqsource import cli
+from rmqsource.cli_check import FINDING_COLUMNS, StageProgress
+from store_core.store_lock import StoreLock
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Answer]
+
+
+@pytest.fixture(autouse=True)
+def _no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(os, "fdatasync", lambda _: None, raising=False)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["rocketmq-store", *arguments])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        code = left.value.code
+        return Answer(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return call
+
+
+def sizes(store: GoldenStore) -> list[str]:
+    return ["--config", str(store.config_file)]
+
+
+@pytest.mark.parametrize("command", ["check", "recover", "rebuild-index", "rebuild-queues"])
+def test_help_shows_examples_and_exit_codes(run: Run, command: str) -> None:
+    answer = run(command, "--help")
+    assert answer.code == 0
+    assert f"rocketmq-store {command} /data/store" in answer.out
+    assert "2 wrong use" in " ".join(answer.out.split())
+
+
+def test_a_good_store(run: Run) -> None:
+    store = golden("classic-5x")
+    before = tree_state(store.root)
+    answer = run("check", str(store.root), *sizes(store))
+    assert answer.code == 0, answer.err
+    assert "verdict           good" in answer.out
+    assert "2600" in answer.out
+    as_json = run("check", str(store.root), "--format", "json", *sizes(store))
+    row = json.loads(as_json.out)
+    assert (row["verdict"], row["findings"], row["checked"]["units"]) == ("good", [], 2530)
+    assert tree_state(store.root) == before
+
+
+def test_a_damaged_store(run: Run) -> None:
+    store = golden("torn-5x")
+    answer = run("check", str(store.root), *sizes(store))
+    assert answer.code == 1
+    assert "damaged: 2 findings of damage" in answer.out
+    assert "222710" in answer.out
+    as_csv = run("check", str(store.root), "--format", "csv", *sizes(store))
+    rows = list(csv.DictReader(io.StringIO(as_csv.out)))
+    assert tuple(rows[0]) == FINDING_COLUMNS
+    assert [row["kind"] for row in rows[:2]] == ["log gap", "log tail"]
+    assert rows[0]["severity"] == "damage"
+
+
+def test_several_stores_and_none(run: Run, tmp_path: Path) -> None:
+    good, torn = golden("onefile-5x"), golden("torn-5x")
+    answer = run("check", str(good.root), str(torn.root), "--format", "json")
+    assert answer.code == 1
+    assert [json.loads(line)["store"] for line in answer.out.splitlines()] == [
+        str(good.root),
+        str(torn.root),
+    ]
+    assert run("check", str(tmp_path / "nothing")).code == 2
+    assert run("check", str(good.root), "--option", "keys=a").code == 2
+
+
+def test_rebuilds_bring_back_what_was_lost(run: Run, tmp_path: Path) -> None:
+    store = golden("classic-5x")
+    root = store.copy_to(tmp_path)
+    shutil.rmtree(root / "index")
+    shutil.rmtree(root / "consumequeue")
+    lost = run("check", str(root), *sizes(store))
+    assert lost.code == 1
+    assert "needs repair" in lost.out
+    index = run("rebuild-index", str(root), *sizes(store))
+    assert (index.code, index.err) == (0, "")
+    assert "15 files with 5669 entries for 2600 records" in index.out
+    queues = run("rebuild-queues", str(root), *sizes(store))
+    assert (queues.code, queues.err) == (0, "")
+    assert "34 queues with 2530 units" in queues.out
+    good = run("check", str(root), *sizes(store))
+    assert good.code == 0, good.out
+
+
+def test_rebuilds_of_a_damaged_log(run: Run, tmp_path: Path) -> None:
+    store = golden("torn-5x")
+    root = store.copy_to(tmp_path)
+    refused = run("rebuild-queues", str(root), *sizes(store))
+    assert refused.code == 1
+    assert "--accept-moved" in refused.err
+    moved = run("rebuild-queues", str(root), "--accept-moved", *sizes(store))
+    assert moved.code == 1
+    assert "bytes hold no record" in moved.err
+    assert "9 units do not stand at the queue offset" in moved.err
+    index = run("rebuild-index", str(root), *sizes(store))
+    assert index.code == 1
+    assert "not in the result" in index.err
+
+
+@pytest.mark.parametrize("command", ["recover", "rebuild-index", "rebuild-queues"])
+def test_a_store_in_use_is_refused(run: Run, tmp_path: Path, command: str) -> None:
+    store = golden("onefile-5x")
+    root = store.copy_to(tmp_path)
+    with StoreLock(str(root)):
+        answer = run(command, str(root), *sizes(store))
+    assert answer.code == 2
+    assert "has it open" in answer.err or "open" in answer.err
+    assert run(command, str(tmp_path / "*"), str(root)).code == 2
+
+
+def test_recover_a_crashed_store(run: Run, tmp_path: Path) -> None:
+    store = golden("crashed-5x")
+    root = store.copy_to(tmp_path)
+    before = tree_state(root)
+    plan = run("recover", str(root), "--dry-run", *sizes(store))
+    assert plan.code == 0, plan.err
+    assert tree_state(root) == before
+    done = run("recover", str(root), *sizes(store))
+    assert done.code == 0, done.err
+    for answer in (plan, done):
+        words = [line.split() for line in answer.out.splitlines()]
+        assert ["log_end", "249590"] in words
+        assert ["units_added", "80"] in words
+    assert not (root / "abort").exists()
+    assert run("check", str(root), *sizes(store)).code == 0
+
+
+def test_recover_tells_of_records_that_it_cuts(run: Run, tmp_path: Path) -> None:
+    store = golden("torn-5x")
+    root = store.copy_to(tmp_path)
+    plan = run("recover", str(root), "--dry-run", *sizes(store))
+    assert plan.code == 1
+    assert "99 readable records behind offset 222710 would be cut off" in plan.err
+    done = run("recover", str(root), *sizes(store))
+    assert done.code == 1
+    assert "99 readable records behind offset 222710 were cut off" in done.err
+    assert "_cut" in done.out
+    good = run("check", str(root), *sizes(store))
+    assert good.code == 0, good.out
+
+
+def test_recover_cuts_flushed_records_only_when_told_to(run: Run, tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store")
+    store.write()
+    offset = store.records[-3].commit_log_offset
+    path = store.segment_path(offset)
+    data = bytearray(path.read_bytes())
+    data[offset % store.segment_bytes] ^= 0x40
+    path.write_bytes(data)
+    sizes = ["--option", "maxHashSlotNum=8", "--option", "maxIndexNum=64"]
+    refused = run("recover", str(store.root), *sizes)
+    assert refused.code == 1
+    assert "--cut" in refused.err
+    assert path.read_bytes() == data
+    assert run("recover", str(store.root), "--cut", *sizes).code == 1
+    good = run("check", str(store.root), *sizes)
+    assert good.code == 0, good.out
+
+
+def test_progress_is_for_people_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = StageProgress()
+    quiet.step("log", 1, 2)
+    quiet.stop()
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    shown = StageProgress()
+    shown.step("log", 1, 2)
+    shown.step("log", 2, 2)
+    shown.stop()
+    assert "log" in stream.getvalue()

@@ -1,0 +1,103 @@
+"""The data frames; what they are made of is tested where it is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqsource import explore, extras
+from rmqsource.survey import Survey
+from tests.golden_store import GoldenStore, golden
+
+pandas = pytest.importorskip("pandas")
+
+
+@pytest.fixture(scope="module")
+def store() -> GoldenStore:
+    return golden("cluster-5x")
+
+
+@pytest.fixture(scope="module")
+def counts(store: GoldenStore) -> Survey:
+    return explore.survey(str(store.root), store.options)
+
+
+def test_traffic_is_in_even_steps(counts: Survey) -> None:
+    frame = explore.traffic(counts)
+    assert frame["messages"].sum() == counts.messages
+    assert frame["bytes"].sum() == counts.bytes
+    step = frame.attrs["step_ms"]
+    assert (frame["time"].diff().dropna().dt.total_seconds() * 1000 % step == 0).all()
+    assert str(frame["time"].dt.tz) == "UTC"
+    assert frame["time"].nunique() <= 120
+    few = explore.traffic(counts, most_steps=10)
+    assert few["time"].nunique() <= 11
+    assert few["messages"].sum() == counts.messages
+
+
+def test_skew(counts: Survey) -> None:
+    frame = explore.queue_skew(counts)
+    orders = frame[frame["topic"] == "orders"]
+    assert orders["messages"].tolist() == [59, 59, 59, 59]
+    assert orders["times_even"].tolist() == [1, 1, 1, 1]
+    assert frame.groupby("topic")["share"].sum().round(9).eq(1).all()
+    assert set(frame.loc[frame["topic"] == "SCHEDULE_TOPIC_XXXX", "kind"]) == {"delay"}
+
+
+def test_latency_and_sizes(counts: Survey) -> None:
+    summary = explore.latency_summary(counts).set_index("topic")
+    assert (summary["p50_ms"] <= summary["p99_ms"]).all()
+    assert summary.loc["orders", "messages"] == 236
+    assert summary["clock_ahead"].sum() == 0
+    for frame in (explore.latency(counts), explore.sizes(counts)):
+        assert (frame["low"] < frame["high"]).all()
+        assert frame["messages"].sum() == counts.messages
+
+
+def test_keys_and_tags(counts: Survey) -> None:
+    keys = explore.top_keys(counts, 2)
+    assert keys.to_dict("records")[0] == {"topic": "orders", "key": "shared-key", "messages": 30}
+    assert len(keys) == 2
+    assert keys.attrs["missed"] == 0
+    assert explore.tags(counts)["messages"].sum() == counts.messages
+
+
+def test_lag_is_what_the_admin_tools_said(cluster_golden_store: GoldenStore) -> None:
+    store = cluster_golden_store
+    frame = explore.consumer_lag(str(store.root), store.options)
+    lags = frame.groupby("group")["lag"].sum()
+    compared = 0
+    for group in store.document("lag"):
+        if group.get("total_lag", 0) > 0 and group["group"] != "CID_RMQ_SYS_TRANS":
+            compared += 1
+            assert lags[group["group"]] == group["total_lag"]
+    assert compared > 0
+    behind = frame.loc[frame["lag"] > 0, "lag_ms"]
+    assert (behind >= 0).all()
+    assert frame["group"].iloc[0] == lags.idxmax()
+
+
+def test_whole_numbers_stay_whole(store: GoldenStore) -> None:
+    path, options = str(store.root), store.options
+    frame = explore.transactions(path, options)
+    assert str(frame["commit_commit_log_offset"].dtype) == "Int64"
+    assert len(frame) == 23
+    assert len(explore.delayed(path, options)) == 31
+    events = explore.trace(path, key="R0", options=options)
+    assert events["event"].iloc[-1] == "dead_lettered"
+    assert events["queue_offset"].isna().tolist() == [True] + [False] * 6
+    assert events["wait_ms"].sum() == 27845
+    assert len(explore.dead_letters(path, options)) == 4
+    assert explore.trace(path, key="none", options=options).empty
+    assert "growth" in explore.topics(path, options)
+
+
+def test_lookup_and_scan_find_the_same(store: GoldenStore) -> None:
+    frame = explore.lookup_and_scan(str(store.root), "orders", "shared-key", store.options)
+    assert frame["access_path"].tolist() == ["index", "commitlog"]
+    assert frame["messages"].tolist() == [30, 30]
+    assert frame["bytes_to_read"].iloc[0] < frame["bytes_to_read"].iloc[1]
+
+
+def test_a_missing_package_is_named() -> None:
+    with pytest.raises(extras.MissingExtraError, match=r"pip install 'rmqsource\[notebook\]'"):
+        extras.notebook_package("no_such_package_at_all.module")

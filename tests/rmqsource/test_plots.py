@@ -1,0 +1,169 @@
+"""The plots: what their titles say, and that nothing in them is cut off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib.figure as figure_module
+import pandas
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from rmqsource import explore, plot_style, plots
+from tests.golden_store import GoldenStore, golden
+
+
+@pytest.fixture(scope="module")
+def store() -> GoldenStore:
+    return golden("cluster-5x")
+
+
+@pytest.fixture(scope="module")
+def drawn(store: GoldenStore) -> dict[str, Any]:
+    path, options = str(store.root), store.options
+    counts = explore.survey(path, options)
+    return {
+        "traffic": plots.traffic(explore.traffic(counts)),
+        "bytes": plots.traffic(explore.traffic(counts), value="bytes"),
+        "topics": plots.bytes_by_topic(explore.topics(path, options)),
+        "sizes": plots.message_sizes(explore.sizes(counts)),
+        "latency": plots.latency(explore.latency(counts)),
+        "skew": plots.queue_skew(explore.queue_skew(counts)),
+        "tags": plots.tags(explore.tags(counts)),
+        "keys": plots.top_keys(explore.top_keys(counts)),
+        "lag": plots.consumer_lag(explore.consumer_lag(path, options)),
+        "life": plots.life(explore.trace(path, key="R0", options=options)),
+        "lookup": plots.lookup_and_scan(
+            explore.lookup_and_scan(path, "orders", "shared-key", options)
+        ),
+    }
+
+
+TITLES = {
+    "traffic": "Traffic peaks at 197 messages in 1 s, at 2026-11-21 12:26:34 UTC",
+    "bytes": "Traffic peaks at 181 kB in 1 s, at 2026-11-21 12:26:34 UTC",
+    "topics": "documents fills 42 % of the 416 kB that records take",
+    "sizes": "Half of the records are below 363 B, 99 % below 9.74 kB",
+    "latency": "Half of the messages are stored within 2 ms, 99 % within 5.79 s",
+    "skew": "shipments is the least even: its fullest queue has 1.3 times an even share",
+    "tags": "10 % of the messages have tag TagC",
+    "keys": "Key shared-key of orders occurs 30 times",
+    "lag": "cg_orders_lagging is 174 messages behind, by up to 1.47 s",
+    "life": "jobs: dead letter after 27.8 s (2026-11-21, UTC)",
+    "lookup": "The look-up reads 7 % of what the scan reads",
+}
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_the_title_says_the_finding(drawn: dict[str, Any], name: str) -> None:
+    assert drawn[name].figure.get_suptitle() == TITLES[name]
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_nothing_is_cut_off(drawn: dict[str, Any], name: str) -> None:
+    assert_whole(drawn[name])
+
+
+def assert_whole(ax: Any) -> None:
+    figure = ax.figure
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    undrawn = undrawn_labels(ax)
+    for text in figure.findobj(lambda artist: hasattr(artist, "get_text")):
+        if not text.get_text().strip() or not text.get_visible() or text in undrawn:
+            continue
+        box = text.get_window_extent(renderer)
+        assert box.x0 >= -1, text.get_text()
+        assert box.y0 >= -1, text.get_text()
+        assert box.x1 <= figure.bbox.x1 + 1, text.get_text()
+        assert box.y1 <= figure.bbox.y1 + 1, text.get_text()
+
+
+def undrawn_labels(ax: Any) -> set[Any]:
+    """Return the labels of ticks that lie outside of their axis, or of axes that are off."""
+    found = set()
+    for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+        for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+            if not ax.axison or not min(limits) <= tick.get_loc() <= max(limits):
+                found |= {tick.label1, tick.label2}
+    return found
+
+
+def test_long_and_odd_names_fit() -> None:
+    odd = "%RETRY%" + "group-with-a-very-long-name_" * 5
+    names = [odd, "\u4e2d\u6587\u6807\u7b7e", "$x_{a}$ \\frac", "a\nb\x00c", "", "\U0001f600"]
+    rows = [
+        {"group": n, "topic": odd, "queue_id": 2**31 - 1, "lag": 10**12 - i, "lag_ms": 10**11}
+        for i, n in enumerate(names)
+    ]
+    assert_whole(plots.consumer_lag(pandas.DataFrame(rows)))
+    tags = pandas.DataFrame({"topic": odd, "tags": [*names, None], "messages": range(7, 0, -1)})
+    assert_whole(plots.tags(tags))
+    keys = tags.rename(columns={"tags": "key"}).dropna()
+    assert_whole(plots.top_keys(keys))
+    held = [{"topic": n, "bytes": 10.0**15, "bytes_per_day": 10.0**14} for n in names]
+    assert_whole(plots.bytes_by_topic(pandas.DataFrame(held)))
+
+
+@pytest.mark.parametrize("name", ["empty-5x", "onefile-5x"])
+def test_stores_with_little_in_them(name: str) -> None:
+    store = golden(name)
+    path, options = str(store.root), store.options
+    counts = explore.survey(path, options)
+    for ax in (
+        plots.traffic(explore.traffic(counts)),
+        plots.bytes_by_topic(explore.topics(path, options)),
+        plots.message_sizes(explore.sizes(counts)),
+        plots.latency(explore.latency(counts)),
+        plots.queue_skew(explore.queue_skew(counts)),
+        plots.tags(explore.tags(counts)),
+        plots.top_keys(explore.top_keys(counts)),
+        plots.consumer_lag(explore.consumer_lag(path, options)),
+        plots.life(explore.trace(path, key="none", options=options)),
+    ):
+        assert ax.figure.get_suptitle()
+        assert_whole(ax)
+
+
+def test_a_notebook_shows_the_picture(drawn: dict[str, Any]) -> None:
+    assert drawn["tags"].figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_given_axes_are_drawn_into(store: GoldenStore) -> None:
+    figure = figure_module.Figure(layout="constrained")
+    ax = figure.add_subplot()
+    frame = explore.tags(explore.survey(str(store.root), store.options))
+    assert plots.tags(frame, ax) is ax
+    assert ax.get_title("left") == TITLES["tags"]
+    assert figure.get_suptitle() == ""
+
+
+def test_a_topic_has_one_colour(drawn: dict[str, Any]) -> None:
+    colours: dict[str, set[Any]] = {}
+    for name in ("traffic", "bytes"):
+        legend = drawn[name].get_legend()
+        for text, patch in zip(legend.get_texts(), legend.get_patches()):
+            colours.setdefault(text.get_text(), set()).add(patch.get_facecolor())
+    assert all(len(found) == 1 for found in colours.values())
+    assert len(set.union(*colours.values())) == len(colours)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (plot_style.bytes_text(999), "999 B"),
+        (plot_style.bytes_text(1000), "1 kB"),
+        (plot_style.bytes_text(415_587), "416 kB"),
+        (plot_style.bytes_text(3.2e13), "32 TB"),
+        (plot_style.duration_text(0), "0 ms"),
+        (plot_style.duration_text(1467), "1.47 s"),
+        (plot_style.duration_text(3 * 86_400_000), "3 days"),
+        (plot_style.count_text(12_345), "12,345"),
+        (plot_style.count_text(1_230_000), "1.23 million"),
+        (plot_style.percent_text(0.004), "under 1 %"),
+        (plot_style.short("x" * 50, 11), "xxxxx…xxxxx"),
+    ],
+)
+def test_texts(found: str, expected: str) -> None:
+    assert found == expected

@@ -1,0 +1,136 @@
+"""The report: one page that needs nothing else, whatever stands in the store."""
+
+from __future__ import annotations
+
+import base64
+import re
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from rmqsource.options import options_for
+from tests.golden_store import GoldenStore, golden
+
+pytest.importorskip("pandas")
+
+from rmqsource.findings import Findings, gather
+from rmqsource.report_page import report_page
+from rmqsource.report_tables import Cell, table_html
+
+
+class Page(HTMLParser):
+    VOID = frozenset({"meta", "img", "br"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def findings_of(store: GoldenStore, **options: str) -> Findings:
+    return gather(options_for(str(store.root), {**store.options, **options}))
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return report_page(findings_of(golden("cluster-5x")), 1_800_000_000_000)
+
+
+def test_it_needs_nothing_from_elsewhere(page: str) -> None:
+    parsed = Page(page)
+    assert not {"script", "link", "iframe", "object"} & set(parsed.tags)
+    for name, value in parsed.attributes:
+        if name in {"src", "href"}:
+            assert (value or "").startswith(("data:image/svg+xml;base64,", "#"))
+    assert "url(" not in page
+    assert 'name="viewport"' in page
+    assert "default-src 'none'" in page
+
+
+def test_pictures_are_well_formed_and_named(page: str) -> None:
+    pictures = re.findall(r'alt="([^"]+)"[^>]*base64,([A-Za-z0-9+/=]+)"', page)
+    assert len(pictures) == 9
+    for alt, data in pictures:
+        assert len(alt) > 10
+        root = ElementTree.fromstring(base64.b64decode(data))
+        assert root.tag.endswith("svg")
+        links = [v for e in root.iter() for k, v in e.attrib.items() if k.endswith("href")]
+        assert all(link.startswith("#") for link in links)
+
+
+def test_it_tells_what_is_in_the_store(page: str) -> None:
+    words = " ".join(Page(page).words)
+    for fact in (
+        *("707", "416 kB", "cg_orders_lagging is 174 messages behind", "1.47 s", "check_exceeded"),
+        *("documents", "42.3 %", "retries of the group failed", "R0", "2027-01-15 08:00:00.000"),
+    ):
+        assert fact in words, fact
+
+
+@pytest.mark.parametrize("name", ["empty-5x", "batch-5x"])
+def test_other_stores(name: str) -> None:
+    parsed = Page(report_page(findings_of(golden(name)), 0))
+    assert parsed.tags.count("img") == 9
+
+
+def test_damage_is_told() -> None:
+    found = findings_of(golden("torn-5x"))
+    assert found.counts.gaps > 0
+    words = " ".join(Page(report_page(found, 0)).words)
+    assert f"{found.counts.gaps} damaged places" in words
+
+
+def test_what_is_selected_is_counted() -> None:
+    found = findings_of(golden("cluster-5x"), topic="orders")
+    assert found.counts.messages == 236
+    assert found.topics["topic"].tolist() == ["orders"]
+
+
+def test_counts_agree_between_the_parts() -> None:
+    found = findings_of(golden("cluster-5x"))
+    assert found.topics["messages"].sum() == found.counts.messages
+    assert found.topics["bytes"].sum() == found.counts.bytes
+    assert found.delayed["messages"].sum() == 31
+    assert found.transactions["messages"].sum() == 23
+    assert found.dead_letter_count == len(found.dead_letters) == 4
+
+
+def test_as_plain_values() -> None:
+    told = findings_of(golden("cluster-5x")).to_dict()
+    assert told["messages"] == 707
+    assert {type(row["lag_ms"]) for row in told["lag"]} == {int}
+    assert told["dead_letters"][0]["keys"] == ["R0"]
+    growth = [row["growth"] for row in told["topics"]]
+    assert None in growth
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (Cell("<script>alert(1)</script>"), "&lt;script&gt;alert(1)&lt;/script&gt;"),
+        (Cell('"&\x00\n'), "&quot;&amp;\\x00\\n"),
+        (Cell(None), ""),
+        (Cell(float("nan"), str), ""),
+        (Cell(1234567), "1,234,567"),
+    ],
+)
+def test_nothing_in_a_table_is_markup(cell: Any, text: str) -> None:
+    assert f">{text}</td>" in table_html(("head",), [[cell]])

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqsource import tally
+from rmqsource.tally import Tally, counted_pairs
+
+PAIRS = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.one_of(st.integers(-3, 3), st.integers(-(2**40), 2**40)),
+        st.integers(0, 2**31 - 1),
+    ),
+    min_size=1,
+)
+
+
+@given(PAIRS)
+def test_counted_pairs_are_those_of_a_counter(rows: list[tuple[int, int, int]]) -> None:
+    first, second, weights = (np.array(column, np.int64) for column in zip(*rows))
+    found = counted_pairs(first, second, weights)
+    counts: Counter[tuple[int, int]] = Counter((a, b) for a, b, _ in rows)
+    sums: Counter[tuple[int, int]] = Counter()
+    for a, b, weight in rows:
+        sums[a, b] += weight
+    got = list(zip(*(column.tolist() for column in found)))
+    assert sorted(got) == sorted((a, b, n, sums[a, b]) for (a, b), n in counts.items())
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefghij"), min_size=1), min_size=1))
+def test_sums_over_parts(parts: list[list[str]]) -> None:
+    counts = Tally(("word",), ("messages",))
+    for part in parts:
+        counts.add(pa.table({"word": part, "messages": [1] * len(part)}))
+    expected = Counter(word for part in parts for word in part)
+    rows = counts.table().to_pylist()
+    assert {row["word"]: row["messages"] for row in rows} == dict(expected)
+    assert [row["messages"] for row in rows] == sorted(expected.values(), reverse=True)
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefghijkl"), min_size=1), min_size=2))
+def test_what_is_let_go_is_never_larger_than_missed(parts: list[list[str]]) -> None:
+    counts = Tally(("word",), ("messages",), limit=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tally, "_MERGE_ROWS", 3)
+        for part in parts:
+            counts.add(pa.table({"word": part, "messages": [1] * len(part)}))
+    expected = Counter(word for part in parts for word in part)
+    kept = {row["word"]: row["messages"] for row in counts.table().to_pylist()}
+    assert len(kept) <= 4
+    for word, count in expected.items():
+        assert count - counts.missed <= kept.get(word, 0) <= count
+
+
+def test_nothing_was_added() -> None:
+    assert Tally(("word",), ("messages",)).table() is None
