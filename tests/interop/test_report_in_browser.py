@@ -67,7 +67,6 @@ def browser() -> str:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("matplotlib")
     from rmqsource.findings import gather
     from rmqsource.report_page import report_page
 

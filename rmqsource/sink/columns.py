@@ -1,0 +1,117 @@
+"""Which columns of a DataFrame the sinks take, and what they may be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from rmqsource.sink.errors import SinkSchemaError
+from rmqsource.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_TEXTS = ("string",)
+_INTEGERS = ("int", "bigint", "smallint", "tinyint")
+
+SINK_COLUMNS: dict[str, tuple[str, ...]] = {
+    "topic": _TEXTS,
+    "body": ("binary", "string"),
+    "queue_id": _INTEGERS,
+    "keys": ("array<string>", "string"),
+    "tags": _TEXTS,
+    "properties": ("map<string,string>",),
+    "properties_raw": ("binary",),
+    "unique_key": _TEXTS,
+    "sharding_key": _TEXTS,
+    "flag": _INTEGERS,
+    "born_timestamp": ("timestamp",),
+    "born_host": _TEXTS,
+    "reconsume_times": _INTEGERS,
+    "sys_flag": _INTEGERS,
+    "delay_level": _INTEGERS,
+}
+"""Column -> types that it may have, as Spark spells them."""
+
+BODY_CRC = "body_crc"
+"""Tells a stored body from a decoded one; else it is not looked at."""
+_MESSAGE_COLUMNS = frozenset(column.name for column in TABLES["messages"].columns)
+IGNORED_COLUMNS = _MESSAGE_COLUMNS - set(SINK_COLUMNS)
+"""Columns of table ``messages`` that only the store can know."""
+_ABSENT_TYPE = "void"  # of a column that is null in every row
+_STRING_LIKE = re.compile(r"string collate .*|varchar\([0-9]+\)|char\([0-9]+\)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class SinkColumns:
+    """Where each column lies in the batches, by canonical name; others are not looked at."""
+
+    index: dict[str, int]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.index
+
+
+def resolve_sink_columns(
+    fields: Iterable[tuple[str, str]], *, default_topic: str | None = None
+) -> SinkColumns:
+    """Return where the sink's columns are.
+
+    Parameters
+    ----------
+    fields
+        Name and type of each column in order, as Spark's ``simpleString`` spells the type; names
+        in any case of letters.
+    default_topic
+        Of option ``topic``.
+
+    Raises
+    ------
+    SinkSchemaError
+        A column is unknown, twice there, of a wrong type, or missing.
+    """
+    index: dict[str, int] = {}
+    seen: set[str] = set()
+    for at, (given, kind) in enumerate(fields):
+        name = given.lower()
+        if name in seen:
+            raise SinkSchemaError(f"column {given!r} appears twice; drop one")
+        seen.add(name)
+        if name in SINK_COLUMNS:
+            _check_type(given, SINK_COLUMNS[name], kind)
+            if kind != _ABSENT_TYPE:
+                index[name] = at
+        elif name not in IGNORED_COLUMNS:
+            raise SinkSchemaError(_unknown(given))
+        elif name == BODY_CRC and kind == "int":
+            index[name] = at
+    _check_needed(index, default_topic)
+    return SinkColumns(index)
+
+
+def _check_type(name: str, accepted: tuple[str, ...], kind: str) -> None:
+    plain = "string" if _STRING_LIKE.fullmatch(kind) else kind
+    if plain not in (*accepted, _ABSENT_TYPE):
+        raise SinkSchemaError(
+            f"column {name!r} has type {kind}; it must be {' or '.join(accepted)}. Cast it"
+        )
+
+
+def _check_needed(index: dict[str, int], default_topic: str | None) -> None:
+    if "body" not in index:
+        raise SinkSchemaError("there is no column 'body' (binary or string); add one")
+    if "topic" not in index and default_topic is None:
+        raise SinkSchemaError(
+            "there is no column 'topic'; add one, or name one topic for all rows by option 'topic'"
+        )
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name.lower(), [*SINK_COLUMNS, *IGNORED_COLUMNS], 1)
+    hint = f", did you mean {near[0]!r}?" if near else ""
+    return (
+        f"the sink knows no column {name!r}{hint}; columns are {', '.join(SINK_COLUMNS)} (and "
+        f"ignored: {', '.join(sorted(IGNORED_COLUMNS))}). Drop or rename it"
+    )

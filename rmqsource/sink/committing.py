@@ -1,0 +1,158 @@
+"""The driver's side of a write: all parts into the store at once, or none."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqsource.sink.errors import SinkCommitError
+from rmqsource.sink.local_host import now_ms
+from rmqsource.sink.planning import sink_config
+from rmqsource.sink.store_files import note_delays, note_topics
+from store_core.errors import StoreLockedError
+from store_core.files.file_writing import make_directory
+from store_core.staged_commit.commit import commit_job, intent_is_open
+from store_core.staged_commit.intent import STAGING_DIRECTORY
+from store_core.staged_commit.job import StagedJob
+from store_core.staged_commit.ledger import Ledger
+from store_core.staged_commit.offline_store import OfflineStore
+from store_core.staged_commit.settle import clean_staging
+from store_core.staged_commit.staged_part import check_files
+from store_core.staged_commit.steps import Steps, no_hook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rmqsource.sink.plan import SinkPlan
+    from store_core.staged_commit.intent import Commit
+    from store_core.staged_commit.staged_part import StagedPart
+    from store_core.staged_commit.steps import Hook
+
+logger = logging.getLogger(__name__)
+
+ABANDONED_MS = 24 * 3600 * 1000
+"""A job to which nothing was written for so long is taken for dead."""
+_TURN_FILE = "turn.lock"
+_WAIT_SECONDS = 3600
+_POLL_SECONDS = 0.05
+
+
+def commit_parts(
+    plan: SinkPlan,
+    parts: Sequence[StagedPart],
+    *,
+    application: str | None = None,
+    version: int | None = None,
+    hook: Hook = no_hook,
+) -> Commit | None:
+    """Commit what the tasks staged.
+
+    Parameters
+    ----------
+    plan
+        The write.
+    parts
+        One of each partition.
+    application, version
+        What the job is committed once by, or None.
+    hook
+        Of tests: called before and after each file operation.
+
+    Returns
+    -------
+    commit
+        None where nothing was to be done: no rows, or committed before.
+
+    Raises
+    ------
+    SinkCommitError, StoreError
+        Nothing was appended, unless the text says otherwise.
+    """
+    root = plan.options.path
+    steps = Steps(hook, sync=plan.options.flush == "sync")
+    directory = next((part.directory for part in parts if part.messages), plan.job_directory)
+    ordered = tuple(sorted((p for p in parts if p.messages), key=lambda part: part.partition_id))
+    job = StagedJob(Path(directory).name, ordered, application, version)
+    for part in ordered:
+        check_files(part)
+    with _turn(root), _opened(plan, steps, directory) as store:
+        if Ledger(root).is_committed(application, version):
+            logger.info("version %s of %s is committed already: skipped", version, application)
+            shutil.rmtree(directory, ignore_errors=True)
+            return None
+        if not ordered:
+            shutil.rmtree(directory, ignore_errors=True)
+            return None
+        note_topics(plan, job, steps)
+        note_delays(plan, job, store.next_queue_offsets(), steps)
+        committed = commit_job(store, job, directory, clock=now_ms, steps=steps)
+    clean_staging(root, ABANDONED_MS, now_ms)
+    return committed
+
+
+def discard(directories: Sequence[str]) -> None:
+    """Delete what a job staged, unless its commit began: then the store's next opening decides."""
+    for directory in set(directories):
+        if not intent_is_open(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _opened(plan: SinkPlan, steps: Steps, directory: str) -> Iterator[OfflineStore]:
+    """Open the store, and close it as it is then: cleanly, or to be recovered."""
+    store = _open(plan, steps)
+    clean = False
+    try:
+        yield store
+        clean = True
+    except BaseException:
+        clean = not intent_is_open(directory)
+        raise
+    finally:
+        store.close(clean=clean)
+
+
+def _open(plan: SinkPlan, steps: Steps) -> OfflineStore:
+    root = plan.options.path
+    try:
+        return OfflineStore(root, sink_config(plan.options), now_ms, steps)
+    except StoreLockedError as err:
+        raise SinkCommitError(
+            root,
+            f"{err.reason}. Nothing was written. Stop the broker or the program that has the "
+            "store open, then run the write again",
+        ) from err
+
+
+@contextmanager
+def _turn(root: str) -> Iterator[None]:
+    """Wait until no other job commits: jobs go one after the other, a broker is not waited for."""
+    path = Path(root, STAGING_DIRECTORY, _TURN_FILE)
+    make_directory(str(path.parent))
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not _try_lock(fd):
+            if time.monotonic() > deadline:
+                raise SinkCommitError(
+                    root,
+                    f"another job has been committing for {_WAIT_SECONDS} s; nothing was written",
+                )
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""The options of one write, parsed once, into one frozen dataclass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from rmqsource.errors import SourceOptionError
+from rmqsource.sink.option_table import BY_LOWER_NAME, SINK_OPTION_TABLE, SPARKS_OWN
+from store_core.files.store_directory import StoreDirectory, local_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SINK_OPTION_TABLE", "SinkOptions", "parse_sink_options"]
+
+_NEWER_CODECS = ("lz4", "zstd")
+_FIRST_WITH_CODECS = 5
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Options of one write, checked; plain values only, so that it can be pickled.
+
+    None means "not given".
+    """
+
+    path: str
+    """Absolute local path of the store root."""
+    topic: str | None = None
+    queues: int | None = None
+    flush: str = "sync"
+    create_store: bool = True
+    compatibility: int = 4
+    compress_body_over: int = 4096
+    """Bytes; such a body and longer ones are compressed."""
+    compression: str = "zlib"
+    system_topics: bool = False
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+    bad_rows: str = "fail"
+    max_message_size: int = 4 << 20
+    """Bytes of a body as stored."""
+    config: str | None = None
+    """Path of a broker configuration file."""
+    store_config: tuple[tuple[str, int | str], ...] = ()
+    """Given sizes and places of the store, under RocketMQ's own keys."""
+
+
+def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Check the options of a write and return their values.
+
+    Parameters
+    ----------
+    options
+        As Spark hands them over; names in any case.
+
+    Raises
+    ------
+    SourceOptionError
+        An option is unknown, malformed, out of bounds, or contradicts another one.
+    """
+    values: dict[str, Any] = {}
+    store_config: list[tuple[str, int | str]] = []
+    for name, text in _known(options).items():
+        info = BY_LOWER_NAME[name.lower()]
+        value = info.parse(name, text)
+        if info.field:
+            values[info.field] = value
+        elif name not in SPARKS_OWN:
+            store_config.append((name, value))
+    if "path" not in values:
+        raise SourceOptionError("path", "no store is named; use save(PATH)")
+    values["path"] = _local_root(values["path"])
+    parsed = SinkOptions(store_config=tuple(sorted(store_config)), **values)
+    _check_pairs(parsed)
+    return parsed
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the given options by documented name."""
+    given: dict[str, str] = {}
+    for name, text in options.items():
+        info = BY_LOWER_NAME.get(name.lower())
+        if info is None:
+            raise SourceOptionError(name, _unknown(name))
+        if info.name in given:
+            raise SourceOptionError(info.name, "is given twice, in different case of letters")
+        if text is not None:
+            given[info.name] = str(text)
+    return given
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name.lower(), BY_LOWER_NAME, 1)
+    hint = f", did you mean {BY_LOWER_NAME[near[0]].name!r}?" if near else ""
+    names = ", ".join(info.name for info in SINK_OPTION_TABLE)
+    return f"is unknown to a write{hint}; options are {names}"
+
+
+def _local_root(uri: str) -> str:
+    directory = StoreDirectory(uri)
+    if not directory.is_local:
+        raise SourceOptionError(
+            "path", f"{uri!r} is not local; a store can only be written on a local file system"
+        )
+    if "\0" in local_path(uri):
+        raise SourceOptionError("path", f"{uri!r} holds a NUL character")
+    return directory.resolve()
+
+
+def _check_pairs(options: SinkOptions) -> None:
+    if (options.txn_app_id is None) != (options.txn_version is None):
+        given, missing = ("txnAppId", "txnVersion")
+        if options.txn_app_id is None:
+            given, missing = missing, given
+        raise SourceOptionError(given, f"needs {missing!r} beside it; give both or neither")
+    if options.compression in _NEWER_CODECS and options.compatibility < _FIRST_WITH_CODECS:
+        raise SourceOptionError(
+            "compression",
+            f"{options.compression!r} is unknown to brokers and clients of 4.x; set "
+            "'compatibility' to 5, or take zlib",
+        )

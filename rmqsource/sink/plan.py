@@ -1,0 +1,45 @@
+"""What every task of a write must know; made once, where the driver is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqsource.sink.columns import SinkColumns
+    from rmqsource.sink.options import SinkOptions
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """One write. Plain values only, so that it can be pickled.
+
+    Attributes
+    ----------
+    options, columns
+        What the user gave, checked.
+    job_directory
+        Where tasks stage, below the store root.
+    topic_queues
+        Queues of the topics that the store has.
+    store_host
+        8 or 20 bytes, of records that are written.
+    segment_bytes
+        Of a file of the commit log.
+    delay_levels
+        How many there are.
+    batch_topics
+        Topics of batch queues, which take inner batches only.
+    property_crc
+        Records end with ``__CRC32#`` (``enabledAppendPropCRC``).
+    """
+
+    options: SinkOptions
+    columns: SinkColumns
+    job_directory: str
+    store_host: bytes
+    segment_bytes: int
+    delay_levels: int = 18
+    topic_queues: dict[str, int] = field(default_factory=dict)
+    batch_topics: frozenset[str] = frozenset()
+    property_crc: bool = False

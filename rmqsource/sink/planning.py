@@ -1,0 +1,103 @@
+"""What tasks must know of the store that they write to; looked up once, where the driver is."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqsource.options import SourceOptions
+from rmqsource.sink.errors import SinkCommitError
+from rmqsource.sink.local_host import host_bytes, local_address
+from rmqsource.sink.plan import SinkPlan
+from rmqsource.stores import store_config
+from store_core.codec.hosts import parse_host
+from store_core.commit_log import CommitLog
+from store_core.config import load_broker_config, with_default_sizes
+from store_core.config_files import load_topics
+from store_core.files.store_directory import StoreDirectory
+from store_core.staged_commit.intent import STAGING_DIRECTORY
+
+if TYPE_CHECKING:
+    from rmqsource.sink.columns import SinkColumns
+    from rmqsource.sink.options import SinkOptions
+    from store_core.config import MessageStoreConfig
+
+_BROKER_PORT = 10911
+_BATCH_TYPE = ("queue.type", "BatchCQ")
+_STORE_NAMES = frozenset({"commitlog", "consumequeue", "checkpoint", "config"})
+
+
+def sink_config(options: SinkOptions) -> MessageStoreConfig:
+    """Return the configuration of the store: a broker's file, overridden by options."""
+    reading = SourceOptions(
+        (options.path,), config=options.config, store_config=options.store_config
+    )
+    return store_config(reading)
+
+
+def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
+    """Look at the store and return the plan of one write.
+
+    Raises
+    ------
+    SinkCommitError
+        There is no store and none may be made, or something else is there.
+    StoreError
+        The store cannot be read.
+    """
+    _check_root(options)
+    config = sink_config(options)
+    directory = StoreDirectory(options.path)
+    log = CommitLog(directory, config)
+    try:
+        segment_bytes = log.segments.file_size
+    finally:
+        log.close()
+    sizes = with_default_sizes(config)
+    topics = load_topics(directory) or {}
+    return SinkPlan(
+        options,
+        columns,
+        str(Path(options.path, STAGING_DIRECTORY, uuid.uuid4().hex)),
+        store_host=_store_host(options),
+        segment_bytes=segment_bytes or sizes.mapped_file_size_commit_log or 1 << 30,
+        delay_levels=len(config.delay_levels_ms),
+        topic_queues={name: topic.write_queue_nums for name, topic in topics.items()},
+        batch_topics=frozenset(
+            name for name, topic in topics.items() if _BATCH_TYPE in topic.attributes.items()
+        ),
+        property_crc=config.enabled_append_prop_crc,
+    )
+
+
+def _check_root(options: SinkOptions) -> None:
+    try:
+        names = {entry.name for entry in Path(options.path).iterdir()} - {STAGING_DIRECTORY}
+    except FileNotFoundError:
+        names = set()
+    except OSError as err:
+        raise SinkCommitError(options.path, err.strerror or str(err)) from err
+    if names & _STORE_NAMES:
+        return
+    if names:
+        found = ", ".join(sorted(names)[:5])
+        raise SinkCommitError(
+            options.path,
+            f"the directory holds other things ({found}) and no RocketMQ store; name a store, or "
+            "an empty or new directory",
+        )
+    if not options.create_store:
+        raise SinkCommitError(
+            options.path, "there is no store; correct the path, or set 'createStore' to true"
+        )
+
+
+def _store_host(options: SinkOptions) -> bytes:
+    """Return the broker's address, which offset message ids hold: tools ask there for a message."""
+    broker = load_broker_config(options.config) if options.config else {}
+    port = int(broker.get("listenPort", _BROKER_PORT))
+    address = broker.get("brokerIP1")
+    if address is None:
+        return host_bytes(local_address(), port)
+    return parse_host(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")

@@ -1,0 +1,177 @@
+"""The stored properties of rows: exact bytes, a map, and the columns that speak of one property.
+
+Source: RocketMQ ``Message``, ``MessageConst``, ``MessageDecoder`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store_core.codec.encoded_records import CRC_ENTRY, CRC_NAME
+from store_core.codec.gather import binary_parts, replace_rows
+from store_core.codec.properties_block import properties_block
+from store_core.codec.property_columns import PropertyColumns, words_column
+from store_core.layout.message import (
+    KEY_SEPARATOR,
+    PROPERTY_KEYS,
+    PROPERTY_SEPARATOR,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    Bools = npt.NDArray[np.bool_]
+
+_EMPTY = pa.scalar("", pa.string())
+
+
+def merge_properties(raw: Any, properties: Any, named: Mapping[str, Any], count: int) -> Any:
+    """Return the property bytes of every row.
+
+    Parameters
+    ----------
+    raw
+        ``pa.BinaryArray`` or None: exact bytes, which are kept where no named value differs from
+        what they say; the map of such a row is not looked at.
+    properties
+        ``pa.MapArray`` or None.
+    named
+        Property -> strings or lists of words; not null: replaces the property, empty: removes it.
+    count
+        Rows.
+
+    Returns
+    -------
+    properties_raw
+        Without ``__CRC32#``: that of another record is wrong for this one. The encoder makes it.
+    """
+    return _without_crc(_merged(raw, properties, named, count))
+
+
+def _without_crc(merged: Any) -> Any:
+    found = pc.match_substring(merged, CRC_NAME).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(found)
+    if len(rows) == 0:
+        return merged
+    cleaned = [CRC_ENTRY.sub(b"", given) for given in merged.take(pa.array(rows)).to_pylist()]
+    return replace_rows(merged, rows, pa.array(cleaned, pa.binary()))
+
+
+def _merged(raw: Any, properties: Any, named: Mapping[str, Any], count: int) -> Any:
+    if raw is None:
+        return properties_block(_no_maps(count) if properties is None else properties, named)
+    exact = raw.is_valid().to_numpy(zero_copy_only=False)
+    merged = pc.fill_null(raw, b"")
+    built = np.flatnonzero(~exact)
+    if len(built):
+        rows = pa.array(built)
+        maps = _no_maps(len(built)) if properties is None else properties.take(rows)
+        merged = replace_rows(merged, built, properties_block(maps, _take(named, rows)))
+    decoded = PropertyColumns(pc.fill_null(raw, b""))
+    differs = np.zeros(count, bool)
+    for name, values in named.items():
+        differs |= _differs(name, values, decoded)
+    changed = np.flatnonzero(differs & exact)
+    if len(changed):
+        rows = pa.array(changed)
+        maps = PropertyColumns(raw.take(rows)).map_column()
+        merged = replace_rows(merged, changed, properties_block(maps, _take(named, rows)))
+    return merged
+
+
+def _take(named: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+    return {name: values.take(rows) for name, values in named.items()}
+
+
+def _no_maps(count: int) -> Any:
+    nothing = pa.array([], pa.string())
+    offsets = pa.array(np.zeros(count + 1, np.int32))
+    return pa.MapArray.from_arrays(offsets, nothing, nothing)
+
+
+def joined_words(values: Any) -> Any:
+    """Return lists of words as strings with a space between; strings as they are."""
+    if not pa.types.is_list(values.type):
+        return values
+    return pc.binary_join(values, KEY_SEPARATOR)
+
+
+def _differs(name: str, values: Any, decoded: PropertyColumns) -> Bools:
+    """Tell in which rows a value is given that the bytes do not already say."""
+    if values.null_count == len(values):
+        return np.zeros(len(values), bool)
+    given, stored = joined_words(values), decoded.values_of(name)
+    same = pc.equal(given, pc.fill_null(stored, _EMPTY))
+    if name == PROPERTY_KEYS:  # as words: the stored string may have more than one space
+        words = pc.fill_null(joined_words(words_column(stored)), _EMPTY)
+        same = pc.or_(same, pc.equal(given, words))
+    differs: Bools = ~pc.fill_null(same, True).to_numpy(zero_copy_only=False)
+    return differs
+
+
+def has_property(properties: Any, name: str, count: int) -> Bools:
+    """Tell which of ``count`` rows of a map column (None: no map) hold a name with a value."""
+    rows = np.zeros(count, bool)
+    if properties is None:
+        return rows
+    first, stop = properties.offsets[0].as_py(), properties.offsets[-1].as_py()
+    names = properties.keys.slice(first, stop - first)
+    filled = pc.greater(pc.binary_length(properties.items.slice(first, stop - first)), 0)
+    here = pc.and_(pc.equal(names, name), pc.fill_null(filled, False))
+    found = np.flatnonzero(here.to_numpy(zero_copy_only=False))
+    if len(found):
+        offsets = properties.offsets.to_numpy() - first
+        rows[np.searchsorted(offsets, found, "right") - 1] = True
+        rows &= properties.is_valid().to_numpy(zero_copy_only=False)
+    return rows
+
+
+def rows_with_separators(array: Any, *, names: bool = False, lenient: bool = False) -> Bools:
+    """Tell which rows of a column of strings, lists or maps hold U+0001 or U+0002.
+
+    Parameters
+    ----------
+    array
+        Strings, lists of strings, or maps of strings.
+    names
+        Of maps: look at the names, not at the values.
+    lenient
+        U+0001 in a value does no harm to readers from 4.9.4 on: look for U+0002 only.
+    """
+    if pa.types.is_map(array.type):
+        strings, offsets = (array.keys if names else array.items), array.offsets.to_numpy()
+    elif pa.types.is_list(array.type):
+        strings, offsets = array.values, array.offsets.to_numpy()
+    else:
+        strings, offsets = array, np.arange(len(array) + 1)
+    if pa.types.is_map(array.type) or pa.types.is_list(array.type):
+        strings = strings.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+        offsets = offsets - offsets[0]
+    bad = np.zeros(len(array), bool)
+    found = np.flatnonzero(_holds_separator(strings, 1 if lenient else 2))
+    if len(found):
+        bad[np.searchsorted(offsets, found, "right") - 1] = True
+    return bad
+
+
+def _holds_separator(strings: Any, count: int) -> Bools:
+    """Tell which strings hold U+0002, or with ``count`` 2 also U+0001. Nulls do not."""
+    holds = np.zeros(len(strings), bool)
+    if len(strings) == 0:
+        return holds
+    bounds, data = binary_parts(strings)
+    used = data[bounds[0] : bounds[-1]]
+    lowest = PROPERTY_SEPARATOR + 1 - count
+    # One pass over all bytes, which as a rule finds none: numbers below wrap to above.
+    hits = np.flatnonzero(used - np.uint8(lowest) < count)
+    if len(hits):
+        rows = np.searchsorted(bounds - bounds[0], hits, "right") - 1
+        holds[rows] = True
+        holds &= strings.is_valid().to_numpy(zero_copy_only=False)
+    return holds

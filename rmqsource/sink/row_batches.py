@@ -1,0 +1,39 @@
+"""Rows of Spark as record batches, for releases whose streaming sinks get no batches."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import MapType, TimestampType
+
+from rmqsource.spark_compat import to_arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql.types import DataType, StructType
+
+_ROWS = 10_000
+
+
+def batches_of_rows(rows: Iterable[Any], schema: StructType) -> Iterator[Any]:
+    """Yield ``pa.RecordBatch`` of rows that have this schema."""
+    arrow = to_arrow_schema(schema)
+    source = iter(rows)
+    while part := list(islice(source, _ROWS)):
+        columns = [
+            _column([row[at] for row in part], spark.dataType, field.type)
+            for at, (spark, field) in enumerate(zip(schema.fields, arrow))
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=arrow)
+
+
+def _column(values: list[Any], spark_type: DataType, kind: Any) -> Any:
+    if isinstance(spark_type, TimestampType):
+        ticks = [None if value is None else spark_type.toInternal(value) for value in values]
+        return pa.array(ticks, pa.int64()).cast(kind)
+    if isinstance(spark_type, MapType):
+        values = [None if value is None else list(value.items()) for value in values]
+    return pa.array(values, kind)

@@ -1,0 +1,238 @@
+"""Batches of rows to the columns of records: whole columns at a time, nothing row by row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqsource.sink.bad_rows import BadRows
+from rmqsource.sink.bodies import stored_bodies
+from rmqsource.sink.local_host import host_bytes, local_address
+from rmqsource.sink.properties import has_property, merge_properties
+from rmqsource.sink.queues import QueueChooser
+from rmqsource.sink.row_checks import input_checks, size_checks
+from rmqsource.sink.source_columns import SourceColumns, is_null
+from store_core.codec.gather import binary_parts
+from store_core.codec.hosts import parse_host
+from store_core.layout.message import (
+    IPV4_HOST_BYTES,
+    MAX_TOPIC_BYTES_V1,
+    MIN_RECORD_BYTES,
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_REAL_QID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    SCHEDULE_TOPIC,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from rmqsource.sink.plan import SinkPlan
+    from store_core.codec.client_message_id import ClientMessageIds
+
+    Int32s = npt.NDArray[np.int32]
+
+PROPERTY_SHARDING_KEY = "__SHARDINGKEY"
+
+
+class RecordRows(NamedTuple):
+    """Rows that can be encoded.
+
+    Attributes
+    ----------
+    batch
+        Columns of ``encode_records``.
+    topics
+        Names that ``topic_code`` counts.
+    topic_code, queue_id
+        Of every row, as stored: a delayed row waits in the schedule topic.
+    """
+
+    batch: Any
+    topics: list[str]
+    topic_code: Int32s
+    queue_id: Int32s
+
+
+class RowConverter:
+    """Converts the batches of one task.
+
+    Parameters
+    ----------
+    plan
+        The write.
+    partition_id
+        Of the task; round robin begins there.
+    ids
+        Gives rows without a unique key one.
+    clock
+        Returns ms since the epoch.
+
+    Attributes
+    ----------
+    bad_rows
+        Counts what was dropped.
+    delay_levels
+        Levels at which rows wait.
+    """
+
+    def __init__(
+        self,
+        plan: SinkPlan,
+        partition_id: int,
+        ids: ClientMessageIds,
+        clock: Callable[[], int],
+    ) -> None:
+        self._plan, self._ids, self._clock = plan, ids, clock
+        self._chooser = QueueChooser(plan.options.queues, plan.topic_queues, partition_id)
+        self._born_host = host_bytes(local_address(), 0)
+        self.bad_rows = BadRows(plan.options.bad_rows)
+        self.delay_levels: set[int] = set()
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Topics that consumers ask for, and how many queues each must have."""
+        return self._chooser.needed
+
+    def convert(self, batch: Any) -> RecordRows | None:
+        """Return the records of a batch; None when no row is left.
+
+        Raises
+        ------
+        SinkRowError
+            A row cannot be a message, and ``badRows`` is ``fail``.
+        """
+        columns = self._columns(batch)
+        good = self.bad_rows.good_rows(input_checks(columns, self._plan), batch)
+        if good is not None:
+            batch = batch.filter(pa.array(good))
+            columns = self._columns(batch)
+        if len(columns) == 0:
+            return None
+        rows, record_bytes = self._rows(columns)
+        checks = size_checks(
+            _lengths(rows.batch.column("properties_raw")),
+            _lengths(rows.batch.column("body")),
+            record_bytes,
+            self._plan,
+        )
+        good = self.bad_rows.good_rows(checks, batch)
+        if good is None:
+            return rows
+        if not good.any():
+            return None
+        kept = rows.batch.filter(pa.array(good))
+        return RecordRows(kept, rows.topics, rows.topic_code[good], rows.queue_id[good])
+
+    def _columns(self, batch: Any) -> SourceColumns:
+        return SourceColumns(batch, self._plan.columns, self._plan.options.topic)
+
+    def _rows(self, columns: SourceColumns) -> tuple[RecordRows, Any]:
+        encoded = columns.topic.dictionary_encode()
+        topics = encoded.dictionary.to_pylist()
+        topic_code = encoded.indices.to_numpy(zero_copy_only=False)
+        queue_id = self._chooser.choose(
+            topics, topic_code, columns.integers("queue_id"), columns.sharding_key
+        )
+        named = self._named(columns)
+        topic, delayed = columns.topic, _delayed(columns)
+        if delayed is not None:
+            named.update(_delay_properties(delayed, columns.topic, queue_id))
+            self.delay_levels.update(np.unique(delayed[delayed > 0]).tolist())
+            topic = pc.if_else(pa.array(delayed > 0), SCHEDULE_TOPIC, topic)
+            topic_code = np.where(delayed > 0, len(topics), topic_code).astype(np.int32)
+            queue_id = np.where(delayed > 0, delayed - 1, queue_id).astype(np.int32)
+            topics = [*topics, SCHEDULE_TOPIC]
+        flags = columns.integers("sys_flag")
+        stored = stored_bodies(columns.body, columns.raw_rows, flags, self._plan.options)
+        values = {
+            "topic": topic.cast(pa.binary()),
+            "body": stored.body,
+            "properties_raw": merge_properties(
+                columns.properties_raw, columns.properties, named, len(columns)
+            ),
+            "queue_id": pa.array(queue_id),
+            "sys_flag": pa.array(stored.sys_flag),
+            "born_timestamp": pa.array(columns.born_timestamps(self._clock())),
+            "born_host": self._born_hosts(columns),
+        }
+        for name in ("flag", "reconsume_times"):
+            given = columns.integers(name)
+            if given is not None:
+                values[name] = given.fill_null(0).cast(pa.int32())
+        batch = pa.record_batch(values)
+        return RecordRows(batch, topics, topic_code, queue_id), self._record_bytes(batch)
+
+    def _record_bytes(self, batch: Any) -> npt.NDArray[np.int64]:
+        """Return the length of every record (``MessageExtEncoder.calMsgLength``)."""
+        topic, born_host = _lengths(batch.column("topic")), _lengths(batch.column("born_host"))
+        sizes = MIN_RECORD_BYTES + topic + (topic > MAX_TOPIC_BYTES_V1)
+        sizes += born_host + len(self._plan.store_host) - 2 * IPV4_HOST_BYTES
+        return sizes + _lengths(batch.column("body")) + _lengths(batch.column("properties_raw"))
+
+    def _named(self, columns: SourceColumns) -> dict[str, Any]:
+        given = {
+            PROPERTY_KEYS: columns.keys,
+            PROPERTY_TAGS: columns.tags,
+            PROPERTY_UNIQ_KEY: self._unique_keys(columns),
+            PROPERTY_SHARDING_KEY: columns.sharding_key,
+        }
+        return {name: values for name, values in given.items() if values is not None}
+
+    def _unique_keys(self, columns: SourceColumns) -> Any:
+        """Return the unique keys; generated where there is none.
+
+        Exact property bytes stay exact: their rows get none.
+        """
+        count, given = len(columns), columns.unique_key
+        missing = is_null(given, count) & is_null(columns.properties_raw, count)
+        missing &= ~has_property(columns.properties, PROPERTY_UNIQ_KEY, count)
+        rows = np.flatnonzero(missing)
+        if len(rows) == 0:
+            return given
+        made = self._ids.take(len(rows))
+        if len(rows) < count:
+            place = np.cumsum(missing) - 1
+            made = made.take(pa.array(place, mask=~missing))
+        return made if given is None else pc.coalesce(given, made)
+
+    def _born_hosts(self, columns: SourceColumns) -> Any:
+        if columns.born_host is None:
+            return pa.repeat(pa.scalar(self._born_host, pa.binary()), len(columns))
+        encoded = columns.born_host.dictionary_encode()
+        hosts = [parse_host(text) for text in encoded.dictionary.to_pylist()]
+        hosts.append(self._born_host)
+        return pa.array(hosts, pa.binary()).take(encoded.indices.fill_null(len(hosts) - 1))
+
+
+def _lengths(array: Any) -> npt.NDArray[np.int64]:
+    return np.diff(binary_parts(array)[0]).astype(np.int64)
+
+
+def _delayed(columns: SourceColumns) -> npt.NDArray[np.int64] | None:
+    """Return the delay level of each row, 0 for none; None where no row has one."""
+    given = columns.integers("delay_level")
+    if given is None:
+        return None
+    levels: npt.NDArray[np.int64] = given.fill_null(0).to_numpy(zero_copy_only=False)
+    return levels if levels.any() else None
+
+
+def _delay_properties(
+    levels: npt.NDArray[np.int64], topic: Any, queue_id: Int32s
+) -> dict[str, Any]:
+    """Return what a broker notes of a delayed message (``transformDelayLevelMessage``)."""
+    none = levels == 0
+    return {
+        PROPERTY_DELAY: pa.array(levels, mask=none).cast(pa.string()),
+        PROPERTY_REAL_TOPIC: pc.if_else(pa.array(none), pa.scalar(None, pa.string()), topic),
+        PROPERTY_REAL_QID: pa.array(queue_id, mask=none).cast(pa.string()),
+    }

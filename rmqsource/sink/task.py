@@ -1,0 +1,96 @@
+"""One task of a write: batches in, a staged part out."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from rmqsource.sink.local_host import message_ids, now_ms
+from rmqsource.sink.rows import RowConverter
+from store_core.codec.record_encoder import encode_records
+from store_core.staged_commit.staged_part import StagedPart
+from store_core.staged_commit.staged_part_writer import StagedPartWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqsource.sink.plan import SinkPlan
+    from store_core.staged_commit.staged_part import QueueCount
+
+logger = logging.getLogger(__name__)
+
+_SLICE_BYTES = 64 << 20
+
+
+def stage_part(batches: Iterable[Any], plan: SinkPlan, partition_id: int) -> StagedPart:
+    """Encode and stage the rows of a partition.
+
+    Each attempt of a task stages files of its own; only those that a commit message names count.
+
+    Parameters
+    ----------
+    batches
+        ``pa.RecordBatch`` as Spark hands them over.
+    plan
+        The write.
+    partition_id
+        Of the task.
+
+    Raises
+    ------
+    SinkRowError
+        A row cannot be a message, and ``badRows`` is ``fail``.
+    StoreWriteError
+        The files cannot be written.
+    """
+    converter = RowConverter(plan, partition_id, message_ids(), now_ms)
+    name = f"part-{partition_id:06d}-{uuid.uuid4().hex}"
+    records_bytes, rows_bytes, messages, queues = _stage(batches, plan, converter, name)
+    logger.info("staged %d messages of %d bytes as %s", messages, records_bytes, name)
+    return StagedPart(
+        partition_id,
+        plan.job_directory,
+        name if messages else "",
+        records_bytes,
+        rows_bytes,
+        messages,
+        queues,
+        tuple(sorted(converter.topics.items())),
+        tuple(sorted(converter.delay_levels)),
+        tuple(sorted(converter.bad_rows.dropped.items())),
+        socket.gethostname(),
+        plan.property_crc,
+    )
+
+
+def _stage(
+    batches: Iterable[Any], plan: SinkPlan, converter: RowConverter, name: str
+) -> tuple[int, int, int, tuple[QueueCount, ...]]:
+    """Write the files of a part, none where there are no rows; see `StagedPartWriter.finish`."""
+    writer: StagedPartWriter | None = None
+    try:
+        for batch in _slices(batches):
+            rows = converter.convert(batch)
+            if rows is None:
+                continue
+            if writer is None:
+                writer = StagedPartWriter(plan.job_directory, name)
+            encoded = encode_records(
+                rows.batch, store_host=plan.store_host, property_crc=plan.property_crc
+            )
+            writer.append(encoded, rows.topics, rows.topic_code, rows.queue_id)
+        return (0, 0, 0, ()) if writer is None else writer.finish()
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _slices(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield batches of bounded size: a block of records has at most 2 GiB."""
+    for batch in batches:
+        parts = max(batch.nbytes // _SLICE_BYTES, 1)
+        step = max(-(-batch.num_rows // parts), 1)
+        for start in range(0, batch.num_rows, step):
+            yield batch.slice(start, step)

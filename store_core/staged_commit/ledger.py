@@ -1,0 +1,71 @@
+"""Which jobs are in the store: the last one, and the last one of each application.
+
+``config/sinkCommits.json`` lies beside the broker's own files, so that a copy of the store's
+configuration takes it along; a broker does not look at it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from store_core.files.file_writing import make_directory
+from store_core.staged_commit.intent import Commit, commit_from_json, commit_to_json, read_json
+
+if TYPE_CHECKING:
+    from store_core.staged_commit.steps import Steps
+
+LEDGER_FILE = "sinkCommits.json"
+_APPLICATIONS, _LAST, _FORMAT_KEY, _FORMAT = "applications", "last", "format", 1
+
+
+class Ledger:
+    """The ledger of one store; read anew with every question. Nothing is ever pruned.
+
+    Parameters
+    ----------
+    root
+        Of the store.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.path = os.path.join(root, "config", LEDGER_FILE)
+
+    def last_commit(self) -> Commit | None:
+        """Return the newest job; None before the first."""
+        values = self._load()[_LAST]
+        return None if values is None else commit_from_json(values, self.path)
+
+    def last_version(self, application: str) -> int | None:
+        """Return the newest version that an application committed; None before its first."""
+        version: int | None = self._load()[_APPLICATIONS].get(application)
+        return version
+
+    def is_committed(self, application: str | None, version: int | None) -> bool:
+        """Tell whether a version, or a later one, is in the store."""
+        if application is None or version is None:
+            return False
+        last = self.last_version(application)
+        return last is not None and version <= last
+
+    def record(self, commit: Commit, steps: Steps) -> None:
+        """Note a job; one that is noted already changes nothing."""
+        values = self._load()
+        applications = values[_APPLICATIONS]
+        if commit.application is not None:
+            known = applications.get(commit.application, -1)
+            applications[commit.application] = max(known, commit.version or 0)
+        last = values[_LAST]
+        if last is None or last["end_offset"] <= commit.end_offset:
+            values[_LAST] = commit_to_json(commit)
+        make_directory(os.path.dirname(self.path))
+        steps.replace_file("ledger", self.path, json.dumps(values, indent=1).encode())
+
+    def _load(self) -> dict[str, Any]:
+        values = read_json(self.path) or {}
+        return {
+            _FORMAT_KEY: _FORMAT,
+            _APPLICATIONS: dict(values.get(_APPLICATIONS) or {}),
+            _LAST: values.get(_LAST),
+        }

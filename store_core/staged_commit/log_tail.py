@@ -1,0 +1,175 @@
+"""Write behind the end of the log, all but the first eight bytes; those are the commit point."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING
+
+from store_core.codec.message_codec import encode_blank
+from store_core.files.file_writing import create_file, erase, make_directory, open_file, write_error
+from store_core.files.mapped_file import MappedFile
+from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
+
+if TYPE_CHECKING:
+    from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.staged_commit.steps import Steps
+
+HELD_BYTES = RECORD_PREFIX.size
+_LENGTH_BYTES = 4
+_MAGIC = struct.Struct(">i")
+
+
+class LogTail:
+    """Writes a job behind the end of the log; to everybody the log ends there until `commit`.
+
+    The queue is not changed before `adopt`. Whoever uses it holds the store's lock, and nobody
+    appends meanwhile.
+
+    Parameters
+    ----------
+    log
+        The segments; its end is the end of the log.
+    steps
+        Does the file operations.
+
+    Attributes
+    ----------
+    start_offset
+        Where the job begins.
+    position
+        Where the next byte goes.
+    """
+
+    def __init__(self, log: MappedFileQueue, steps: Steps) -> None:
+        self._log, self._steps = log, steps
+        self.start_offset = self.position = log.max_wrote_offset
+        self._segment_bytes = log.file_size
+        self._held = b""
+        self._first_fd = self._fd = -1
+        self._created: list[str] = []
+
+    def write(self, commit_log_offset: int, data: memoryview) -> None:
+        """Write a run of records; a blank record closes the segment before, where one is left.
+
+        Raises
+        ------
+        StoreWriteError
+            The disk is full, or another failure; `undo` what was written.
+        """
+        try:
+            if commit_log_offset != self.position:
+                left = self._segment_bytes - self.position % self._segment_bytes
+                self._put("blank", memoryview(encode_blank(left)))
+                self.position = commit_log_offset
+            self._put("records", data)
+        except OSError as err:
+            raise write_error(err, self._path(self.position)) from err
+
+    def flush(self) -> None:
+        """Force everything to the disk, but the eight bytes."""
+        self._finish_segment()
+        if self._first_fd >= 0:
+            self._steps.sync("first segment sync", self._first_fd)
+
+    def commit(self) -> None:
+        """Write the eight bytes, and force them to the disk: the commit point."""
+        at = self.start_offset % self._segment_bytes
+        try:
+            self._steps.write("eight bytes", self._first_fd, at, memoryview(self._held))
+            self._steps.sync("eight bytes sync", self._first_fd)
+        except OSError as err:
+            raise write_error(err, self._path(self.start_offset)) from err
+
+    def adopt(self, store_timestamp: int) -> None:
+        """Make the written bytes known to the queue."""
+        last = self._log.last
+        files = list(self._log.mapped_files)
+        if last is not None and last.wrote_position < last.file_size:
+            _set_position(last, min(self.position - last.file_from_offset, last.file_size))
+            last.store_timestamp = store_timestamp
+        for path in self._created:
+            file = MappedFile(path, self._segment_bytes)
+            stop = min(self.position - file.file_from_offset, self._segment_bytes)
+            _set_position(file, stop)
+            file.store_timestamp = store_timestamp
+            files.append(file)
+        self._log.mapped_files = tuple(files)
+        self._log.flushed_where = self._log.committed_where = self.position
+        self._log.store_timestamp = store_timestamp
+
+    def undo(self) -> None:
+        """Erase what was written; the log is as before. Not after `commit`."""
+        for path in reversed(self._created):
+            self._steps.remove_file("undo segment", path)
+        if self._first_fd >= 0 and self._path(self.start_offset) not in self._created:
+            at = self.start_offset % self._segment_bytes
+            self._steps.run("undo erase", erase, self._first_fd, at, self._segment_bytes)
+            self._steps.sync("undo sync", self._first_fd)
+
+    def close(self) -> None:
+        """Close the files."""
+        for fd in {self._fd, self._first_fd} - {-1}:
+            os.close(fd)
+        self._fd = self._first_fd = -1
+
+    def _put(self, name: str, data: memoryview) -> None:
+        at = self.position % self._segment_bytes
+        if self._fd < 0 or at == 0:
+            self._open_segment()
+        if self.position == self.start_offset:
+            self._held = bytes(data[:HELD_BYTES])
+            self._hold(name, at, data)
+        else:
+            self._steps.write(name, self._fd, at, data)
+        self.position += len(data)
+
+    def _hold(self, name: str, at: int, data: memoryview) -> None:
+        """Write all but the eight bytes.
+
+        Of a blank record only the magic code decides; its length is written now, so that the
+        eight bytes, torn in any way, leave no blank record of another length behind.
+        """
+        if _MAGIC.unpack_from(self._held, _LENGTH_BYTES)[0] == BLANK_MAGIC_CODE:
+            self._steps.write(name, self._fd, at, data[:_LENGTH_BYTES])
+        else:
+            self._steps.write(name, self._fd, at + HELD_BYTES, data[HELD_BYTES:])
+
+    def _open_segment(self) -> None:
+        self._finish_segment()
+        known = self._log.find(self.position)
+        if known is not None:
+            self._fd = open_file(known.path, self._segment_bytes)
+            self._clear_tail()
+        else:
+            path = self._path(self.position)
+            self._steps.run("segment directory", make_directory, os.path.dirname(path))
+            self._fd = self._steps.run("segment", create_file, path, self._segment_bytes)
+            self._created.append(path)
+            self._steps.sync_directory("segment name sync", os.path.dirname(path))
+        if self._first_fd < 0:
+            self._first_fd = self._fd
+
+    def _clear_tail(self) -> None:
+        """Zero what a broker's own cut left behind the end: it would come back to life."""
+        at = self.position % self._segment_bytes
+        if self._steps.run("clear tail", erase, self._fd, at, self._segment_bytes):
+            self._steps.sync("clear tail sync", self._fd)
+
+    def _finish_segment(self) -> None:
+        if self._fd >= 0 and self._fd != self._first_fd:
+            self._steps.sync("segment sync", self._fd)
+            os.close(self._fd)
+        self._fd = -1
+
+    def _path(self, offset: int) -> str:
+        start = offset - offset % self._segment_bytes
+        file = self._log.find(offset)
+        if file is not None and file.file_from_offset == start:
+            return file.path
+        name = f"{start:020d}"
+        return os.path.abspath(os.path.join(self._log.directory_of(start), name))
+
+
+def _set_position(file: MappedFile, position: int) -> None:
+    file.wrote_position = file.committed_position = file.flushed_position = position

@@ -1,0 +1,155 @@
+"""Stage the records of one task; see `staged_part` for the two files."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from store_core.codec.group_ranks import group_ranks
+from store_core.files.file_writing import flush_directory, make_directory, sync_data, write_error
+from store_core.staged_commit.staged_part import (
+    RECORDS_SUFFIX,
+    ROWS_SCHEMA,
+    ROWS_SUFFIX,
+    QueueCount,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from store_core.codec.encoded_records import EncodedRecords
+
+    Int32s = npt.NDArray[np.int32]
+
+
+class StagedPartWriter:
+    """Writes the files of a part.
+
+    Parameters
+    ----------
+    directory
+        Of the job; made where it is missing.
+    name
+        No other attempt of any task has it.
+
+    Raises
+    ------
+    StoreWriteError
+        A file cannot be made or written.
+    """
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._directory, self._name = directory, name
+        self._records_path = os.path.join(directory, name + RECORDS_SUFFIX)
+        self._rows_path = os.path.join(directory, name + ROWS_SUFFIX)
+        self._records_bytes = self._messages = 0
+        self._codes: dict[tuple[str, int], int] = {}
+        self._counts: list[int] = []
+        try:
+            make_directory(directory)
+            self._records = open(self._records_path, "xb", buffering=0)  # noqa: SIM115 (closed below)
+            self._sink = pa.OSFile(self._rows_path, "wb")
+        except OSError as err:
+            raise write_error(err, directory) from err
+        self._rows = pa.ipc.new_stream(self._sink, ROWS_SCHEMA)
+
+    def append(
+        self,
+        records: EncodedRecords,
+        topics: Sequence[str],
+        topic_code: Int32s,
+        queue_id: Int32s,
+    ) -> None:
+        """Write a block.
+
+        Parameters
+        ----------
+        records
+            Encoded, not patched.
+        topics, topic_code, queue_id
+            Names, which of them each record has, and its queue.
+
+        Raises
+        ------
+        StoreWriteError
+            The disk is full, or another failure.
+        """
+        queue, rank = self._number(topics, topic_code, queue_id)
+        columns = [
+            pa.array(records.sizes.astype(np.int32)),
+            pa.array(queue),
+            pa.array(rank),
+            pa.array((records.store_timestamp_at - records.starts).astype(np.int16)),
+        ]
+        try:
+            _write_all(self._records, memoryview(records.block))
+            self._rows.write_batch(pa.RecordBatch.from_arrays(columns, schema=ROWS_SCHEMA))
+        except OSError as err:
+            raise write_error(err, self._records_path) from err
+        self._records_bytes += len(records.block)
+        self._messages += len(records)
+
+    def finish(self) -> tuple[int, int, int, tuple[QueueCount, ...]]:
+        """Force both files and their names to the disk; return bytes, rows bytes, messages, queues.
+
+        Raises
+        ------
+        StoreWriteError
+            They cannot be written or forced.
+        """
+        try:
+            self._rows.close()
+            self._sink.close()
+            sync_data(self._records.fileno())
+            self._records.close()
+            _sync(self._rows_path)
+            flush_directory(self._directory)
+            rows_bytes = os.path.getsize(self._rows_path)
+        except OSError as err:
+            raise write_error(err, self._records_path) from err
+        queues = tuple(QueueCount(*key, count) for key, count in zip(self._codes, self._counts))
+        return self._records_bytes, rows_bytes, self._messages, queues
+
+    def close(self) -> None:
+        """Close the files; what is in them counts only after `finish`."""
+        self._sink.close()
+        self._records.close()
+
+    def _number(
+        self, topics: Sequence[str], topic_code: Int32s, queue_id: Int32s
+    ) -> tuple[Int32s, Int32s]:
+        """Return the number of each row's queue and its rank in it, over the whole part."""
+        key = topic_code.astype(np.int64) << 32 | queue_id.view(np.uint32)
+        encoded = pa.array(key).dictionary_encode()
+        local: Int32s = encoded.indices.to_numpy()
+        keys = encoded.dictionary.to_numpy()
+        codes = np.array([self._code(topics[k >> 32], k & 0xFFFFFFFF) for k in keys.tolist()])
+        ranks, counts = group_ranks(local, len(keys))
+        before = np.array([self._counts[code] for code in codes.tolist()], np.int64)
+        for code, count in zip(codes.tolist(), counts.tolist()):
+            self._counts[code] += count
+        return codes.astype(np.int32)[local], (before[local] + ranks).astype(np.int32)
+
+    def _code(self, topic: str, queue_id: int) -> int:
+        code = self._codes.setdefault((topic, queue_id), len(self._codes))
+        if code == len(self._counts):
+            self._counts.append(0)
+        return code
+
+
+def _write_all(file: Any, view: memoryview) -> None:
+    while view:
+        view = view[file.write(view) :]
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        sync_data(fd)
+    finally:
+        os.close(fd)

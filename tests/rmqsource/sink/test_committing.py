@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+
+import rmqsource
+from rmqsource.sink.columns import resolve_sink_columns
+from rmqsource.sink.committing import commit_parts, discard
+from rmqsource.sink.errors import SinkCommitError
+from rmqsource.sink.options import parse_sink_options
+from rmqsource.sink.planning import plan_write
+from rmqsource.sink.task import stage_part
+from store_core import StoreSnapshot
+from store_core.check.store_check import check_store
+from store_core.errors import StoreWriteError
+from store_core.staged_commit.settle import open_intents
+from store_core.store_lock import StoreLock
+from tests.rmqsource.sink.support import TYPES, batch_of
+
+SIZES = {
+    "mappedFileSizeCommitLog": "8192",
+    "mappedFileSizeConsumeQueue": "400",
+    "maxHashSlotNum": "50",
+    "maxIndexNum": "200",
+}
+
+
+@pytest.fixture(autouse=True)
+def _without_waiting_for_disks(monkeypatch):
+    monkeypatch.setattr(os, "fdatasync", lambda _: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def plan_for(root, names=("topic", "body"), **options):
+    given = {"path": str(root), **SIZES, **{k: str(v) for k, v in options.items()}}
+    parsed = parse_sink_options(given)
+    fields = [(name, TYPES[name][0]) for name in names]
+    return plan_write(parsed, resolve_sink_columns(fields, default_topic=parsed.topic))
+
+
+def rows(first, count, topic="A"):
+    return batch_of(topic=[topic] * count, body=[b"%d" % i for i in range(first, first + count)])
+
+
+def write(root, batches, *, application=None, version=None, **options):
+    plan = plan_for(root, **options)
+    parts = [stage_part([batch], plan, number) for number, batch in enumerate(batches)]
+    return commit_parts(
+        plan, pickle.loads(pickle.dumps(parts)), application=application, version=version
+    )
+
+
+def bodies(root):
+    with StoreSnapshot.open(str(root)) as snapshot:
+        assert [str(finding) for finding in check_store(snapshot).findings] == []
+        found = []
+        for topic, queue_id in snapshot.queue_paths:
+            end = snapshot.get_max_offset_in_queue(topic, queue_id)
+            at = 0
+            while at < end:
+                got = snapshot.get_message("g", topic, queue_id, at, 32)
+                found += [m.body for m in got.messages]
+                at = got.next_begin_offset
+        return sorted(found, key=int)
+
+
+def numbers(*ranges):
+    return [b"%d" % i for r in ranges for i in r]
+
+
+def test_a_new_store_is_complete(tmp_path):
+    done = write(tmp_path / "s", [rows(0, 30), rows(30, 10, "B")])
+    assert bodies(tmp_path / "s") == numbers(range(40))
+    names = {path.name for path in (tmp_path / "s").iterdir()}
+    assert {"commitlog", "consumequeue", "index", "config", "checkpoint", "lock"} <= names
+    assert "abort" not in names
+    topics = json.loads((tmp_path / "s" / "config" / "topics.json").read_text())
+    assert topics["topicConfigTable"]["B"]["writeQueueNums"] == 4
+    delays = json.loads((tmp_path / "s" / "config" / "delayOffset.json").read_text())
+    assert delays["offsetTable"] == {}
+    assert rmqsource.last_commit(str(tmp_path / "s")) == done
+    assert (done.messages, done.dropped) == (40, {})
+    assert list((tmp_path / "s" / "_staging").iterdir()) == [tmp_path / "s/_staging/turn.lock"]
+
+
+def test_parts_follow_each_other_by_partition_whatever_order_they_come_in(tmp_path):
+    plan = plan_for(tmp_path, queues=1)
+    parts = [stage_part([rows(5 * n, 5)], plan, n) for n in (2, 0, 1)]
+    commit_parts(plan, parts)
+    with StoreSnapshot.open(str(tmp_path)) as snapshot:
+        got = snapshot.get_message("g", "A", 0, 0, 32)
+        assert [m.body for m in got.messages] == numbers(range(15))
+
+
+def test_an_attempt_whose_message_did_not_come_does_not_count(tmp_path):
+    plan = plan_for(tmp_path)
+    stage_part([rows(0, 30)], plan, 0)
+    commit_parts(plan, [stage_part([rows(0, 30)], plan, 0)])
+    assert bodies(tmp_path) == numbers(range(30))
+    assert open_intents(str(tmp_path)) == {}
+
+
+def test_a_version_is_committed_once(tmp_path):
+    assert write(tmp_path, [rows(0, 5)], application="a", version=3).version == 3
+    assert write(tmp_path, [rows(5, 5)], application="a", version=3) is None
+    assert write(tmp_path, [rows(5, 5)], application="a", version=2) is None
+    assert write(tmp_path, [rows(5, 5)], application="b", version=2) is not None
+    assert write(tmp_path, [rows(10, 5)], application="a", version=4) is not None
+    assert bodies(tmp_path) == numbers(range(15))
+
+
+def test_nothing_to_write_writes_nothing(tmp_path):
+    assert write(tmp_path / "s", [rows(0, 0)]) is None
+    assert rmqsource.last_commit(str(tmp_path / "s")) is None
+
+
+def test_a_store_that_somebody_has_open_is_refused_and_left_alone(tmp_path):
+    write(tmp_path, [rows(0, 5)])
+    plan = plan_for(tmp_path)
+    parts = [stage_part([rows(5, 5)], plan, 0)]
+    lock = StoreLock(str(tmp_path))
+    lock.acquire()
+    with pytest.raises(SinkCommitError, match="Nothing was written"):
+        commit_parts(plan, parts)
+    lock.release()
+    commit_parts(plan, parts)
+    assert bodies(tmp_path) == numbers(range(10))
+
+
+def test_two_jobs_at_once_are_both_whole(tmp_path):
+    write(tmp_path, [rows(0, 5)])
+    plans = [plan_for(tmp_path), plan_for(tmp_path)]
+    parts = [[stage_part([rows(5 + 20 * n, 20)], plan, 0)] for n, plan in enumerate(plans)]
+    threads = [threading.Thread(target=commit_parts, args=pair) for pair in zip(plans, parts)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert bodies(tmp_path) == numbers(range(45))
+
+
+def test_what_was_staged_is_discarded_unless_its_commit_began(tmp_path):
+    plan = plan_for(tmp_path)
+    part = stage_part([rows(0, 5)], plan, 0)
+    directory = Path(part.directory)
+    (directory / "intent.json").write_text("{}")
+    discard([plan.job_directory])
+    assert directory.exists()
+    (directory / "intent.json").unlink()
+    discard([plan.job_directory])
+    assert not directory.exists()
+
+
+def test_an_error_behind_the_commit_point_leaves_the_job_to_the_next_opening(tmp_path):
+    write(tmp_path, [rows(0, 5)])
+    plan = plan_for(tmp_path)
+    parts = [stage_part([rows(5, 5)], plan, 0)]
+
+    def fail(name):
+        if name == "before flush":
+            raise StoreWriteError("the disk is gone", "queue")
+
+    with pytest.raises(StoreWriteError):
+        commit_parts(plan, parts, application="a", version=1, hook=fail)
+    discard([plan.job_directory])
+    assert (tmp_path / "abort").exists()
+    assert write(tmp_path, [rows(5, 5)], application="a", version=1) is None
+    assert bodies(tmp_path) == numbers(range(10))
+
+
+def test_abandoned_jobs_go_after_a_day(tmp_path):
+    write(tmp_path, [rows(0, 5)])
+    old, young = (Path(stage_part([rows(0, 5)], plan_for(tmp_path), 0).directory) for _ in "ab")
+    for path in (old, *old.iterdir()):
+        os.utime(path, (1, 1))
+    write(tmp_path, [rows(5, 5)])
+    assert (old.exists(), young.exists()) == (False, True)
+    ((directory, size),) = rmqsource.clean_staging(str(tmp_path), 0)
+    assert (directory, young.exists()) == (str(young), False)
+    assert size > 100
+
+
+def test_delayed_messages_wait_from_the_beginning(tmp_path):
+    batch = batch_of(topic=["A"] * 2, body=[b"1", b"2"], delay_level=[3, None])
+    plan = plan_for(tmp_path, ("topic", "body", "delay_level"))
+    done = commit_parts(plan, [stage_part([batch], plan, 0)])
+    assert ("SCHEDULE_TOPIC_XXXX", 2) in [(q.topic, q.queue_id) for q in done.queues]
+    delays = json.loads((tmp_path / "config" / "delayOffset.json").read_text())
+    assert delays["offsetTable"] == {"3": 0}
+    topics = json.loads((tmp_path / "config" / "topics.json").read_text())
+    assert set(topics["topicConfigTable"]) == {"A"}
+
+
+def test_copied_delayed_messages_are_not_delivered_again(tmp_path):
+    batch = rows(0, 3, "SCHEDULE_TOPIC_XXXX")
+    for end in (3, 6):
+        write(tmp_path, [batch], queues=1, systemTopics="true")
+        delays = json.loads((tmp_path / "config" / "delayOffset.json").read_text())
+        assert delays["offsetTable"] == {"1": end}
+
+
+def test_places_that_are_no_store_are_refused(tmp_path):
+    with pytest.raises(SinkCommitError, match="there is no store"):
+        plan_for(tmp_path / "new", createStore="false")
+    (tmp_path / "letter.txt").write_text("")
+    with pytest.raises(SinkCommitError, match="holds other things"):
+        plan_for(tmp_path)
+
+
+def test_files_that_the_driver_cannot_see_are_an_error(tmp_path):
+    plan = plan_for(tmp_path)
+    part = stage_part([rows(0, 5)], plan, 0)
+    (Path(part.directory) / f"{part.name}.records").unlink()
+    with pytest.raises(StoreWriteError, match="must share the store's file system"):
+        commit_parts(plan, [part])

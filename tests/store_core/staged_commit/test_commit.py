@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+
+import pytest
+
+from store_core.errors import StoreWriteError
+from store_core.files.mapped_file_queue import MappedFileQueue
+from store_core.staged_commit.ledger import Ledger
+from store_core.staged_commit.settle import is_unfinished, open_intents
+from tests.store_core.staged_commit.support import (
+    SEGMENT_BYTES,
+    KilledError,
+    commit,
+    end_offset,
+    messages,
+    opened,
+    problems,
+    staged_job,
+)
+
+
+@pytest.fixture(autouse=True)
+def _without_waiting_for_disks(monkeypatch):
+    """A process that dies loses nothing that it wrote: only power failures ask for this."""
+    monkeypatch.setattr(os, "fdatasync", lambda _: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def bodies(part, count=30):
+    return [b"%d-%d " % (part, i) * (1 + i % 5) for i in range(count)]
+
+
+def in_order(parts, queues=2, before=None):
+    """Return what a store of these parts has, from the next queue offsets on."""
+    counters, found = dict(before or {}), []
+    for part in parts:
+        for i, body in enumerate(part):
+            queue_offset = counters.get(i % queues, 0)
+            counters[i % queues] = queue_offset + 1
+            found.append(("TopicA", i % queues, queue_offset, body))
+    return found
+
+
+def test_a_new_store_gets_all_parts_in_order(tmp_path):
+    parts = [bodies(0), [], bodies(1), bodies(2, 7)]
+    job, directory = staged_job(tmp_path, "j", [p for p in parts if p])
+    done = commit(tmp_path, job, directory)
+    assert messages(tmp_path) == in_order(parts)
+    assert problems(tmp_path) == []
+    assert (done.start_offset, done.end_offset) == (0, end_offset(tmp_path))
+    assert done.messages == 67
+    assert [(q.queue_id, q.first_queue_offset, q.messages) for q in done.queues] == [
+        (0, 0, 34),
+        (1, 0, 33),
+    ]
+    assert not directory.exists()
+    assert Ledger(str(tmp_path)).last_commit() == done
+
+
+def test_a_second_job_goes_on_where_the_first_ended(tmp_path):
+    first, second = [bodies(0, 11)], [bodies(1, 40)]
+    one = commit(tmp_path, *staged_job(tmp_path, "a", first))
+    two = commit(tmp_path, *staged_job(tmp_path, "b", second))
+    assert two.start_offset == one.end_offset
+    assert messages(tmp_path) == in_order(first + second)
+    assert problems(tmp_path) == []
+
+
+class Killer:
+    """Raises at the n-th call."""
+
+    def __init__(self, at):
+        self.left, self.names = at, []
+
+    def __call__(self, name):
+        self.names.append(name)
+        self.left -= 1
+        if self.left == 0:
+            raise KilledError(name)
+
+
+def steps_of_a_commit(root):
+    watcher = Killer(0)
+    commit(root, *staged_job(root, "watched", [bodies(5, 36)]), hook=watcher)
+    return watcher.names
+
+
+@pytest.mark.parametrize("small_first", [False, True])
+def test_killed_at_every_step_the_job_is_whole_or_absent(tmp_path, small_first):
+    # With 27 messages the job's first record does not fit the segment: it begins with a blank.
+    prepared = tmp_path / "prepared"
+    commit(prepared, *staged_job(prepared, "before", [bodies(9, 27 if small_first else 10)]))
+
+    def prepare(root):
+        shutil.copytree(prepared, root)
+
+    prepare(tmp_path / "watched")
+    names = steps_of_a_commit(tmp_path / "watched")
+    before, after = messages_before_and_after(tmp_path, prepare)
+    outcomes = set()
+    for at in range(1, len(names) + 1):
+        root = tmp_path / str(at)
+        prepare(root)
+        job, directory = staged_job(root, "j", [bodies(5, 36)], application="app", version=7)
+        with pytest.raises(KilledError):
+            commit(root, job, directory, hook=Killer(at))
+        is_in = at > names.index("after eight bytes")
+        opened(root).close(clean=True)
+        assert messages(root) == (after if is_in else before), names[at - 1]
+        assert problems(root) == [], names[at - 1]
+        assert open_intents(str(root)) == {}
+        assert Ledger(str(root)).is_committed("app", 7) == is_in
+        outcomes.add(is_in)
+    assert outcomes == {False, True}
+
+
+def messages_before_and_after(tmp_path, prepare):
+    root = tmp_path / "model"
+    prepare(root)
+    before = messages(root)
+    commit(root, *staged_job(root, "j", [bodies(5, 36)]))
+    return before, messages(root)
+
+
+def killed_before_the_eight_bytes(root, count):
+    """Return the open journal of a job that got up to its commit point."""
+    commit(root, *staged_job(root, "before", [bodies(9, count)]))
+    job, directory = staged_job(root, "j", [bodies(5, 60)], application="app", version=7)
+    with pytest.raises(KilledError):
+        commit(root, job, directory, hook=KillBefore("before eight bytes"))
+    return open_intents(str(root))[str(directory)]
+
+
+class KillBefore:
+    """Raises at a step."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __call__(self, name):
+        if name == self.name:
+            raise KilledError(name)
+
+
+def segment_of(root, offset):
+    start = offset - offset % SEGMENT_BYTES
+    return root / "commitlog" / f"{start:020d}", offset - start
+
+
+def write_bytes(path, at, data):
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+@pytest.mark.parametrize("count", [10, 27])
+def test_the_eight_bytes_torn_in_any_way_are_no_record(tmp_path, count):
+    intent = killed_before_the_eight_bytes(tmp_path, count)
+    path, at = segment_of(tmp_path, intent.start_offset)
+    wanted = bytes.fromhex(intent.first_bytes)
+    log = MappedFileQueue([str(tmp_path / "commitlog")], SEGMENT_BYTES, option="")
+    log.load()
+    for subset in range(256):
+        torn = bytes(b if subset >> i & 1 else 0 for i, b in enumerate(wanted))
+        is_blank = count == 27
+        if is_blank:  # the length is there before
+            torn = wanted[:4] + torn[4:]
+        write_bytes(path, at, torn)
+        assert is_unfinished(log, intent) == (torn != wanted), subset
+    log.close()
+
+
+@pytest.mark.parametrize("subset", [0b00001111, 0b11110000, 0b01111111, 0b11111011, 0b11111111])
+@pytest.mark.parametrize("count", [10, 27])
+def test_a_torn_commit_point_leaves_the_old_end(tmp_path, count, subset):
+    intent = killed_before_the_eight_bytes(tmp_path, count)
+    path, at = segment_of(tmp_path, intent.start_offset)
+    wanted = bytes.fromhex(intent.first_bytes)
+    for i, byte in enumerate(wanted):
+        if subset >> i & 1:
+            write_bytes(path, at + i, bytes([byte]))
+    whole = path.read_bytes()[at : at + 8] == wanted
+    opened(tmp_path).close(clean=True)
+    found = messages(tmp_path)
+    assert len(found) == count + (60 if whole else 0)
+    assert problems(tmp_path) == []
+    if not whole:
+        assert end_offset(tmp_path) == intent.start_offset
+        files = sorted((tmp_path / "commitlog").iterdir())
+        behind = b"".join(file.read_bytes() for file in files)[intent.start_offset :]
+        assert behind.count(0) == len(behind)
+
+
+def test_what_a_broker_appended_in_between_is_left_alone(tmp_path):
+    intent = killed_before_the_eight_bytes(tmp_path, 10)
+    journal = (tmp_path / "_staging" / "j" / "intent.json").read_bytes()
+    opened(tmp_path).close(clean=True)
+    commit(tmp_path, *staged_job(tmp_path, "other", [bodies(7, 60)]))
+    before = messages(tmp_path)
+    (tmp_path / "_staging" / "j").mkdir()
+    (tmp_path / "_staging" / "j" / "intent.json").write_bytes(journal)
+    assert intent.end_offset <= end_offset(tmp_path)
+    opened(tmp_path).close(clean=True)
+    assert messages(tmp_path) == before
+    assert not Ledger(str(tmp_path)).is_committed("app", 7)
+    assert open_intents(str(tmp_path)) == {}
+
+
+@pytest.mark.parametrize("count", [10, 27])
+def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch, count):
+    commit(tmp_path, *staged_job(tmp_path, "before", [bodies(9, count)]))
+    before = {p: p.read_bytes() for p in (tmp_path / "commitlog").iterdir()}
+    job, directory = staged_job(tmp_path, "j", [bodies(5, 60)])
+    calls = []
+
+    def full(name):
+        calls.append(name)
+        if name == "before records" and calls.count(name) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(StoreWriteError, match="free space"):
+        commit(tmp_path, job, directory, hook=full, clean=True)
+    assert {p: p.read_bytes() for p in (tmp_path / "commitlog").iterdir()} == before
+    assert open_intents(str(tmp_path)) == {}
+    assert problems(tmp_path) == []
+    commit(tmp_path, job, directory)
+    assert len(messages(tmp_path)) == count + 60
+
+
+def test_stale_records_behind_the_end_do_not_come_back(tmp_path):
+    commit(tmp_path, *staged_job(tmp_path, "before", [bodies(9, 3)]))
+    path, at = segment_of(tmp_path, end_offset(tmp_path))
+    write_bytes(path, at + 500, b"stale")
+    job, directory = staged_job(tmp_path, "j", [bodies(5, 1)])
+    commit(tmp_path, job, directory)
+    assert b"stale" not in path.read_bytes()
+    assert problems(tmp_path) == []

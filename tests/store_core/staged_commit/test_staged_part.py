@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from store_core.errors import StoreFormatError, StoreWriteError
+from store_core.staged_commit.staged_part import QueueCount, check_files, read_blocks
+from tests.store_core.staged_commit.support import stage
+
+BODIES = [b"%d" % i for i in range(50)]
+
+
+@pytest.fixture
+def part(tmp_path):
+    directory = tmp_path / "_staging" / "j"
+    directory.mkdir(parents=True)
+    return stage(directory, 3, BODIES, queues=3, blocks=4)
+
+
+def path_of(part, suffix):
+    return Path(part.directory, part.name + suffix)
+
+
+def test_the_rows_tell_what_the_records_are(part):
+    blocks = list(read_blocks(part))
+    assert len(blocks) == 4
+    queue = np.concatenate([b.queue for b in blocks])
+    names = [part.queues[number][:2] for number in queue.tolist()]
+    assert names == [("TopicA", i % 3) for i in range(50)]
+    assert np.concatenate([b.rank for b in blocks]).tolist() == [i // 3 for i in range(50)]
+    assert part.queues == tuple(QueueCount("TopicA", q, n) for q, n in ((0, 17), (1, 17), (2, 16)))
+    assert sum(b.total_bytes for b in blocks) == path_of(part, ".records").stat().st_size
+    assert set(np.concatenate([b.store_timestamp_at for b in blocks]).tolist()) == {56}
+    assert pickle.loads(pickle.dumps(part)) == part
+    check_files(part)
+
+
+def test_files_that_are_not_there_or_not_whole_are_named(part):
+    os.truncate(path_of(part, ".records"), 10)
+    with pytest.raises(StoreWriteError, match="has 10 bytes, the task staged"):
+        check_files(part)
+    path_of(part, ".rows").unlink()
+    path_of(part, ".records").unlink()
+    with pytest.raises(StoreWriteError, match="must share the store's file system"):
+        check_files(part)
+
+
+def test_rows_that_are_not_those_of_the_part_are_refused(part):
+    with pytest.raises(StoreFormatError, match="the task staged 51"):
+        list(read_blocks(replace(part, messages=51)))
+    with pytest.raises(StoreFormatError, match="did not name"):
+        list(read_blocks(replace(part, queues=part.queues[:2])))
+    data = path_of(part, ".rows").read_bytes()
+    path_of(part, ".rows").write_bytes(data[: len(data) // 2])
+    with pytest.raises(StoreFormatError):
+        list(read_blocks(part))
+
+
+def test_a_part_without_messages_has_no_files():
+    from store_core.staged_commit.staged_part import StagedPart
+
+    empty = StagedPart(0, "/nowhere", "", 0, 0, 0, ())
+    check_files(empty)
+    assert list(read_blocks(empty)) == []
