@@ -152,9 +152,10 @@ def parse_time_ms(option: str, text: str) -> int:
 
 def _local_ms(match: re.Match[str]) -> int | None:
     """Return the written clock time as if in UTC, ms rounded up; None for no such time."""
-    clock = f"{match['hour'] or '00'}:{match['minute'] or '00'}:{match['second'] or '00'}"
-    try:
-        moment = datetime.fromisoformat(f"{match['date']}T{clock}+00:00")
+    year, month, day = (int(number) for number in match["date"].split("-"))
+    hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
+    try:  # not fromisoformat: from Python 3.14 on it takes 24:00
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
     except ValueError:
         return None
     nanoseconds = int((match["fraction"] or "0").ljust(9, "0"))

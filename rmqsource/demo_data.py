@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import shlex
 import shutil
 import sys
 import tarfile
 import tempfile
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
-
-_PACKED = Path(__file__).parent / "demo_store"
 
 
 class DemoStore(NamedTuple):
@@ -36,11 +36,12 @@ def unpack_store(directory: str | None = None) -> DemoStore:
     """
     target = Path(directory or tempfile.mkdtemp(prefix="rocketmq-store-demo-")).resolve()
     target.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(_PACKED / "store.tar.gz") as packed:
+    source = resources.files("rmqsource").joinpath("demo_store")  # may lie in a zip (--py-files)
+    with tarfile.open(fileobj=io.BytesIO(source.joinpath("store.tar.gz").read_bytes())) as packed:
         # Our own archive; the filter keeps Python 3.12 to 3.14 from warning or asking.
         safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         packed.extractall(target, **safe)
-    shutil.copyfile(_PACKED / "broker.conf", target / "broker.conf")
+    (target / "broker.conf").write_bytes(source.joinpath("broker.conf").read_bytes())
     return DemoStore(str(target / "store"), str(target / "broker.conf"))
 
 

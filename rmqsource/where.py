@@ -158,6 +158,8 @@ class _Parser:
         iso = re.sub(r"\s*[Zz]$", "+00:00", text.strip())
         iso = re.sub(r"\.([0-9]{1,6})", lambda m: "." + m[1].ljust(6, "0"), iso)
         try:
+            if re.search(r"[Tt ]24", iso):  # Python takes it from 3.14 on, Spark does not
+                raise ValueError(iso)
             moment = datetime.fromisoformat(iso)
         except ValueError as err:
             raise self._error(f"{text!r} is not a time") from err

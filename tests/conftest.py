@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.golden_store import (
     CLUSTER_NAMES,
@@ -37,6 +38,10 @@ SPARK_SETTINGS = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.log.level": "ERROR",
 }
+
+# How long an example takes says more of the machine's load than of the code.
+settings.register_profile("any-load", settings(), deadline=None)
+settings.load_profile("any-load")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

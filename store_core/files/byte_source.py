@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _JOIN_READS_BYTES = 1 << 16
 """Pieces of a remote file that are closer than this are read together."""
 
+_BLOCK_BYTES = 1 << 16
+"""Small reads of a remote file fetch the whole block: over a network the request costs most."""
+_BLOCKS_KEPT = 8
+
 
 def read_error(err: OSError, path: str) -> StoreReadError:
     """Return the store's error for what the operating system said about ``path``."""
@@ -221,6 +225,9 @@ class LocalByteSource(ByteSource):
 class RemoteByteSource(ByteSource):
     """A file of a ``pyarrow.fs`` filesystem; every read copies.
 
+    Small reads fetch and keep whole blocks, so what was read once is not asked for again: remote
+    files are those of stopped stores or copies.
+
     Parameters
     ----------
     path
@@ -232,6 +239,7 @@ class RemoteByteSource(ByteSource):
     def __init__(self, path: str, handle: Any) -> None:
         self.path = path
         self._handle = handle
+        self._blocks: dict[int, bytes] = {}  # by number, the one used last at the end
         try:
             self.size = int(handle.size())
         except OSError as err:
@@ -242,6 +250,23 @@ class RemoteByteSource(ByteSource):
         start, stop = self._clip(start, length)
         if start == stop:
             return b""
+        first, last = start // _BLOCK_BYTES, (stop - 1) // _BLOCK_BYTES
+        if last - first > 1:
+            return self._fetch(start, stop)
+        data = b"".join([self._block(number) for number in range(first, last + 1)])
+        return data[start - first * _BLOCK_BYTES : stop - first * _BLOCK_BYTES]
+
+    def _block(self, number: int) -> bytes:
+        block = self._blocks.pop(number, None)
+        if block is None:
+            start = number * _BLOCK_BYTES
+            block = self._fetch(start, min(start + _BLOCK_BYTES, self.size))
+        self._blocks[number] = block
+        if len(self._blocks) > _BLOCKS_KEPT:
+            del self._blocks[next(iter(self._blocks))]
+        return block
+
+    def _fetch(self, start: int, stop: int) -> bytes:
         try:
             return bytes(self._handle.read_at(stop - start, start))
         except OSError as err:
@@ -249,4 +274,5 @@ class RemoteByteSource(ByteSource):
 
     def close(self) -> None:
         """Close the handle."""
+        self._blocks.clear()
         self._handle.close()

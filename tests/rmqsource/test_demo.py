@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,3 +127,31 @@ def test_unpacked_store_is_whole(bundled: DemoStore) -> None:
     assert len(list((Path(bundled.path) / "commitlog").iterdir())) == 4
     assert "mappedFileSizeCommitLog" in Path(bundled.config).read_text()
     assert bundled.options == {"config": bundled.config}
+
+
+def test_the_packages_work_out_of_a_zip(tmp_path: Path) -> None:
+    """As ``spark-submit --py-files`` sends them."""
+    archive = tmp_path / "rmqsource.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for package in ("rmqsource", "store_core"):
+            for path in sorted((ROOT / package).rglob("*")):
+                if path.is_file() and path.suffix != ".pyc":
+                    packed.write(path, path.relative_to(ROOT))
+    program = """
+import rmqsource, rmqsource.datasource
+from rmqsource.demo_data import unpack_store
+from store_core.store_snapshot import StoreSnapshot
+
+with StoreSnapshot.open(unpack_store("demo").path) as snapshot:
+    print(rmqsource.__file__, snapshot.look_message_by_offset(snapshot.min_phy_offset).topic)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**ENVIRONMENT, "PYTHONPATH": str(archive)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(archive))

@@ -74,6 +74,7 @@ def test_times_without_offset_are_utc(text: str) -> None:
         ("queue_id IN ()", "compared with an integer"),
         ("store_timestamp > 5", "compared with TIMESTAMP"),
         ("store_timestamp > TIMESTAMP 'noon'", "'noon' is not a time"),
+        ("store_timestamp > TIMESTAMP '2026-01-01T24:00:00Z'", "is not a time"),
         ("key = 'a'", "give option table=keys"),
     ],
 )

@@ -110,3 +110,48 @@ def test_remote_gather_equals_slicing(starts, width):
 
     pieces = Memory().gather(np.array(starts, np.int64), width)
     assert [p.tobytes() for p in pieces] == [data[s : s + width] for s in starts]
+
+
+class CountingHandle:
+    """A remote file that remembers what was asked of it."""
+
+    def __init__(self):
+        self.asked = []
+
+    def size(self):
+        return len(CONTENT)
+
+    def read_at(self, length, start):
+        self.asked.append((start, length))
+        return CONTENT[start : start + length]
+
+    def close(self):
+        pass
+
+
+def test_small_remote_reads_ask_for_each_block_once():
+    handle = CountingHandle()
+    with RemoteByteSource("segment", handle) as source:
+        for start in range(0, len(CONTENT), 10_007):
+            assert source.read_at(start, 300) == CONTENT[start : start + 300]
+        across = source.read_at(len(CONTENT) // 2 - 5, 10)
+    assert across == CONTENT[len(CONTENT) // 2 - 5 :][:10]
+    block = 1 << 16
+    assert handle.asked == [
+        (at, min(block, len(CONTENT) - at)) for at in range(0, len(CONTENT), block)
+    ]
+
+
+def test_long_remote_reads_are_asked_for_as_they_are():
+    handle = CountingHandle()
+    with RemoteByteSource("segment", handle) as source:
+        assert source.read_at(7, 200_000) == CONTENT[7:200_007]
+    assert handle.asked == [(7, 200_000)]
+
+
+@given(st.lists(st.tuples(st.integers(0, len(CONTENT)), st.integers(0, 1 << 18)), max_size=40))
+def test_remote_reads_equal_slicing(reads):
+    with RemoteByteSource("segment", CountingHandle()) as source:
+        for start, length in reads:
+            assert source.read_at(start, length) == CONTENT[start : start + length]
+        assert len(source._blocks) <= 8
