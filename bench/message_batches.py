@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from bench.store_content import (
+    BODY_POOL,
     BORN_HOST,
     FIRST_TIMESTAMP_MS,
     TAGS,
-    RecordBuilder,
     key_of,
     make_run,
+    property_strings,
     same_length_stop,
     topic_names,
     unique_key_of,
@@ -23,38 +24,49 @@ from store_core import Message
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bench.store_content import Run
+
 BATCH_ROWS = 50_000
 _TOPICS = 4
 _QUEUES = 4
 
 
-def message_batches(messages: int, body_bytes: int, start: int = 0) -> Iterator[Any]:
-    """Yield record batches as ``MessageStore.append_batch`` takes them."""
-    content = RecordBuilder(body_bytes, _TOPICS, seed=1)
-    names = np.array([name.encode() for name in topic_names(_TOPICS)], "S10")
-    at = start
-    while at < messages:
-        count = min(messages, same_length_stop(at), at + BATCH_ROWS) - at
-        run = make_run(at, count, _TOPICS)
-        nothing = np.zeros(count, np.int64)
-        records = content.encode(run, nothing, nothing)
-        fields = records.dtype.names or ()
-        properties = [name for name in fields[fields.index("uniq_name") :]]
-        width = sum(records.dtype[name].itemsize for name in properties)
-        packed = np.ascontiguousarray(
-            records.view(np.uint8).reshape(count, -1)[:, records.dtype.itemsize - width :]
-        )
-        yield pa.RecordBatch.from_pydict(
+class MessageBatches:
+    """Makes record batches as ``MessageStore.append_batch`` takes them.
+
+    The bodies are made here, once, as the Java side makes its one body before the clock runs.
+
+    Parameters
+    ----------
+    body_bytes
+        Length of each.
+    """
+
+    def __init__(self, body_bytes: int) -> None:
+        pool = np.random.default_rng(1).integers(0, 256, (BODY_POOL, body_bytes), np.uint8)
+        self._bodies = _binary(np.tile(pool, (-(-BATCH_ROWS // BODY_POOL), 1)))
+        self._names = np.array([name.encode() for name in topic_names(_TOPICS)], "S10")
+
+    def batches(self, messages: int) -> Iterator[Any]:
+        """Yield messages 0 to ``messages``."""
+        at = 0
+        while at < messages:
+            count = min(messages, same_length_stop(at), at + BATCH_ROWS) - at
+            yield self._batch(make_run(at, count, _TOPICS))
+            at += count
+
+    def _batch(self, run: Run) -> Any:
+        count = len(run.number)
+        return pa.RecordBatch.from_pydict(
             {
-                "topic": _binary(names[run.topic]).cast(pa.string()),
+                "topic": _binary(self._names[run.topic]).cast(pa.string()),
                 "queue_id": pa.array(run.queue_id.astype(np.int32)),
-                "body": _binary(np.ascontiguousarray(records["body"])),
-                "properties_raw": _binary(packed),
+                "body": self._bodies.slice(0, count),
+                "properties_raw": _binary(property_strings(run)),
                 "born_timestamp": pa.array(run.store_timestamp - 2),
                 "born_host": pa.repeat(pa.scalar(BORN_HOST, pa.binary()), count),
             }
         )
-        at += count
 
 
 def message(index: int, body: bytes) -> Message:

@@ -8,7 +8,7 @@ run of them is one numpy array.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -148,13 +148,7 @@ class RecordBuilder:
                 ("topic_length", np.uint8),
                 ("topic", "S10"),
                 ("properties_length", ">u2"),
-                ("uniq_name", f"V{len(b'UNIQ_KEY=' + _UNIQ_PREFIX)}"),
-                ("uniq_digits", np.uint8, (8,)),
-                ("keys_name", f"V{len(b';KEYS=' + _KEY_PREFIX)}"),
-                ("key_digits", np.uint8, (digits,)),
-                ("tags_name", f"V{len(b';TAGS=tag')}"),
-                ("tag", np.uint8),
-                ("wait", f"V{len(b';WAIT=true;')}"),
+                *_property_fields(digits),
             ]
         )
 
@@ -183,17 +177,35 @@ class RecordBuilder:
         records["body"] = self._bodies[body]
         records["topic_length"] = self._topics.itemsize
         records["topic"] = self._topics[run.topic]
+        fields = _property_fields(run.key_digits.shape[1])
+        records["properties_length"] = np.dtype(fields).itemsize
         _fill_properties(records, run)
         return records
+
+
+def property_strings(run: Run) -> npt.NDArray[np.void]:
+    """Return the property strings of a run."""
+    strings = np.empty(len(run.number), np.dtype(_property_fields(run.key_digits.shape[1])))
+    _fill_properties(strings, run)
+    return strings
+
+
+def _property_fields(digits: int) -> list[Any]:
+    return [
+        ("uniq_name", f"V{len(b'UNIQ_KEY=' + _UNIQ_PREFIX)}"),
+        ("uniq_digits", np.uint8, (8,)),
+        ("keys_name", f"V{len(b';KEYS=' + _KEY_PREFIX)}"),
+        ("key_digits", np.uint8, (digits,)),
+        ("tags_name", f"V{len(b';TAGS=tag')}"),
+        ("tag", np.uint8),
+        ("wait", f"V{len(b';WAIT=true;')}"),
+    ]
 
 
 def _fill_properties(records: npt.NDArray[np.void], run: Run) -> None:
     def text(pattern: bytes) -> np.void:
         return np.void(pattern.replace(b"=", b"\x01").replace(b";", b"\x02"))
 
-    names = records.dtype.names or ()
-    parts = names[names.index("uniq_name") :]
-    records["properties_length"] = sum(records.dtype[part].itemsize for part in parts)
     records["uniq_name"] = text(b"UNIQ_KEY=" + _UNIQ_PREFIX)
     records["uniq_digits"] = run.uniq_digits
     records["keys_name"] = text(b";KEYS=" + _KEY_PREFIX)

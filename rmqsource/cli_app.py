@@ -18,6 +18,8 @@ from rmqsource.cli_output import Format, row_writer, write_record
 from rmqsource.cli_read import MESSAGE_COLUMNS, id_options, source_options
 from rmqsource.cli_recover import recover as recover_and_tell
 from rmqsource.cli_report import reporting
+from rmqsource.cli_salvage import add_command as add_salvage
+from rmqsource.cli_sink import add_sink_commands
 from rmqsource.cli_topics import show_topics
 from rmqsource.stores import open_snapshots
 
@@ -239,6 +241,8 @@ def queues(
 
 
 add_commands(app)
+add_salvage(app)
+add_sink_commands(app)
 
 
 def _table_options(table: str, paths: list[str], config: str, extra: list[str]) -> "SourceOptions":

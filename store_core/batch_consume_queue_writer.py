@@ -70,5 +70,5 @@ class BatchConsumeQueueWriter:
         units["base_queue_offset"] = rows.base_queue_offset
         units["batch_size"] = rows.batch_size
         units["compacted_offset"] = _NOT_COMPACTED
-        self._files.write(self.wrote_position, units.view(np.uint8))
+        self._files.write(self.wrote_position, units.view(np.uint8), continues=True)
         self.wrote_position += units.nbytes

@@ -1,18 +1,22 @@
-"""The commit log of a store, read only: its segments, and records by their physical offsets."""
+"""The commit log of a store: read by physical offsets, or opened to be written."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from store_core.errors import StoreConfigError
+from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.segment_list import Segment, SegmentList, load_segments
+from store_core.files.store_directory import StoreDirectory
 from store_core.readable_log import ReadableLog
 
 if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
     from store_core.files.byte_source import ByteSource
-    from store_core.files.store_directory import StoreDirectory
 
+DEFAULT_SEGMENT_BYTES = 1 << 30
 _OPEN_SEGMENTS = 16
 MULTI_PATH_SPLITTER = ","
 SEGMENT_SIZE_OPTION = "mappedFileSizeCommitLog"
@@ -72,3 +76,37 @@ class CommitLog(ReadableLog):
         """Close all segments."""
         while self._open:
             self._open.popitem()[1].close()
+
+
+def log_directories(
+    directory: StoreDirectory, config: MessageStoreConfig
+) -> tuple[list[str], list[str]]:
+    """Return the directories of the log that get new files, and those that do not."""
+    only, read_only = config.read_only_commit_log_store_paths, []
+    if only:
+        alone = replace(config, store_path_commit_log=only, read_only_commit_log_store_paths=None)
+        read_only = commit_log_directories(directory, alone)
+    found = commit_log_directories(directory, config)
+    writable = [path for path in found if path not in read_only]
+    if not writable:
+        raise StoreConfigError(
+            "all directories of storePathCommitLog are in readOnlyCommitLogStorePaths: new "
+            "segments have no place; add a directory to storePathCommitLog"
+        )
+    return writable, read_only
+
+
+def open_segments(root: str, config: MessageStoreConfig, log: CommitLog) -> MappedFileQueue:
+    """Return the writable segments of a store, not loaded.
+
+    Their size is the configured one, else that of the files, else RocketMQ's default.
+    """
+    directory = StoreDirectory(root)
+    writable, read_only = log_directories(directory, config)
+    size = config.mapped_file_size_commit_log or log.segments.file_size or DEFAULT_SEGMENT_BYTES
+    return MappedFileQueue(
+        writable,
+        size,
+        option=SEGMENT_SIZE_OPTION,
+        read_only_directories=read_only,
+    )

@@ -29,6 +29,10 @@ class SegmentNotMadeError(StoreWriteError):
     """The next segment cannot be made; the log is as it was."""
 
 
+class LogClosedError(StoreWriteError):
+    """The log was closed before this was appended."""
+
+
 class AppendedRecord(NamedTuple):
     """Where and when (ms) a record was appended; ``size`` in bytes."""
 
@@ -38,7 +42,10 @@ class AppendedRecord(NamedTuple):
 
 
 class AppendedRecords(NamedTuple):
-    """Rows ``[first, stop)`` of a block were appended, all in one segment, at one time (ms)."""
+    """Rows ``[first, stop)`` of a block were appended, all in one segment.
+
+    ``store_timestamp`` is that of the last one, and of all where none were given (ms).
+    """
 
     first: int
     stop: int
@@ -69,7 +76,13 @@ class CommitLogAppender:
     def __init__(self, queue: MappedFileQueue, clock: Callable[[], int]) -> None:
         self._queue, self._clock = queue, clock
         self._lock = threading.Lock()
+        self._is_closed = False
         self.begin_time_in_lock = 0
+
+    def close(self) -> None:
+        """Wait for the append that is going on, and refuse those that come."""
+        with self._lock:
+            self._is_closed = True
 
     def append(
         self, record: bytearray, queue_offset: int, *, property_crc: bool = False
@@ -93,11 +106,18 @@ class CommitLogAppender:
             A segment cannot be made, or written.
         """
         size = len(record)
-        self._refuse_larger_than_segment(size)
+        if size > self._queue.file_size - BLANK_RECORD_BYTES:
+            self._refuse_larger_than_segment(size)
         with self._lock:
             self.begin_time_in_lock = store_timestamp = self._clock()
             try:
-                file = self._file_with_room(size)
+                file = self._queue.last
+                if (
+                    self._is_closed
+                    or file is None
+                    or file.wrote_position + size + BLANK_RECORD_BYTES > file.file_size
+                ):
+                    file = self._file_with_room(size)
                 offset = file.file_from_offset + file.wrote_position
                 patch_record(
                     record, queue_offset, offset, store_timestamp, property_crc=property_crc
@@ -106,7 +126,8 @@ class CommitLogAppender:
                 file.store_timestamp = store_timestamp
             finally:
                 self.begin_time_in_lock = 0
-        return AppendedRecord(offset, size, store_timestamp)
+        # With every put: the class's own constructor is one more call of Python.
+        return tuple.__new__(AppendedRecord, (offset, size, store_timestamp))
 
     def append_records(
         self,
@@ -115,6 +136,7 @@ class CommitLogAppender:
         *,
         first: int = 0,
         one_segment: bool = False,
+        store_timestamps: Int64s | None = None,
     ) -> AppendedRecords:
         """Append rows of a block from ``first`` on, as many as go into one segment.
 
@@ -129,6 +151,8 @@ class CommitLogAppender:
             Of all rows of the block.
         one_segment
             All or none, as for a plain batch (``asyncPutMessages``).
+        store_timestamps
+            Of all rows of the block, where they keep those that they have; else it is now.
 
         Raises
         ------
@@ -154,12 +178,26 @@ class CommitLogAppender:
                 stop = first + int(np.searchsorted(ends, room, "right"))
                 here = file.file_from_offset + file.wrote_position
                 offsets = here - begin + records.starts[first:stop]
-                records.patch(queue_offsets[first:stop], offsets, store_timestamp, first=first)
+                times: Int64s | int = store_timestamp
+                if store_timestamps is not None:
+                    times = store_timestamps[first:stop]
+                    store_timestamp = int(times[-1])
+                records.patch(queue_offsets[first:stop], offsets, times, first=first)
                 file.append(records.rows(first, stop))
                 file.store_timestamp = store_timestamp
             finally:
                 self.begin_time_in_lock = 0
         return AppendedRecords(first, stop, offsets, store_timestamp)
+
+    def close_segment(self) -> None:
+        """Close the last segment with a blank record, unless it is empty or full.
+
+        What is appended next begins a new one.
+        """
+        with self._lock:
+            file = self._queue.last
+            if file is not None and file.wrote_position and not file.is_full:
+                self._close(file)
 
     def _refuse_larger_than_segment(self, size: int) -> None:
         most = self._queue.file_size - BLANK_RECORD_BYTES
@@ -167,13 +205,19 @@ class CommitLogAppender:
             raise ValueError(f"{size} bytes do not fit a segment, which takes {most}")
 
     def _file_with_room(self, size: int) -> MappedFile:
+        if self._is_closed:
+            raise LogClosedError("the store was shut down meanwhile", self._queue.directories[0])
         file = self._queue.last or self._next_file()
         left = file.file_size - file.wrote_position
         if size + BLANK_RECORD_BYTES <= left:
             return file
         if left:
-            file.append_last(encode_blank(left))
+            self._close(file)
         return self._next_file()
+
+    @staticmethod
+    def _close(file: MappedFile) -> None:
+        file.append_last(encode_blank(file.file_size - file.wrote_position))
 
     def _next_file(self) -> MappedFile:
         try:

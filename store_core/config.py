@@ -56,7 +56,6 @@ _BOUNDS = {
     "disk_space_clean_forcibly_ratio": _PERCENT,
     "max_topic_length": (1, 255),
     "file_reserved_time": _FROM_ZERO,
-    "broker_id": (0, 2**63 - 1),
     "os_page_cache_busy_time_out_mills": (0, 2**63 - 1),
     **dict.fromkeys(
         (
@@ -64,12 +63,10 @@ _BOUNDS = {
             "flush_commit_log_thorough_interval",
             "commit_commit_log_least_pages",
             "commit_commit_log_thorough_interval",
-            "flush_consume_queue_least_pages",
             "flush_consume_queue_thorough_interval",
             "delete_commit_log_files_interval",
             "delete_consume_queue_files_interval",
             "correct_logic_min_offset_force_interval",
-            "bit_map_length_consume_queue_ext",
         ),
         _FROM_ZERO,
     ),
@@ -132,8 +129,6 @@ class MessageStoreConfig:
     """Write topics of more than 127 bytes as records of version 2 (5.1.0 on), or refuse them."""
     enabled_append_prop_crc: bool = False
     """End every record with property ``__CRC32#`` (5.2.0 on)."""
-    force_verify_prop_crc: bool = False
-    """A record is valid only with a ``__CRC32#`` that is right."""
     check_crc_on_recover: bool = True
     topic_queue_lock_num: int = 32
     """Locks over which the queues are spread, so that several threads put at once."""
@@ -144,9 +139,7 @@ class MessageStoreConfig:
     enable_multi_dispatch: bool = False
     """Index messages in the light queues that their properties name."""
     broker_role: str = "ASYNC_MASTER"
-    broker_id: int = 0
     duplication_enable: bool = False
-    slave_timeout: int = 3000
 
     flush_disk_type: str = "ASYNC_FLUSH"
     """``SYNC_FLUSH``: a put returns when its record is on the disk."""
@@ -167,7 +160,6 @@ class MessageStoreConfig:
     wake_commit_when_put_message: bool = True
     wake_flush_when_put_message: bool = False
     flush_interval_consume_queue: int = 1000
-    flush_consume_queue_least_pages: int = 2
     flush_consume_queue_thorough_interval: int = 60_000
     warm_maped_file_enable: bool = False
     """Write to every page of a segment before it is used."""
@@ -175,12 +167,8 @@ class MessageStoreConfig:
 
     read_un_committed: bool = False
     """Dispatch what is not yet confirmed too."""
-    recheck_reput_offset_from_cq: bool = False
     message_index_enable: bool = True
-    message_index_safe: bool = False
     enable_consume_queue_ext: bool = False
-    bit_map_length_consume_queue_ext: int = 64
-    """Bits of the filter map of an extension unit; 0: none."""
 
     delete_when: str = "04"
     """Hours of the day, local time, separated by semicolons."""

@@ -125,7 +125,7 @@ class ConsumeQueueStore:
             A file cannot be written. Some queues may have got their units.
         """
         counts = Appended()
-        for key, rows in self._by_queue(requests):
+        for key, rows in self._by_queue(requests, counts_refused=True):
             queue = self._queue(*key)
             try:
                 appended = queue.append(rows)
@@ -134,17 +134,40 @@ class ConsumeQueueStore:
             counts = Appended(*(a + b for a, b in zip(counts, appended)))
         return counts
 
-    def repair(self, requests: DispatchRequests) -> int:
-        """Correct units that a power failure tore (`LiveQueue.repair`); return how many."""
+    def cut_torn(self, requests: DispatchRequests) -> int:
+        """Cut queues at units that a power failure tore (`LiveQueue.cut_torn`).
+
+        Returns how many units were cut off. `put` gives the same rows what they lack then.
+        """
         count = 0
         for key, rows in self._by_queue(requests):
             queue = self._queues.get(key)
             if queue is not None:
                 try:
-                    count += queue.repair(rows)
+                    count += queue.cut_torn(rows)
                 except OSError as err:
                     raise self._error(err, key) from err
         return count
+
+    def drop_expired(self, requests: DispatchRequests, min_phy_offset: int) -> None:
+        """Cut off all units of queues that have only expired ones, and lack some behind them.
+
+        `put` lets such a queue begin with the first row then, at that row's queue offset. RocketMQ
+        goes on where the units end: all later messages get other queue offsets than they say.
+        """
+        for key, rows in self._by_queue(requests):
+            queue = self._queues.get(key)
+            if (
+                isinstance(queue, LiveQueue)
+                and 0 <= queue.max_physic_offset <= min_phy_offset
+                and int(rows.queue_offset[0]) > queue.max_offset
+            ):
+                logger.warning("queue %d of topic %s lacks units before %d, which expired",
+                               key[1], key[0], rows.queue_offset[0])  # fmt: skip
+                try:
+                    queue.truncate(0)
+                except OSError as err:
+                    raise self._error(err, key) from err
 
     @property
     def max_physic_offset(self) -> int:
@@ -184,27 +207,23 @@ class ConsumeQueueStore:
         queue = self._queues[key]
         return queue.max_physic_offset > phy_offset
 
-    def cut_phantoms(self, log: ReadableLog, *, on_disk: bool = True) -> tuple[QueueKey, ...]:
-        """Cut queues whose last units point at no record of theirs; return which.
+    def cut_phantoms(self, log: ReadableLog) -> tuple[QueueKey, ...]:
+        """Take queues to end before units that point at no record of theirs; return which do.
 
         Cutting a log without erasing leaves such units; when it has grown over the cut, RocketMQ
         takes them for messages, and skips the units of new ones. What points behind the end of
-        the log's files, or before its first, is not looked at. ``on_disk``: `LiveQueue.truncate`.
+        the log's files, or before its first, is not looked at.
+
+        On the disk they stay until `put` and `truncate_dirty` go over them: who recovers the store
+        after a crash in between has to see what is wrong.
         """
         found = []
         for key in _suspects(log, list(self._queues.items())):
             queue = self._queues[key]
             end = queue.proved_end(log)
-            if end == queue.max_offset:
-                continue
-            found.append(key)
-            if on_disk:
-                logger.warning("queue %d of topic %s is cut at %d: its last units have no records",
-                               key[1], key[0], end)  # fmt: skip
-            try:
-                queue.truncate(end, on_disk=on_disk)
-            except OSError as err:
-                raise self._error(err, key) from err
+            if end != queue.max_offset:
+                found.append(key)
+                queue.truncate(end, on_disk=False)
         return tuple(found)
 
     def count_missing(self, requests: DispatchRequests) -> int:
@@ -275,17 +294,19 @@ class ConsumeQueueStore:
     def _all(self) -> list[AnyQueue]:
         return list(self._queues.values())
 
-    def _by_queue(self, requests: DispatchRequests) -> list[tuple[QueueKey, DispatchRequests]]:
+    def _by_queue(
+        self, requests: DispatchRequests, *, counts_refused: bool = False
+    ) -> list[tuple[QueueKey, DispatchRequests]]:
         if not self._config.enable_multi_dispatch and requests.light.any():
             requests = requests.take(~requests.light)
         found = []
         for topic, queue_id, rows in requests.by_queue():
-            if queue_id < 0 or not is_directory_name(topic):
+            if queue_id >= 0 and is_directory_name(topic):
+                found.append(((topic, queue_id), rows))
+            elif counts_refused:
                 key = (topic, queue_id)
                 self.refused[key] = self.refused.get(key, 0) + len(rows)
                 logger.warning("no directory can be made for queue %d of topic %r", queue_id, topic)
-            else:
-                found.append(((topic, queue_id), rows))
         return found
 
     def _queue(self, topic: str, queue_id: int) -> AnyQueue:

@@ -40,22 +40,27 @@ class QueueFiles:
         self.directory = directory
         self.file_size = file_size
         self._dirty: set[Path] = set()
+        self._last = (-1, directory)
         self._created = False
 
-    def write(self, position: int, data: Any) -> None:
+    def write(self, position: int, data: Any, *, continues: bool = False) -> None:
         """Write bytes at a byte position of the queue, across as many files as it takes.
+
+        With ``continues`` other bytes lie before them, so a file that has to be there and is not
+        is an error: made anew it would have zeros in their places.
 
         Raises
         ------
         OSError
-            A file cannot be created or written (disk full, permission, …).
+            A file cannot be created or written (disk full, permission, vanished, …).
         """
         view = memoryview(data).cast("B")
         at = 0
         while at < len(view):
             inside = (position + at) % self.file_size
             stop = min(len(view), at + self.file_size - inside)
-            self._write_file(position + at - inside, inside, view[at:stop])
+            create = not (continues and inside)
+            self._write_file(position + at - inside, inside, view[at:stop], create=create)
             at = stop
 
     def flush(self) -> None:
@@ -110,11 +115,16 @@ class QueueFiles:
 
     def path(self, from_offset: int) -> Path:
         """Return the file that begins at a byte position."""
-        return self.directory / f"{from_offset:020d}"
+        last = self._last
+        if last[0] != from_offset:
+            last = self._last = (from_offset, self.directory / f"{from_offset:020d}")
+        return last[1]
 
-    def _write_file(self, from_offset: int, position: int, data: memoryview) -> None:
+    def _write_file(
+        self, from_offset: int, position: int, data: memoryview, *, create: bool
+    ) -> None:
         path = self.path(from_offset)
-        file = self._open(path)
+        file = self._open(path, create=create)
         try:
             if os.fstat(file).st_size < self.file_size:
                 os.ftruncate(file, self.file_size)
@@ -125,10 +135,12 @@ class QueueFiles:
             self._dirty.add(path)  # behind the write: `flush` must not take it off in between
             os.close(file)
 
-    def _open(self, path: Path) -> int:
+    def _open(self, path: Path, *, create: bool) -> int:
         try:
             return os.open(path, os.O_RDWR)
         except FileNotFoundError:
+            if not create:
+                raise
             make_directory(str(self.directory.absolute()))
             self._created = True
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -166,6 +178,8 @@ class Appended(NamedTuple):
 class ConsumeQueueWriter:
     """Appends units to one queue, as RocketMQ ``ConsumeQueue`` does (release 5.3.3).
 
+    A record that is in the queue gets no second extension unit, where RocketMQ leaves an orphan.
+
     Parameters
     ----------
     files
@@ -176,10 +190,6 @@ class ConsumeQueueWriter:
         End of the last record that is in the queue; -1 for none.
     ext
         Gets the tags codes, if the store has extensions (``enableConsumeQueueExt``).
-
-    Notes
-    -----
-    A record that is in the queue gets no second extension unit, where RocketMQ leaves an orphan.
     """
 
     def __init__(
@@ -206,6 +216,8 @@ class ConsumeQueueWriter:
         OSError
             A file cannot be created or written; the call may be repeated.
         """
+        if self._continues(requests):
+            return self._place(requests, self.next_queue_offset or 0, Appended())
         end = requests.commit_log_offset + requests.message_size
         before = np.maximum.accumulate(np.concatenate([[self.max_physic_offset], end]))[:-1]
         fresh = end > before
@@ -219,17 +231,30 @@ class ConsumeQueueWriter:
             return Appended(known=known, repeated=repeated)
         if self.next_queue_offset is None:
             self._pre_blank(start)
-        self._write(placed, start)
-        self.next_queue_offset = start + len(placed)
-        self.max_physic_offset = int(placed.commit_log_offset[-1]) + int(placed.message_size[-1])
         moved = int((placed.queue_offset != start + np.arange(len(placed))).sum())
-        return Appended(len(placed), known, repeated, moved)
+        return self._place(placed, start, Appended(0, known, repeated, moved))
 
     def flush(self) -> None:
         """Make what was written survive a loss of power; extension units first."""
         if self._ext is not None:
             self._ext.flush()
         self._files.flush()
+
+    def _continues(self, requests: DispatchRequests) -> bool:
+        """Tell whether the rows are what comes next, without a gap: as nearly always."""
+        start, stop = self.next_queue_offset, (self.next_queue_offset or 0) + len(requests)
+        begin, size = requests.commit_log_offset, requests.message_size
+        if start is None or len(requests) == 0 or stop > _MAX_QUEUE_OFFSET or size.min() <= 0:
+            return False
+        if (requests.queue_offset != np.arange(start, stop)).any():
+            return False
+        return bool((begin >= np.append(self.max_physic_offset, (begin + size)[:-1])).all())
+
+    def _place(self, rows: DispatchRequests, start: int, counts: Appended) -> Appended:
+        self._write(rows, start)
+        self.next_queue_offset = start + len(rows)
+        self.max_physic_offset = int(rows.commit_log_offset[-1]) + int(rows.message_size[-1])
+        return counts._replace(units=len(rows))
 
     def _start(self, queue_offset: Int64s) -> int:
         if self.next_queue_offset is not None:
@@ -251,7 +276,7 @@ class ConsumeQueueWriter:
         if self._ext is not None:
             own = np.flatnonzero(~rows.light)  # light queues hold the plain tags code
             units["tags_code"][own] = self._ext.append(rows.take(own))
-        self._files.write(start * CQ_UNIT.size, units.view(np.uint8))
+        self._files.write(start * CQ_UNIT.size, units.view(np.uint8), continues=True)
 
 
 def _accepted(queue_offset: Int64s, start: int) -> npt.NDArray[np.bool_]:

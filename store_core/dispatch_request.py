@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from store_core.codec.gather import gather_binary
 from store_core.codec.java_string import string_hashes
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.property_columns import utf8_column
@@ -89,7 +88,12 @@ class DispatchRequests:
 
     def take(self, rows: Any) -> DispatchRequests:
         """Return some rows: an array of rows, a mask, or a slice (which copies nothing)."""
-        return DispatchRequests(self.topics, *(column[rows] for column in self._columns()))
+        part = object.__new__(DispatchRequests)  # a frozen class sets its fields slowly
+        values, own = part.__dict__, self.__dict__
+        values["topics"] = self.topics
+        for name in _COLUMNS:
+            values[name] = own[name][rows]
+        return part
 
     def queued(self) -> DispatchRequests:
         """Return the rows that get a unit: no prepared and rolled back messages."""
@@ -107,12 +111,17 @@ class DispatchRequests:
         small = code.astype(np.uint16) if len(count) <= _MAX_DENSE_QUEUES else code
         ordered = self.take(np.argsort(small, kind="stable"))
         stops = np.cumsum(count)
-        for start, stop in zip((stops - count).tolist(), stops.tolist()):
-            rows = ordered.take(slice(start, stop))
-            yield self.topics[int(rows.topic_code[0])], int(rows.queue_id[0]), rows
+        starts = stops - count
+        names = [self.topics[code] for code in ordered.topic_code[starts].tolist()]
+        queue_ids = ordered.queue_id[starts].tolist()
+        for name, queue_id, start, stop in zip(names, queue_ids, starts.tolist(), stops.tolist()):
+            yield name, queue_id, ordered.take(slice(start, stop))
 
     def _columns(self) -> list[npt.NDArray[Any]]:
-        return [getattr(self, field.name) for field in fields(self)[1:]]
+        return [getattr(self, name) for name in _COLUMNS]
+
+
+_COLUMNS = tuple(field.name for field in fields(DispatchRequests)[1:])
 
 
 def concat_requests(parts: Sequence[DispatchRequests]) -> DispatchRequests:
@@ -149,12 +158,16 @@ class DispatchDecoder:
         -----
         Numbers in properties that are none count as absent; RocketMQ ends the log there.
         """
-        columns = MessageColumns(frames)
+        return self.decode_columns(MessageColumns.shared(frames))
+
+    def decode_columns(self, columns: MessageColumns) -> DispatchRequests:
+        """Return the same of columns that somebody else has a use for, too."""
+        frames = columns.frames
         queue_offset = frames.column("queue_offset")
         batch = _inner_batches(columns, queue_offset)
         requests = DispatchRequests(
             self.topics,
-            self._topic_codes(frames),
+            self._topic_codes(columns),
             frames.column("queue_id"),
             queue_offset,
             frames.column("commit_log_offset"),
@@ -173,9 +186,8 @@ class DispatchDecoder:
         both = concat_requests([requests, light])
         return both.take(np.argsort(both.commit_log_offset, kind="stable"))
 
-    def _topic_codes(self, frames: RecordFrames) -> npt.NDArray[np.int32]:
-        raw = gather_binary(frames.data, frames.topic_start, frames.topic_length)
-        encoded = raw.dictionary_encode()
+    def _topic_codes(self, columns: MessageColumns) -> npt.NDArray[np.int32]:
+        encoded = columns.topics()
         codes = [self._code(name) for name in utf8_column(encoded.dictionary).to_pylist()]
         code_of_row: npt.NDArray[np.int32] = np.array(codes, np.int32)[encoded.indices.to_numpy()]
         return code_of_row
@@ -205,10 +217,10 @@ class DispatchDecoder:
     def _light_requests(
         self, requests: DispatchRequests, columns: MessageColumns
     ) -> DispatchRequests | None:
+        if not columns.has_property(PROPERTY_INNER_MULTI_DISPATCH):
+            return None
         names = columns.property_values(PROPERTY_INNER_MULTI_DISPATCH)
         rows = np.flatnonzero(names.is_valid().to_numpy(zero_copy_only=False))
-        if len(rows) == 0:
-            return None
         offsets = columns.property_values(PROPERTY_INNER_MULTI_QUEUE_OFFSET).take(pa.array(rows))
         found: list[tuple[int, int, int, int]] = []
         for row, listed, numbers in zip(
@@ -239,10 +251,10 @@ class _InnerBatches(NamedTuple):
 def _inner_batches(columns: MessageColumns, queue_offset: Int64s) -> _InnerBatches:
     """Take base and size from the properties where both are there (``setBatchSizeIfNeeded``)."""
     size = np.ones(len(queue_offset), np.int16)
+    if not columns.has_property(PROPERTY_INNER_NUM):
+        return _InnerBatches(queue_offset, size)
     numbers = columns.property_values(PROPERTY_INNER_NUM)
     rows = np.flatnonzero(numbers.is_valid().to_numpy(zero_copy_only=False))
-    if len(rows) == 0:
-        return _InnerBatches(queue_offset, size)
     base = queue_offset.copy()
     bases = columns.property_values(PROPERTY_INNER_BASE).take(pa.array(rows)).to_pylist()
     counts = numbers.take(pa.array(rows)).to_pylist()

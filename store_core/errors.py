@@ -15,8 +15,8 @@ class StoreNotFoundError(StoreError):
     """The path does not exist or holds no RocketMQ store."""
 
 
-class StoreFormatError(StoreError):
-    """A file of the store has a wrong size or name.
+class StorePathError(StoreError):
+    """Something is wrong with one file or directory.
 
     Parameters
     ----------
@@ -32,6 +32,10 @@ class StoreFormatError(StoreError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
+
+
+class StoreFormatError(StorePathError):
+    """A file of the store has a wrong size or name."""
 
 
 class CorruptRecordError(StoreError):
@@ -55,44 +59,23 @@ class CorruptRecordError(StoreError):
         return f"{self.path} at byte {self.position}: {self.reason}"
 
 
-class StoreReadError(StoreError):
+class StoreReadError(StorePathError):
     """A file of the store cannot be read (permission, vanished, I/O error)."""
-
-    def __init__(self, reason: str, path: str) -> None:
-        super().__init__(reason, path)
-        self.reason, self.path = reason, path
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 class OffsetOutOfRangeError(StoreError):
     """Asked-for offsets are not, or no longer, in the store."""
 
 
-class StoreWriteError(StoreError):
+class StoreWriteError(StorePathError):
     """A file of the store cannot be created, written or flushed (disk full, permission, …).
 
     What was in the store before is intact.
     """
 
-    def __init__(self, reason: str, path: str) -> None:
-        super().__init__(reason, path)
-        self.reason, self.path = reason, path
 
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
-
-
-class StoreLockedError(StoreError):
+class StoreLockedError(StorePathError):
     """Somebody else has the store open; the text says who, as far as is known."""
-
-    def __init__(self, reason: str, path: str) -> None:
-        super().__init__(reason, path)
-        self.reason, self.path = reason, path
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 class LogDamageError(StoreError):
@@ -119,12 +102,5 @@ class LogDamageError(StoreError):
         return f"{self.path} at byte {self.position}: {self.reason}"
 
 
-class StoreClosedError(StoreError):
+class StoreClosedError(StorePathError):
     """The store is not open: it was not loaded, or it was shut down."""
-
-    def __init__(self, reason: str, path: str) -> None:
-        super().__init__(reason, path)
-        self.reason, self.path = reason, path
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"

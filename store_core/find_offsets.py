@@ -248,7 +248,9 @@ class OffsetSearch:
 
     def _equals(self, values: Any, row: Int64s, key: Int64s) -> Bools:
         asked = self._wanted.texts.take(pa.array(key))
-        equal = pc.fill_null(pc.equal(values.take(pa.array(row)), asked), False)
+        if len(row) != len(values) or (row != np.arange(len(row))).any():  # as a rule all, in order
+            values = values.take(pa.array(row))
+        equal = pc.fill_null(pc.equal(values, asked), False)
         same: Bools = equal.to_numpy(zero_copy_only=False)
         return same
 

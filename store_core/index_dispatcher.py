@@ -24,8 +24,11 @@ from store_core.index_writer import IndexWriter, index_file_names
 from store_core.log_stretch import frames_from
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
+    from store_core.index_entries import IndexEntries
     from store_core.readable_log import ReadableLog
 
 logger = logging.getLogger(__name__)
@@ -193,6 +196,58 @@ class IndexDispatcher:
                 self.from_offset = max(self.from_offset, end)
             self._dispatched_to = max(self._dispatched_to, end)
 
+    def dispatch_entries(self, entries: IndexEntries, end_offset: int) -> None:
+        """Take entries of records that follow what was dispatched before; `flush` makes them found.
+
+        Parameters
+        ----------
+        entries
+            Those of all records up to the end.
+        end_offset
+            Where the last of the records ends.
+
+        Raises
+        ------
+        StoreWriteError
+            The index cannot be written; the same entries may be given again.
+        """
+        if self._writer is None:
+            return
+        with self._lock:
+            if not self.is_behind:
+                try:
+                    self._writer.append(entries)
+                except OSError as err:
+                    raise self._error(err) from err
+                self.from_offset = max(self.from_offset, end_offset)
+            self._dispatched_to = max(self._dispatched_to, end_offset)
+
+    def take_up(self, parts: Iterable[tuple[IndexEntries, int]]) -> None:
+        """Take entries that the index lacks, from `from_offset` or from before it on.
+
+        Parameters
+        ----------
+        parts
+            In the order of the log: the entries of all its records up to an offset, and that.
+
+        Raises
+        ------
+        StoreWriteError
+            The index cannot be written; `catch_up` goes on where this stopped.
+        """
+        if self._writer is None:
+            return
+        with self._lock:
+            for entries, end_offset in parts:
+                if end_offset > self.from_offset:
+                    try:
+                        self._writer.append(entries)
+                    except OSError as err:
+                        raise self._error(err) from err
+                    self.from_offset = end_offset
+            self._publish()
+            self.is_behind = self.from_offset < self._dispatched_to
+
     def catch_up(self, log: ReadableLog, end_offset: int, limit_bytes: int) -> bool:
         """Index some of what is missing; True if there is more to do.
 
@@ -298,7 +353,7 @@ class IndexDispatcher:
         if self._writer is None or len(frames) == 0:
             return
         try:
-            self._writer.append(index_entries(MessageColumns(frames)))
+            self._writer.append(index_entries(MessageColumns.shared(frames)))
         except OSError as err:
             raise self._error(err) from err
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from store_core.codec.gather import binary_parts, gather_binary
+from store_core.codec.gather import binary_parts
 from store_core.codec.java_string import string_hash, string_hashes
 from store_core.codec.property_columns import words_column
 from store_core.layout.message import (
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.message_batch_codec import MessageColumns
-    from store_core.codec.record_frames import RecordFrames
 
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
@@ -72,7 +71,7 @@ def index_entries(columns: MessageColumns) -> IndexEntries:
     if not indexed.all():
         columns = columns.of_rows(np.flatnonzero(indexed))
         frames = columns.frames
-    topic_hash = _topic_hashes(frames)
+    topic_hash = _topic_hashes(columns)
     unique = columns.property_values(PROPERTY_UNIQ_KEY)
     words = words_column(columns.property_values(PROPERTY_KEYS))
     word_count = pc.fill_null(pc.list_value_length(words), 0).to_numpy(zero_copy_only=False)
@@ -104,9 +103,10 @@ def topic_key_hashes(topic: str, keys: Any) -> Int32s:
     return _hashes(np.full(1, string_hash(topic) & _UINT32_MAX, np.uint32), keys)
 
 
-def _topic_hashes(frames: RecordFrames) -> UInt32s:
-    topics = gather_binary(frames.data, frames.topic_start, frames.topic_length)
-    return string_hashes(topics).view(np.uint32)
+def _topic_hashes(columns: MessageColumns) -> UInt32s:
+    topics = columns.topics()
+    hashes: UInt32s = string_hashes(topics.dictionary).view(np.uint32)[topics.indices.to_numpy()]
+    return hashes
 
 
 def _hashes(topic_hash: UInt32s, keys: Any) -> Int32s:

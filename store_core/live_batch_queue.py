@@ -20,6 +20,7 @@ from store_core.errors import StoreReadError
 from store_core.file_traces import has_data_behind
 from store_core.files.segment_list import Segment, SegmentList
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from store_core.torn_units import first_torn_batch_unit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,9 +152,19 @@ class LiveBatchQueue:
                 self._span = (first, max_queue_offset(last))
             return appended
 
-    def repair(self, requests: DispatchRequests) -> int:
-        """Correct nothing: a torn unit is invalid, or out of order."""
-        return 0
+    def cut_torn(self, requests: DispatchRequests) -> int:
+        """Cut the queue at the first unit that a power failure tore; see `LiveQueue.cut_torn`."""
+        rows = requests.take((requests.base_queue_offset >= 0) & (requests.batch_size > 0))
+        if len(rows) == 0:
+            return 0
+        units = self.read_units()
+        start = int(np.searchsorted(units["commit_log_offset"], rows.commit_log_offset[0]))
+        stored = units[start : start + len(rows)].astype(BATCH_CQ_UNIT.dtype)
+        torn = first_torn_batch_unit(stored, rows)
+        if torn is None:
+            return 0
+        self.truncate(start + torn)
+        return len(units) - start - torn
 
     def end_below(self, phy_offset: int) -> int:
         """Return how many units are of records below an offset of the log."""

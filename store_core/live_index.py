@@ -71,6 +71,11 @@ class LiveIndex:
             while self._open:
                 self._open.popitem()[1].close()
 
+    def forget(self) -> None:
+        """Close the files, as they were deleted: new ones may get the same names."""
+        self.close()
+        self.whole.clear()
+
     def _hold(self, names: Sequence[str]) -> tuple[list[HeldMap], list[UnusableIndexFile]]:
         held: list[HeldMap] = []
         unusable = []

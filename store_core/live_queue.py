@@ -18,6 +18,7 @@ from store_core.file_traces import has_data_behind
 from store_core.files.segment_list import Segment, SegmentList
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue_range import queue_range
+from store_core.torn_units import first_torn_ext_unit, first_torn_unit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,29 +155,27 @@ class LiveQueue:
                 self._span = (first, end)
             return appended
 
-    def repair(self, requests: DispatchRequests) -> int:
-        """Correct units of which a power failure left the first bytes only; return how many.
+    def cut_torn(self, requests: DispatchRequests) -> int:
+        """Cut the queue at the first unit that a power failure tore; return how many units went.
 
-        Compared are units whose records begin where those of some rows do. Units of a queue with
-        extensions are left: what their tags code should be is not in the log.
+        `append` gives it back what is missing. Compared are units whose records begin where those
+        of some rows do.
         """
-        held = requests.commit_log_offset + requests.message_size <= self.max_physic_offset
+        held = requests.commit_log_offset < self.max_physic_offset
         rows = requests if held.all() else requests.take(held)
-        if len(rows) == 0 or self._ext is not None:
+        if len(rows) == 0:
             return 0
         start = self._queue.correct_min_offset(int(rows.commit_log_offset[0]), self.max_offset)
         stored = self.read_units(start, start + len(rows)).astype(CQ_UNIT.dtype)
-        at = np.searchsorted(rows.commit_log_offset, stored["commit_log_offset"])
-        at[at == len(rows)] = 0
-        expected = stored.copy()
-        expected["message_size"] = rows.message_size[at]
-        expected["tags_code"] = rows.tags_code[at]
-        torn = stored["commit_log_offset"] == rows.commit_log_offset[at]
-        torn &= _lost_bytes(stored, expected)
-        for row in np.flatnonzero(torn).tolist():
-            unit = expected[row : row + 1].view(np.uint8)
-            self._files.write((start + row) * self.unit_bytes, unit)
-        return int(np.count_nonzero(torn))
+        if self._ext is None:
+            torn = first_torn_unit(stored, rows)
+        else:
+            torn = first_torn_ext_unit(stored, rows, self._ext.read)
+        if torn is None:
+            return 0
+        count = self.max_offset - start - torn
+        self.truncate(start + torn)
+        return count
 
     def end_below(self, phy_offset: int) -> int:
         """Return the queue offset at which the units of records below an offset of the log end."""
@@ -355,12 +354,3 @@ class LiveQueue:
         self._queue = ConsumeQueue(
             queue.directory, self.topic, self.queue_id, SegmentList(segments, self.file_size)
         )
-
-
-def _lost_bytes(stored: Units, expected: Units) -> npt.NDArray[np.bool_]:
-    """Tell which units differ from what is expected by zeros only."""
-    found = stored.view(np.uint8).reshape(len(stored), -1)
-    wanted = expected.view(np.uint8).reshape(len(stored), -1)
-    different = found != wanted
-    lost: npt.NDArray[np.bool_] = different.any(axis=1) & ~(different & (found != 0)).any(axis=1)
-    return lost

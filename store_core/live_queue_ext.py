@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.consume_queue_ext import is_ext_address
+from store_core.consume_queue_ext import ConsumeQueueExt, is_ext_address
 from store_core.consume_queue_ext_writer import ConsumeQueueExtWriter
-from store_core.files.segment_list import Segment
+from store_core.files.segment_list import Segment, SegmentList
 from store_core.layout.consume_queue import CQ_EXT_UNIT, CQ_UNIT, EXT_ADDRESS_BASE
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from store_core.consume_queue_ext import ExtUnits
     from store_core.consume_queue_ext_writer import FilterBitmaps
     from store_core.consume_queue_writer import QueueFiles
     from store_core.files.store_directory import StoreDirectory
@@ -68,6 +69,13 @@ class LiveQueueExt:
         self.writer = ConsumeQueueExtWriter(
             self._files, wrote_position=end, filter_bitmaps=self._bitmaps
         )
+
+    def read(self, tags_codes: npt.NDArray[np.int64]) -> ExtUnits:
+        """Look up the extension units that tags codes name; see ``ConsumeQueueExt.read``."""
+        segments = SegmentList(
+            [self._segments[begin] for begin in sorted(self._segments)], self._files.file_size
+        )
+        return ConsumeQueueExt(self._directory, segments).read(tags_codes)
 
     def erase_behind(self) -> None:
         """Erase what lies behind the end, and delete later files."""

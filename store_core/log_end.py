@@ -55,6 +55,9 @@ class EndEvidence(Protocol):
     def last_dispatched(self) -> tuple[int, int]:
         """Return start and end of the last record that is in a consume queue; (-1, 0) if none."""
 
+    def uncommitted_offset(self) -> int | None:
+        """Return where a staged job begins that did not get to its commit point, or None."""
+
 
 class LogEnd(NamedTuple):
     """End of the readable log (exclusive), and the sentence that says why it is there.
@@ -80,15 +83,17 @@ def find_log_end(log: CommitLog, evidence: EndEvidence, proven_start: int = -1) 
     proven_start
         ``LogEnd.proven_start`` of an earlier call for the same store; the walk begins there.
     """
-    segment = _last_with_data(log)
+    segment = _last_with_data(log, evidence.uncommitted_offset())
     if segment is None:
         return LogEnd(max(log.min_offset, 0), "the log holds no data", -1)
     walk = _EndWalk(log, segment, evidence)
     return walk.run(walk.start(proven_start))
 
 
-def _last_with_data(log: CommitLog) -> Segment | None:
+def _last_with_data(log: CommitLog, uncommitted: int | None) -> Segment | None:
     for segment in reversed(log.segments.segments):
+        if uncommitted is not None and segment.from_offset > uncommitted:
+            continue
         source = log.source(segment)
         if source.read_at(0, 8).strip(b"\0") or _any_data(log, segment, 0):
             return segment
@@ -148,9 +153,15 @@ class _EndWalk:
             reason = self._reason_for_end(at)
             if reason:
                 return self._end(at, reason)
+            # Asked only now: a job that began a moment ago wrote its journal before its records.
+            uncommitted = self._evidence.uncommitted_offset()
+            if uncommitted is not None and uncommitted == self._base + at:
+                return self._end(at, "a staged job that was not committed begins here")
             after = self._records.find(at + 1)
+            if uncommitted is not None and after >= uncommitted - self._base > at:
+                after = -1
             if after < 0:
-                end = self._end_of_data(at)
+                end = self._end_of_data(at, uncommitted)
                 return self._end(end, "damaged bytes, and no record behind them")
             if self._last_good >= 0 and self._time(after) < self._time(self._last_good):
                 return self._end(at, "the next readable record is older: an old cut of the log")
@@ -204,9 +215,11 @@ class _EndWalk:
         window = self._records.window(at, self._records.length)
         return walk_records(window.data, at - window.start, len(window.data), 1, 1).blank
 
-    def _end_of_data(self, at: int) -> int:
-        """Return the position behind the last byte that is not zero."""
+    def _end_of_data(self, at: int, uncommitted: int | None) -> int:
+        """Return the position behind the last byte that is not zero, and not of that job."""
         end = self._records.length
+        if uncommitted is not None and uncommitted >= self._base + at:
+            end = min(end, uncommitted - self._base)
         while end > at:
             start = max(at, end - _CHUNK_BYTES)
             filled = np.flatnonzero(self._records.bytes_at(start, end - start))

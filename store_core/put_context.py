@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, Protocol
 
-from store_core.commit_log_appender import SegmentNotMadeError
+from store_core.commit_log_appender import LogClosedError, SegmentNotMadeError
 from store_core.errors import StoreWriteError
 from store_core.put_checks import Refusal, TopicFacts, illegal, topic_facts
 from store_core.results import PutMessageStatus
@@ -48,7 +48,7 @@ class PutContext:
     ----------
     store_host
         8 or 20 raw bytes, of messages without a host of their own.
-    refusal
+    refused_now
         Why nothing can be put now (shut down, a slave, the disk is full), or None.
     is_batch_topic
         Whether a topic has batch queues.
@@ -61,18 +61,11 @@ class PutContext:
     offsets: QueueOffsetTable
     flush: FlushHandler
     store_host: bytes
-    refusal: Callable[[], PutMessageStatus | None]
+    refused_now: Callable[[], Refusal | None]
     is_batch_topic: Callable[[str], bool]
     stats: PutStats
     clock: Callable[[], int]
     facts: dict[str, TopicFacts] = field(default_factory=dict)
-
-    def refused_now(self) -> Refusal | None:
-        """Return why nothing can be put."""
-        status = self.refusal()
-        if status is None:
-            return None
-        return Refusal(status, "the store takes no messages now: its log says since when and why")
 
     def busy(self, now: int) -> Refusal | None:
         """Return a refusal while another append takes long; ``now`` in ms."""
@@ -97,6 +90,8 @@ class PutContext:
 
 def append_failure(err: Exception) -> Refusal:
     """Return what an error of the appender means; those of files are logged."""
+    if isinstance(err, LogClosedError):
+        return Refusal(PutMessageStatus.SERVICE_NOT_AVAILABLE, err.reason)
     if isinstance(err, StoreWriteError):
         logger.error("nothing appended: %s", err)
         if isinstance(err, SegmentNotMadeError):

@@ -10,6 +10,7 @@ import struct
 from typing import TYPE_CHECKING, Callable
 
 from store_core.codec.encoded_records import reserve_property_crc
+from store_core.codec.record_draft import draft_record
 from store_core.errors import StoreWriteError
 from store_core.layout.message import INNER_BATCH_FLAG, MAX_PROPERTIES_BYTES, PROPERTY_INNER_BASE
 from store_core.put_checks import (
@@ -38,7 +39,6 @@ from store_core.results import (
     AppendMessageResult,
     AppendMessageStatus,
     PutMessageResult,
-    PutMessageStatus,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class MessagePutter:
         flush: FlushHandler,
         *,
         store_host: bytes,
-        refusal: Callable[[], PutMessageStatus | None],
+        refusal: Callable[[], Refusal | None],
         is_batch_topic: Callable[[str], bool],
         stats: PutStats,
         clock: Callable[[], int],
@@ -142,7 +142,7 @@ class MessagePutter:
         next_offset = done.commit_log_offset + done.store_size
         status = self._flush.handle(next_offset, waits_for_flush(properties))
         self._stats.record_put(done.message_num, done.store_size, self._clock() - begin)
-        return PutMessageResult(status, done)
+        return tuple.__new__(PutMessageResult, (status, done, ""))
 
     def put_messages(self, messages: Sequence[Message]) -> PutMessageResult:
         """Put messages of one queue into one segment: all of them, or none.
@@ -174,11 +174,23 @@ class MessagePutter:
             refusal = size_refusal(len(properties), len(message.body), self._config)
             if refusal is not None:
                 return refusal
-        record = draft_message(message, facts, properties, hosts, now)
-        queue = (message.topic, message.queue_id)
-        counters = self._offsets.counters(self._is_batch_topic(message.topic))
+        record = draft_record(
+            facts.encoded,
+            message.body,
+            properties,
+            message.queue_id,
+            message.flag,
+            message.sys_flag,
+            message.born_timestamp or now,
+            hosts[0],
+            hosts[1],
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+        )
+        queue, offsets = (message.topic, message.queue_id), self._offsets
+        counters = offsets.batch if self._is_batch_topic(message.topic) else offsets.simple
         counted = not message.sys_flag & NOT_QUEUED_BIT
-        with self._offsets.lock(queue):
+        with offsets.lock(queue):
             queue_offset = counters.get(queue, 0) if counted else 0
             appended = self._appender.append(record, queue_offset, property_crc=self._crc)
             if counted:
@@ -234,6 +246,8 @@ def _appended(
     appended: AppendedRecord, queue_offset: int, count: int, hosts: tuple[bytes, bytes]
 ) -> AppendMessageResult:
     offset, size, store_timestamp = appended
-    return AppendMessageResult(
-        _APPENDED, offset, size, queue_offset, store_timestamp, count, ((hosts[1], offset),)
+    # With every put: the class's own constructor is one more call of Python.
+    return tuple.__new__(
+        AppendMessageResult,
+        (_APPENDED, offset, size, queue_offset, store_timestamp, count, ((hosts[1], offset),)),
     )

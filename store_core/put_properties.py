@@ -38,8 +38,11 @@ def property_string(message: Message) -> bytes:
     raw = message.properties_raw
     if raw is not None:
         return raw
-    text = "".join([n + _NAME_VALUE + v + _SEPARATOR for n, v in message.properties.items()])
-    return text.encode(errors="replace")
+    properties = message.properties
+    if not properties:
+        return b""
+    text = _SEPARATOR.join(map(_NAME_VALUE.join, properties.items())) + _SEPARATOR
+    return text.encode("utf-8", "replace")
 
 
 def property_value(properties_raw: bytes, name: str) -> str | None:

@@ -14,7 +14,11 @@ from store_core.codec.encoded_records import crc_loop
 from store_core.layout.message import CRC32_PROPERTY_BYTES, PROPERTY_CRC32
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from store_core.codec.record_frames import RecordFrames
+
+    Int64s = npt.NDArray[np.int64]
 
 _MARK = PROPERTY_CRC32.encode() + b"\x01"
 _POWERS = 10 ** np.arange(CRC32_PROPERTY_BYTES - len(_MARK) - 1, dtype=np.int64)
@@ -35,7 +39,25 @@ def first_invalid(frames: RecordFrames, *, check_crc: bool = True) -> int:
     if good == 0 or not check_crc:
         return good
     checked = frames if good == len(frames) else frames.take(np.arange(good))
-    return min([good, *_body_crc_failures(checked), *_property_crc_failures(checked)])
+    return min([good, *crc_failures(checked)])
+
+
+def crc_failures(frames: RecordFrames) -> dict[int, str]:
+    """Return the rows of which a CRC is wrong, and which: of the body, or of the whole record.
+
+    Parameters
+    ----------
+    frames
+        Only rows that are ``ok``.
+    """
+    found = dict.fromkeys(_property_crc_failures(frames), "the CRC of the whole record is wrong")
+    found.update(dict.fromkeys(_body_crc_failures(frames), "the CRC of its body is wrong"))
+    return found
+
+
+def rows_with_property_crc(frames: RecordFrames) -> Int64s:
+    """Return the rows that end with a CRC of the whole record (since 5.2.0, if switched on)."""
+    return _crc_tails(frames)[0]
 
 
 def _body_crc_failures(frames: RecordFrames) -> list[int]:
@@ -49,18 +71,23 @@ def _body_crc_failures(frames: RecordFrames) -> list[int]:
 
 def _property_crc_failures(frames: RecordFrames) -> list[int]:
     """Return the rows whose last property is a CRC of the record, and a wrong one."""
-    rows = np.flatnonzero(frames.properties_length >= CRC32_PROPERTY_BYTES)
-    ends = (frames.properties_start + frames.properties_length)[rows] - CRC32_PROPERTY_BYTES
+    rows, ends, tails = _crc_tails(frames)
     if len(rows) == 0:
         return []
-    tails = np.lib.stride_tricks.sliding_window_view(frames.data, CRC32_PROPERTY_BYTES)[ends]
-    marked = (tails[:, : len(_MARK)] == np.frombuffer(_MARK, np.uint8)).all(axis=1)
-    if not marked.any():
-        return []
-    rows, ends = rows[marked], ends[marked]
-    digits = tails[marked, len(_MARK) : -1].astype(np.int64)  # the least significant one first
+    digits = tails[:, len(_MARK) : -1].astype(np.int64)  # the least significant one first
     is_number = ((digits >= _ZERO) & (digits <= _NINE)).all(axis=1)
     stored = ((digits - _ZERO) * _POWERS).sum(axis=1)
     actual = crc_loop(frames.data, frames.position[rows].tolist(), ends.tolist())
     wrong: list[int] = rows[~is_number | (stored != actual.astype(np.int64))].tolist()
     return wrong
+
+
+def _crc_tails(frames: RecordFrames) -> tuple[Int64s, Int64s, npt.NDArray[np.uint8]]:
+    """Return the rows whose last property is such a CRC, where it begins, and its bytes."""
+    rows = np.flatnonzero(frames.properties_length >= CRC32_PROPERTY_BYTES)
+    if len(rows) == 0:
+        return rows, rows, np.empty((0, CRC32_PROPERTY_BYTES), np.uint8)
+    ends = (frames.properties_start + frames.properties_length)[rows] - CRC32_PROPERTY_BYTES
+    tails = np.lib.stride_tricks.sliding_window_view(frames.data, CRC32_PROPERTY_BYTES)[ends]
+    marked = (tails[:, : len(_MARK)] == np.frombuffer(_MARK, np.uint8)).all(axis=1)
+    return rows[marked], ends[marked], tails[marked]

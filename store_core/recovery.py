@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.cut_bytes import keep_cut_bytes
 from store_core.errors import StoreFormatError
-from store_core.files.file_writing import sync_data, write_error
+from store_core.files.file_writing import flush_directory, sync_data, write_error
 from store_core.recovery_dispatch import (
     CountUnits,
     Progress,
@@ -28,7 +29,13 @@ from store_core.recovery_dispatch import (
     RecoveryDispatch,
     RecoveryParts,
 )
-from store_core.recovery_plan import Cut, damage_error, judge_cut, start_of_walk
+from store_core.recovery_plan import (
+    Cut,
+    confirmed_start,
+    damage_error,
+    judge_cut,
+    start_of_walk,
+)
 from store_core.recovery_walk import LogWalk
 
 if TYPE_CHECKING:
@@ -61,7 +68,7 @@ class LogRecovery:
     dispatched_units
         Units that queues lacked.
     repaired_units
-        Units that a power failure had torn.
+        Units that were made anew, of queues in which a power failure had torn one: from that on.
     cut_bytes
         Bytes behind the end that were not zero.
     records_behind
@@ -125,6 +132,9 @@ def recover_log(
     """
     _require_log(parts, cut=cut)
     phantoms = parts.queues.cut_phantoms(parts.log)
+    for topic, queue_id in phantoms:
+        logger.warning("the last units of queue %d of topic %s have no records: they are cut off",
+                       queue_id, topic)  # fmt: skip
     dispatch = RecoveryDispatch(parts, PutUnits(parts))
     walk, found, start = _walk(parts, dispatch)
     if not found.is_allowed and not cut:
@@ -133,9 +143,11 @@ def recover_log(
     if found.behind.records:
         kept = keep_cut_bytes(parts.log, root, walk.end_offset, clock())
         logger.warning("records cut off at offset %d are kept in %s", walk.end_offset, kept)
+    if not parts.last_exit_ok:
+        _force_log(segments, start)
     queues_cut = parts.queues.truncate_dirty(walk.end_offset)
     parts.queues.flush()
-    deleted = _cut_log(parts, segments, walk.end_offset, start)
+    deleted = _cut_log(segments, walk.end_offset)
     if found.data_bytes:
         logger.warning("%d bytes cut off the log at offset %d: %s",
                        found.data_bytes, walk.end_offset, found.reason)  # fmt: skip
@@ -159,7 +171,7 @@ def plan_log(parts: RecoveryParts) -> LogRecovery:
         As `recover_log`.
     """
     _require_log(parts, cut=False)
-    phantoms = parts.queues.cut_phantoms(parts.log, on_disk=False)
+    phantoms = parts.queues.cut_phantoms(parts.log)
     dispatch = RecoveryDispatch(parts, CountUnits(parts))
     walk, found, start = _walk(parts, dispatch)
     size, end = parts.log.segments.file_size, walk.end_offset
@@ -182,6 +194,8 @@ def _walk(parts: RecoveryParts, dispatch: RecoveryDispatch) -> tuple[LogWalk, Cu
         last_exit_ok=parts.last_exit_ok,
         margin_ms=parts.config.flush_consume_queue_thorough_interval,
     )
+    if parts.last_exit_ok and parts.trusts_confirmed:
+        start = confirmed_start(parts.log, parts.checkpoint, parts.queues.dispatch_from, start)
     walk = LogWalk(parts.log, start, check_crc=parts.config.check_crc_on_recover)
     segments = list(parts.log.segments)
     total = segments[-1].from_offset + segments[-1].size - start if segments else 0
@@ -207,19 +221,22 @@ def _require_log(parts: RecoveryParts, *, cut: bool) -> None:
         raise StoreFormatError(text, parts.log.uri)
 
 
-def _cut_log(
-    parts: RecoveryParts, segments: MappedFileQueue, end: int, start: int
-) -> tuple[str, ...]:
+def _force_log(segments: MappedFileQueue, start: int) -> None:
+    """Force what a killed process wrote to the disk, the names too: before units of it are."""
+    files = [file for file in segments.mapped_files if file.end_offset > start]
+    try:
+        for file in files:
+            sync_data(file.descriptor())
+        for directory in {str(Path(file.path).parent) for file in files}:
+            flush_directory(directory)
+    except OSError as err:
+        raise write_error(err, segments.directories[0]) from err
+
+
+def _cut_log(segments: MappedFileQueue, end: int) -> tuple[str, ...]:
     before = [file.path for file in segments.mapped_files]
     segments.truncate_dirty_files(end)
     after = {file.path for file in segments.mapped_files}
-    if not parts.last_exit_ok:  # what a killed process wrote may still be in memory only
-        for file in segments.mapped_files:
-            if file.end_offset > start:
-                try:
-                    sync_data(file.descriptor())
-                except OSError as err:
-                    raise write_error(err, file.path) from err
     return tuple(path for path in before if path not in after)
 
 

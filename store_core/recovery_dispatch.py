@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
     from store_core.consume_queue_store import ConsumeQueueStore
+    from store_core.held_keys import HeldKeys
     from store_core.readable_log import ReadableLog
     from store_core.store_checkpoint import StoreCheckpoint
 
 Progress = Callable[[int, int], None]
 
-_HELD_ROWS = 1 << 19
+_HELD_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class RecoveryParts:
         The store was stopped cleanly.
     progress
         Called with the bytes of the log done and all of them.
+    keys
+        Keeps what the index will lack; None: nothing is to be kept.
+    trusts_confirmed
+        After a clean stop nothing before the record that the checkpoint confirms is validated.
     """
 
     log: ReadableLog
@@ -47,6 +52,8 @@ class RecoveryParts:
     config: MessageStoreConfig
     last_exit_ok: bool
     progress: Progress | None = None
+    keys: HeldKeys | None = None
+    trusts_confirmed: bool = False
 
 
 class RecoveryDispatch:
@@ -58,9 +65,12 @@ class RecoveryDispatch:
         # After a clean stop nothing before this is missing in any queue.
         self._from_offset = parts.queues.dispatch_from if parts.last_exit_ok else -1
         self._held: list[DispatchRequests] = []
+        self._keys = parts.keys
 
     def take(self, frames: RecordFrames) -> None:
         """Take records, in order; their bytes are not needed afterwards."""
+        if self._keys is not None:
+            self._keys.take(frames)
         start = frames.column("commit_log_offset")
         first = int(np.searchsorted(start, self._from_offset))
         if first == len(frames):
@@ -80,16 +90,18 @@ class RecoveryDispatch:
 
 
 class PutUnits:
-    """Gives queues what they lack, and corrects units that a power failure tore."""
+    """Gives queues what they lack, and makes units anew from the first one that is torn on."""
 
     def __init__(self, parts: RecoveryParts) -> None:
         self.units = self.repaired = 0
         self._queues, self._repair = parts.queues, not parts.last_exit_ok
+        self._min_offset = parts.log.min_offset
 
     def take(self, requests: DispatchRequests) -> None:
         """Take rows in log order."""
         if self._repair:
-            self.repaired += self._queues.repair(requests)
+            self._queues.drop_expired(requests, self._min_offset)
+            self.repaired += self._queues.cut_torn(requests)
         self.units += self._queues.put(requests).units
 
 

@@ -85,6 +85,26 @@ def start_of_walk(
     return segments[0].from_offset if segments else 0
 
 
+def confirmed_start(
+    log: ReadableLog, checkpoint: StoreCheckpoint, dispatch_from: int, start_offset: int
+) -> int:
+    """Return where the walk may begin after a clean stop: at the record that was confirmed as last.
+
+    It spares validating all of the last segment, for those who only append. ``start_offset`` where
+    there is no such record behind it, or a queue lacks something before it.
+    """
+    confirmed = checkpoint.confirm_phy_offset or 0
+    segment = log.segments.find(confirmed)
+    if not start_offset < confirmed <= dispatch_from or segment is None:
+        return start_offset
+    records = log.records(segment, segment.from_offset + log.segments.file_size)
+    position = confirmed - segment.from_offset
+    if not records.is_record(position):
+        return start_offset
+    is_good = first_invalid(records.frames_at(np.array([position], np.int64)))
+    return confirmed if is_good else start_offset
+
+
 def judge_cut(
     log: ReadableLog, walk: LogWalk, checkpoint: StoreCheckpoint, *, last_exit_ok: bool
 ) -> Cut:
@@ -110,7 +130,12 @@ def judge_cut(
         if walk.last_start >= 0 and behind.first_timestamp < walk.last_timestamp:
             reason = "the next readable record is older: an old cut of the log"
             return Cut(reason, data_bytes, behind, is_allowed=True)
-    if not last_exit_ok and behind.oldest_timestamp > (checkpoint.physic_msg_timestamp or 0):
+    physic = checkpoint.physic_msg_timestamp or 0
+    # Of the millisecond that was flushed last, some records were and some were not.
+    is_new = behind.oldest_timestamp > physic or (
+        behind.oldest_timestamp == physic == walk.last_timestamp
+    )
+    if not last_exit_ok and is_new:
         reason = "the store crashed before what follows was flushed"
         return Cut(reason, data_bytes, behind, is_allowed=True)
     return Cut("a record is damaged", data_bytes, behind, is_allowed=False)

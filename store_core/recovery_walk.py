@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from store_core.files.segment_list import Segment
     from store_core.readable_log import ReadableLog
 
-_WALK_ROWS = 1 << 16
+_WALK_ROWS = 1 << 14  # arrays of more rows are fresh memory every time
 _WALK_BYTES = 32 << 20
 
 
 class LogWalk:
-    """Validates the records from the start of a segment on, up to the first that is none.
+    """Validates the records from an offset on, up to the first that is none.
 
     Parameters
     ----------
     log
         The log, with all that its files hold.
     start_offset
-        Start of a segment.
+        Start of a segment, or of a record.
     check_crc
         See `first_invalid`.
 
@@ -53,17 +53,18 @@ class LogWalk:
 
     def frames(self) -> Iterator[RecordFrames]:
         """Yield good records, in order. Their bytes are valid until the next ones are asked for."""
-        segments = [s for s in self._log.segments if s.from_offset >= self.end_offset]
+        start, size = self.end_offset, self._log.segments.file_size
+        segments = [s for s in self._log.segments if s.from_offset + size > start]
         for segment in segments:
-            self.end_offset = segment.from_offset
-            yield from self._of_segment(segment)
+            self.end_offset = max(segment.from_offset, start)
+            yield from self._of_segment(segment, self.end_offset - segment.from_offset)
             if not self._is_blank(segment):
                 return
         # The blank record of the last segment is written again by the next append.
 
-    def _of_segment(self, segment: Segment) -> Iterator[RecordFrames]:
+    def _of_segment(self, segment: Segment, at: int) -> Iterator[RecordFrames]:
         records = self._log.records(segment, segment.from_offset + self._log.segments.file_size)
-        source, at = self._log.source(segment), 0
+        source = self._log.source(segment)
         while at < records.length:
             window = records.window(at, records.length)
             start = at - window.start

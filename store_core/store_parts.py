@@ -5,33 +5,46 @@ Source: RocketMQ ``DefaultMessageStore.load``, ``shutdown`` (release 5.3.3).
 
 from __future__ import annotations
 
+import logging
+import os
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.checkpoint_file import CheckpointFile
 from store_core.commit_log import (
-    SEGMENT_SIZE_OPTION,
     CommitLog,
     commit_log_directories,
+    log_directories,
+    open_segments,
 )
 from store_core.consume_queue_store import ConsumeQueueStore
 from store_core.errors import LogDamageError, StoreFormatError
-from store_core.files.mapped_file_queue import MappedFileQueue
+from store_core.files.directory_swap import remove_tree
+from store_core.files.file_writing import make_directory, write_error
 from store_core.files.store_directory import StoreDirectory
+from store_core.held_keys import keys_to_hold
 from store_core.index_dispatcher import IndexDispatcher
+from store_core.queue_file_sizes import BATCH_ROOT, EXT_ROOT, SIMPLE_ROOT, queue_file_sizes
 from store_core.recovery import LogRecovery, RecoveryParts, recover_log
+from store_core.staged_commit.settle import settle, uncommitted_offset
+from store_core.staged_commit.steps import Steps
 from store_core.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.store_lock import StoreLock
 
 if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
+    from store_core.consume_queue_ext_writer import FilterBitmaps
+    from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.index_file_set import IndexFileSet
+    from store_core.queue_file_sizes import QueueFileSizes
     from store_core.recovery import Progress
 
+logger = logging.getLogger(__name__)
 
-DEFAULT_SEGMENT_BYTES = 1 << 30
+CHECKPOINT_FILE = "checkpoint"
+_QUEUES_AND_INDEX = ("index", SIMPLE_ROOT, EXT_ROOT, BATCH_ROOT)
 
 
 @dataclass(frozen=True)
@@ -48,12 +61,22 @@ class OpenOptions:
         Cut off readable records behind damage; a copy is kept.
     is_batch_topic
         Whether a topic has batch queues; None: as ``topics.json`` says.
+    steps
+        Does the file operations by which staged jobs are finished or undone.
+    filter_bitmaps
+        Gives the filter bitmaps of extension units; None: there are none.
+    trusts_confirmed
+        After a clean stop validate only what follows the record that the checkpoint confirms, not
+        all of the last segment.
     """
 
     clock: Callable[[], int]
     progress: Progress | None = None
     cut: bool = False
     is_batch_topic: Callable[[str], bool] | None = None
+    steps: Steps = field(default_factory=Steps)
+    filter_bitmaps: FilterBitmaps | None = None
+    trusts_confirmed: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +86,7 @@ class StoreParts:
     Attributes
     ----------
     config
-        With the sizes of the files that are there.
+        With the sizes of all files: as configured, as found, or RocketMQ's defaults.
     recovery, index_files
         What recovery did; None: there is no index.
     """
@@ -99,11 +122,27 @@ class StoreParts:
         with ExitStack() as stack:
             stack.callback(self.lock.release)
             stack.callback(self.checkpoint.close)
+            stack.callback(self.segments.close)
             self.index.destroy()
-            self.queues.destroy()
-            self.segments.destroy()
-            Path(self.checkpoint.path).unlink(missing_ok=True)
-            self.lock.remove_abort()
+            delete_files(self.lock, self.config)
+
+
+def delete_files(lock: StoreLock, config: MessageStoreConfig) -> None:
+    """Delete the files of a store that is locked, ``abort`` last; configuration files stay.
+
+    Raises
+    ------
+    StoreWriteError
+        One cannot be deleted; the call may be repeated.
+    """
+    directory = StoreDirectory(lock.root)
+    try:
+        for name in (*_QUEUES_AND_INDEX, *commit_log_directories(directory, config)):
+            remove_tree(directory.resolve(name))
+        Path(directory.resolve(CHECKPOINT_FILE)).unlink(missing_ok=True)
+    except OSError as err:
+        raise write_error(err, str(err.filename or lock.root)) from err
+    lock.remove_abort()
 
 
 def open_parts(config: MessageStoreConfig, options: OpenOptions) -> StoreParts:
@@ -140,21 +179,41 @@ def _open(
     config: MessageStoreConfig, options: OpenOptions, directory: StoreDirectory, lock: StoreLock
 ) -> StoreParts:
     root = config.store_path_root_dir
+    _clear_uncommitted(config, directory, options.steps)
     with ExitStack() as undo:
         log = undo.enter_context(closing(CommitLog(directory, config)))
         segments = open_segments(root, config, log)
         undo.callback(segments.close)
         segments.load()
-        queues = ConsumeQueueStore(root, config, is_batch_topic=options.is_batch_topic)
+        queues = ConsumeQueueStore(
+            root,
+            config,
+            is_batch_topic=options.is_batch_topic,
+            filter_bitmaps=options.filter_bitmaps,
+        )
         queues.load()
         last_exit_ok = not lock.is_aborted()
         queues.recover(trusted=last_exit_ok)
         before = load_checkpoint(directory) or StoreCheckpoint()
-        parts = RecoveryParts(log, queues, before, config, last_exit_ok, options.progress)
+        index = IndexDispatcher(root, config, options.clock)
+        keys = keys_to_hold(
+            index.path, is_enabled=config.message_index_enable, last_exit_ok=last_exit_ok
+        )
+        parts = RecoveryParts(
+            log,
+            queues,
+            before,
+            config,
+            last_exit_ok,
+            options.progress,
+            keys,
+            options.trusts_confirmed,
+        )
         if last_exit_ok:
             lock.create_abort()
         recovery = _recover(parts, segments, lock, options)
-        index = IndexDispatcher(root, config, options.clock)
+        _make_directories(directory, config)
+        settle(root, segments, options.steps)
         files = index.load(
             log,
             log_range=(max(segments.min_offset, 0), recovery.log_end),
@@ -162,17 +221,30 @@ def _open(
             index_msg_timestamp=before.index_msg_timestamp or 0,
         )
         undo.callback(index.close)
-        if files is not None:
-            slots, entries = files.sizes
-            config = replace(config, max_hash_slot_num=slots, max_index_num=entries)
+        config = _with_sizes(config, segments.file_size, queue_file_sizes(directory, config), files)
         checkpoint = _checkpoint(root, recovery, index if files is not None else None)
+        if keys is not None:
+            keys.give(index)
         undo.pop_all()
     log.close()
     return StoreParts(config, lock, segments, queues, index, checkpoint, recovery, files)
 
 
+def _clear_uncommitted(config: MessageStoreConfig, directory: StoreDirectory, steps: Steps) -> None:
+    """Erase what a staged job wrote behind the end of the log without becoming part of it."""
+    with closing(CommitLog(directory, config)) as log:
+        offset = uncommitted_offset(directory, log)
+        if offset is None:
+            return
+        segments = open_segments(directory.resolve(), config, log)
+    with closing(segments):
+        segments.load()
+        logger.warning("a staged job got no further than offset %d: erased", offset)
+        steps.run("clear uncommitted", segments.truncate_dirty_files, offset)
+
+
 def _checkpoint(root: str, recovery: LogRecovery, index: IndexDispatcher | None) -> CheckpointFile:
-    checkpoint = CheckpointFile(str(Path(root) / "checkpoint"))
+    checkpoint = CheckpointFile(str(Path(root) / CHECKPOINT_FILE))
     checkpoint.load()
     if recovery.last_start >= 0:
         checkpoint.confirm_phy_offset = recovery.last_start
@@ -183,23 +255,29 @@ def _checkpoint(root: str, recovery: LogRecovery, index: IndexDispatcher | None)
     return checkpoint
 
 
-def open_segments(root: str, config: MessageStoreConfig, log: CommitLog) -> MappedFileQueue:
-    """Return the writable segments of a store, not loaded.
+def _with_sizes(
+    config: MessageStoreConfig, segment: int, queue: QueueFileSizes, index: IndexFileSet | None
+) -> MessageStoreConfig:
+    slots, entries = index.sizes if index is not None else (None, None)
+    return replace(
+        config,
+        mapped_file_size_commit_log=segment,
+        mapped_file_size_consume_queue=queue.simple,
+        mapped_file_size_consume_queue_ext=queue.ext,
+        mapper_file_size_batch_consume_queue=queue.batch,
+        max_hash_slot_num=slots or config.max_hash_slot_num,
+        max_index_num=entries or config.max_index_num,
+    )
 
-    Their size is the configured one, else that of the files, else RocketMQ's default.
-    """
-    directory = StoreDirectory(root)
-    writable = replace(config, read_only_commit_log_store_paths=None)
-    read_only = set(commit_log_directories(directory, config)) - set(
-        commit_log_directories(directory, writable)
-    )
-    size = config.mapped_file_size_commit_log or log.segments.file_size or DEFAULT_SEGMENT_BYTES
-    return MappedFileQueue(
-        commit_log_directories(directory, writable),
-        size,
-        option=SEGMENT_SIZE_OPTION,
-        read_only_directories=read_only,
-    )
+
+def _make_directories(directory: StoreDirectory, config: MessageStoreConfig) -> None:
+    """Make the directories of a new store, as RocketMQ does: the cleaner looks at their disks."""
+    for name in (SIMPLE_ROOT, *log_directories(directory, config)[0]):
+        path = os.path.abspath(directory.resolve(name))  # noqa: PTH100 (links stay as they are)
+        try:
+            make_directory(path)
+        except OSError as err:
+            raise write_error(err, path) from err
 
 
 def _recover(

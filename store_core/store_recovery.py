@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Callable
@@ -13,9 +12,9 @@ from store_core.errors import StoreFormatError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.index_dispatcher import IndexDispatcher
 from store_core.recovery import LogRecovery, RecoveryParts, plan_log
+from store_core.staged_commit.settle import uncommitted_offset
 from store_core.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.store_parts import OpenOptions, StoreParts, open_parts
-from store_core.store_parts import open_segments as open_segments
 from store_core.store_state import ABORT_FILE
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from store_core.recovery import Progress
 
 _CATCH_UP_BYTES = 256 << 20
+_UNCOMMITTED = "a staged job that was not committed begins here"
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,8 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
         checkpoint = load_checkpoint(directory) or StoreCheckpoint()
         parts = RecoveryParts(log, queues, checkpoint, config, last_exit_ok)
         found = plan_log(parts)
+        if found.log_end == uncommitted_offset(directory, log):
+            found = replace(found, reason=_UNCOMMITTED, records_behind=0)
         files = IndexDispatcher(root, config, lambda: 0).plan(
             log,
             log_range=(max(log.min_offset, 0), found.log_end),

@@ -14,6 +14,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.index_service import IndexService
 from store_core.log_end import LogEnd, find_log_end
 from store_core.queue_range import QueueRange, queue_range
+from store_core.staged_commit.settle import uncommitted_offset
 from store_core.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.store_state import ABORT_FILE, StoreState, store_state, written_by_5x
 
@@ -211,6 +212,9 @@ class _Evidence:
         if self._last is None:
             self._last = self._find_last_dispatched()
         return self._last
+
+    def uncommitted_offset(self) -> int | None:
+        return uncommitted_offset(self._view.directory, self._view.log)
 
     def _find_last_dispatched(self) -> tuple[int, int]:
         """Like ``StoreView.last_dispatched``, while the end of the log is not known yet."""

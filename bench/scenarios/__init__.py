@@ -11,7 +11,9 @@ from bench.scenarios import (
     key_query,
     memory,
     reopening,
+    salvage,
     scan,
+    sink,
     writes,
 )
 
@@ -34,6 +36,10 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "l": reopening.abnormal_recovery,
     "m": key_query.bulk_lookup,
     "n": writes.group_commit,
+    "o": sink.beside_parquet,
+    "p": sink.beside_java,
+    "q": sink.commit_phase,
     "r": exploring.report,
     "x": exploring.export_parquet,
+    "y": salvage.salvage,
 }

@@ -5,18 +5,18 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.figures import Figure
 from bench.java_side import last_round
-from bench.message_batches import message, message_batches
+from bench.message_batches import MessageBatches, message
 from store_core import MessageStore, MessageStoreConfig, PutMessageStatus
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.context import Context
-    from bench.stores import StoreSpec
 
 _POLL_SECONDS = 0.002
 _BODY_POOL = 1024
@@ -24,11 +24,11 @@ _THREADS = 8
 
 
 def append_batches(context: Context) -> list[Figure]:
-    """Append whole batches; the messages are made while the clock runs, on both sides."""
+    """Append whole batches; all but their bodies is made while the clock runs, on both sides."""
     figures = []
     for spec in (context.sizes.short, context.sizes.long):
-        java = _java_put(context, spec.messages, spec.body_bytes)
-        ours = _ours(context, lambda store, spec=spec: _append(store, spec))
+        java = java_put(context, spec.messages, spec.body_bytes)
+        ours = _ours(context, partial(_append, MessageBatches(spec.body_bytes), spec.messages))
         figures.append(
             _rate(
                 "i",
@@ -47,7 +47,7 @@ def append_batches(context: Context) -> list[Figure]:
 def put_one_by_one(context: Context) -> list[Figure]:
     """Put single messages in one thread."""
     count = context.puts
-    java = _java_put(context, context.sizes.short.messages, context.sizes.short.body_bytes)
+    java = java_put(context, context.sizes.short.messages, context.sizes.short.body_bytes)
     ours = _ours(context, lambda store: _put(store, range(count), context.sizes.short.body_bytes))
     label = f"{count:,} x {context.sizes.short.body_bytes} B"
     put = java["put"]
@@ -79,7 +79,7 @@ def put_one_by_one(context: Context) -> list[Figure]:
 def group_commit(context: Context) -> list[Figure]:
     """Eight threads that each wait until their message is on disk."""
     count = context.sync_puts
-    java = _java_put(context, count, 100, threads=_THREADS, sync=True)
+    java = java_put(context, count, 100, threads=_THREADS, sync=True)
 
     def put(store: MessageStore) -> None:
         parts = [range(first, count, _THREADS) for first in range(_THREADS)]
@@ -104,8 +104,8 @@ def group_commit(context: Context) -> list[Figure]:
     ]
 
 
-def _append(store: MessageStore, spec: StoreSpec) -> None:
-    for batch in message_batches(spec.messages, spec.body_bytes):
+def _append(source: MessageBatches, messages: int, store: MessageStore) -> None:
+    for batch in source.batches(messages):
         _check(store.append_batch(batch).status)
 
 
@@ -141,9 +141,10 @@ def _ours(context: Context, work: Any, **settings: Any) -> dict[str, float]:
     return {"put": put, "dispatched": dispatched}
 
 
-def _java_put(
+def java_put(
     context: Context, count: int, body_bytes: int, *, threads: int = 1, sync: bool = False
 ) -> dict[str, dict[str, Any]]:
+    """Return what Java's ``putMessage`` took, by name of the figure."""
     root = _fresh(context.work / "java-put-store")
     options = ["-DsyncFlush=true"] if sync else []
     try:
@@ -160,7 +161,7 @@ def _fresh(root: Path) -> Path:
     return root
 
 
-def _rate(  # noqa: PLR0913 (the columns of a figure)
+def _rate(
     scenario: str,
     what: str,
     against: str,

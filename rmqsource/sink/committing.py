@@ -17,11 +17,11 @@ from rmqsource.sink.planning import sink_config
 from rmqsource.sink.store_files import note_delays, note_topics
 from store_core.errors import StoreLockedError
 from store_core.files.file_writing import make_directory
+from store_core.offline_store import OfflineStore
 from store_core.staged_commit.commit import commit_job, intent_is_open
 from store_core.staged_commit.intent import STAGING_DIRECTORY
 from store_core.staged_commit.job import StagedJob
 from store_core.staged_commit.ledger import Ledger
-from store_core.staged_commit.offline_store import OfflineStore
 from store_core.staged_commit.settle import clean_staging
 from store_core.staged_commit.staged_part import check_files
 from store_core.staged_commit.steps import Steps, no_hook
@@ -79,14 +79,14 @@ def commit_parts(
     directory = next((part.directory for part in parts if part.messages), plan.job_directory)
     ordered = tuple(sorted((p for p in parts if p.messages), key=lambda part: part.partition_id))
     job = StagedJob(Path(directory).name, ordered, application, version)
+    if not ordered:
+        shutil.rmtree(directory, ignore_errors=True)
+        return None
     for part in ordered:
         check_files(part)
     with _turn(root), _opened(plan, steps, directory) as store:
         if Ledger(root).is_committed(application, version):
             logger.info("version %s of %s is committed already: skipped", version, application)
-            shutil.rmtree(directory, ignore_errors=True)
-            return None
-        if not ordered:
             shutil.rmtree(directory, ignore_errors=True)
             return None
         note_topics(plan, job, steps)

@@ -26,8 +26,8 @@ class SinkPlan:
         8 or 20 bytes, of records that are written.
     segment_bytes
         Of a file of the commit log.
-    delay_levels
-        How many there are.
+    delay_levels_ms
+        Delay of each level, level 1 first.
     batch_topics
         Topics of batch queues, which take inner batches only.
     property_crc
@@ -39,7 +39,7 @@ class SinkPlan:
     job_directory: str
     store_host: bytes
     segment_bytes: int
-    delay_levels: int = 18
+    delay_levels_ms: tuple[int, ...] = ()
     topic_queues: dict[str, int] = field(default_factory=dict)
     batch_topics: frozenset[str] = frozenset()
     property_crc: bool = False

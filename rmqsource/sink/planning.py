@@ -62,7 +62,7 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
         str(Path(options.path, STAGING_DIRECTORY, uuid.uuid4().hex)),
         store_host=_store_host(options),
         segment_bytes=segment_bytes or sizes.mapped_file_size_commit_log or 1 << 30,
-        delay_levels=len(config.delay_levels_ms),
+        delay_levels_ms=tuple(config.delay_levels_ms),
         topic_queues={name: topic.write_queue_nums for name, topic in topics.items()},
         batch_topics=frozenset(
             name for name, topic in topics.items() if _BATCH_TYPE in topic.attributes.items()

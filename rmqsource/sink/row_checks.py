@@ -47,7 +47,7 @@ def input_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
     yield from _topic_checks(columns, plan)
     yield Check("body", is_null(columns.body, count), _says("is null"))
     yield _bounds(columns, "queue_id", 0, MAX_QUEUES - 1)
-    yield _bounds(columns, "delay_level", 0, plan.delay_levels)
+    yield _bounds(columns, "delay_level", 0, len(plan.delay_levels_ms))
     for name in ("flag", "reconsume_times", "sys_flag"):
         yield _bounds(columns, name, _INT32_MIN, _INT32_MAX)
     yield _by_value("born_host", columns.born_host, count, _host_fault)

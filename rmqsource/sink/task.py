@@ -11,13 +11,12 @@ from rmqsource.sink.local_host import message_ids, now_ms
 from rmqsource.sink.rows import RowConverter
 from store_core.codec.record_encoder import encode_records
 from store_core.staged_commit.staged_part import StagedPart
-from store_core.staged_commit.staged_part_writer import StagedPartWriter
+from store_core.staged_commit.staged_part_writer import StagedFiles, StagedPartWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqsource.sink.plan import SinkPlan
-    from store_core.staged_commit.staged_part import QueueCount
 
 logger = logging.getLogger(__name__)
 
@@ -47,28 +46,29 @@ def stage_part(batches: Iterable[Any], plan: SinkPlan, partition_id: int) -> Sta
     """
     converter = RowConverter(plan, partition_id, message_ids(), now_ms)
     name = f"part-{partition_id:06d}-{uuid.uuid4().hex}"
-    records_bytes, rows_bytes, messages, queues = _stage(batches, plan, converter, name)
-    logger.info("staged %d messages of %d bytes as %s", messages, records_bytes, name)
+    staged = _stage(batches, plan, converter, name)
+    logger.info("staged %d messages of %d bytes as %s", staged.messages, staged.records_bytes, name)
     return StagedPart(
         partition_id,
         plan.job_directory,
-        name if messages else "",
-        records_bytes,
-        rows_bytes,
-        messages,
-        queues,
+        name if staged.messages else "",
+        staged.records_bytes,
+        staged.rows_bytes,
+        staged.messages,
+        staged.queues,
         tuple(sorted(converter.topics.items())),
         tuple(sorted(converter.delay_levels)),
         tuple(sorted(converter.bad_rows.dropped.items())),
         socket.gethostname(),
         plan.property_crc,
+        staged.is_multi_dispatch,
     )
 
 
 def _stage(
     batches: Iterable[Any], plan: SinkPlan, converter: RowConverter, name: str
-) -> tuple[int, int, int, tuple[QueueCount, ...]]:
-    """Write the files of a part, none where there are no rows; see `StagedPartWriter.finish`."""
+) -> StagedFiles:
+    """Write the files of a part, none where there are no rows."""
     writer: StagedPartWriter | None = None
     try:
         for batch in _slices(batches):
@@ -76,12 +76,12 @@ def _stage(
             if rows is None:
                 continue
             if writer is None:
-                writer = StagedPartWriter(plan.job_directory, name)
+                writer = StagedPartWriter(plan.job_directory, name, plan.delay_levels_ms)
             encoded = encode_records(
                 rows.batch, store_host=plan.store_host, property_crc=plan.property_crc
             )
             writer.append(encoded, rows.topics, rows.topic_code, rows.queue_id)
-        return (0, 0, 0, ()) if writer is None else writer.finish()
+        return StagedFiles() if writer is None else writer.finish()
     finally:
         if writer is not None:
             writer.close()

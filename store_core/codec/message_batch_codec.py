@@ -108,9 +108,18 @@ class MessageColumns:
         self._raw_body = raw_body
         self._properties: PropertyColumns | None = None
         self._properties_block: Any = None
+        self._topics: Any = None
         self._columns: dict[str, Any] = {}
         self._inflated: Any = None
         self._bad_bodies: dict[int, str] = {}
+
+    @classmethod
+    def shared(cls, frames: RecordFrames) -> MessageColumns:
+        """Return the columns of frames, the same at every call: properties are split only once."""
+        if frames.shared is None:
+            frames.shared = cls(frames)
+        columns: MessageColumns = frames.shared
+        return columns
 
     @property
     def bad_bodies(self) -> list[BadBody]:
@@ -154,6 +163,18 @@ class MessageColumns:
         if name == "keys":
             return words_column(self._property_columns().values_of(PROPERTY_KEYS))
         return self._property_columns().values_of(PROPERTY_OF_COLUMN[name])
+
+    def topics(self) -> Any:
+        """Return the topics as they are stored: a ``pa.DictionaryArray`` of bytes."""
+        if self._topics is None:
+            frames = self.frames
+            raw = gather_binary(frames.data, frames.topic_start, frames.topic_length)
+            self._topics = raw.dictionary_encode()
+        return self._topics
+
+    def has_property(self, name: str) -> bool:
+        """Tell whether any row has a property; cheaper than its values."""
+        return self._property_columns().holds(name)
 
     def property_values(self, name: str) -> Any:
         """Return the value of any property, null where it is absent."""

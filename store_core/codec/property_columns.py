@@ -122,6 +122,10 @@ class PropertyColumns:
             return pairs // self._pairs_per_row
         return np.searchsorted(self._pair_offsets, pairs, side="right") - 1
 
+    def holds(self, name: str) -> bool:
+        """Tell whether any row has a property."""
+        return len(self._candidates(name.encode())) > 0
+
     def values_of(self, name: str) -> Any:
         """Return the value of one property as a ``pa.StringArray``; null where it is absent."""
         index = self._pairs_named(name.encode())
@@ -152,13 +156,18 @@ class PropertyColumns:
 
     def _pairs_named(self, name: bytes) -> npt.NDArray[np.int64]:
         """Return for each row the last pair of that name, or -1."""
-        candidates = np.flatnonzero(self._name_code == _name_code(name))
-        candidates = candidates[self._name_length[candidates] == len(name)]
-        for at, code in enumerate(name[_CODE_BYTES:], _CODE_BYTES):
-            candidates = candidates[self._data[self._name_start[candidates] + at] == code]
+        candidates = self._candidates(name)
         index = np.full(len(self._block), -1, np.int64)
         index[self._rows_of(candidates)] = candidates  # of repeated rows numpy keeps the last
         return index
+
+    def _candidates(self, name: bytes) -> npt.NDArray[np.int64]:
+        """Return the pairs of a name, ascending."""
+        candidates: npt.NDArray[np.int64] = np.flatnonzero(self._name_code == _name_code(name))
+        candidates = candidates[self._name_length[candidates] == len(name)]
+        for at, code in enumerate(name[_CODE_BYTES:], _CODE_BYTES):
+            candidates = candidates[self._data[self._name_start[candidates] + at] == code]
+        return candidates
 
     def _rows_with_repeats(self) -> npt.NDArray[np.int64]:
         """Return rows in which two names may be equal: those of equal codes."""

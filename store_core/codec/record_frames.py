@@ -53,6 +53,8 @@ class RecordFrames:
         Where the records start.
     body_start, body_length, topic_start, topic_length, properties_start, properties_length
         ``int64`` arrays of n; bounds are proved for the rows that ``ok`` marks.
+    shared
+        What was made of these frames and may be used again (``MessageColumns.shared``).
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class RecordFrames:
         self.position = position
         self._groups = _gather_headers(data, position)
         self._columns: dict[str, npt.NDArray[Any]] = {}
+        self.shared: Any = None
         self._place()
 
     def __len__(self) -> int:
@@ -89,7 +92,7 @@ class RecordFrames:
     def take(self, rows: Int64s) -> RecordFrames:
         """Return the frames of some rows (ascending), without looking at the bytes again."""
         part = object.__new__(RecordFrames)
-        part.data, base = self.data, self.base_offset
+        part.data, base, part.shared = self.data, self.base_offset, None
         part.base_offset = base if isinstance(base, int) else base[rows]
         part._columns = {name: values[rows] for name, values in self._columns.items()}
         part._groups = _take_groups(self._groups, rows, len(self))

@@ -10,18 +10,41 @@ from store_core.errors import StoreFormatError, StoreWriteError
 _ZEROS = bytes(1 << 20)
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 
+_FREE_SPACE = "free space on this disk, then put again"
+_MORE_FILES = "allow more open files (ulimit -n), or use larger segments, then put again"
+_ADVICE = {
+    errno.ENOSPC: _FREE_SPACE,
+    errno.EDQUOT: _FREE_SPACE,
+    errno.EMFILE: _MORE_FILES,
+    errno.ENFILE: _MORE_FILES,
+    errno.EACCES: "let the user of this process write there",
+    errno.EPERM: "let the user of this process write there",
+    errno.EROFS: "mount this disk writable",
+    errno.ENOENT: "bring the directory back (is its disk mounted?)",
+    errno.EIO: "this disk has a defect; look at the system's log",
+}
+
 
 def write_error(err: OSError, path: str) -> StoreWriteError:
     """Return the store's error for what the operating system said about ``path``."""
     reason = err.strerror or str(err) or type(err).__name__
-    if err.errno in (errno.ENOSPC, errno.EDQUOT):
-        reason += ": free space on this disk, then put again"
-    return StoreWriteError(reason, path)
+    advice = _ADVICE.get(err.errno or 0)
+    return StoreWriteError(f"{reason}: {advice}" if advice else reason, path)
 
 
 def sync_data(fd: int) -> None:
     """Force what was written to the disk, and the length, but no other metadata."""
     getattr(os, "fdatasync", os.fsync)(fd)  # macOS has no fdatasync
+
+
+def start_writeback(fd: int, at: int, length: int) -> None:
+    """Let the system begin to write a range to the disk, so that forcing it later takes less.
+
+    Linux does so when it is told that a range is not needed; what is not written yet stays in
+    memory. Elsewhere nothing happens.
+    """
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, at, length, os.POSIX_FADV_DONTNEED)
 
 
 def flush_directory(path: str) -> None:

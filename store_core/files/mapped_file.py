@@ -5,6 +5,7 @@ Source: RocketMQ ``DefaultMappedFile``, ``ReferenceResource`` (release 5.3.3).
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Callable
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 OS_PAGE_BYTES = 4096
 _HEAD_BYTES = 8
+_NOTHING_LOST = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # the directory could not be opened
 _MOST_IN_MEMORY_BYTES = 16 << 10  # larger ones are worth the system call
 
 
@@ -82,9 +84,10 @@ class MappedFile(HeldMap):
         give_back: Callable[[memoryview], None] | None = None,
     ) -> None:
         self.file_from_offset = int(os.path.basename(path))
-        self.store_timestamp = 0
+        self.store_timestamp = self._committed_timestamp = 0
         self._buffer, self._give_back = write_buffer, give_back
         self._flush_failure: StoreWriteError | None = None
+        self._is_destroyed = False
         self._directory_is_flushed = False  # nor may it have been, before a crash
         fd = create_file(path, file_size) if create else open_file(path, file_size)
         super().__init__(path, file_size, fd)
@@ -107,6 +110,14 @@ class MappedFile(HeldMap):
     def readable_position(self) -> int:
         """End of what readers may see."""
         return self.committed_position
+
+    @property
+    def flushable_timestamp(self) -> int:
+        """Store time (ms) of the last message that `flush` would force to the disk; maybe less.
+
+        RocketMQ takes that of the last appended one, which may wait in the write buffer still.
+        """
+        return self.store_timestamp if self._buffer is None else self._committed_timestamp
 
     def append(self, data: Any) -> int:
         """Append bytes (any buffer of single bytes) and return their position in the file.
@@ -147,12 +158,14 @@ class MappedFile(HeldMap):
         least_pages
             Do nothing for fewer pages, unless the file is full.
         """
+        stamp = self.store_timestamp  # before the position: it is set behind that
         done, stop = self.committed_position, self.wrote_position
         if self._buffer is None or not self._is_worth(done, stop, least_pages) or not self.hold():
             return done
         try:
             if done < self._data_end:
                 self._write(done, self._buffer[done : self._data_end])
+            self._committed_timestamp = stamp
             self.committed_position = stop
             if stop == self.file_size:
                 self._drop_buffer()
@@ -178,13 +191,17 @@ class MappedFile(HeldMap):
             if self._flush_failure is not None:
                 raise StoreWriteError(self._flush_failure.reason, self.path)
             sync_data(self.descriptor())
+            if not self._is_destroyed and os.fstat(self.descriptor()).st_nlink == 0:
+                raise FileNotFoundError(errno.ENOENT, "somebody deleted it while it was in use")
             if not self._directory_is_flushed:
                 flush_directory(os.path.dirname(self.path))
                 self._directory_is_flushed = True
             self.flushed_position = stop
         except OSError as err:
-            self._flush_failure = write_error(err, self.path)
-            raise self._flush_failure from err
+            failure = write_error(err, self.path)
+            if err.errno not in _NOTHING_LOST:
+                self._flush_failure = failure
+            raise failure from err
         finally:
             self.release()
         return stop
@@ -256,6 +273,7 @@ class MappedFile(HeldMap):
         RocketMQ keeps the file until nobody holds it; the name is of no use to holders. The
         directory is forced to the disk: a segment that came back would make a hole in the log.
         """
+        self._is_destroyed = True  # at first: a flush may be going on
         try:
             os.unlink(self.path)
             flush_directory(os.path.dirname(self.path))

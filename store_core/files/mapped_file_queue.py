@@ -184,7 +184,7 @@ class MappedFileQueue:
             file = self._file_to_do(self.flushed_where)
             if file is None:
                 return True
-            stamp = file.store_timestamp
+            stamp = file.flushable_timestamp
             where = file.file_from_offset + file.flush(least_pages)
             moved_nothing = where == self.flushed_where
             self.flushed_where = where

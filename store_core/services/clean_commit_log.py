@@ -37,8 +37,8 @@ class CleanCommitLogService(ServiceThread):
 
     Those that were not changed for ``fileReservedTime`` go; above the forced level any, but the
     last. Above the warning level puts are refused too, until usage is below the forced level.
-    What is not yet dispatched stays: RocketMQ deletes it when the disk gets full, and no queue
-    ever knows of it.
+    What is not yet dispatched stays, and what the queues' files on the disk do not have: RocketMQ
+    deletes it when the disk gets full, and no queue ever knows of it.
 
     ``replicasPerDiskPartition`` is not known here.
 
@@ -55,7 +55,7 @@ class CleanCommitLogService(ServiceThread):
     queue_directory
         Where the consume queues lie.
     dispatched_offset
-        Returns where dispatch stands (``ReputMessageService.reput_from_offset``).
+        Returns up to where the queues have the log, on the disk; asked before each deletion.
     disk_ratio
         Returns the used share (0 to 1) of the disk below a directory; -1 if unknown.
     hour

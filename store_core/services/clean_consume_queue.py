@@ -12,15 +12,27 @@ from store_core.services.clean_commit_log import FIRST_CLEAN_DELAY_MS
 from store_core.services.service_thread import ServiceThread
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from store_core.config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
 
 
-class Expiring(Protocol):
-    """Queues or indexes."""
+class ExpiringIndex(Protocol):
+    """An index."""
 
     def delete_expired(self, min_phy_offset: int, /) -> object:
         """Delete files that speak of nothing at or behind this offset of the log."""
+
+
+class ExpiringQueues(Protocol):
+    """Queues."""
+
+    def queues(self) -> Sequence[tuple[str, int]]:
+        """Return (topic, queue id) of all."""
+
+    def delete_expired_of(self, key: tuple[str, int], min_phy_offset: int, /) -> int:
+        """Delete files of one queue; return how many."""
 
 
 class Correctable(Protocol):
@@ -31,17 +43,22 @@ class Correctable(Protocol):
 
 
 class CleanConsumeQueueService(ServiceThread):
-    """Deletes files of queues and index when the log's least offset grew."""
+    """Deletes files of queues and index when the log's least offset grew.
+
+    It rests for ``deleteConsumeQueueFilesInterval`` after each queue of which files went, so that
+    the disk stays free for others.
+    """
 
     def __init__(
         self,
         log: MappedFileQueue,
-        queues: Expiring,
-        index: Expiring,
+        queues: ExpiringQueues,
+        index: ExpiringIndex,
         config: MessageStoreConfig,
     ) -> None:
         super().__init__(config.clean_resource_interval, first_delay_ms=FIRST_CLEAN_DELAY_MS)
         self._log, self._queues, self._index = log, queues, index
+        self._interval_between_queues_ms = config.delete_consume_queue_files_interval
         self._done_offset = 0
 
     def run_once(self) -> bool:
@@ -49,7 +66,9 @@ class CleanConsumeQueueService(ServiceThread):
         min_offset = self._log.min_offset
         if min_offset <= self._done_offset:
             return False
-        self._queues.delete_expired(min_offset)
+        for key in self._queues.queues():
+            if self._queues.delete_expired_of(key, min_offset):
+                self.pause(self._interval_between_queues_ms)
         self._index.delete_expired(min_offset)
         self._done_offset = min_offset
         return True

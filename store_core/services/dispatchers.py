@@ -6,10 +6,11 @@ Source: RocketMQ ``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcher
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from store_core.dispatch_request import DispatchDecoder
-from store_core.errors import StoreWriteError
+from store_core.errors import StoreConfigError, StoreWriteError
 from store_core.live_log import PinnedLog
 from store_core.running_flags import RunningFlag
 from store_core.services.service_thread import ServiceThread
@@ -81,6 +82,8 @@ class BuildIndexService(ServiceThread):
         Returns the offset of the log up to which was dispatched.
     checkpoint
         Gets the store time up to which the index is on the disk.
+    is_enabled
+        The store has an index.
     """
 
     repeats_while_busy = True
@@ -92,8 +95,11 @@ class BuildIndexService(ServiceThread):
         root: str,
         dispatched_offset: Callable[[], int],
         checkpoint: CheckpointFile,
+        *,
+        is_enabled: bool = True,
     ) -> None:
         super().__init__(_INTERVAL_MS)
+        self._is_enabled, self._turn = is_enabled, threading.Lock()
         self._index, self._log, self._root = index, log, root
         self._dispatched_offset, self._checkpoint = dispatched_offset, checkpoint
 
@@ -106,13 +112,53 @@ class BuildIndexService(ServiceThread):
 
     def run_once(self) -> bool:
         """Index a stretch of the log if some is missing; tell whether there is more."""
-        more = False
-        if self._index.is_behind:
-            with PinnedLog(self._log, self._root) as log:
-                more = self._index.catch_up(log, self._dispatched_offset(), _CATCH_UP_BYTES)
-        self._index.flush_full()
-        self._checkpoint.index_msg_timestamp = self._index.flushed_end_timestamp
-        return more
+        with self._turn:
+            more = False
+            if self._index.is_behind:
+                with PinnedLog(self._log, self._root) as log:
+                    more = self._index.catch_up(log, self._dispatched_offset(), _CATCH_UP_BYTES)
+            self._index.flush_full()
+            self._checkpoint.index_msg_timestamp = self._index.flushed_end_timestamp
+            return more
+
+    def rebuild(
+        self,
+        deleted: Callable[[], object] = lambda: None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Delete the index and make it anew, before returning; the store may be in use.
+
+        Queries by key read the log meanwhile.
+
+        Parameters
+        ----------
+        deleted
+            Called when the files are gone.
+        progress
+            Called with the bytes of the log that are done, and all of them.
+
+        Raises
+        ------
+        StoreConfigError
+            ``messageIndexEnable`` is false.
+        StoreWriteError, StoreReadError
+            A file cannot be written or read; the service goes on with what is missing.
+        """
+        if not self._is_enabled:
+            raise StoreConfigError("messageIndexEnable is false: the store has no index")
+        start = max(self._log.min_offset, 0)
+        with self._turn:  # else two threads would index the same records
+            self._index.begin_anew(start)
+            deleted()
+            # Now: a crash would leave files that the checkpoint takes for flushed ones.
+            self._checkpoint.index_msg_timestamp = self._index.flushed_end_timestamp
+            self._checkpoint.flush()
+        more = True
+        while more:
+            more = self.run_once()
+            if progress is not None:
+                total = max(self._dispatched_offset() - start, 0)
+                progress(min(self._index.from_offset - start, total), total)
 
     def finish(self) -> None:
         """Index all that is missing: a broker that opens the store would leave a gap there."""

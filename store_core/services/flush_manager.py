@@ -63,11 +63,25 @@ class FlushManager:
         if self.commit_service is not None:
             self.commit_service.start()
 
-    def shutdown(self) -> None:
+    @property
+    def is_failing(self) -> bool:
+        """The log cannot be written or forced to the disk."""
+        commit = self.commit_service
+        return self.flush_service.is_failing or (commit is not None and commit.is_failing)
+
+    @property
+    def last_error(self) -> Exception | None:
+        """What went wrong last."""
+        commit = self.commit_service
+        if commit is not None and commit.is_failing:
+            return commit.last_error
+        return self.flush_service.last_error
+
+    def settle(self) -> None:
         """Stop the services; then all of the log is on the disk, unless one of them failed."""
         if self.commit_service is not None:
-            self.commit_service.shutdown()
-        self.flush_service.shutdown()
+            self.commit_service.settle()
+        self.flush_service.settle()
 
     def handle(self, next_offset: int, wait: bool) -> PutMessageStatus:
         """Do what the configuration wants after an append.

@@ -112,7 +112,7 @@ class GroupCommitService(ServiceThread):
         False at once if forcing it fails. Without the thread the caller forces it.
         """
         if not self.is_running:
-            self.run_once()
+            self._guarded(self.run_once)
             return self._queue.flushed_where >= offset
         waiter = _Waiter(offset, threading.Lock())
         waiter.is_waiting.acquire()

@@ -62,6 +62,11 @@ class ServiceThread(ABC):
         """Started and not shut down."""
         return self._thread is not None
 
+    @property
+    def is_failing(self) -> bool:
+        """The last run, or `finish`, raised `last_error`."""
+        return self._is_failing
+
     @abstractmethod
     def run_once(self) -> bool:
         """Do what is to be done now; tell whether there was anything."""
@@ -95,6 +100,13 @@ class ServiceThread(ABC):
         self._thread = None
         self._let_pause(None)
         self._guarded(self.finish)
+
+    def settle(self) -> None:
+        """Shut down; of a service that was never started only `finish` is called."""
+        if self._thread is None:
+            self._guarded(self.finish)
+        else:
+            self.shutdown()
 
     def pause(self, milliseconds: int) -> None:
         """Rest within a run, unless it was called without the thread or the service is to stop."""

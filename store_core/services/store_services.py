@@ -5,11 +5,13 @@ Source: RocketMQ ``DefaultMessageStore.start``, ``shutdown`` (release 5.3.3).
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
+from store_core.errors import StoreConfigError
 from store_core.files.transient_store_pool import TransientStorePool
+from store_core.queue_file_sizes import SIMPLE_ROOT
 from store_core.services.allocate_mapped_file import AllocateMappedFileService
 from store_core.services.checkpoint_service import CheckpointService, FlushConsumeQueueService
 from store_core.services.clean_commit_log import (
@@ -24,6 +26,7 @@ from store_core.services.clean_consume_queue import (
 from store_core.services.disk_space import disk_ratio
 from store_core.services.dispatchers import BuildIndexService, IndexDispatch, QueueDispatch
 from store_core.services.flush_manager import FlushManager, uses_transient_pool
+from store_core.services.flush_services import commit_to, flush_to
 from store_core.services.reput_message import ReputMessageService
 from store_core.services.service_thread import ServicesInTurn
 from store_core.services.store_stats import StoreStatsService
@@ -31,6 +34,8 @@ from store_core.services.store_stats import StoreStatsService
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from store_core.config import MessageStoreConfig
+    from store_core.consume_queue_store import ConsumeQueueStore
     from store_core.running_flags import RunningFlags
     from store_core.services.reput_message import Dispatcher
     from store_core.store_parts import StoreParts
@@ -78,10 +83,8 @@ class StoreServices:
         dispatchers: Sequence[Dispatcher],
     ) -> None:
         config, log, clock = parts.config, parts.segments, surroundings.clock
-        root = parts.lock.root
-        self.pool = None
-        if uses_transient_pool(config):
-            self.pool = TransientStorePool(config.transient_store_pool_size, log.file_size)
+        root, self._log = parts.lock.root, log
+        self.pool = _pool(config, log.file_size)
         self.allocate = AllocateMappedFileService(log.file_size, config, self.pool)
         log.allocate = self.allocate.take
         self.stats = StoreStatsService(clock)
@@ -98,10 +101,16 @@ class StoreServices:
         self.reput.reput_from_offset = parts.recovery.log_end
         self.reput.dispatched_timestamp = parts.recovery.last_timestamp
         self.build_index = BuildIndexService(
-            parts.index, log, root, lambda: self.reput.reput_from_offset, parts.checkpoint
+            parts.index,
+            log,
+            root,
+            lambda: self.reput.reput_from_offset,
+            parts.checkpoint,
+            is_enabled=config.message_index_enable,
         )
+        self._queues = _QueuesBehindLog(self.flush_log, parts.queues)
         self.flush_queues = FlushConsumeQueueService(
-            parts.queues, config, parts.checkpoint, clock, lambda: self.reput.dispatched_timestamp
+            self._queues, config, parts.checkpoint, clock, lambda: self.reput.dispatched_timestamp
         )
         self.checkpoint = CheckpointService(parts.checkpoint)
         self.clean_commit_log = CleanCommitLogService(
@@ -109,8 +118,8 @@ class StoreServices:
             config,
             flags,
             clock,
-            dispatched_offset=lambda: self.reput.reput_from_offset,
-            queue_directory=os.path.join(root, "consumequeue"),
+            dispatched_offset=self._kept_in_queues,
+            queue_directory=str(Path(root) / SIMPLE_ROOT),
             disk_ratio=surroundings.disk_ratio,
             hour=surroundings.hour,
         )
@@ -127,35 +136,92 @@ class StoreServices:
             return lambda: parts.segments.max_offset
         return self.flush.confirm_offset
 
+    def _kept_in_queues(self) -> int:
+        """Return up to where dispatch got, when all of that is in the queues' files on the disk.
+
+        A segment that is deleted before takes the queues' only source with it: after a loss of
+        power they would go on with other queue offsets than their messages have.
+        """
+        offset = self.reput.reput_from_offset
+        self._queues.flush()
+        return offset
+
     @property
     def dispatch_behind_bytes(self) -> int:
-        """Bytes of the log that are not yet in queues and index."""
+        """Bytes of the log that may be dispatched and are not yet in queues and index."""
         return max(self.reput.behind_bytes, self.build_index.behind_bytes)
+
+    @property
+    def is_failing(self) -> bool:
+        """Something is not on the disk, because it could not be written last time."""
+        services = (self.reput, self.build_index, self.flush_queues, self.checkpoint)
+        return self.flush.is_failing or any(service.is_failing for service in services)
 
     def start(self) -> None:
         """Start all of them."""
         self.allocate.start()
+        self.flush.start()
         self.reput.start()
         self.build_index.start()
-        self.flush.start()
         self.flush_queues.start()
         self.checkpoint.start()
         self.stats.start()
         self._clean.start()
 
+    def flush_log(self) -> int:
+        """Force the log to the disk, up to its end as it is now; return up to where it is.
+
+        Raises
+        ------
+        StoreWriteError
+            It cannot be.
+        """
+        end = self._log.max_wrote_offset
+        commit_to(self._log, end)
+        flush_to(self._log, end)
+        return self._log.flushed_where
+
     def shutdown(self) -> None:
-        """Stop all of them, each after those that give it work.
+        """Stop all of them, each after those that give it work; nothing must be appended any more.
 
         Then the log is flushed and dispatched, queues are flushed, the checkpoint says so; unless
-        one of them failed.
+        one of them failed. That is done for services that were never started, too.
         """
         self._clean.shutdown()
         self.stats.shutdown()
-        self.flush.shutdown()
-        self.reput.shutdown()
-        self.build_index.shutdown()
-        self.flush_queues.shutdown()
-        self.allocate.shutdown()
-        self.checkpoint.shutdown()
+        self.flush.settle()
+        self.reput.settle()
+        self.build_index.settle()
+        self.flush_queues.settle()
+        self.allocate.settle()
+        self.checkpoint.settle()
         if self.pool is not None:
             self.pool.close()
+
+
+class _QueuesBehindLog:
+    """Queues of which the disk never has more than of the log.
+
+    RocketMQ flushes them whenever it is time: with ``ASYNC_FLUSH`` a loss of power can leave units
+    of records that are gone.
+    """
+
+    def __init__(self, flush_log: Callable[[], object], queues: ConsumeQueueStore) -> None:
+        self._flush_log, self._queues = flush_log, queues
+
+    def flush(self) -> None:
+        self._flush_log()
+        self._queues.flush()
+
+
+def _pool(config: MessageStoreConfig, file_size: int) -> TransientStorePool | None:
+    if not uses_transient_pool(config):
+        return None
+    size = config.transient_store_pool_size
+    try:
+        return TransientStorePool(size, file_size)
+    except (OSError, MemoryError) as err:
+        raise StoreConfigError(
+            f"transientStorePoolSize={size}: there is no memory for {size} buffers of "
+            f"{file_size} bytes ({err})"
+        ) from err

@@ -73,6 +73,10 @@ class StoreStatsService(ServiceThread):
         with self._lock:
             self._puts += messages
             self._put_bytes += size_bytes
+            if elapsed_ms <= 0:  # as nearly always: the first bucket of both
+                self._put_times[0] += 1
+                self._latencies[0] += 1
+                return
             self._max_put_ms = max(self._max_put_ms, elapsed_ms)
             self._put_times[bisect_left(_PUT_TIME_LIMITS_MS, elapsed_ms)] += 1
             self._latencies[bisect_left(_LATENCY_LIMITS_MS, elapsed_ms)] += 1

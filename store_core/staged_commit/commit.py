@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from store_core.codec.message_codec import encode_blank
 from store_core.errors import StoreError
+from store_core.staged_commit.ahead import ahead
 from store_core.staged_commit.intent import INTENT_FILE, Commit, write_intent
 from store_core.staged_commit.job import first_record_proof, patched_runs
 from store_core.staged_commit.ledger import Ledger
@@ -41,12 +42,12 @@ class CommitTarget(Protocol):
         """Return the next queue offset by (topic, queue id)."""
         ...
 
-    def dispatch_all(self) -> None:
-        """Make queue units and index entries of all that is in the log."""
+    def dispatch(self, job: StagedJob, commit: Commit) -> None:
+        """Make queue units and index entries of a job whose records are in the log."""
         ...
 
     def flush_all(self) -> None:
-        """Force log, queues, index and checkpoint to the disk."""
+        """Force queues, index and checkpoint to the disk."""
         ...
 
 
@@ -86,7 +87,7 @@ def commit_job(
     """
     commit = _plan(target, job, dict(target.next_queue_offsets()), clock())
     _append(target, job, directory, commit, steps)
-    steps.run("dispatch", target.dispatch_all)
+    steps.run("dispatch", target.dispatch, job, commit)
     steps.run("flush", target.flush_all)
     finish(target.root, directory, commit, steps)
     logger.info(
@@ -154,7 +155,7 @@ def _append(
     try:
         write_intent(directory, commit, steps)
         try:
-            for run in runs:
+            for run in ahead(runs):
                 tail.write(run.commit_log_offset, run.data)
             tail.flush()
         except (StoreError, OSError):

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from store_core.errors import StoreFormatError, StoreReadError
+from store_core.files.store_directory import StoreDirectory
 
 if TYPE_CHECKING:
     from store_core.staged_commit.steps import Steps
@@ -90,32 +91,41 @@ def write_intent(directory: str, commit: Commit, steps: Steps) -> None:
     steps.replace_file("intent", os.path.join(directory, INTENT_FILE), data)
 
 
-def read_intent(directory: str) -> Commit | None:
+def read_intent(path: str, directory: StoreDirectory | None = None) -> Commit | None:
     """Return the open intent of a job; None when it has none.
+
+    Parameters
+    ----------
+    path
+        Directory of the job.
+    directory
+        The store, which may be remote; None: a local one.
 
     Raises
     ------
     StoreFormatError, StoreReadError
         There is one, but it cannot be understood or read.
     """
-    path = os.path.join(directory, INTENT_FILE)
-    values = read_json(path)
+    store = directory or StoreDirectory(path)
+    name = path.rstrip("/") + "/" + INTENT_FILE
+    values = read_json(name, store)
     if values is None:
         return None
     if values.pop("format", None) != _FORMAT:
-        raise StoreFormatError("a journal of another release: use that one to open the store", path)
-    return commit_from_json(values, path)
+        raise StoreFormatError("a journal of another release: use that one to open the store", name)
+    return commit_from_json(values, name)
 
 
-def read_json(path: str) -> dict[str, Any] | None:
+def read_json(path: str, store: StoreDirectory) -> dict[str, Any] | None:
     """Return the object in a file of ours; None where the file is missing."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
+        data = store.read_bytes(path)
+    except StoreReadError:
+        if store.stat(path) is None:  # deleted meanwhile
+            return None
+        raise
+    if data is None:
         return None
-    except OSError as err:
-        raise StoreReadError(err.strerror or str(err), path) from err
     try:
         values = json.loads(data)
     except ValueError as err:
@@ -125,13 +135,13 @@ def read_json(path: str) -> dict[str, Any] | None:
     return values
 
 
-def job_directories(root: str) -> list[str]:
+def job_directories(store: StoreDirectory) -> list[str]:
     """Return the directories of the jobs that were staged below a store root."""
-    staging = os.path.join(root, STAGING_DIRECTORY)
-    try:
-        with os.scandir(staging) as entries:
-            return sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as err:
-        raise StoreReadError(err.strerror or str(err), staging) from err
+    entries = store.list(store.resolve(STAGING_DIRECTORY))
+    return [entry.path for entry in entries if entry.is_dir]
+
+
+def open_intents(store: StoreDirectory) -> dict[str, Commit]:
+    """Return the journals of commits that did not end, by directory of the job."""
+    found = {path: read_intent(path, store) for path in job_directories(store)}
+    return {path: commit for path, commit in found.items() if commit is not None}

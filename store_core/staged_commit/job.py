@@ -17,7 +17,7 @@ from store_core.staged_commit.placement import Run, place
 from store_core.staged_commit.staged_part import RECORDS_SUFFIX, StagedBlock, read_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -89,7 +89,7 @@ class StagedJob:
 
 
 class PatchedRun(NamedTuple):
-    """Finished records of one segment; the bytes are valid until the next one is asked for."""
+    """Finished records of one segment; the bytes are valid until the second next is asked for."""
 
     commit_log_offset: int
     data: memoryview
@@ -102,7 +102,7 @@ def patched_runs(
     segment_bytes: int,
     next_offsets: Mapping[Queue, int],
     store_timestamp: int,
-) -> Iterator[PatchedRun]:
+) -> Generator[PatchedRun, None, None]:
     """Yield the records of a job in log order, a few MiB at a time.
 
     Parameters
@@ -169,12 +169,12 @@ def _chunks(blocks: Iterator[StagedBlock]) -> Iterator[StagedBlock]:
 
 
 class _RecordsFile:
-    """The records of a part, read into one buffer again and again."""
+    """The records of a part, read into two buffers in turn."""
 
     def __init__(self, part: StagedPart) -> None:
         self._path = os.path.join(part.directory, part.name + RECORDS_SUFFIX)
         self._property_crc = part.property_crc
-        self._buffer = np.empty(0, np.uint8)
+        self._buffers = [np.empty(0, np.uint8)] * 2
         self._fd = -1
 
     def __enter__(self) -> _RecordsFile:
@@ -191,9 +191,10 @@ class _RecordsFile:
         """Return the records of a block, checked against its sizes."""
         sizes = block.sizes.astype(np.int64)
         length = int(sizes.sum())
-        if len(self._buffer) < length:
-            self._buffer = np.empty(max(length, _CHUNK_BYTES), np.uint8)
-        data = self._buffer[:length]
+        self._buffers.reverse()
+        if len(self._buffers[0]) < length:
+            self._buffers[0] = np.empty(max(length, _CHUNK_BYTES), np.uint8)
+        data = self._buffers[0][:length]
         try:
             done = os.preadv(self._fd, [memoryview(data)], block.start)
         except OSError as err:

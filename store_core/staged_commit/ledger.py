@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from store_core.files.file_writing import make_directory
+from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.intent import Commit, commit_from_json, commit_to_json, read_json
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Ledger:
 
     def __init__(self, root: str) -> None:
         self.path = os.path.join(root, "config", LEDGER_FILE)
+        self._directory = StoreDirectory(root)
 
     def last_commit(self) -> Commit | None:
         """Return the newest job; None before the first."""
@@ -63,7 +65,7 @@ class Ledger:
         steps.replace_file("ledger", self.path, json.dumps(values, indent=1).encode())
 
     def _load(self) -> dict[str, Any]:
-        values = read_json(self.path) or {}
+        values = read_json(self.path, self._directory) or {}
         return {
             _FORMAT_KEY: _FORMAT,
             _APPLICATIONS: dict(values.get(_APPLICATIONS) or {}),

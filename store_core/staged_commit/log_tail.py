@@ -7,7 +7,14 @@ import struct
 from typing import TYPE_CHECKING
 
 from store_core.codec.message_codec import encode_blank
-from store_core.files.file_writing import create_file, erase, make_directory, open_file, write_error
+from store_core.files.file_writing import (
+    create_file,
+    erase,
+    make_directory,
+    open_file,
+    start_writeback,
+    write_error,
+)
 from store_core.files.mapped_file import MappedFile
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 
@@ -122,6 +129,7 @@ class LogTail:
             self._hold(name, at, data)
         else:
             self._steps.write(name, self._fd, at, data)
+        start_writeback(self._fd, at, len(data))
         self.position += len(data)
 
     def _hold(self, name: str, at: int, data: memoryview) -> None:

@@ -10,76 +10,70 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.codec.record_walk import is_record
 from store_core.errors import StoreWriteError
+from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.staged_commit.commit import finish
-from store_core.staged_commit.intent import INTENT_FILE, job_directories, read_intent
+from store_core.staged_commit.intent import (
+    INTENT_FILE,
+    job_directories,
+    open_intents,
+    read_intent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.readable_log import ReadableLog
     from store_core.staged_commit.intent import Commit
     from store_core.staged_commit.steps import Steps
 
 logger = logging.getLogger(__name__)
 
 
-def open_intents(root: str) -> dict[str, Commit]:
-    """Return the journals of commits that did not end, by directory."""
-    found = {directory: read_intent(directory) for directory in job_directories(root)}
-    return {directory: commit for directory, commit in found.items() if commit is not None}
+def uncommitted_offset(store: StoreDirectory, log: ReadableLog) -> int | None:
+    """Return where the log ends because a job got no further than its eight bytes; None: nowhere.
 
-
-def clear_uncommitted(root: str, log: MappedFileQueue, steps: Steps) -> None:
-    """Erase what jobs wrote behind the end of the log without getting to their eight bytes.
-
-    To be called by whoever has the store's lock, before recovery: what lies there are readable
-    records, which recovery would take for good ones behind damage.
+    Readable records may lie behind, of that job: they are no part of the log. Whoever opens the
+    store to write erases them before recovery, which would take them for records behind damage.
 
     Parameters
     ----------
-    root
-        Of the store.
+    store
+        The store root.
     log
-        Loaded, positions at the ends of the files; the caller loads it anew.
-    steps
-        Does the file operations.
+        All that the files hold.
     """
-    for commit in open_intents(root).values():
-        if is_unfinished(log, commit):
-            steps.run("clear uncommitted", log.truncate_dirty_files, commit.start_offset)
+    offsets = [c.start_offset for c in open_intents(store).values() if is_unfinished(log, c)]
+    return min(offsets, default=None)
 
 
-def is_unfinished(log: MappedFileQueue, commit: Commit) -> bool:
+def is_unfinished(log: ReadableLog, commit: Commit) -> bool:
     """Tell whether the job's eight bytes are missing, or torn, and nothing else came in its place.
 
-    Another record there, or one that was damaged since, is none of ours: nothing is erased then.
+    Another record there, or one that was damaged since, is none of ours.
     """
-    file = log.find(commit.start_offset)
-    if file is None:
+    segment = log.segments.find(commit.start_offset)
+    if segment is None:
         return False
-    at = commit.start_offset - file.file_from_offset
-    with file.select(at, file.file_size - at) as data:
-        if data is None:
-            return False
-        wanted = np.frombuffer(bytes.fromhex(commit.first_bytes), np.uint8)
-        found = data[: len(wanted)]
-        if not ((found == 0) | (found == wanted)).all():
-            return False
-        is_blank = RECORD_PREFIX.unpack(wanted).magic_code == BLANK_MAGIC_CODE
-        if is_blank:
-            return bool((found != wanted).any())
-        return not is_record(data, commit.start_offset, 0)
+    at = commit.start_offset - segment.from_offset
+    records = log.records(segment, segment.from_offset + log.segments.file_size)
+    wanted = np.frombuffer(bytes.fromhex(commit.first_bytes), np.uint8)
+    found = records.bytes_at(at, len(wanted))
+    if len(found) < len(wanted) or not ((found == 0) | (found == wanted)).all():
+        return False
+    if RECORD_PREFIX.unpack(wanted).magic_code == BLANK_MAGIC_CODE:
+        return bool((found != wanted).any())
+    return not records.is_record(at)
 
 
 def settle(root: str, log: MappedFileQueue, steps: Steps) -> list[Commit]:
     """Finish or forget the jobs whose commit did not end; return those that are in the log.
 
-    To be called by whoever has the store's lock, when recovery has found the end of the log, has
-    erased what lay behind it, and dispatched and flushed what lies before: the log needs no change
-    then, only the ledger.
+    To be called by whoever has the store's lock and `abort` in place, when recovery has found the
+    end of the log, has erased what lay behind it, and given the queues what lies before: the log
+    needs no change then, only the ledger.
 
     Parameters
     ----------
@@ -91,7 +85,7 @@ def settle(root: str, log: MappedFileQueue, steps: Steps) -> list[Commit]:
         Does the file operations.
     """
     committed = []
-    for directory, commit in open_intents(root).items():
+    for directory, commit in open_intents(StoreDirectory(root)).items():
         if is_in_log(log, commit):
             logger.info("job %s is in the log of %s: finished", commit.job, root)
             finish(root, directory, commit, steps)
@@ -141,7 +135,7 @@ def clean_staging(
         A directory cannot be deleted.
     """
     removed = []
-    for directory in job_directories(root):
+    for directory in job_directories(StoreDirectory(root)):
         newest, total = _newest_and_bytes(directory)
         if clock() - newest < older_than_ms or read_intent(directory) is not None:
             continue

@@ -1,15 +1,14 @@
 """Records that a task staged: final but for queue offset, physical offset and store time.
 
 A part is two files. ``<name>.records`` holds the records back to back. ``<name>.rows`` is an Arrow
-stream with a batch for each block of records: what the commit must know of each row, so that it
-looks into none.
+stream with a row for each of them: what the commit must know, so that it looks into none.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Int32s = npt.NDArray[np.int32]
+    Int64s = npt.NDArray[np.int64]
 
 RECORDS_SUFFIX, ROWS_SUFFIX = ".records", ".rows"
 ROWS_SCHEMA = pa.schema(
@@ -30,8 +30,12 @@ ROWS_SCHEMA = pa.schema(
         ("queue", pa.int32()),  # number of the queue in StagedPart.queues
         ("rank", pa.int32()),  # messages of the part before it in its queue
         ("store_timestamp_at", pa.int16()),  # byte of the record where the store time lies
+        ("tags_code", pa.int64()),  # of the queue's unit; see RELATIVE_TO_STORE_TIME
+        ("key_hashes", pa.list_(pa.int32())),  # of the index's entries, in their order
     ]
 )
+RELATIVE_TO_STORE_TIME = 1 << 60
+"""A tags code from here on is a time of delivery: so many ms behind the store time."""
 
 
 class QueueCount(NamedTuple):
@@ -68,6 +72,8 @@ class StagedPart:
         Machine that staged it.
     property_crc
         Records end with ``__CRC32#``.
+    is_multi_dispatch
+        Some records go to further queues, which only their properties name.
     """
 
     partition_id: int
@@ -82,6 +88,7 @@ class StagedPart:
     dropped: tuple[tuple[str, int], ...] = ()
     host: str = ""
     property_crc: bool = False
+    is_multi_dispatch: bool = False
 
 
 class StagedBlock(NamedTuple):
@@ -92,6 +99,11 @@ class StagedBlock(NamedTuple):
     queue: Int32s
     rank: Int32s
     store_timestamp_at: npt.NDArray[np.int16]
+    tags_code: Int64s
+    key_count: Int64s
+    """Entries of the index."""
+    key_hash: Int32s
+    """Of all rows, one behind the other; empty in a `part`."""
 
     @property
     def total_bytes(self) -> int:
@@ -107,6 +119,9 @@ class StagedBlock(NamedTuple):
             self.queue[rows],
             self.rank[rows],
             self.store_timestamp_at[rows],
+            self.tags_code[rows],
+            self.key_count[rows],
+            self.key_hash[:0],
         )
 
 
@@ -125,8 +140,7 @@ def read_blocks(part: StagedPart) -> Iterator[StagedBlock]:
     try:
         with pa.memory_map(path) as source, pa.ipc.open_stream(source) as rows:
             for batch in rows:
-                columns = [column.to_numpy() for column in batch.columns]
-                block = StagedBlock(start, *columns)
+                block = _block(start, batch)
                 _check_block(block, part, path)
                 yield block
                 start += block.total_bytes
@@ -141,11 +155,21 @@ def read_blocks(part: StagedPart) -> Iterator[StagedBlock]:
         )
 
 
+def _block(start: int, batch: Any) -> StagedBlock:
+    *columns, key_hashes = batch.columns
+    size, queue, rank, store_timestamp_at, tags_code = (column.to_numpy() for column in columns)
+    key_count = np.diff(key_hashes.offsets.to_numpy()).astype(np.int64)
+    key_hash = key_hashes.values.to_numpy()
+    return StagedBlock(start, size, queue, rank, store_timestamp_at, tags_code, key_count, key_hash)
+
+
 def _check_block(block: StagedBlock, part: StagedPart, path: str) -> None:
     if len(block.sizes) == 0 or int(block.sizes.min()) <= 0:
         raise StoreFormatError("a record without bytes", path)
     if int(block.queue.min()) < 0 or int(block.queue.max()) >= len(part.queues):
         raise StoreFormatError("a queue that the task did not name", path)
+    if int(block.key_count.sum()) != len(block.key_hash):
+        raise StoreFormatError("keys that belong to no record", path)
 
 
 def check_files(part: StagedPart) -> None:

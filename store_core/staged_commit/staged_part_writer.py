@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from store_core.codec.group_ranks import group_ranks
+from store_core.codec.message_batch_codec import MessageColumns
+from store_core.codec.record_frames import RecordFrames
+from store_core.dispatch_request import DispatchDecoder
 from store_core.files.file_writing import flush_directory, make_directory, sync_data, write_error
+from store_core.index_entries import index_entries
 from store_core.staged_commit.staged_part import (
     RECORDS_SUFFIX,
+    RELATIVE_TO_STORE_TIME,
     ROWS_SCHEMA,
     ROWS_SUFFIX,
     QueueCount,
@@ -25,6 +30,19 @@ if TYPE_CHECKING:
     from store_core.codec.encoded_records import EncodedRecords
 
     Int32s = npt.NDArray[np.int32]
+    Int64s = npt.NDArray[np.int64]
+
+_ROWS_AT_ONCE = 1 << 18
+
+
+class StagedFiles(NamedTuple):
+    """What the two files of a part hold; see `StagedPart` for the attributes."""
+
+    records_bytes: int = 0
+    rows_bytes: int = 0
+    messages: int = 0
+    queues: tuple[QueueCount, ...] = ()
+    is_multi_dispatch: bool = False
 
 
 class StagedPartWriter:
@@ -36,6 +54,8 @@ class StagedPartWriter:
         Of the job; made where it is missing.
     name
         No other attempt of any task has it.
+    delay_levels_ms
+        Delay of each level, level 1 first.
 
     Raises
     ------
@@ -43,13 +63,16 @@ class StagedPartWriter:
         A file cannot be made or written.
     """
 
-    def __init__(self, directory: str, name: str) -> None:
+    def __init__(self, directory: str, name: str, delay_levels_ms: Sequence[int]) -> None:
+        self._is_multi_dispatch = False
+        self._decoder = DispatchDecoder(delay_levels_ms)
         self._directory, self._name = directory, name
         self._records_path = os.path.join(directory, name + RECORDS_SUFFIX)
         self._rows_path = os.path.join(directory, name + ROWS_SUFFIX)
         self._records_bytes = self._messages = 0
         self._codes: dict[tuple[str, int], int] = {}
         self._counts: list[int] = []
+        self._held: list[Any] = []
         try:
             make_directory(directory)
             self._records = open(self._records_path, "xb", buffering=0)  # noqa: SIM115 (closed below)
@@ -79,23 +102,28 @@ class StagedPartWriter:
         StoreWriteError
             The disk is full, or another failure.
         """
+        tags_code, key_hashes = self._dispatch_columns(records)
         queue, rank = self._number(topics, topic_code, queue_id)
         columns = [
             pa.array(records.sizes.astype(np.int32)),
             pa.array(queue),
             pa.array(rank),
             pa.array((records.store_timestamp_at - records.starts).astype(np.int16)),
+            pa.array(tags_code),
+            key_hashes,
         ]
-        try:
-            _write_all(self._records, memoryview(records.block))
-            self._rows.write_batch(pa.RecordBatch.from_arrays(columns, schema=ROWS_SCHEMA))
-        except OSError as err:
-            raise write_error(err, self._records_path) from err
+        self._held.append(pa.RecordBatch.from_arrays(columns, schema=ROWS_SCHEMA))
         self._records_bytes += len(records.block)
         self._messages += len(records)
+        try:
+            _write_all(self._records, memoryview(records.block))
+            if sum(batch.num_rows for batch in self._held) >= _ROWS_AT_ONCE:
+                self._write_rows()
+        except OSError as err:
+            raise write_error(err, self._records_path) from err
 
-    def finish(self) -> tuple[int, int, int, tuple[QueueCount, ...]]:
-        """Force both files and their names to the disk; return bytes, rows bytes, messages, queues.
+    def finish(self) -> StagedFiles:
+        """Force both files and their names to the disk.
 
         Raises
         ------
@@ -103,6 +131,7 @@ class StagedPartWriter:
             They cannot be written or forced.
         """
         try:
+            self._write_rows()
             self._rows.close()
             self._sink.close()
             sync_data(self._records.fileno())
@@ -113,12 +142,39 @@ class StagedPartWriter:
         except OSError as err:
             raise write_error(err, self._records_path) from err
         queues = tuple(QueueCount(*key, count) for key, count in zip(self._codes, self._counts))
-        return self._records_bytes, rows_bytes, self._messages, queues
+        return StagedFiles(
+            self._records_bytes, rows_bytes, self._messages, queues, self._is_multi_dispatch
+        )
 
     def close(self) -> None:
         """Close the files; what is in them counts only after `finish`."""
         self._sink.close()
         self._records.close()
+
+    def _write_rows(self) -> None:
+        """Write rows as one batch: a commit visits slots and queues once for all of its rows."""
+        held, self._held = self._held, []
+        if held:
+            table = pa.Table.from_batches(held).combine_chunks()
+            for batch in table.to_batches():
+                self._rows.write_batch(batch)
+
+    def _dispatch_columns(self, records: EncodedRecords) -> tuple[Int64s, Any]:
+        """Return what queues and index will need of each record, so that a commit decodes none.
+
+        The same code works it out as for records that are in a log.
+        """
+        starts = records.starts
+        records.patch(np.zeros_like(starts), starts, RELATIVE_TO_STORE_TIME)
+        columns = MessageColumns(RecordFrames(records.block, 0, starts))
+        requests = self._decoder.decode_columns(columns)
+        if requests.light.any():
+            self._is_multi_dispatch = True
+            requests = requests.take(~requests.light)
+        entries = index_entries(columns)
+        bounds = np.searchsorted(entries.commit_log_offset, np.append(starts, len(records.block)))
+        offsets = pa.array(bounds.astype(np.int32))
+        return requests.tags_code, pa.ListArray.from_arrays(offsets, pa.array(entries.key_hash))
 
     def _number(
         self, topics: Sequence[str], topic_code: Int32s, queue_id: Int32s

@@ -9,6 +9,8 @@ import functools
 import json
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,26 @@ def put(
     return result
 
 
+@contextmanager
+def hold(store: Path, *, api: str = "v5") -> Iterator[subprocess.Popen[str]]:
+    """Keep `store` open in a JVM for the length of the block; it is stopped cleanly."""
+    with tempfile.TemporaryDirectory(prefix="oracle-logs-") as home:
+        command = _command(api, home, [], "hold", str(store))
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process:
+            try:
+                if not any(line.startswith("{") for line in process.stdout):
+                    raise OracleError(f"RocketMQ does not open {store}")
+                yield process
+            finally:
+                process.stdin.close()
+                process.wait(_TIMEOUT_SECONDS)
+
+
 def tear(store: Path, seed: int, back: int) -> None:
     """Damage a crashed store from the first long enough record of its last `back` ones on."""
     _java("v5", "tear", str(store), str(seed), str(back))
@@ -119,12 +141,15 @@ def _java(
 def _run(
     api: str, *arguments: str, options: list[str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    jar = build(api)
-    # RocketMQ writes its logs below user.home, and names index files in the JVM's time zone.
     with tempfile.TemporaryDirectory(prefix="oracle-logs-") as home:
-        fixed = [f"-Duser.home={home}", "-Duser.timezone=UTC", *_OPENS]
-        command = ["java", *fixed, *(options or []), "-jar", str(jar), *arguments]
+        command = _command(api, home, options or [], *arguments)
         return _execute(command, cwd=None, timeout=_TIMEOUT_SECONDS)
+
+
+def _command(api: str, home: str, options: list[str], *arguments: str) -> list[str]:
+    """RocketMQ writes its logs below user.home, and names index files in the JVM's time zone."""
+    fixed = [f"-Duser.home={home}", "-Duser.timezone=UTC", *_OPENS]
+    return ["java", *fixed, *options, "-jar", str(build(api)), *arguments]
 
 
 def _execute(

@@ -1,7 +1,7 @@
-"""This project's store as a process: ``python -m tests.interop.python_writer ROOT CONFIG N SEED [halt]``.
+"""This project's store as a process: ``python -m tests.interop.python_writer``.
 
-Appends N messages in the three ways that there are, and stops cleanly or not at all; prints as JSON
-where it wrote. CONFIG holds RocketMQ's keys, as JSON.
+Arguments: ``ROOT CONFIG N SEED [halt]``; CONFIG holds RocketMQ's keys, as JSON. Appends N messages
+in the three ways that there are, and stops cleanly or not at all; prints as JSON where it wrote.
 """
 
 from __future__ import annotations

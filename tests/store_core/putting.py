@@ -16,6 +16,7 @@ from store_core.config import MessageStoreConfig
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.message import Message
+from store_core.put_checks import Refusal
 from store_core.put_message import MessagePutter
 from store_core.queue_offset_table import QueueOffsetTable
 from store_core.results import PutMessageStatus
@@ -72,7 +73,7 @@ class Log:
             self.offsets,
             self.flush,
             store_host=HOST,
-            refusal=lambda: self.refusal,
+            refusal=lambda: self.refusal and Refusal(self.refusal, "closed"),
             is_batch_topic=lambda topic: topic in self.batch_topics,
             stats=self.stats,
             clock=self.clock,

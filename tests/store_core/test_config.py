@@ -88,7 +88,7 @@ def test_the_settings_of_writing_are_rocketmqs():
     assert config.flush_consume_queue_thorough_interval == 60_000
     assert config.check_crc_on_recover
     assert not config.enabled_append_prop_crc
-    assert MessageStoreConfig(file_reserved_time=0, bit_map_length_consume_queue_ext=0)
+    assert MessageStoreConfig(file_reserved_time=0, flush_commit_log_least_pages=0)
 
 
 def test_a_brokers_file_gives_the_settings(tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from store_core.consume_queue_writer import QueueFiles
@@ -73,6 +74,28 @@ def test_units_out_of_order_end_a_queue_after_a_crash(tmp_path):
         file.seek(BATCH_CQ_UNIT.at("base_queue_offset"))
         file.write(bytes(8))
     assert opened(tmp_path, trusted=False).max_offset == 6
+
+
+@pytest.mark.parametrize("name", ["message_size", "batch_size", "store_timestamp"])
+def test_a_unit_that_lost_bytes_is_made_anew(tmp_path, name):
+    rows = batches([2, 3, 0x0102, 4, 5])
+    rows.message_size[:] = 0x0102
+    rows.store_timestamp[:] = 0x0102
+    rows.commit_log_offset[:] = np.arange(5) * 0x0102
+    queue = opened(tmp_path)
+    queue.append(rows)
+    whole = queue.read_units().tolist()
+    path = tmp_path / "batchconsumequeue/T/0" / f"{0:020d}"
+    with path.open("rb+") as file:  # the third unit's
+        end = BATCH_CQ_UNIT.at(name) + BATCH_CQ_UNIT.dtype[name].itemsize
+        file.seek(2 * BATCH_CQ_UNIT.size + end - 1)
+        file.write(b"\0")
+    queue = opened(tmp_path, trusted=False)
+    cut = queue.cut_torn(rows)
+    assert cut == len(whole) - 2 or queue.max_offset == 5
+    queue.append(rows)
+    assert queue.read_units().tolist() == whole
+    assert queue.cut_torn(rows) == 0
 
 
 def test_expiry_deletes_whole_files_and_moves_the_minimum(tmp_path):

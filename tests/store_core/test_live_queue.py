@@ -128,28 +128,43 @@ def test_holes_of_a_power_failure_end_the_queue(tmp_path):
     assert offsets(queue) == list(range(1000, 1120, 10))
 
 
-def test_a_unit_of_which_the_end_is_lost_is_repaired(tmp_path):
-    queue = opened(tmp_path)
+@pytest.mark.parametrize("row", [0, 4, 8])
+@pytest.mark.parametrize("kept", range(9, 20))
+def test_a_unit_of_which_the_end_is_lost_is_made_anew(tmp_path, row, kept):
     rows = in_row(range(9))
+    rows.message_size[:] = 0x01020304  # bytes of which each is missed, as are those of the code
+    rows.commit_log_offset[:] = 1000 + np.arange(9) * 0x02000000
+    rows.tags_code[:] = 0x0102030405060708
+    queue = opened(tmp_path)
     queue.append(rows)
-    before = units(tmp_path)
-    path = tmp_path / "consumequeue/T/0" / f"{FILE_SIZE:020d}"
+    whole = units(tmp_path)
+    path = tmp_path / "consumequeue/T/0" / f"{row * 20 // FILE_SIZE * FILE_SIZE:020d}"
     with path.open("rb+") as file:
-        file.seek(20 + 14)
-        file.write(bytes(6))
+        file.seek(row * 20 % FILE_SIZE + kept)
+        file.write(bytes(20 - kept))
     queue = opened(tmp_path, trusted=False)
     assert queue.max_offset == 9
-    assert queue.repair(rows.take(slice(3, 8))) == 1
-    assert units(tmp_path) == before
-    assert queue.repair(rows) == 0
+    assert queue.cut_torn(rows.take(slice(min(row, 3), 9))) == 9 - row
+    assert queue.max_offset == row
+    queue.append(rows)
+    assert units(tmp_path) == whole
+    assert queue.cut_torn(rows) == 0
 
 
-def test_units_with_other_content_are_not_repaired(tmp_path):
+def test_a_unit_between_others_that_is_no_records_is_cut_off(tmp_path):
+    queue, rows = opened(tmp_path), in_row(range(9))
+    queue.append(rows)
+    with (tmp_path / "consumequeue/T/0" / f"{FILE_SIZE:020d}").open("rb+") as file:
+        file.write(CQ_UNIT.pack(commit_log_offset=1041, message_size=1, tags_code=0))
+    assert opened(tmp_path, trusted=False).cut_torn(rows) == 5
+
+
+def test_units_with_another_code_are_left(tmp_path):
     queue = opened(tmp_path)
     queue.append(in_row(range(4)))
     rows = in_row(range(4))
     rows.tags_code[:] = 7  # such as a delivery time by another table of delays
-    assert queue.repair(rows) == 0
+    assert queue.cut_torn(rows) == 0
 
 
 def test_expiry_deletes_whole_files_and_moves_the_minimum(tmp_path):

@@ -299,6 +299,9 @@ class NoEvidence:
     def last_dispatched(self):
         return -1, 0
 
+    def uncommitted_offset(self):
+        return None
+
 
 def ends(root, proven_start):
     log = CommitLog(StoreDirectory(str(root)), MessageStoreConfig())

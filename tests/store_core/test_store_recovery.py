@@ -315,6 +315,26 @@ def test_lost_units_in_the_middle_come_back_after_a_crash(tmp_path):
     assert units(root) == before
 
 
+def test_units_that_expired_before_they_were_flushed_leave_no_gap(tmp_path):
+    # RocketMQ goes on where the units end: later messages get other queue offsets than they say
+    root = small_store(tmp_path, 60, units_per_file=16).write(abort=b"1")
+    before = units(root)
+    (root / "commitlog" / f"{0:020d}").unlink()
+    for path in (root / "consumequeue").rglob("0" * 20):
+        data = path.read_bytes()
+        path.write_bytes(data[: 4 * 20].ljust(len(data), b"\0"))
+        for later in set(path.parent.iterdir()) - {path}:
+            later.unlink()
+    recover(root)
+    after = opened_queues(root)
+    for key in after.queues():
+        queue, starts = after.find(*key), [unit[0] for unit in before[key]]
+        assert queue.max_offset == len(starts)
+        first = sum(start < 4096 for start in starts)
+        found = queue.read_units(first, queue.max_offset)
+        assert found["commit_log_offset"].tolist() == starts[first:]
+
+
 def test_segments_behind_the_end_are_deleted(tmp_path):
     factory = two_records(tmp_path)
     root = factory.write(abort=b"1", spare_segments=2)

@@ -8,6 +8,7 @@ from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.options import parse_sink_options
 from rmqsource.sink.plan import SinkPlan
 from rmqsource.sink.rows import RowConverter
+from store_core import MessageStoreConfig
 from store_core.codec.client_message_id import ClientMessageIds
 from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import decode_message
@@ -49,7 +50,8 @@ def plan_of(names, **options):
     parsed = parse_sink_options(given)
     fields = [(name, TYPES[name][0]) for name in names]
     columns = resolve_sink_columns(fields, default_topic=parsed.topic)
-    return SinkPlan(parsed, columns, "", STORE_HOST, segment_bytes, topic_queues=topics)
+    levels = MessageStoreConfig().delay_levels_ms
+    return SinkPlan(parsed, columns, "", STORE_HOST, segment_bytes, levels, topic_queues=topics)
 
 
 def converter_of(batch, partition_id=0, **options):

@@ -18,7 +18,8 @@ from rmqsource.sink.task import stage_part
 from store_core import StoreSnapshot
 from store_core.check.store_check import check_store
 from store_core.errors import StoreWriteError
-from store_core.staged_commit.settle import open_intents
+from store_core.files.store_directory import StoreDirectory
+from store_core.staged_commit.intent import open_intents
 from store_core.store_lock import StoreLock
 from tests.rmqsource.sink.support import TYPES, batch_of
 
@@ -102,7 +103,7 @@ def test_an_attempt_whose_message_did_not_come_does_not_count(tmp_path):
     stage_part([rows(0, 30)], plan, 0)
     commit_parts(plan, [stage_part([rows(0, 30)], plan, 0)])
     assert bodies(tmp_path) == numbers(range(30))
-    assert open_intents(str(tmp_path)) == {}
+    assert open_intents(StoreDirectory(str(tmp_path))) == {}
 
 
 def test_a_version_is_committed_once(tmp_path):

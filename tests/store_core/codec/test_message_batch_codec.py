@@ -123,3 +123,15 @@ def test_a_damaged_body_is_null_and_named(kind):
     assert columns.column("body").to_pylist() == [b"text" * 50, None, b"plain"]
     assert [item.row for item in columns.bad_bodies] == [1]
     assert columns.column("topic").to_pylist() == ["T"] * 3
+
+
+@settings(max_examples=10, deadline=None)
+@given(record_lists)
+def test_frames_share_their_columns(placed):
+    data, positions, records = placed
+    frames = RecordFrames(data, records[0].commit_log_offset if records else 0, positions)
+    columns = MessageColumns.shared(frames)
+    assert MessageColumns.shared(frames) is columns
+    assert columns.topics().to_pylist() == [record.topic_bytes for record in records]
+    some = frames.take(np.arange(len(frames))[1:])
+    assert MessageColumns.shared(some).topics().to_pylist() == columns.topics().to_pylist()[1:]

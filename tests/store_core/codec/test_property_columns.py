@@ -27,6 +27,7 @@ def check(rows):
         values = columns.values_of(name)
         values.validate(full=True)
         assert values.to_pylist() == [properties.get(name) for properties in expected]
+        assert columns.holds(name) == any(name in properties for properties in expected)
 
 
 @settings(max_examples=150, deadline=None)

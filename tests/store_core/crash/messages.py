@@ -22,6 +22,7 @@ def config_of(root: Path, **settings: Any) -> MessageStoreConfig:
     sizes = {
         "mapped_file_size_commit_log": 16 << 10,
         "mapped_file_size_consume_queue": 50 * 20,
+        "mapped_file_size_consume_queue_ext": 1 << 10,
         "max_hash_slot_num": 64,
         "max_index_num": 256,
         "flush_disk_type": "SYNC_FLUSH",
@@ -59,12 +60,12 @@ def make_batch(numbers: Iterable[int]) -> Any:
 def put_some(store: MessageStore, first: int, generator: random.Random) -> range:
     """Put one to a dozen messages from number ``first`` on in one of three ways; all are put."""
     way = generator.random()
-    if way < 0.6:  # noqa: PLR2004
+    if way < 0.6:
         numbers = range(first, first + 1)
         status = store.put_message(make_message(first)).status
-    elif way < 0.8:  # noqa: PLR2004
+    elif way < 0.8:
         numbers = range(first, first + 8, 4)  # one queue
-        numbers = range(first, first + 1) if generator.random() < 0.2 else numbers  # noqa: PLR2004
+        numbers = range(first, first + 1) if generator.random() < 0.2 else numbers
         status = store.put_messages([make_message(number) for number in numbers]).status
     else:
         numbers = range(first, first + generator.randrange(1, 12))

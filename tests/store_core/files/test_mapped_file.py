@@ -23,6 +23,12 @@ def file(tmp_path):
     made.close()
 
 
+@pytest.fixture
+def by_calls(monkeypatch):
+    """Let no write go through a map."""
+    monkeypatch.setattr(module, "_MOST_IN_MEMORY_BYTES", -1)
+
+
 def positions(file):
     return file.wrote_position, file.committed_position, file.flushed_position
 
@@ -179,6 +185,7 @@ def test_nothing_is_appended_to_a_closed_file(file):
         file.append(b"x")
 
 
+@pytest.mark.usefixtures("by_calls")
 def test_a_cut_leaves_nothing_behind_it_and_keeps_holes(file):
     file.append(bytes([7]) * 100)
     file.append(bytes(4096))
@@ -196,6 +203,7 @@ def test_a_cut_of_zeros_does_not_change_the_file(file):
     assert file.modified_ms() == 5000
 
 
+@pytest.mark.usefixtures("by_calls")
 def test_a_full_disk_leaves_the_file_as_it_was(file, monkeypatch):
     file.append(b"abc")
     real, calls = os.pwrite, []
@@ -215,6 +223,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(file, monkeypatch):
     assert file.append(b"def") == 3
 
 
+@pytest.mark.usefixtures("by_calls")
 def test_the_beginning_is_written_last_across_pages(file, monkeypatch):
     real, calls = os.pwrite, []
     monkeypatch.setattr(
@@ -236,3 +245,18 @@ def test_wrong_files_are_refused(tmp_path, file):
         MappedFile(str(tmp_path / "00000000000000000000"), SIZE)
     with pytest.raises(ValueError, match="position"):
         file.truncate(SIZE + 1)
+
+
+def test_what_waits_in_the_write_buffer_does_not_count_as_flushed(tmp_path):
+    path = str(tmp_path / f"{0:020d}")
+    file = MappedFile(path, 4096, create=True, write_buffer=memoryview(bytearray(4096)))
+    file.append(b"a" * 100)
+    file.store_timestamp = 10
+    assert file.flushable_timestamp == 0
+    file.commit()
+    file.append(b"b" * 100)
+    file.store_timestamp = 20
+    assert file.flushable_timestamp == 10
+    file.commit()
+    assert file.flushable_timestamp == 20
+    file.close()

@@ -21,6 +21,14 @@ class Recorder:
 
     correct_min_offsets = delete_expired
 
+    def queues(self):
+        return [("T", 0)]
+
+    def delete_expired_of(self, key, min_phy_offset):
+        assert key == ("T", 0)
+        self.delete_expired(min_phy_offset)
+        return 1
+
 
 def test_queues_and_index_follow_the_log(log):
     queues, index = Recorder(), Recorder()

@@ -241,3 +241,16 @@ def test_everything_is_dispatched_once_whatever_happens(actions, max_rows, data)
         assert seen.offsets == log.offsets
         assert reput.reput_from_offset == end
         log.queue.destroy()
+
+
+def test_rests_after_few_records_only(log, reput, monkeypatch):
+    rests = []
+    monkeypatch.setattr(reput, "pause", rests.append)
+    log.add(*[10] * 3)
+    assert reput.run_once()
+    assert len(rests) == 1
+    assert not reput.run_once()
+    monkeypatch.setattr(module, "_FEW_ROWS", 3)
+    log.add(*[10] * 3)
+    assert reput.run_once()
+    assert len(rests) == 1

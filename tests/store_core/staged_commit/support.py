@@ -13,9 +13,9 @@ from store_core.codec.message_codec import decode_message
 from store_core.codec.record_encoder import encode_records
 from store_core.config import MessageStoreConfig
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
+from store_core.offline_store import OfflineStore
 from store_core.staged_commit.commit import commit_job
 from store_core.staged_commit.job import StagedJob
-from store_core.staged_commit.offline_store import OfflineStore
 from store_core.staged_commit.staged_part import StagedPart
 from store_core.staged_commit.staged_part_writer import StagedPartWriter
 from store_core.staged_commit.steps import Steps
@@ -41,10 +41,24 @@ def opened(root: Path) -> OfflineStore:
     return OfflineStore(str(root), CONFIG, lambda: NOW_MS, Steps())
 
 
-def stage(directory: Path, partition_id: int, bodies, *, topic="TopicA", queues=2, blocks=1):
+def numbered_properties(number: int) -> bytes:
+    """Return those of a message with a key."""
+    return b"KEYS\1k%d\2TAGS\1t\2" % number
+
+
+def stage(
+    directory: Path,
+    partition_id: int,
+    bodies,
+    *,
+    topic="TopicA",
+    queues=2,
+    blocks=1,
+    properties=numbered_properties,
+):
     """Stage a part whose messages have these bodies, spread over queues."""
     name = f"part-{partition_id}"
-    writer = StagedPartWriter(str(directory), name)
+    writer = StagedPartWriter(str(directory), name, CONFIG.delay_levels_ms)
     size = -(-len(bodies) // blocks)
     for first in range(0, len(bodies), size):
         part = bodies[first : first + size]
@@ -53,9 +67,7 @@ def stage(directory: Path, partition_id: int, bodies, *, topic="TopicA", queues=
             {
                 "topic": pa.array([topic.encode()] * len(part)),
                 "body": pa.array(part, pa.binary()),
-                "properties_raw": pa.array(
-                    [b"KEYS\1k%d\2TAGS\1t\2" % (first + i) for i in range(len(part))]
-                ),
+                "properties_raw": pa.array([properties(first + i) for i in range(len(part))]),
                 "queue_id": pa.array(queue_id),
                 "born_timestamp": pa.array([NOW_MS - 1] * len(part)),
             }
@@ -64,7 +76,13 @@ def stage(directory: Path, partition_id: int, bodies, *, topic="TopicA", queues=
         writer.append(encoded, [topic], np.zeros(len(part), np.int32), queue_id)
     staged = writer.finish()
     writer.close()
-    return StagedPart(partition_id, str(directory), name, *staged)
+    return StagedPart(
+        partition_id,
+        str(directory),
+        name,
+        *staged[:4],
+        is_multi_dispatch=staged.is_multi_dispatch,
+    )
 
 
 def staged_job(root: Path, name: str, parts, **once) -> tuple[StagedJob, Path]:

@@ -6,11 +6,15 @@ import shutil
 
 import pytest
 
+from store_core.commit_log import CommitLog
 from store_core.errors import StoreWriteError
-from store_core.files.mapped_file_queue import MappedFileQueue
+from store_core.files.store_directory import StoreDirectory
+from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.ledger import Ledger
-from store_core.staged_commit.settle import is_unfinished, open_intents
+from store_core.staged_commit.settle import is_unfinished
+from store_core.store_recovery import plan_recovery, recover_store
 from tests.store_core.staged_commit.support import (
+    CONFIG,
     SEGMENT_BYTES,
     KilledError,
     commit,
@@ -108,10 +112,11 @@ def test_killed_at_every_step_the_job_is_whole_or_absent(tmp_path, small_first):
         with pytest.raises(KilledError):
             commit(root, job, directory, hook=Killer(at))
         is_in = at > names.index("after eight bytes")
+        assert messages(root) == (after if is_in else before), names[at - 1]  # to a mere reader
         opened(root).close(clean=True)
         assert messages(root) == (after if is_in else before), names[at - 1]
         assert problems(root) == [], names[at - 1]
-        assert open_intents(str(root)) == {}
+        assert open_intents(StoreDirectory(str(root))) == {}
         assert Ledger(str(root)).is_committed("app", 7) == is_in
         outcomes.add(is_in)
     assert outcomes == {False, True}
@@ -131,7 +136,7 @@ def killed_before_the_eight_bytes(root, count):
     job, directory = staged_job(root, "j", [bodies(5, 60)], application="app", version=7)
     with pytest.raises(KilledError):
         commit(root, job, directory, hook=KillBefore("before eight bytes"))
-    return open_intents(str(root))[str(directory)]
+    return open_intents(StoreDirectory(str(root)))[str(directory)]
 
 
 class KillBefore:
@@ -161,8 +166,7 @@ def test_the_eight_bytes_torn_in_any_way_are_no_record(tmp_path, count):
     intent = killed_before_the_eight_bytes(tmp_path, count)
     path, at = segment_of(tmp_path, intent.start_offset)
     wanted = bytes.fromhex(intent.first_bytes)
-    log = MappedFileQueue([str(tmp_path / "commitlog")], SEGMENT_BYTES, option="")
-    log.load()
+    log = CommitLog(StoreDirectory(str(tmp_path)), CONFIG)
     for subset in range(256):
         torn = bytes(b if subset >> i & 1 else 0 for i, b in enumerate(wanted))
         is_blank = count == 27
@@ -206,7 +210,7 @@ def test_what_a_broker_appended_in_between_is_left_alone(tmp_path):
     opened(tmp_path).close(clean=True)
     assert messages(tmp_path) == before
     assert not Ledger(str(tmp_path)).is_committed("app", 7)
-    assert open_intents(str(tmp_path)) == {}
+    assert open_intents(StoreDirectory(str(tmp_path))) == {}
 
 
 @pytest.mark.parametrize("count", [10, 27])
@@ -224,7 +228,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch, count):
     with pytest.raises(StoreWriteError, match="free space"):
         commit(tmp_path, job, directory, hook=full, clean=True)
     assert {p: p.read_bytes() for p in (tmp_path / "commitlog").iterdir()} == before
-    assert open_intents(str(tmp_path)) == {}
+    assert open_intents(StoreDirectory(str(tmp_path))) == {}
     assert problems(tmp_path) == []
     commit(tmp_path, job, directory)
     assert len(messages(tmp_path)) == count + 60
@@ -237,4 +241,27 @@ def test_stale_records_behind_the_end_do_not_come_back(tmp_path):
     job, directory = staged_job(tmp_path, "j", [bodies(5, 1)])
     commit(tmp_path, job, directory)
     assert b"stale" not in path.read_bytes()
+    assert problems(tmp_path) == []
+
+
+def test_the_next_commit_validates_the_last_record_only(tmp_path):
+    commit(tmp_path, *staged_job(tmp_path, "before", [bodies(9, 20)]))
+    recovery = opened_and_closed(tmp_path)
+    assert (recovery.records, recovery.log_end) == (1, end_offset(tmp_path))
+    opened(tmp_path).close(clean=False)
+    assert opened_and_closed(tmp_path).records == 20  # after a crash all of the segment
+
+
+def opened_and_closed(root):
+    """Open a store for a commit that does not come; return what recovery did."""
+    store = opened(root)
+    store.close(clean=True)
+    return store.recovery
+
+
+def test_a_dry_run_of_recovery_takes_nothing_of_an_uncommitted_job_for_a_loss(tmp_path):
+    intent = killed_before_the_eight_bytes(tmp_path, 10)
+    planned = plan_recovery(str(tmp_path), CONFIG).log
+    assert (planned.log_end, planned.records_behind) == (intent.start_offset, 0)
+    assert recover_store(str(tmp_path), CONFIG, clock=lambda: 0).log.log_end == planned.log_end
     assert problems(tmp_path) == []

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from store_core.errors import StoreFormatError, StoreWriteError
+from store_core.staged_commit import staged_part_writer
 from store_core.staged_commit.staged_part import QueueCount, check_files, read_blocks
 from tests.store_core.staged_commit.support import stage
 
@@ -16,7 +17,8 @@ BODIES = [b"%d" % i for i in range(50)]
 
 
 @pytest.fixture
-def part(tmp_path):
+def part(tmp_path, monkeypatch):
+    monkeypatch.setattr(staged_part_writer, "_ROWS_AT_ONCE", 13)
     directory = tmp_path / "_staging" / "j"
     directory.mkdir(parents=True)
     return stage(directory, 3, BODIES, queues=3, blocks=4)

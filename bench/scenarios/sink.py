@@ -1,0 +1,167 @@
+"""Writing DataFrames as messages, beside Parquet, RocketMQ's ``putMessage`` and a mere copy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.figures import Figure, rate_figure
+from bench.message_batches import MessageBatches
+from bench.scenarios.writes import java_put
+from bench.spark_side import alternate, seconds_of
+from rmqsource.sink.columns import resolve_sink_columns
+from rmqsource.sink.committing import commit_parts
+from rmqsource.sink.options import parse_sink_options
+from rmqsource.sink.planning import plan_write
+from rmqsource.sink.task import stage_part
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.context import Context
+    from bench.stores import StoreSpec
+    from store_core.staged_commit.staged_part import StagedPart
+
+_HASH_CHARACTERS = 64
+_COLUMNS = {
+    "topic": "string",
+    "queue_id": "int",
+    "body": "binary",
+    "properties_raw": "binary",
+}
+_PARTS = 2
+
+
+def beside_parquet(context: Context) -> list[Figure]:
+    """``df.write`` of cached rows, beside ``df.write.parquet`` of the same."""
+    figures = []
+    for spec in (context.sizes.short, context.sizes.long):
+        rows = _cached_rows(context, spec)
+        store, files = context.work / "sink-store", context.work / "sink-parquet"
+        ours, parquet = alternate(
+            [partial(_save, rows, store), partial(_save_parquet, rows, files)], context.scan_runs
+        )
+        rows.unpersist()
+        _remove(store, files)
+        figures.append(
+            rate_figure(
+                "o",
+                f"df.write, {spec.label}",
+                "df.write.parquet, uncompressed",
+                rows=spec.messages,
+                ours_seconds=ours,
+                other_seconds=parquet,
+                must=0.4,
+                aim=1.0,
+            )
+        )
+    return figures
+
+
+def beside_java(context: Context) -> list[Figure]:
+    """``df.write`` of cached rows, beside Java ``putMessage`` in one thread."""
+    figures = []
+    for spec in (context.sizes.short, context.sizes.long):
+        java = java_put(context, spec.messages, spec.body_bytes)
+        rows, store = _cached_rows(context, spec), context.work / "sink-store"
+        (ours,) = alternate([partial(_save, rows, store)], context.decode_runs)
+        rows.unpersist()
+        _remove(store)
+        figures.append(
+            rate_figure(
+                "p",
+                f"df.write, {spec.label}",
+                "Java putMessage until dispatched",
+                rows=spec.messages,
+                ours_seconds=ours,
+                other_seconds=[float(java["put_and_dispatch"]["seconds"])],
+                must=1.2,
+                aim=3,
+            )
+        )
+    return figures
+
+
+def commit_phase(context: Context) -> list[Figure]:
+    """Commit staged records, as the driver does, beside a copy of the same bytes."""
+    figures = []
+    for spec in (context.sizes.short, context.sizes.long):
+        ours, copies = [], []
+        for _ in range(context.decode_runs):
+            store, copy = context.work / "sink-store", context.work / "sink-copy"
+            _remove(store, copy)
+            plan = _plan(store)
+            parts = [stage_part(batches, plan, n) for n, batches in enumerate(_batches(spec))]
+            os.sync()
+            copies.append(seconds_of(partial(_copy, parts, copy)))
+            os.sync()
+            ours.append(seconds_of(partial(commit_parts, plan, parts)))
+            _remove(store, copy)
+        figures.append(
+            rate_figure(
+                "q",
+                f"commit of staged rows, {spec.label}",
+                "shutil.copyfile and fsync of the same bytes",
+                rows=spec.messages,
+                ours_seconds=ours,
+                other_seconds=copies,
+                must=0.4,
+                aim=0.8,
+            )
+        )
+    return figures
+
+
+def _cached_rows(context: Context, spec: StoreSpec) -> Any:
+    hashes = -(-spec.body_bytes // _HASH_CHARACTERS)
+    rows = context.spark.range(spec.messages).selectExpr(
+        "concat('TopicTest', id % 4) topic",
+        "int(id div 4 % 4) queue_id",
+        "array(concat('key', id)) keys",
+        "concat('tag', id % 10) tags",
+        f"encode(left(repeat(sha2(string(id), 256), {hashes}), {spec.body_bytes}), 'utf-8') body",
+    )
+    rows.cache()
+    rows.count()
+    return rows
+
+
+def _save(rows: Any, store: Path) -> None:
+    _remove(store)
+    rows.write.format("rocketmq-store").mode("append").save(str(store.resolve()))
+
+
+def _save_parquet(rows: Any, files: Path) -> None:
+    _remove(files)
+    rows.write.option("compression", "none").parquet(str(files.resolve()))
+
+
+def _plan(store: Path) -> Any:
+    options = parse_sink_options({"path": str(store.resolve())})
+    return plan_write(options, resolve_sink_columns(_COLUMNS.items()))
+
+
+def _batches(spec: StoreSpec) -> list[list[Any]]:
+    batches = [
+        batch.select(list(_COLUMNS))
+        for batch in MessageBatches(spec.body_bytes).batches(spec.messages)
+    ]
+    step = -(-len(batches) // _PARTS)
+    return [batches[at : at + step] for at in range(0, len(batches), step)]
+
+
+def _copy(parts: Sequence[StagedPart], target: Path) -> None:
+    target.mkdir()
+    for part in parts:
+        copied = target / part.name
+        shutil.copyfile(Path(part.directory, f"{part.name}.records"), copied)
+        with copied.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,95 @@
+"""Run a Spark job for a command: show how far it is, say in few words what went wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from rmqsource.cli_read import WrongUseError
+from rmqsource.local_spark import java_problem, quiet_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_POLL_SECONDS = 0.3
+_OWN_ERRORS = ("rmqsource.errors.", "rmqsource.sink.errors.", "store_core.errors.")
+
+
+@contextmanager
+def spark_job(command: str, doing: str) -> Iterator[Any]:
+    """Give a session for one job on all cores; Spark's errors become those of the command.
+
+    Parameters
+    ----------
+    command
+        Name of the command.
+    doing
+        What the bar of finished tasks says, for a person who watches.
+
+    Raises
+    ------
+    WrongUseError
+        There is no Java, or Spark failed.
+    """
+    problem = java_problem()
+    if problem:
+        raise WrongUseError(problem)
+    with tempfile.TemporaryDirectory() as scratch, _own_stderr() as terminal:
+        log = Path(scratch) / "spark.log"
+        with quiet_session(log, f"rocketmq-store {command}", "local[*]") as spark:
+            from pyspark.errors import PySparkException  # noqa: PLC0415 (Spark takes a while)
+
+            try:
+                with _task_progress(spark, terminal, doing):
+                    yield spark
+            except PySparkException as err:
+                raise WrongUseError(_reason(err)) from err
+
+
+def _reason(err: Exception) -> str:
+    """Return what the source itself says, or else the first line of what Spark says."""
+    lines = str(err).splitlines()
+    own = [line for line in lines if line.startswith(_OWN_ERRORS)]
+    return own[-1].split(": ", 1)[-1] if own else lines[0] if lines else type(err).__name__
+
+
+@contextmanager
+def _own_stderr() -> Iterator[Any]:
+    """Give a stream to the terminal that stays when Spark's own output is sent elsewhere."""
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as stream:
+        yield stream
+
+
+@contextmanager
+def _task_progress(spark: Any, terminal: Any, doing: str) -> Iterator[None]:
+    """Show a bar of finished tasks while the block runs, only for a person who watches."""
+    if not terminal.isatty():
+        yield
+        return
+    done = threading.Event()
+    with Progress(console=Console(file=terminal), transient=True) as bar:
+        task = bar.add_task(doing, total=None)
+
+        def watch() -> None:
+            tracker = spark.sparkContext.statusTracker()
+            while not done.wait(_POLL_SECONDS):
+                for stage in tracker.getActiveStageIds():
+                    info = tracker.getStageInfo(stage)
+                    if info is not None:
+                        bar.update(task, total=info.numTasks, completed=info.numCompletedTasks)
+
+        watcher = threading.Thread(target=watch, name="job-progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()

@@ -1,0 +1,107 @@
+"""What ``rocketmq-store salvage`` does, and how it tells of it.
+
+Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqsource.cli_arguments import Config, Options, Output, examples
+from rmqsource.cli_check import now_ms, one_path, stage_progress
+from rmqsource.cli_output import Format, row_writer, write_record
+from rmqsource.cli_read import source_options
+from rmqsource.cli_report import Report, reporting
+from rmqsource.stores import store_config
+from store_core.salvage import SalvageOptions, SalvageReport, report_path, salvage_store
+
+if TYPE_CHECKING:
+    from rmqsource.options import SourceOptions
+
+_SHOWN = 10
+
+
+def add_command(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command(
+        epilog=examples(
+            "salvage /data/store /data/new-store",
+            "salvage /data/store /data/new-store --config broker.conf --format json | jq .notes",
+        )
+    )(salvage)
+
+
+def salvage(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The damaged store; only read.")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="A new directory for the new store.")],
+    output: Output = Format.table,
+    config: Config = "",
+    option: Options = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Make a new valid store of everything that is readable in a damaged one.
+
+    Records keep their order and their bytes; where some are lost, those behind get other physical
+    and queue offsets, and consumer offsets follow. OUT.salvage.json lists all of that, and each
+    damaged part. OUT appears when all is written, not before. Exit code 1 if something is lost.
+    """
+    with reporting() as said:
+        flags = {"table": ("the command", "checkpoint"), "config": ("--config", config)}
+        salvage_and_tell(source_options([path], option, flags), out, output, said)
+
+
+def salvage_and_tell(options: "SourceOptions", out: str, output: Format, report: Report) -> None:
+    """Salvage a store and say what became of it."""
+    with stage_progress() as progress:
+        done = SalvageOptions(clock=now_ms, progress=progress.step)
+        found = salvage_store(one_path(options), out, store_config(options), done)
+    report.rows = found.records
+    if output is Format.json:
+        row_writer(output, ()).write(found.as_dict())
+    elif output is Format.csv:
+        row = salvage_row(found)
+        writer = row_writer(output, tuple(row))
+        writer.write(row)
+        writer.close()
+    else:
+        write_record(salvage_row(found))
+    _tell_losses(found, report)
+
+
+def salvage_row(found: SalvageReport) -> dict[str, Any]:
+    """Return the sums of a salvage by name."""
+    return {
+        "source": found.source,
+        "target": found.target,
+        "report": str(report_path(found.target)),
+        "records": found.records,
+        "record_bytes": found.record_bytes,
+        "log_begin": found.log_begin,
+        "log_end": found.log_end,
+        "log_ends_because": found.log_ends_because,
+        "damaged_parts": len(found.gaps),
+        "damaged_records": len(found.rejected),
+        "lost_bytes": found.lost_bytes,
+        "missing_messages": found.missing_messages,
+        "corrected_store_times": len(found.corrected_times),
+        "queues": len(found.queues),
+        "queues_with_other_offsets": found.moved_queues,
+        "empty_queues_kept": found.kept_queues,
+    }
+
+
+def _tell_losses(found: SalvageReport, report: Report) -> None:
+    for note in found.notes:
+        report.note(note)
+    for gap in found.gaps[:_SHOWN]:
+        report.damage(
+            f"{gap.path} at byte {gap.position}: {gap.bytes_lost} bytes hold no record "
+            f"({gap.reason})"
+        )
+    for record in found.rejected[:_SHOWN]:
+        report.damage(
+            f"record at offset {record.commit_log_offset}, queue {record.queue_id} of topic "
+            f"{record.topic!r} at {record.queue_offset}: {record.reason}"
+        )
+    more = max(len(found.gaps) - _SHOWN, 0) + max(len(found.rejected) - _SHOWN, 0)
+    if more:
+        report.damage(f"{more} more damaged parts and records: see {report_path(found.target)}")

@@ -1,0 +1,97 @@
+"""Messages of a store appended to another one, by Spark: wholly or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as sf
+
+from rmqsource.metadata.topic_kind import topic_kind
+from rmqsource.options import parse_options
+from rmqsource.stores import open_snapshots
+from store_core.files.store_directory import StoreDirectory
+from store_core.staged_commit.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from store_core.staged_commit.intent import Commit
+
+_SCHEMA = (
+    "topic string, queue_id int, body binary, properties_raw binary, flag int, "
+    "born_timestamp timestamp, born_host string, reconsume_times int"
+)
+_NORMAL = "normal"
+_SYSTEM_TOPICS = "systemTopics"
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a copy did.
+
+    Attributes
+    ----------
+    commit
+        What was appended, and where; None: nothing.
+    skipped
+        Messages of system, retry and dead-letter topics, which were left out.
+    """
+
+    commit: Commit | None
+    skipped: int
+
+
+def copy_store(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    target: str,
+    sink_options: Mapping[str, str],
+) -> Copied:
+    """Append messages to a store; topics, queues, properties and bodies stay as they are.
+
+    Messages of topics that a broker uses itself are left out unless ``systemTopics`` is true: it
+    would deliver or check them again.
+
+    Parameters
+    ----------
+    spark
+        A session that knows the source.
+    options
+        Which messages of which store, as ``spark.read`` takes them.
+    target
+        Root of the other store; made where none is.
+    sink_options
+        As ``df.write`` takes them.
+    """
+    before = Ledger(StoreDirectory(target).resolve()).last_commit()
+    messages = spark.read.format("rocketmq-store").options(**options).schema(_SCHEMA).load()
+    skipped = None
+    if sink_options.get(_SYSTEM_TOPICS, "false").lower() != "true":
+        skipped = Observation()
+        messages = _without(messages, _system_topics(options), skipped)
+    messages.write.format("rocketmq-store").mode("append").options(**sink_options).save(target)
+    after = Ledger(StoreDirectory(target).resolve()).last_commit()
+    count = int(skipped.get["skipped"] or 0) if skipped is not None else 0
+    return Copied(after if after != before else None, count)
+
+
+def _system_topics(options: Mapping[str, str]) -> list[str]:
+    """Return the topics of the stores that are not the users' own."""
+    found = set()
+    for snapshot in open_snapshots(parse_options(dict(options))):
+        with snapshot:
+            known = snapshot.topic_configs or {}
+            for topic, _ in (*snapshot.queue_paths, *snapshot.batch_queue_paths):
+                if topic_kind(topic, known.get(topic)) != _NORMAL:
+                    found.add(topic)
+    return sorted(found)
+
+
+def _without(messages: DataFrame, topics: list[str], counted: Observation) -> DataFrame:
+    is_out = messages["topic"].isin(topics) if topics else sf.lit(False)
+    observed = messages.observe(counted, sf.sum(is_out.cast("long")).alias("skipped"))
+    return observed.where(~is_out)

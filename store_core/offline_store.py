@@ -1,0 +1,154 @@
+"""A store that is opened only to commit: recovered, without services, closed right after."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Callable
+
+from store_core.commit_log import CommitLog
+from store_core.dispatch_request import DispatchDecoder
+from store_core.files.store_directory import StoreDirectory
+from store_core.services.reput_message import ReputMessageService
+from store_core.staged_commit.dispatch import job_rows
+from store_core.store_parts import OpenOptions, open_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.config import MessageStoreConfig
+    from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.recovery import LogRecovery
+    from store_core.staged_commit.intent import Commit
+    from store_core.staged_commit.job import StagedJob
+    from store_core.staged_commit.steps import Steps
+
+_CATCH_UP_BYTES = 256 << 20
+
+
+class OfflineStore:
+    """Takes the store's lock, recovers the store, and serves `commit_job`.
+
+    From opening to a clean `close`, ``abort`` is in place.
+
+    Parameters
+    ----------
+    root
+        Of the store; an empty directory is a store without messages.
+    config
+        Sizes of files.
+    clock
+        Returns ms since the epoch.
+    steps
+        Does the file operations on journals and staging.
+
+    Raises
+    ------
+    StoreLockedError
+        Somebody has the store open.
+    LogDamageError
+        A damaged record lies before readable ones.
+    StoreError
+        The store cannot be opened; the text says why.
+    """
+
+    def __init__(
+        self, root: str, config: MessageStoreConfig, clock: Callable[[], int], steps: Steps
+    ) -> None:
+        self.root = root
+        config = replace(config, store_path_root_dir=root)
+        self._parts = open_parts(config, OpenOptions(clock, steps=steps, trusts_confirmed=True))
+        self._last: tuple[int, int] | None = None
+        self._is_flushed = False
+        try:
+            self._index_what_is_missing()
+        except BaseException:
+            self._parts.close(clean=False)
+            raise
+
+    @property
+    def recovery(self) -> LogRecovery:
+        """What opening it did."""
+        return self._parts.recovery
+
+    @property
+    def commit_log(self) -> MappedFileQueue:
+        """The segments; their end is the end of the log."""
+        return self._parts.segments
+
+    def next_queue_offsets(self) -> Mapping[tuple[str, int], int]:
+        """Return the next queue offset by (topic, queue id)."""
+        simple, batch = self._parts.queues.next_queue_offsets()
+        return {**batch, **simple}
+
+    def dispatch(self, job: StagedJob, commit: Commit) -> None:
+        """Make queue units and index entries of a job whose records are in the log."""
+        parts, self._is_flushed = self._parts, False
+        if any(part.is_multi_dispatch for part in job.parts):
+            self._decode_and_dispatch(commit)
+            return
+        with ThreadPoolExecutor(1, "index") as pool:
+            for rows in job_rows(job, commit, parts.segments.file_size):
+                indexed = pool.submit(parts.index.dispatch_entries, rows.entries, rows.end_offset)
+                parts.queues.put(rows.requests)
+                indexed.result()
+                self._last = (rows.last_start, commit.store_timestamp)
+
+    def flush_all(self) -> None:
+        """Force queues, index and checkpoint to the disk."""
+        parts = self._parts
+        parts.queues.flush()
+        parts.index.flush()
+        checkpoint = parts.checkpoint
+        if self._last is not None:
+            checkpoint.confirm_phy_offset, last_timestamp = self._last
+        elif not parts.recovery.last_exit_ok and parts.recovery.last_start >= 0:
+            last_timestamp = parts.recovery.last_timestamp
+        else:
+            last_timestamp = 0
+        if last_timestamp:
+            checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = last_timestamp
+        checkpoint.index_msg_timestamp = parts.index.flushed_end_timestamp
+        checkpoint.flush()
+        self._is_flushed = True
+
+    def close(self, *, clean: bool) -> None:
+        """Close all files and give the lock back.
+
+        Parameters
+        ----------
+        clean
+            All that is in the log is dispatched. False leaves ``abort``: whoever opens the store
+            next recovers it as after a crash.
+        """
+        try:
+            if clean and not self._is_flushed:
+                self.flush_all()
+        except BaseException:
+            clean = False
+            raise
+        finally:
+            self._parts.close(clean=clean)
+
+    def _decode_and_dispatch(self, commit: Commit) -> None:
+        parts = self._parts
+        decoder = DispatchDecoder(parts.config.delay_levels_ms)
+
+        def put_units(frames: RecordFrames) -> None:
+            parts.queues.put(decoder.decode(frames).queued())
+            self._last = (int(frames.column("commit_log_offset")[-1]), commit.store_timestamp)
+
+        log = parts.segments
+        reput = ReputMessageService(log, [put_units, parts.index.dispatch], lambda: log.max_offset)
+        reput.reput_from_offset = commit.start_offset
+        reput.finish()
+
+    def _index_what_is_missing(self) -> None:
+        parts = self._parts
+        if not parts.index.is_behind:
+            return
+        with closing(CommitLog(StoreDirectory(self.root), parts.config)) as log:
+            while parts.index.catch_up(log, parts.recovery.log_end, _CATCH_UP_BYTES):
+                pass

@@ -1,0 +1,8 @@
+"""Make a new valid store of everything that is readable in a damaged one."""
+
+from __future__ import annotations
+
+from store_core.salvage.salvage import SalvageOptions, report_path, salvage_store
+from store_core.salvage.salvage_report import SalvageReport
+
+__all__ = ["SalvageOptions", "SalvageReport", "report_path", "salvage_store"]

@@ -1,0 +1,186 @@
+"""The broker's files below ``config``: copied; queue offsets in them follow the messages.
+
+Source: RocketMQ ``ConsumerOffsetManager``, ``LmqConsumerOffsetManager``, ``ScheduleMessageService``
+(release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+from store_core.config_writing import merge_topics
+from store_core.errors import StoreFormatError
+from store_core.files.file_writing import make_directory
+from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
+from store_core.lenient_json import parse_lenient_json
+from store_core.queue_directories import BATCH_CQ, QUEUE_TYPE_ATTRIBUTE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from store_core.files.store_directory import StoreDirectory
+    from store_core.salvage.moved_offsets import QueueOffsets
+
+    Queues = Mapping[tuple[str, int], QueueOffsets]
+
+_TOPICS = "topics.json"
+_BACKUP = ".bak"
+_MOST_QUEUES = 1024  # of a topic that has to be made up: a damaged queue id is no number of queues
+
+
+class ConfigFiles:
+    """Copies the configuration of a store beside another log.
+
+    Parameters
+    ----------
+    directory
+        The old store.
+    root
+        The new one.
+    queues
+        Where queue offsets are now.
+    kept_queues
+        Queues without messages that stay as they are.
+
+    Attributes
+    ----------
+    notes
+        What was done beside copying, for the report.
+    """
+
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        root: Path,
+        queues: Queues,
+        kept_queues: Collection[tuple[str, int]],
+    ) -> None:
+        self.notes: list[str] = []
+        self._directory, self._root = directory, root
+        self._queues, self._kept = queues, kept_queues
+        self._shifted: dict[str, Callable[[dict[Any, Any]], int]] = {
+            "consumerOffset.json": self._shift_consumers,
+            "lmqConsumerOffset.json": self._shift_light_consumers,
+            "delayOffset.json": self._shift_delays,
+        }
+
+    def copy(self, now_ms: int, batch_topics: Collection[str]) -> None:
+        """Copy and adjust; make topics up where there is no list of them.
+
+        Raises
+        ------
+        StoreReadError
+            A file cannot be read.
+        OSError
+            A file cannot be written.
+        """
+        self._copy_tree("config")
+        for name, shift in self._shifted.items():
+            self._adjust(name, shift)
+        self._complete_topics(now_ms, batch_topics)
+
+    def _copy_tree(self, *parts: str) -> None:
+        for entry in self._directory.list(self._directory.resolve(*parts)):
+            below = (*parts, entry.name)
+            if entry.is_dir:
+                self._copy_tree(*below)
+            elif entry.name.removesuffix(_BACKUP) not in self._shifted:
+                data = self._directory.read_bytes(entry.path)
+                if data is not None:
+                    self._write("/".join(below), data)
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = self._root / name
+        make_directory(str(path.parent.absolute()))
+        path.write_bytes(data)
+
+    def _adjust(self, name: str, shift: Callable[[dict[Any, Any]], int]) -> None:
+        """Write a file of queue offsets; one that nobody can read is left out."""
+        data, was_there = self._read(name)
+        if data is None:
+            if was_there:
+                self.notes.append(f"config/{name} cannot be read and is left out")
+            return
+        try:
+            moved = shift(data)
+        except (AttributeError, TypeError, ValueError):
+            self.notes.append(f"config/{name} is not what a broker writes and is left out")
+            return
+        self._write(f"config/{name}", json.dumps(data, indent="\t").encode())
+        if moved:
+            self.notes.append(f"config/{name}: {moved} offsets follow the messages that they name")
+
+    def _read(self, name: str) -> tuple[dict[Any, Any] | None, bool]:
+        """Return a file's content, or its copy's, as a broker does; and whether one is there."""
+        was_there = False
+        for candidate in (name, name + _BACKUP):
+            data = self._directory.read_bytes(self._directory.resolve("config", candidate))
+            if not data or not data.strip():
+                continue
+            was_there = True
+            try:
+                value = parse_lenient_json(data.decode())
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                return value, True
+        return None, was_there
+
+    def _new_offset(self, topic: str, queue_id: int, offset: int) -> int:
+        queue = self._queues.get((topic, queue_id))
+        if queue is not None:
+            return queue.new_offset(offset)
+        return offset if (topic, queue_id) in self._kept else 0
+
+    def _shift_consumers(self, data: dict[Any, Any]) -> int:
+        moved = 0
+        for key, table in data.get("offsetTable", {}).items():
+            topic = str(key).partition("@")[0]
+            for queue_id, offset in table.items():
+                table[queue_id] = self._new_offset(topic, int(queue_id), int(offset))
+                moved += table[queue_id] != offset
+        return moved
+
+    def _shift_light_consumers(self, data: dict[Any, Any]) -> int:
+        moved, table = 0, data.get("lmqOffsetTable", {})
+        for key, offset in table.items():
+            table[key] = self._new_offset(str(key).partition("@")[0], 0, int(offset))
+            moved += table[key] != offset
+        return moved + self._shift_consumers(data)
+
+    def _shift_delays(self, data: dict[Any, Any]) -> int:
+        moved, table = 0, data.get("offsetTable", {})
+        for level, offset in table.items():
+            table[level] = self._new_offset(SCHEDULE_TOPIC, int(level) - 1, int(offset))
+            moved += table[level] != offset
+        return moved
+
+    def _complete_topics(self, now_ms: int, batch_topics: Collection[str]) -> None:
+        """Make a list of topics where the old one is lost, so that a broker serves them."""
+        data, was_there = self._read(_TOPICS)
+        if data is not None or not self._queues:
+            return
+        if was_there:
+            for name in (_TOPICS, _TOPICS + _BACKUP):
+                (self._root / "config" / name).unlink(missing_ok=True)
+        topics: dict[str, int] = {}
+        for topic, queue_id in [*self._queues, *self._kept]:
+            if not topic.startswith(LMQ_PREFIX) and queue_id < _MOST_QUEUES:
+                topics[topic] = max(topics.get(topic, 0), queue_id + 1)
+
+        def write(path: str, text: bytes) -> None:
+            table = json.loads(text)
+            for topic in table["topicConfigTable"].keys() & set(batch_topics):
+                table["topicConfigTable"][topic]["attributes"] = {QUEUE_TYPE_ATTRIBUTE: BATCH_CQ}
+            Path(path).write_bytes(json.dumps(table, indent="\t").encode())
+
+        try:
+            merge_topics(str(self._root), topics, now_ms, write)
+        except StoreFormatError as err:  # not reached: the file is new
+            raise OSError(str(err)) from err
+        self.notes.append(
+            f"config/{_TOPICS} is missing or cannot be read: made anew with the topics of the "
+            "messages; look at its numbers of queues and permissions"
+        )

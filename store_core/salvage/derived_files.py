@@ -1,0 +1,88 @@
+"""Queues and index of a log while it is written, in a thread of their own."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+from store_core.codec.message_batch_codec import MessageColumns
+from store_core.consume_queue_store import ConsumeQueueStore
+from store_core.dispatch_request import DispatchDecoder
+from store_core.index_entries import index_entries
+from store_core.index_writer import IndexWriter
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.config import MessageStoreConfig
+
+_MOST_WAITING = 2  # batches, of 32 MiB at most
+
+
+class DerivedFiles:
+    """Makes queue units and index entries of new records; what goes wrong is raised later.
+
+    Parameters
+    ----------
+    config
+        Of the new store, with all sizes of files.
+    is_batch_topic
+        Whether a topic has batch queues.
+    clock
+        Returns ms since the epoch.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        is_batch_topic: Callable[[str], bool],
+        clock: Callable[[], int],
+    ) -> None:
+        root = config.store_path_root_dir
+        self._queues = ConsumeQueueStore(root, config, is_batch_topic=is_batch_topic)
+        self._decoder = DispatchDecoder(config.delay_levels_ms)
+        self._index: IndexWriter | None = None
+        if config.message_index_enable:
+            sizes = config.max_hash_slot_num or 0, config.max_index_num or 0
+            self._index = IndexWriter(Path(root, "index"), *sizes, clock)
+        self._waiting: deque[Future[None]] = deque()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="salvage-dispatch")
+
+    @property
+    def flushed_end_timestamp(self) -> int:
+        """End time (ms) of the newest full index file, when all is flushed; 0: none."""
+        return self._index.flushed_end_timestamp if self._index is not None else 0
+
+    def dispatch(self, frames: RecordFrames) -> None:
+        """Take records that follow those before; waits where too many are not done yet."""
+        self._waiting.append(self._pool.submit(self._dispatch, frames))
+        while len(self._waiting) > _MOST_WAITING:
+            self._waiting.popleft().result()
+
+    def finish(self) -> None:
+        """Wait for all, and force it to the disk.
+
+        Raises
+        ------
+        StoreWriteError, OSError
+            A file cannot be written.
+        """
+        while self._waiting:
+            self._waiting.popleft().result()
+        self._queues.flush()
+        if self._index is not None:
+            self._index.flush()
+
+    def close(self) -> None:
+        """End the thread; what was not begun is dropped."""
+        self._pool.shutdown(cancel_futures=True)
+        if self._index is not None:
+            self._index.close()
+
+    def _dispatch(self, frames: RecordFrames) -> None:
+        self._queues.put(self._decoder.decode(frames).queued())
+        if self._index is not None:
+            self._index.append(index_entries(MessageColumns.shared(frames)))

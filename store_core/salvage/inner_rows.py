@@ -1,0 +1,141 @@
+"""The records of a batch whose properties hold queue offsets: what they take, what they become."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Callable
+
+import numpy as np
+import pyarrow.compute as pc
+
+from store_core.codec.gather import gather_binary
+from store_core.dispatch_request import LMQ_QUEUE_ID
+from store_core.errors import StoreFormatError
+from store_core.layout.message import TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE
+from store_core.salvage.inner_properties import (
+    INNER_MARK,
+    batch_size,
+    light_offsets,
+    with_new_offsets,
+    with_properties,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.salvage.moved_offsets import NewQueues
+
+    Int64s = npt.NDArray[np.int64]
+
+
+class InnerRows:
+    """Finds inner batches and records of light queues; knows the topics with batch queues.
+
+    Parameters
+    ----------
+    is_batch_topic
+        Whether the queues of a topic are batch queues; None: it is not known, so they are if an
+        inner batch comes.
+    queues
+        Gets the light queues.
+    """
+
+    def __init__(
+        self,
+        is_batch_topic: Callable[[str], bool | None],
+        queues: NewQueues,
+    ) -> None:
+        self.batch_topics: set[str] = set()
+        self._is_batch_topic, self._queues = is_batch_topic, queues
+
+    def look_at(self, frames: RecordFrames, topic_of: Callable[[int], str]) -> BatchOfInnerRows:
+        """Return what the records of a batch take; ``topic_of`` a row is its topic."""
+        counts = np.ones(len(frames), np.int64)
+        found = BatchOfInnerRows(frames, counts)
+        old_light: dict[str, list[tuple[int, int]]] = {}
+        sys_flag = frames.column("sys_flag")
+        for row, raw in _marked_rows(frames):
+            messages = batch_size(int(sys_flag[row]), raw)
+            in_batch_queue = self._has_batch_queues(topic_of(row), messages)
+            if in_batch_queue:
+                counts[row] = max(messages, 1)
+            found.add(row, raw, in_batch_queue=in_batch_queue)
+            if sys_flag[row] & TRANSACTION_MASK & TRANSACTION_PREPARED_TYPE:
+                continue  # prepared (0x4) or rolled back (0xC): in no queue
+            for name, offset in light_offsets(raw).items():
+                old_light.setdefault(name, []).append((row, offset))
+        for name, rows_and_offsets in old_light.items():
+            rows, offsets = np.array(rows_and_offsets, np.uint64).astype(np.int64).T
+            queue = self._queues.at(name, LMQ_QUEUE_ID)
+            new = queue.assign(offsets, np.ones(len(rows), np.int64))
+            found.add_light(name, rows, new)
+        return found
+
+    def _has_batch_queues(self, topic: str, messages: int) -> bool:
+        if topic in self.batch_topics:
+            return True
+        known = self._is_batch_topic(topic)
+        if known or (known is None and messages > 0):
+            self.batch_topics.add(topic)
+            return True
+        return False
+
+
+class BatchOfInnerRows:
+    """Such rows of one batch.
+
+    Attributes
+    ----------
+    counts
+        How many queue offsets each row of the batch takes.
+    """
+
+    def __init__(self, frames: RecordFrames, counts: Int64s) -> None:
+        self.counts = counts
+        self._frames = frames
+        self._properties: dict[int, tuple[bytes, bool]] = {}
+        self._light: dict[int, dict[str, int]] = {}
+
+    def add(self, row: int, properties_raw: bytes, *, in_batch_queue: bool) -> None:
+        """Note a row whose properties may have to change."""
+        self._properties[row] = (properties_raw, in_batch_queue)
+
+    def add_light(self, name: str, rows: Int64s, new: Int64s) -> None:
+        """Note the new offsets of rows in a light queue."""
+        for row, offset in zip(rows.tolist(), new.tolist()):
+            self._light.setdefault(row, {})[name] = offset
+
+    def new_records(self, queue_offsets: Int64s) -> dict[int, bytes]:
+        """Return the records whose properties change, by row in ascending order.
+
+        Raises
+        ------
+        StoreFormatError
+            New offsets have more digits, and the properties no room for them.
+        """
+        changed = {}
+        for row, (raw, in_batch_queue) in self._properties.items():
+            base, light = int(queue_offsets[row]), self._light.get(row, {})
+            new = with_new_offsets(raw, base, light, in_batch_queue=in_batch_queue)
+            if new == raw:
+                continue
+            start = int(self._frames.position[row])
+            record = self._frames.data[start : start + int(self._frames.column("total_size")[row])]
+            try:
+                changed[row] = with_properties(record.tobytes(), len(raw), new)
+            except ValueError as err:
+                offset = int(self._frames.column("commit_log_offset")[row])
+                raise StoreFormatError(str(err), f"record at offset {offset}") from err
+        return changed
+
+
+def _marked_rows(frames: RecordFrames) -> list[tuple[int, bytes]]:
+    """Return the rows whose properties hold the mark, with these: one search over all first."""
+    starts, lengths = frames.properties_start, frames.properties_length
+    begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
+    if re.search(INNER_MARK, frames.data[begin:end]) is None:
+        return []
+    raw = gather_binary(frames.data, starts, lengths)
+    rows = np.flatnonzero(pc.match_substring(raw, INNER_MARK).to_numpy(zero_copy_only=False))
+    return [(row, raw[row].as_py()) for row in rows.tolist()]

@@ -1,0 +1,176 @@
+"""Where records and queue offsets of the old store are in the new one."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+
+_MAX_FIRST_OFFSET = 1 << 48  # a larger one in a damaged header would make a queue of that length
+
+
+class OffsetRun(NamedTuple):
+    """Offsets ``[old, old + length)`` are now ``[new, new + length)``."""
+
+    old: int
+    new: int
+    length: int
+
+
+class RecordPlaces:
+    """Runs of records that stayed together; ascending in both stores."""
+
+    def __init__(self) -> None:
+        self.runs: list[OffsetRun] = []
+
+    def add(self, old: Int64s, old_sizes: Int64s, new: Int64s, new_sizes: Int64s) -> None:
+        """Note where records went that lie one behind the other in the new store."""
+        if len(old) == 0:
+            return
+        same = (np.diff(old) == old_sizes[:-1]) & (np.diff(new) == np.diff(old))
+        # A record of another size ends its run, as what follows is shifted.
+        firsts = np.flatnonzero(np.concatenate([[True], ~same]))
+        lasts = np.concatenate([firsts[1:], [len(old)]]) - 1
+        ends = old[lasts] + np.minimum(old_sizes, new_sizes)[lasts]
+        lengths = ends - old[firsts]
+        for run in zip(old[firsts].tolist(), new[firsts].tolist(), lengths.tolist()):
+            self._add_run(OffsetRun(*run))
+
+    def new_offset(self, old_offset: int) -> int | None:
+        """Return where a byte of the old log lies now; None when it was not taken over."""
+        at = bisect_right(self.runs, (old_offset, 2**63, 0)) - 1
+        if at < 0:
+            return None
+        run = self.runs[at]
+        inside = old_offset - run.old
+        return run.new + inside if inside < run.length else None
+
+    def _add_run(self, run: OffsetRun) -> None:
+        last = self.runs[-1] if self.runs else None
+        if last and (last.old + last.length, last.new + last.length) == (run.old, run.new):
+            self.runs[-1] = last._replace(length=last.length + run.length)
+        else:
+            self.runs.append(run)
+
+
+class QueueOffsets:
+    """Gives the records of one queue offsets without holes.
+
+    Parameters
+    ----------
+    from_zero
+        The first gets offset 0; else it keeps its own.
+    """
+
+    def __init__(self, *, from_zero: bool = False) -> None:
+        self.runs: list[OffsetRun] = []
+        self.next_offset = 0 if from_zero else -1
+
+    def assign(self, old: Int64s, counts: Int64s) -> Int64s:
+        """Return new offsets of records in log order, each of which takes ``counts`` of them."""
+        before = np.cumsum(counts) - counts
+        if self.next_offset < 0:
+            self.next_offset = _first_offset(old - before)
+        new = self.next_offset + before
+        self.next_offset += int(counts.sum())
+        firsts = np.flatnonzero(np.concatenate([[True], np.diff(old) != counts[:-1]]))
+        lengths = np.diff(np.concatenate([before[firsts], [int(counts.sum())]]))
+        for run in zip(old[firsts].tolist(), new[firsts].tolist(), lengths.tolist()):
+            self._add_run(OffsetRun(*run))
+        return new
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset in the new store."""
+        return self.runs[0].new
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether any offset is another one now."""
+        return any(run.old != run.new for run in self.runs)
+
+    def new_offset(self, old_offset: int) -> int:
+        """Return from where on what lay at or behind an old offset comes now.
+
+        Where a topic was deleted and made again, its offsets began anew: of two records with the
+        same offset the last one counts.
+        """
+        for run in reversed(self.runs):
+            if run.old <= old_offset < run.old + run.length:
+                return run.new + old_offset - run.old
+        for run in reversed(self.runs):
+            if old_offset == run.old + run.length:
+                return run.new + run.length
+        believed = self._believed()
+        behind = [run for run in believed if run.old > old_offset]
+        if not behind:
+            return self.next_offset
+        at = self.runs.index(min(behind))
+        while at > 0 and self.runs[at - 1] not in believed:
+            at -= 1  # a record with a damaged offset: it may be the one
+        return self.runs[at].new
+
+    def lost(self, most: int) -> list[tuple[int, int]]:
+        """Return ranges of old offsets between records that are there: nothing was read there.
+
+        Longer ones than ``most`` speak of a damaged offset, not of lost records.
+        """
+        runs = self._believed()
+        pairs = [(before.old + before.length, after.old) for before, after in zip(runs, runs[1:])]
+        return [(start, stop) for start, stop in pairs if 0 < stop - start <= most]
+
+    def _believed(self) -> list[OffsetRun]:
+        """Return the runs without those of a damaged offset: what follows goes on before them."""
+        runs = self.runs
+        found: list[OffsetRun] = []
+        for at, run in enumerate(runs):
+            before = found[-1].old + found[-1].length if found else 0
+            after = runs[at + 1].old if at + 1 < len(runs) else run.old
+            if run.old >= 0 and not before <= after < run.old:
+                found.append(run)
+        return found
+
+    def _add_run(self, run: OffsetRun) -> None:
+        last = self.runs[-1] if self.runs else None
+        if last and last.old + last.length == run.old:
+            self.runs[-1] = last._replace(length=last.length + run.length)
+        else:
+            self.runs.append(run)
+
+
+class NewQueues(dict[tuple[str, int], QueueOffsets]):
+    """Queue offsets by (topic, queue id).
+
+    Attributes
+    ----------
+    from_zero
+        All queues begin at 0. They must where the log begins at 0: the units before the first one
+        of a queue count as expired only where the log begins behind them, and they name offset 0
+        (``ConsumeQueue.fillPreBlank``, ``correctMinOffset``).
+    """
+
+    from_zero = True
+
+    def at(self, topic: str, queue_id: int) -> QueueOffsets:
+        """Return a queue; it is made at the first call."""
+        return self.setdefault((topic, queue_id), QueueOffsets(from_zero=self.from_zero))
+
+
+def _first_offset(candidates: Int64s) -> int:
+    """Return where a queue begins: at its first record, unless the others belie that one.
+
+    Lost records only make later candidates larger.
+    """
+    usable = candidates[(candidates >= 0) & (candidates <= _MAX_FIRST_OFFSET)]
+    if len(usable) == 0:
+        return 0
+    first = candidates[0]
+    if first == usable[0] and np.count_nonzero(usable == first) > 1:
+        return int(first)
+    return int(usable.min())

@@ -1,0 +1,307 @@
+"""Read everything that is readable in a damaged store, and make a new store of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+from store_core.checkpoint_file import CheckpointFile
+from store_core.commit_log import DEFAULT_SEGMENT_BYTES, SEGMENT_SIZE_OPTION, commit_log_directories
+from store_core.commit_log_appender import CommitLogAppender
+from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+from store_core.errors import StoreConfigError, StoreFormatError, StoreReadError
+from store_core.files.directory_swap import remove_tree
+from store_core.files.file_writing import flush_directory, make_directory, write_error
+from store_core.files.mapped_file_queue import MappedFileQueue
+from store_core.files.store_directory import StoreDirectory, local_path
+from store_core.keep_queues import keep_queues_without_records
+from store_core.log_scan import Gap
+from store_core.queue_directories import configured_kinds
+from store_core.queue_file_sizes import EXT_ROOT, queue_file_sizes
+from store_core.queue_file_times import set_queue_file_times
+from store_core.salvage.carried_files import ConfigFiles
+from store_core.salvage.derived_files import DerivedFiles
+from store_core.salvage.log_copy import LogCopy
+from store_core.salvage.salvage_report import SalvageReport
+from store_core.store_view import StoreView
+from store_core.whole_log import log_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store_core.config import MessageStoreConfig
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is done, how much of it, and all of it."""
+
+_REPORT_SUFFIX = ".salvage.json"
+_UNFINISHED_SUFFIX = ".salvage-part"
+_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+_NOT_TAKEN = {
+    "timerwheel": "timer messages (5.x timer wheel) are in the log; the wheel itself is not copied",
+    "compaction": "files of compacted topics are not copied; the log's own messages are",
+    "epochFileCheckpoint": "the epochs of a replicated broker are not copied; they do not hold",
+}
+
+
+@dataclass(frozen=True)
+class SalvageOptions:
+    """How a store is salvaged.
+
+    Attributes
+    ----------
+    clock
+        Returns ms since the epoch.
+    progress
+        See `Progress`.
+    """
+
+    clock: Callable[[], int]
+    progress: Progress | None = None
+
+
+def salvage_store(
+    source: str, target: str, config: MessageStoreConfig, options: SalvageOptions
+) -> SalvageReport:
+    """Take every readable record of a store over into a new one; the old one is only read.
+
+    Records keep their order and their bytes, but for physical offset and queue offset: see
+    `LogCopy`. Queues and index are made of them, ``config`` is copied (`ConfigFiles`). Until all
+    is on the disk the new store has another name; an error or an interrupt removes it.
+
+    Parameters
+    ----------
+    source
+        The damaged store; ``config`` holds the sizes that its files do not show.
+    target
+        A local path at which there is nothing, or an empty directory. The report is written
+        beside it: ``TARGET.salvage.json``.
+
+    Raises
+    ------
+    StoreConfigError
+        The target is not empty, or one of the two lies inside the other.
+    StoreNotFoundError, StoreFormatError, StoreReadError
+        The old store has no log that could be read.
+    StoreWriteError
+        Something cannot be written; nothing is left of the new store.
+    """
+    with StoreView(StoreDirectory(source), config) as view:
+        path = _checked_target(view, target)
+        with _unfinished(path) as part:
+            report = _Salvage(view, part, options).run(str(path))
+            _write_report(report)
+            _put_in_place(part, path)
+    return report
+
+
+class _Salvage:
+    def __init__(self, view: StoreView, root: Path, options: SalvageOptions) -> None:
+        self._view, self._root, self._options = view, root, options
+        self._tell = options.progress or (lambda _what, _done, _all: None)
+        self._notes: list[str] = []
+        sizes = queue_file_sizes(view.directory, view.config)
+        slots, entries = _index_sizes(view)
+        self._config = replace(
+            view.config,
+            max_hash_slot_num=slots,
+            max_index_num=entries,
+            enable_multi_dispatch=True,
+            enable_consume_queue_ext=view.directory.stat(view.directory.resolve(EXT_ROOT))
+            is not None,
+            store_path_root_dir=str(root),
+            store_path_commit_log=None,
+            read_only_commit_log_store_paths=None,
+            mapped_file_size_commit_log=view.log.segments.file_size or DEFAULT_SEGMENT_BYTES,
+            mapped_file_size_consume_queue=sizes.simple,
+            mapped_file_size_consume_queue_ext=sizes.ext,
+            mapper_file_size_batch_consume_queue=sizes.batch,
+        )
+
+    def run(self, target: str) -> SalvageReport:
+        view = self._view
+        copy, gaps = self._copy_log()
+        kept = self._keep_empty_queues()
+        files = ConfigFiles(view.directory, self._root, copy.queues, kept)
+        files.copy(self._options.clock(), copy.batch_topics)
+        self._notes += files.notes
+        self._note_what_is_not_taken(copy)
+        return SalvageReport(
+            source=view.directory.uri,
+            target=target,
+            log_begin=max(view.min_phy_offset, 0),
+            log_end=view.end_offset,
+            log_ends_because=view.end_reason,
+            records=copy.records,
+            record_bytes=copy.record_bytes,
+            gaps=tuple(gaps),
+            rejected=tuple(copy.rejected),
+            corrected_times=tuple(copy.store_times.corrected),
+            places=tuple(copy.places.runs),
+            queues=copy.queues,
+            kept_queues=len(kept),
+            notes=tuple(self._notes),
+        )
+
+    def _copy_log(self) -> tuple[LogCopy, list[Gap]]:
+        """Write the new log, with queues, index and checkpoint."""
+        size = self._config.mapped_file_size_commit_log or DEFAULT_SEGMENT_BYTES
+        directory, clock = str(self._root / "commitlog"), self._options.clock
+        make_directory(directory)
+        with ExitStack() as stack:
+            log = MappedFileQueue([directory], size, option=SEGMENT_SIZE_OPTION)
+            stack.callback(log.close)
+
+            def has_batch_queues(topic: str) -> bool:
+                return copy.has_batch_queues(topic)
+
+            derived = DerivedFiles(self._config, has_batch_queues, clock)
+            stack.callback(derived.close)
+            appender = CommitLogAppender(log, clock)
+            copy = LogCopy(appender, self._kinds().get, derived.dispatch)
+            gaps = self._copy_records(copy, log, appender)
+            derived.finish()
+            while not log.flush():
+                pass
+            end_offset = log.max_offset
+        with StoreView(StoreDirectory(str(self._root)), self._config, end_offset) as view:
+            set_queue_file_times(view, self._root)
+        self._write_checkpoint(copy, derived.flushed_end_timestamp)
+        return copy, gaps
+
+    def _copy_records(
+        self, copy: LogCopy, log: MappedFileQueue, appender: CommitLogAppender
+    ) -> list[Gap]:
+        """Take over all records.
+
+        The new log begins where the old one does, and each of its segments ends where one of the
+        old log did: so behind damage offsets differ up to the end of the segment only, unless a
+        whole segment is lost.
+        """
+        view, gaps, segment = self._view, [], -1
+        begin = max(view.min_phy_offset, 0)
+        total = max(view.end_offset - begin, 0)
+        for part in log_parts(view.log, view.end_offset):
+            if isinstance(part, Gap):
+                gaps.append(part)
+                continue
+            first, last = part.column("commit_log_offset")[[0, -1]].tolist()
+            if log.last is None:
+                copy.queues.from_zero = log.writable_file(first).file_from_offset == 0
+            elif first // log.file_size != segment:
+                appender.close_segment()
+            segment = first // log.file_size
+            copy.take(part)
+            self._tell("log", last - begin, total)
+        self._tell("log", total, total)
+        return gaps
+
+    def _write_checkpoint(self, copy: LogCopy, index_msg_timestamp: int) -> None:
+        checkpoint = CheckpointFile(str(self._root / "checkpoint"))
+        with closing(checkpoint):
+            checkpoint.physic_msg_timestamp = copy.last_store_timestamp
+            checkpoint.logics_msg_timestamp = copy.last_store_timestamp
+            checkpoint.index_msg_timestamp = index_msg_timestamp
+            checkpoint.confirm_phy_offset = max(copy.last_record_offset, 0)
+            checkpoint.flush()
+
+    def _keep_empty_queues(self) -> set[tuple[str, int]]:
+        made = _queue_keys(self._root)
+        keep_queues_without_records(self._view, self._root)
+        return _queue_keys(self._root) - made
+
+    def _kinds(self) -> dict[str, bool]:
+        """Tell of topics whether their queues are batch queues."""
+        try:
+            kinds = configured_kinds(self._view.directory)
+        except StoreFormatError:  # the list of topics is damaged
+            kinds = {}
+        return {**kinds, **{topic: True for topic, _ in self._view.batch_queue_paths}}
+
+    def _note_what_is_not_taken(self, copy: LogCopy) -> None:
+        directory = self._view.directory
+        names = {entry.name for entry in directory.list(directory.resolve())}
+        self._notes += [text for name, text in _NOT_TAKEN.items() if name in names]
+        if any(t == _HALF_TOPIC and q.has_moved for (t, _), q in copy.queues.items()):
+            self._notes.append(
+                "half messages have other queue offsets than their end marks name: the broker may "
+                "ask producers again about transactions that had ended"
+            )
+
+
+def _index_sizes(view: StoreView) -> tuple[int, int]:
+    config = view.config
+    try:
+        sizes = view.index.sizes
+    except (StoreConfigError, StoreReadError):  # a damaged file contradicts the configuration
+        sizes = None
+    return sizes or (
+        config.max_hash_slot_num or DEFAULT_MAX_HASH_SLOT_NUM,
+        config.max_index_num or DEFAULT_MAX_INDEX_NUM,
+    )
+
+
+def _queue_keys(root: Path) -> set[tuple[str, int]]:
+    return {
+        (path.parent.name, int(path.name))
+        for name in ("consumequeue", "batchconsumequeue")
+        for path in (root / name).glob("*/*")
+    }
+
+
+def _checked_target(view: StoreView, target: str) -> Path:
+    """Return the absolute path, if a new store may be made there."""
+    directory = StoreDirectory(target)
+    if not directory.is_local:
+        raise StoreConfigError(f"{target}: a store can be written on this machine only")
+    path = Path(os.path.abspath(local_path(target)))  # noqa: PTH100 (links stay as they are)
+    if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
+        raise StoreConfigError(f"{path} is there already; give a new directory")
+    if view.directory.is_local:
+        sources = [view.directory.resolve(), *commit_log_directories(view.directory, view.config)]
+        real = os.path.realpath(path)
+        for source in map(os.path.realpath, sources):
+            if os.path.commonpath([source, real]) in {source, real}:
+                raise StoreConfigError(
+                    f"{path} and {source} lie one inside the other; give another directory"
+                )
+    return path
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """Give the directory in which the store is made; whatever ends that early removes it."""
+    part = path.with_name(path.name + _UNFINISHED_SUFFIX)
+    try:
+        remove_tree(str(part))  # of a salvage that was killed
+        make_directory(str(part))
+        yield part
+    except OSError as err:
+        raise write_error(err, str(err.filename or part)) from err
+    finally:
+        remove_tree(str(part))
+
+
+def report_path(target: str) -> Path:
+    """Return where the report of a salvage into ``target`` lies."""
+    path = Path(os.path.abspath(local_path(target)))  # noqa: PTH100 (links stay as they are)
+    return path.with_name(path.name + _REPORT_SUFFIX)
+
+
+def _write_report(report: SalvageReport) -> None:
+    text = json.dumps(report.as_dict(), indent=1, ensure_ascii=False)
+    finished = report_path(report.target)
+    unfinished = finished.with_name(finished.name + ".tmp")
+    unfinished.write_bytes(text.encode("utf-8", "backslashreplace"))
+    unfinished.replace(finished)
+
+
+def _put_in_place(part: Path, path: Path) -> None:
+    if path.is_dir():
+        path.rmdir()
+    part.rename(path)
+    flush_directory(str(path.parent))

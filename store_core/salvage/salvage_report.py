@@ -1,0 +1,127 @@
+"""What a salvage took over, where it went, and what is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from store_core.layout.message import INNER_ITEM
+
+if TYPE_CHECKING:
+    from store_core.log_scan import Gap
+    from store_core.salvage.moved_offsets import OffsetRun, QueueOffsets
+    from store_core.salvage.readable_rows import RejectedRecord
+    from store_core.salvage.store_times import CorrectedTime
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class SalvageReport:
+    """The result of a salvage.
+
+    Attributes
+    ----------
+    source, target
+        The stores.
+    log_begin, log_end, log_ends_because
+        Of the old log: what was read, and why its end is there.
+    records, record_bytes
+        Taken over; bytes in the new log.
+    gaps
+        Parts of the old log in which no record could be read.
+    rejected
+        Records with a good frame and a wrong CRC, or of no possible queue: not taken over.
+    corrected_times
+        Records whose store time could not be right: they got that of the record before.
+    places
+        Which parts of the old log are where in the new one.
+    queues
+        Queue offsets then and now, by (topic, queue id).
+    kept_queues
+        Queues without messages that were copied, so that their next message gets the next offset.
+    notes
+        What else a person should know.
+    """
+
+    source: str
+    target: str
+    log_begin: int
+    log_end: int
+    log_ends_because: str
+    records: int
+    record_bytes: int
+    gaps: tuple[Gap, ...]
+    rejected: tuple[RejectedRecord, ...]
+    corrected_times: tuple[CorrectedTime, ...]
+    places: tuple[OffsetRun, ...]
+    queues: dict[tuple[str, int], QueueOffsets]
+    kept_queues: int
+    notes: tuple[str, ...]
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of the old log that could not be taken over."""
+        return sum(g.bytes_lost for g in self.gaps) + sum(r.size for r in self.rejected)
+
+    @property
+    def moved_queues(self) -> int:
+        """Queues in which messages have other offsets now."""
+        return sum(queue.has_moved for queue in self.queues.values())
+
+    @property
+    def missing_messages(self) -> int:
+        """Queue offsets between messages that are there, at which there is none."""
+        most = self._most_lost
+        return sum(stop - start for q in self.queues.values() for start, stop in q.lost(most))
+
+    @property
+    def _most_lost(self) -> int:
+        """As many records as the lost bytes could hold; of a batch each message counts."""
+        return self.lost_bytes // INNER_ITEM.size
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON has it; ends are exclusive."""
+        return {
+            "format": FORMAT,
+            "source": self.source,
+            "target": self.target,
+            "log": {
+                "begin": self.log_begin,
+                "end": self.log_end,
+                "ends_because": self.log_ends_because,
+            },
+            "records": self.records,
+            "record_bytes": self.record_bytes,
+            "lost_bytes": self.lost_bytes,
+            "missing_messages": self.missing_messages,
+            "moved_queues": self.moved_queues,
+            "kept_queues": self.kept_queues,
+            "notes": list(self.notes),
+            "gaps": [gap._asdict() for gap in self.gaps],
+            "rejected_records": [record._asdict() for record in self.rejected],
+            "corrected_store_times": [time._asdict() for time in self.corrected_times],
+            "places": [
+                {"commit_log_offset": r.old, "new_commit_log_offset": r.new, "bytes": r.length}
+                for r in self.places
+            ],
+            "queues": [
+                _queue_row(topic, queue_id, queue, self._most_lost)
+                for (topic, queue_id), queue in sorted(self.queues.items())
+            ],
+        }
+
+
+def _queue_row(topic: str, queue_id: int, queue: QueueOffsets, most_lost: int) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "queue_id": queue_id,
+        "min_offset": queue.first_offset,
+        "max_offset": queue.next_offset,
+        "moved": queue.has_moved,
+        "runs": [
+            {"queue_offset": r.old, "new_queue_offset": r.new, "count": r.length}
+            for r in queue.runs
+        ],
+        "missing": [{"from": start, "to": stop} for start, stop in queue.lost(most_lost)],
+    }

@@ -1,0 +1,54 @@
+"""Store times that one damaged header shows: no checksum covers them, their neighbours tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+
+_SLACK_MS = 1000
+
+
+class CorrectedTime(NamedTuple):
+    """A store time (ms) that could not be right, and what it became."""
+
+    commit_log_offset: int
+    store_timestamp: int
+    new_store_timestamp: int
+
+
+class StoreTimes:
+    """Looks at the store times of all records in the order of the log.
+
+    A broker's clock moves on, and may be set back; but it does not leave for a single record and
+    come back at once. Such a record gets the time of the one before it: with its own, a search by
+    time would end at it, and an index file might begin after its end.
+    """
+
+    def __init__(self) -> None:
+        self.corrected: list[CorrectedTime] = []
+        self._last: int | None = None
+
+    def plausible(self, store_timestamps: Int64s, commit_log_offsets: Int64s) -> Int64s:
+        """Return the times of the next records; the last of a call has no neighbour behind it."""
+        times = store_timestamps
+        before = np.concatenate([times[:1] if self._last is None else [self._last], times[:-1]])
+        after = np.concatenate([times[1:], times[-1:]])
+        if self._last is None and len(times) > 2 and times[0] > times[2]:  # noqa: PLR2004
+            before[0] = times[2]  # of the first of all its followers tell, where it is later
+        goes_on = after >= before - _SLACK_MS
+        outside = (times < before - _SLACK_MS) | (times > np.maximum(before, after) + _SLACK_MS)
+        rows = np.flatnonzero(goes_on & outside)
+        if len(rows):
+            times = times.copy()
+            for row in rows.tolist():
+                times[row] = times[row - 1] if row else before[0]
+                found = (commit_log_offsets[row], store_timestamps[row], times[row])
+                self.corrected.append(CorrectedTime(*map(int, found)))
+        self._last = int(times[-1])
+        return times

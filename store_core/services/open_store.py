@@ -1,0 +1,194 @@
+"""What there is of a store between load and shutdown: its files, services, reads and puts."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+from store_core.commit_log_appender import CommitLogAppender
+from store_core.live_index import LiveIndex
+from store_core.live_reads import LiveReads
+from store_core.put_checks import Refusal
+from store_core.put_message import MessagePutter
+from store_core.queue_file_sizes import SIMPLE_ROOT
+from store_core.queue_offset_table import QueueOffsetTable
+from store_core.results import PutMessageStatus
+from store_core.running_flags import RunningFlag
+from store_core.services.store_services import StoreServices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store_core.running_flags import RunningFlags
+    from store_core.services.reput_message import Dispatcher
+    from store_core.services.store_services import Surroundings
+    from store_core.store_parts import StoreParts
+
+_SLAVE = "SLAVE"
+_WAIT_S = 0.001
+_REASONS = (
+    (RunningFlag.DISK_FULL, "the disk of the commit log is too full (diskSpaceWarningLevelRatio): "
+     "free space on it; puts go on within cleanResourceInterval"),
+    (RunningFlag.LOGIC_DISK_FULL, "the disk of the queues is too full "
+     "(diskSpaceWarningLevelRatio): free space on it; puts go on within cleanResourceInterval"),
+    (RunningFlag.FENCED, "the store is fenced: another master has taken over"),
+    (RunningFlag.NOT_WRITEABLE, "the store was made not writeable"),
+)  # fmt: skip
+
+
+class OpenStore:
+    """The parts of a loaded store, wired.
+
+    Parameters
+    ----------
+    parts
+        Its files; closed here.
+    flags
+        What keeps it from being written.
+    surroundings
+        Clock and disks.
+    dispatchers
+        Called with all dispatched records after queues and index.
+    store_host
+        8 or 20 raw bytes, of messages without a host of their own.
+
+    Attributes
+    ----------
+    services, reads, index, putter
+        What works on the files.
+    is_started
+        Messages may be put.
+    """
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        flags: RunningFlags,
+        surroundings: Surroundings,
+        dispatchers: Sequence[Dispatcher],
+        store_host: bytes,
+    ) -> None:
+        self.parts, self.flags, self.config = parts, flags, parts.config
+        self.is_started = self._was_started = False
+        self._surroundings, self.clock = surroundings, surroundings.clock
+        self._is_slave = self.config.broker_role == _SLAVE and not self.config.duplication_enable
+        self.services = StoreServices(parts, flags, surroundings, dispatchers)
+        position = parts.index
+        self.index = LiveIndex(position.path, self.config, lambda: position.from_offset)
+        self.reads = LiveReads(parts.segments, parts.queues, self.index, self.config)
+        self._appender = CommitLogAppender(parts.segments, self.clock)
+        self.putter = self._make_putter(store_host)
+
+    def start(self) -> None:
+        """Start the services; a second call does nothing."""
+        if not self.is_started:
+            self._was_started = True
+            self.services.start()
+            self.is_started = True
+
+    def close(self) -> bool:
+        """Stop all; tell whether everything is flushed and dispatched, and so ``abort`` is gone."""
+        self._stop()
+        log = self.parts.segments
+        clean = (
+            log.flushed_where >= log.max_wrote_offset
+            and self.services.dispatch_behind_bytes == 0
+            and not self.services.is_failing
+        )
+        self.parts.close(clean=clean)
+        return clean
+
+    def destroy(self) -> None:
+        """Stop all and delete the files."""
+        self._stop()
+        self.parts.destroy()
+
+    def flush(self) -> int:
+        """Force the log to the disk, up to its end as it is now; return up to where it is."""
+        return self.services.flush_log()
+
+    def wait_for_dispatch(self, timeout_s: float) -> bool:
+        """Wait until what was appended before the call is dispatched; False after the time.
+
+        What may not be dispatched before it is written out, or on the disk, is forced there.
+        """
+        end = self.parts.segments.max_wrote_offset
+        if self.services.flush.confirm_offset() < end:
+            self.flush()
+        reput, build = self.services.reput, self.services.build_index
+        deadline = time.monotonic() + timeout_s
+        while reput.reput_from_offset < end or build.behind_bytes > 0:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_WAIT_S)
+        return True
+
+    def rebuild_index(self, progress: Callable[[int, int], None] | None) -> None:
+        """Delete the index and make it anew from the log."""
+        self.services.build_index.rebuild(self.index.forget, progress)
+
+    def runtime_info(self) -> dict[str, str]:
+        """Return counters, rates, offsets and disk usage, with RocketMQ's keys."""
+        log, ratio = self.parts.segments, self._surroundings.disk_ratio
+        ratios = {path: ratio(path) for path in log.directories}
+        queues = str(Path(self.parts.lock.root) / SIMPLE_ROOT)
+        return {
+            **self.services.stats.runtime_info(),
+            "commitLogMinOffset": str(log.min_offset),
+            "commitLogMaxOffset": str(log.max_offset),
+            **{f"commitLogDiskRatio_{path}": str(found) for path, found in ratios.items()},
+            "commitLogDiskRatio": str(min(ratios.values())),
+            "consumeQueueDiskRatio": str(ratio(queues)),
+        }
+
+    def _stop(self) -> None:
+        """Let nobody append, then stop the services, so that they flush and dispatch all."""
+        self.is_started = False
+        self._appender.close()
+        self.services.shutdown()
+        self.index.close()
+
+    def _make_putter(self, store_host: bytes) -> MessagePutter:
+        queues = self.parts.queues
+        offsets = QueueOffsetTable(self.config.topic_queue_lock_num)
+        offsets.set_all(*queues.next_queue_offsets())
+        return MessagePutter(
+            self.config,
+            self._appender,
+            offsets,
+            self.services.flush,
+            store_host=store_host,
+            refusal=self._refusal,
+            is_batch_topic=queues.is_batch_topic,
+            stats=self.services.stats,
+            clock=self.clock,
+        )
+
+    def _refusal(self) -> Refusal | None:
+        """Return why nothing can be put now; asked with every put."""
+        if (
+            self.is_started
+            and self.flags.is_writeable
+            and not self._is_slave
+            and not self.services.flush.is_failing
+        ):
+            return None
+        return Refusal(PutMessageStatus.SERVICE_NOT_AVAILABLE, self._reason())
+
+    def _reason(self) -> str:
+        services, flags = self.services, self.flags.flags
+        if not self.is_started:
+            return "the store was shut down" if self._was_started else "start() the store first"
+        if self._is_slave:
+            return "brokerRole is SLAVE: messages come from the master only"
+        for flag, reason in _REASONS:
+            if flag in flags:
+                return reason
+        if services.flush.is_failing:
+            return (
+                f"the log cannot be forced to the disk: {services.flush.last_error}; if that "
+                "stays when it is mended, shut the store down and start it again"
+            )
+        error = services.reput.last_error
+        return f"queues or index cannot be written, puts go on when they can: {error}"

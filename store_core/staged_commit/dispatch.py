@@ -1,0 +1,126 @@
+"""What queues and index get of a committed job: from what the tasks staged, nothing is decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from store_core.dispatch_request import DispatchRequests
+from store_core.index_entries import IndexEntries
+from store_core.staged_commit.placement import place
+from store_core.staged_commit.staged_part import RELATIVE_TO_STORE_TIME, read_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from store_core.staged_commit.intent import Commit
+    from store_core.staged_commit.job import StagedJob
+    from store_core.staged_commit.staged_part import StagedBlock, StagedPart
+
+    Int64s = npt.NDArray[np.int64]
+
+
+class JobRows(NamedTuple):
+    """Some records of a job, in log order.
+
+    Attributes
+    ----------
+    requests, entries
+        What queues and index get.
+    last_start, end_offset
+        Where the last of the records begins and ends.
+    """
+
+    requests: DispatchRequests
+    entries: IndexEntries
+    last_start: int
+    end_offset: int
+
+
+def job_rows(job: StagedJob, commit: Commit, segment_bytes: int) -> Iterator[JobRows]:
+    """Yield the rows of a job whose records are in the log, many at a time.
+
+    Parameters
+    ----------
+    job
+        None of its records goes to further queues (`StagedPart.is_multi_dispatch`).
+    commit
+        Where it went.
+    segment_bytes
+        Of a segment.
+
+    Raises
+    ------
+    StoreFormatError
+        The staged files are not what the tasks wrote.
+    """
+    position = commit.start_offset
+    counters = {(q.topic, q.queue_id): q.first_queue_offset for q in commit.queues}
+    for part in job.parts:
+        numbers = _QueueNumbers(part, counters)
+        for block in read_blocks(part):
+            offsets, position = _offsets(block, position, segment_bytes)
+            yield _rows(block, offsets, numbers, commit.store_timestamp)
+        for topic, queue_id, messages in part.queues:
+            counters[topic, queue_id] += messages
+
+
+class _QueueNumbers:
+    """Topic, queue id and next queue offset of each queue of a part, by its number."""
+
+    def __init__(self, part: StagedPart, counters: dict[tuple[str, int], int]) -> None:
+        codes: dict[str, int] = {}
+        found = [codes.setdefault(topic, len(codes)) for topic, _, _ in part.queues]
+        self.topics = list(codes)
+        self.topic_code = np.array(found, np.int32)
+        self.queue_id = np.array([queue_id for _, queue_id, _ in part.queues], np.int32)
+        self.base = np.array([counters[topic, id_] for topic, id_, _ in part.queues], np.int64)
+
+
+def _offsets(block: StagedBlock, position: int, segment_bytes: int) -> tuple[Int64s, int]:
+    """Return where in the log each record of a block begins, and where the next block goes."""
+    sizes = block.sizes.astype(np.int64)
+    starts = np.cumsum(sizes) - sizes
+    runs, position = place(block.sizes, position, segment_bytes)
+    for first, stop, offset in runs:
+        starts[first:stop] += offset - starts[first]
+    return starts, position
+
+
+def _rows(
+    block: StagedBlock, offsets: Int64s, numbers: _QueueNumbers, store_timestamp: int
+) -> JobRows:
+    count = len(offsets)
+    times = np.full(count, store_timestamp, np.int64)
+    queue_offset = numbers.base[block.queue] + block.rank
+    tags_code = block.tags_code
+    is_relative = tags_code >= RELATIVE_TO_STORE_TIME
+    if is_relative.any():
+        tags_code = np.where(
+            is_relative, tags_code - RELATIVE_TO_STORE_TIME + store_timestamp, tags_code
+        )
+    requests = DispatchRequests(
+        numbers.topics,
+        numbers.topic_code[block.queue],
+        numbers.queue_id[block.queue],
+        queue_offset,
+        offsets,
+        block.sizes,
+        tags_code,
+        times,
+        queue_offset,
+        np.ones(count, np.int16),
+        np.zeros(count, np.int32),
+        np.zeros(count, bool),
+    )
+    last = int(offsets[-1])
+    entries = IndexEntries(
+        block.key_hash,
+        np.repeat(offsets, block.key_count),
+        np.full(len(block.key_hash), store_timestamp, np.int64),
+        last,
+    )
+    return JobRows(requests, entries, last, last + int(block.sizes[-1]))

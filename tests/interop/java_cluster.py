@@ -1,0 +1,191 @@
+"""A whole RocketMQ in a JVM: name server, broker and clients, on a store that is there.
+
+The program is in oracle/cluster (see its README.md); Maven builds it when it is first needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.interop.java_oracle import OracleError
+
+CLUSTER = Path(__file__).parent / "oracle" / "cluster"
+RELEASES = ("5.3.3", "4.9.7")
+
+_BUILD_TIMEOUT_SECONDS = 900
+_LIMIT_SECONDS = 300
+_SAID = 4000
+# Below those that systems give out by themselves, so that they stay free until they are used.
+_FIRST_PORT, _LAST_PORT = 11_000, 30_000
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a broker and its clients did with a store."""
+
+    ok: bool
+    """Everything came out as the options said."""
+    events: list[dict[str, Any]]
+    """What the program said, in order."""
+    received: list[dict[str, Any]]
+    """Each message that a consumer got; ``mode`` is PULL, or CLUSTERING of groups that listen."""
+    sent: list[dict[str, Any]]
+    """Each message that a producer sent, in order."""
+    said: str
+    """The end of all output, for the text of a failure."""
+
+    def events_of(self, kind: str) -> list[dict[str, Any]]:
+        """Return the events of one kind, in order."""
+        return [event for event in self.events if event["event"] == kind]
+
+
+class Broker:
+    """Serves a store in place, then stops cleanly; it starts at once and runs by itself.
+
+    Leaving the block ends the process, whatever became of it.
+
+    Parameters
+    ----------
+    store
+        Its root.
+    directory
+        Takes what the program writes beside the store.
+    release
+        One of `RELEASES`.
+    settings
+        The broker's, by RocketMQ's keys; ``listenPort`` comes from `free_port`.
+    options
+        Of command ``serve``, without their dashes.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        directory: Path,
+        release: str,
+        settings: Mapping[str, Any],
+        options: Mapping[str, str],
+    ) -> None:
+        directory.mkdir(parents=True)
+        self._directory = directory
+        given = {
+            "port": str(settings["listenPort"]),
+            "limit": str(_LIMIT_SECONDS),
+            "received": str(directory / "received.jsonl"),
+            "sent": str(directory / "sent.jsonl"),
+            **options,
+        }
+        command = [*self._java(release), "serve", str(store)]
+        for name, value in given.items():
+            command += [f"--{name}", value]
+        for key, value in settings.items():
+            command += ["--set", f"{key}={value}"]
+        with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, "LC_ALL": "C.UTF-8"},  # arguments are not ASCII
+            )
+
+    def _java(self, release: str) -> list[str]:
+        # RocketMQ writes below user.home, and names index files in the JVM's time zone.
+        # One compiler: the program is over before another pays.
+        return [
+            "java",
+            "-Xmx512m",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            f"-Duser.home={self._directory}",
+            f"-Djava.io.tmpdir={self._directory}",
+            "-Duser.timezone=UTC",
+            "-Dfile.encoding=UTF-8",
+            "-jar",
+            str(build(release)),
+        ]
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self) -> Served:
+        """Return what happened, once the broker has stopped.
+
+        Raises
+        ------
+        OracleError
+            It neither served nor stopped.
+        """
+        try:
+            status = self._process.wait(_LIMIT_SECONDS + 10)
+        except subprocess.TimeoutExpired as err:
+            raise OracleError(self._said()) from err
+        events = self._lines("out")
+        if not events or events[-1]["event"] != "done":
+            raise OracleError(f"ended with {status}:\n{self._said()}")
+        received, sent = self._lines("received.jsonl"), self._lines("sent.jsonl")
+        return Served(status == 0, events, received, sent, self._said())
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        text = (self._directory / name).read_text("utf-8")
+        return [json.loads(line) for line in text.split("\n") if line.startswith("{")]
+
+    def _said(self) -> str:
+        texts = [(self._directory / name).read_text("utf-8", "replace") for name in ("out", "err")]
+        return "\n".join(text[-_SAID:] for text in texts)
+
+
+@functools.cache
+def build(release: str) -> Path:
+    """Build the program for one release, unless its jar is newer than its sources; return it."""
+    major = release[0]
+    jar = CLUSTER / "target" / f"compat{major}" / "cluster.jar"
+    newest = max(
+        path.stat().st_mtime for path in [CLUSTER / "pom.xml", *(CLUSTER / "src").rglob("*.*")]
+    )
+    libraries = jar.parent / "dependency"
+    if jar.exists() and libraries.is_dir() and jar.stat().st_mtime >= newest:
+        return jar
+    profile = ["-Procketmq4"] if major == "4" else []
+    done = subprocess.run(
+        ["mvn", "-q", "-B", *profile, "package", "dependency:copy-dependencies"],
+        cwd=CLUSTER,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=_BUILD_TIMEOUT_SECONDS,
+        check=False,
+    )
+    if done.returncode or not jar.exists():
+        raise OracleError(
+            f"mvn ended with {done.returncode}:\n{(done.stdout + done.stderr)[-_SAID:]}"
+        )
+    return jar
+
+
+def free_port() -> int:
+    """Return a port beside which a broker's other two are free as well."""
+    for _ in range(100):
+        port = random.randrange(_FIRST_PORT, _LAST_PORT)
+        if all(_is_free(each) for each in (port - 2, port, port + 1)):
+            return port
+    raise OracleError("no port is free")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0

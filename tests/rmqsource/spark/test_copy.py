@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from chispa import assert_df_equality
+
+import rmqsource
+from rmqsource.metadata.topic_kind import topic_kind
+from store_core import StoreSnapshot
+from store_core.check.finding_kinds import Severity
+from store_core.check.store_check import check_store
+from tests.golden_store import golden
+
+KEPT = (
+    *("topic", "queue_id", "tags", "keys", "unique_key", "properties", "body", "flag"),
+    *("born_timestamp", "born_host", "reconsume_times"),
+)
+
+
+@pytest.fixture
+def copied(spark, tmp_path):
+    from rmqsource.copy_store import copy_store
+
+    rmqsource.register(spark)
+
+    def copy(store, **sink_options):
+        options = {"path": str(store.root), **store.options}
+        return copy_store(spark, options, str(tmp_path / "copy"), sink_options)
+
+    return copy
+
+
+@pytest.mark.parametrize("name", ["classic-5x", "classic-4x", "cluster-5x"])
+def test_copied_messages_are_equal(read, copied, tmp_path, name):
+    store = golden(name)
+    done = copied(store, compatibility="5", mappedFileSizeCommitLog="1m")
+    messages = read(store.root, **store.options)
+    topics = [row.topic for row in messages.select("topic").distinct().collect()]
+    normal = [topic for topic in topics if topic_kind(topic) == "normal"]
+    left = messages.where(messages["topic"].isin(normal)).select(*KEPT)
+    again = read(tmp_path / "copy").select(*KEPT)
+    assert (done.commit.messages, done.skipped) == (left.count(), messages.count() - left.count())
+    order = ["topic", "queue_id", "unique_key", "body"]
+    assert_df_equality(left.orderBy(*order), again.orderBy(*order), ignore_nullable=True)
+    with StoreSnapshot.open(str(tmp_path / "copy")) as snapshot:
+        found = check_store(snapshot).findings
+    assert [str(one) for one in found if one.severity is not Severity.INFORMATION] == []
+
+
+def test_copied_delayed_messages_count_as_delivered(copied, tmp_path):
+    done = copied(golden("cluster-5x"), systemTopics="true", compatibility="5")
+    delayed = {q.queue_id + 1: q.messages for q in done.commit.queues if "SCHEDULE" in q.topic}
+    offsets = json.loads((tmp_path / "copy" / "config" / "delayOffset.json").read_text())
+    assert delayed
+    assert {int(k): v for k, v in offsets["offsetTable"].items()} == delayed
+    assert done.skipped == 0
+
+
+def test_nothing_that_matches_copies_nothing(spark, tmp_path):
+    from rmqsource.copy_store import copy_store
+
+    rmqsource.register(spark)
+    store = golden("classic-5x")
+    options = {"path": str(store.root), "topic": "NoSuchTopic", **store.options}
+    assert copy_store(spark, options, str(tmp_path / "copy"), {}).commit is None
+    assert not (tmp_path / "copy" / "commitlog").exists()

@@ -1,0 +1,50 @@
+"""``rocketmq-store salvage``: what it says, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rmqsource.cli_app import app
+from tests.store_factory import small_store
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def damaged_store(tmp_path):
+    factory = small_store(tmp_path / "old", 40)
+    root, lost = factory.write(), factory.records[20]
+    with factory.segment_path(lost.commit_log_offset).open("r+b") as file:
+        file.seek(lost.commit_log_offset % factory.segment_bytes)
+        file.write(bytes(lost.total_size))
+    return root
+
+
+def run(*arguments):
+    sizes = ["--option", "maxHashSlotNum=8", "--option", "maxIndexNum=64"]
+    return RUNNER.invoke(app, ["salvage", *map(str, arguments), *sizes])
+
+
+def test_it_tells_what_is_lost(damaged_store, tmp_path):
+    result = run(damaged_store, tmp_path / "new")
+    assert result.exit_code == 1
+    assert "hold no record" in result.output
+    assert "damaged_parts" in result.output
+    assert (tmp_path / "new.salvage.json").is_file()
+    assert run(damaged_store, tmp_path / "new").exit_code == 2
+
+
+def test_json_is_the_whole_report(damaged_store, tmp_path):
+    result = run(damaged_store, tmp_path / "new", "--format", "json")
+    line = next(line for line in result.output.splitlines() if line.startswith("{"))
+    assert json.loads(line) == json.loads((tmp_path / "new.salvage.json").read_text("utf-8"))
+
+
+def test_a_good_store_loses_nothing(tmp_path):
+    root = small_store(tmp_path / "old", 10).write()
+    result = run(root, tmp_path / "new", "--format", "csv")
+    assert result.exit_code == 0, result.output
+    assert run(root, root / "inside").exit_code == 2

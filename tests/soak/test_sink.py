@@ -1,0 +1,119 @@
+"""Writes are killed, with Spark and without: every job is whole or absent, and there once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import rmqsource
+from rmqsource.options import parse_options
+from rmqsource.read_columns import read_columns
+from store_core.staged_commit.ledger import Ledger
+from tests.rmqsource.sink.killed_sink import APPLICATION
+from tests.rmqsource.sink.spark_jobs import READY
+from tests.rmqsource.sink.test_killed_sink import KILLS_PER_STORE, MODULE, judge_store, kill_jobs
+from tests.soak.test_crash import stores
+from tests.store_core.test_killed_writer import Writers
+
+pytestmark = pytest.mark.soak
+
+SPARK_KILLS = 10
+_ROOT = Path(__file__).parents[2]
+_JOBS = "tests.rmqsource.sink.spark_jobs"
+_LONGEST_S = 6.0
+_DIE_AFTER_COMMIT = """
+import os, signal, pathlib
+import rmqsource.sink.committing as committing
+whole = committing.commit_parts
+def commit_parts(*given, **named):
+    done = whole(*given, **named)
+    if done is not None and done.version == {version}:
+        for pid in pathlib.Path({pids!r}).read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+    return done
+committing.commit_parts = commit_parts
+"""
+
+
+def test_kills(tmp_path, capsys, soak_seconds, soak_seed):
+    writers, kills = Writers(MODULE), 0
+    try:
+        for root, seed in stores(tmp_path, soak_seconds, soak_seed):
+            kills += kill_jobs(root / "store", writers, seed, KILLS_PER_STORE)
+    finally:
+        with capsys.disabled():
+            print(f"\n{kills} killed writes")
+    writers.close()
+
+
+def test_kills_of_spark(tmp_path, soak_seed):
+    generator = random.Random(soak_seed)
+    root, version, committed = tmp_path / "store", 0, []
+    for kill in range(SPARK_KILLS):
+        with subprocess.Popen(
+            _command("write", root, version),
+            env=_environment(),
+            stdout=subprocess.PIPE,
+            cwd=_ROOT,
+            text=True,
+            start_new_session=True,
+        ) as job:
+            assert job.stdout is not None
+            assert job.stdout.readline() == f"{READY}\n"
+            time.sleep(generator.uniform(0, _LONGEST_S))  # the moment of the kill
+            os.killpg(job.pid, signal.SIGKILL)
+        last = Ledger(str(root)).last_version(APPLICATION)
+        if last is not None:
+            committed = list(range(last + 1))
+            version = last + 1
+        version += judge_store(root, committed, version, 1 + kill % 3)
+
+
+def test_killed_between_its_commit_and_sparks_own(tmp_path):
+    """A streaming batch that is in the store is not appended again."""
+    root, source = tmp_path / "store", tmp_path / "source"
+    source.mkdir()
+    pids, customized = tmp_path / "pids", tmp_path / "python"
+    customized.mkdir()
+    site = customized / "sitecustomize.py"
+    command = _command("stream", root, source, tmp_path / "checkpoint", pids)
+    written = 0
+    for version in range(3):
+        lines = [json.dumps({"topic": "A", "body": str(written + i)}) for i in range(20)]
+        written += len(lines)
+        (source / f"{version}.json").write_text("\n".join(lines))
+        site.write_text(_DIE_AFTER_COMMIT.format(version=version, pids=str(pids)))
+        killed = subprocess.run(command, env=_environment(customized), cwd=_ROOT, check=False)
+        assert killed.returncode == -signal.SIGKILL
+        assert not (tmp_path / "checkpoint" / "commits" / str(version)).exists()
+        site.unlink()
+        subprocess.run(command, env=_environment(), cwd=_ROOT, check=True)
+        assert (tmp_path / "checkpoint" / "commits" / str(version)).exists()
+        last = rmqsource.last_commit(str(root))
+        assert last is not None
+        assert last.version == version
+        assert _numbers(root) == list(range(written))
+
+
+def _numbers(root: Path) -> list[int]:
+    options = parse_options({"path": str(root)})
+    parts = read_columns(options, ("body",))
+    return sorted(int(body) for part in parts for body in part["body"].to_pylist())
+
+
+def _command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", _JOBS, *map(str, arguments)]
+
+
+def _environment(*python_path: Path) -> dict[str, str]:
+    path = os.pathsep.join(map(str, [*python_path, _ROOT]))
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return {**os.environ, **python, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -1,0 +1,54 @@
+"""Stores whose services run when a test says so: no threads, no waiting, the same every time."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from store_core import MessageStore
+from store_core.services.service_thread import ServiceThread
+
+
+@contextmanager
+def without_threads() -> Iterator[None]:
+    """Let stores that are started within the block start no thread.
+
+    Who waits for a flush then flushes; dispatch and all else is done by `dispatch_all`,
+    `run_some_service` and by ``shutdown``.
+    """
+    with mock.patch.object(ServiceThread, "start", return_value=None):
+        yield
+
+
+@contextmanager
+def nothing_forced() -> Iterator[None]:
+    """Let nothing be forced to the real disk, which only takes time; around any recording."""
+    with mock.patch.multiple(os, fsync=lambda _: None, fdatasync=lambda _: None):
+        yield
+
+
+def dispatch_all(store: MessageStore) -> None:
+    """Give queues and index all that was flushed, or needs no flush."""
+    services = store.services
+    while services.reput.run_once() or services.build_index.run_once():
+        pass
+
+
+def run_some_service(store: MessageStore, generator: random.Random) -> None:
+    """Let one of the services do what it has to do."""
+    services = store.services
+    chosen = generator.choice(
+        [
+            services.reput,
+            services.reput,
+            services.build_index,
+            services.flush.flush_service,
+            services.flush_queues,
+            services.checkpoint,
+            services.correct_logic_offset,
+        ]
+    )
+    chosen.run_once()

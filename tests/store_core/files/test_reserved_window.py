@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from store_core.files.reserved_window import ReservedWindow
+
+_SIZE = 64 << 10
+
+
+@pytest.fixture
+def fd(tmp_path):
+    opened = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(opened, _SIZE)
+    yield opened
+    os.close(opened)
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, 5000])
+def test_what_is_written_is_in_the_file(fd, length):
+    window, data = ReservedWindow(fd, _SIZE), os.urandom(length)
+    for at in (0, 4090, _SIZE - length):
+        assert window.write(at, memoryview(data))
+        assert os.pread(fd, length, at) == data
+    window.close()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EOPNOTSUPP])
+def test_nothing_is_written_where_no_blocks_can_be_reserved(fd, monkeypatch, code):
+    def fail(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    window = ReservedWindow(fd, _SIZE)
+    if code == errno.ENOSPC:
+        with pytest.raises(OSError, match="No space"):
+            window.write(0, memoryview(b"x" * 100))
+    else:
+        assert not window.write(0, memoryview(b"x" * 100))
+    assert os.pread(fd, _SIZE, 0).strip(b"\0") == b""

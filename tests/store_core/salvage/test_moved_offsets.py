@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store_core.salvage.moved_offsets import OffsetRun, QueueOffsets, RecordPlaces
+
+
+def longs(*numbers):
+    return np.array(numbers, np.int64)
+
+
+def queue(*batches):
+    offsets = QueueOffsets()
+    new = [offsets.assign(longs(*old), np.ones(len(old), np.int64)).tolist() for old in batches]
+    return offsets, [number for part in new for number in part]
+
+
+def test_nothing_moves_without_loss():
+    offsets, new = queue([7, 8, 9], [10, 11])
+    assert new == [7, 8, 9, 10, 11]
+    assert not offsets.has_moved
+    assert offsets.runs == [OffsetRun(7, 7, 5)]
+    assert [offsets.new_offset(old) for old in (7, 9, 12, 50)] == [7, 9, 12, 12]
+    assert offsets.lost(100) == []
+
+
+def test_what_lies_behind_a_loss_closes_up():
+    offsets, new = queue([7, 8, 12], [13, 20])
+    assert new == [7, 8, 9, 10, 11]
+    assert offsets.has_moved
+    # What was not consumed yet is consumed: lost ones are skipped, none comes twice.
+    assert [offsets.new_offset(old) for old in (0, 8, 9, 11, 12, 14, 20, 21)] == [
+        *(7, 8, 9, 9, 9, 11, 11, 12)
+    ]
+    assert offsets.lost(100) == [(9, 12), (14, 20)]
+    assert offsets.lost(3) == [(9, 12)]
+
+
+def test_of_a_topic_that_was_made_anew_the_last_life_counts():
+    offsets, new = queue([5, 6, 7], [0, 1, 2])
+    assert new == [5, 6, 7, 8, 9, 10]
+    assert [offsets.new_offset(old) for old in (0, 1, 3)] == [8, 9, 11]
+    assert offsets.lost(100) == []
+
+
+@pytest.mark.parametrize("at", range(6))
+@pytest.mark.parametrize("wrong", [-1, 2**62, 2**40])
+def test_one_damaged_offset_moves_nothing(at, wrong):
+    old = list(range(3, 9))
+    old[at] = wrong
+    offsets, new = queue(old, [9, 10])
+    assert new == list(range(3, 11))
+    assert [offsets.new_offset(n) for n in range(3, 12)] == list(range(3, 12))
+    assert offsets.lost(0) == []
+
+
+def test_batches_take_as_many_offsets_as_they_have_messages():
+    offsets = QueueOffsets()
+    assert offsets.assign(longs(0, 4, 9), longs(4, 1, 2)).tolist() == [0, 4, 5]
+    assert offsets.next_offset == 7
+    assert offsets.runs == [OffsetRun(0, 0, 5), OffsetRun(9, 5, 2)]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(0, 1000), st.data())
+def test_every_surviving_message_is_found_by_its_old_offset(survived, first, data):
+    old = [first + n for n, there in enumerate(survived) if there]
+    if not old:
+        return
+    cut = data.draw(st.integers(0, len(old)))
+    offsets, new = queue(*[part for part in (old[:cut], old[cut:]) if part])
+    assert new == list(range(new[0], new[0] + len(old)))
+    assert new[0] == old[0]
+    assert [offsets.new_offset(number) for number in old] == new
+    for number in range(first, first + len(survived) + 2):
+        behind = sum(other < number for other in old)
+        assert offsets.new_offset(number) == new[0] + behind
+
+
+def test_record_places():
+    places = RecordPlaces()
+    places.add(longs(0, 10, 20), longs(10, 10, 10), longs(0, 10, 20), longs(10, 10, 10))
+    places.add(longs(30, 50), longs(10, 10), longs(30, 40), longs(10, 10))
+    assert places.runs == [OffsetRun(0, 0, 40), OffsetRun(50, 40, 10)]
+    assert [places.new_offset(old) for old in (0, 30, 39, 40, 49, 50, 60, -1)] == [
+        *(0, 30, 39, None, None, 40, None, None)
+    ]
+
+
+def test_a_record_that_grew_shifts_those_behind():
+    places = RecordPlaces()
+    places.add(longs(0, 10, 20), longs(10, 10, 10), longs(0, 10, 22), longs(10, 12, 10))
+    assert [places.new_offset(old) for old in (0, 10, 20)] == [0, 10, 22]

@@ -1,0 +1,301 @@
+"""A whole salvage: what stays, what moves, where it may be written, what an interrupt leaves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from store_core.codec.properties import string_to_properties, verify_property_crc
+from store_core.config import MessageStoreConfig
+from store_core.errors import StoreConfigError, StoreNotFoundError, StoreWriteError
+from store_core.files.store_directory import StoreDirectory
+from store_core.salvage import SalvageOptions, report_path, salvage_store
+from store_core.store_view import StoreView
+from tests.golden_store import GOLDEN_NAMES, golden, tree_state
+from tests.store_core.putting import Log
+from tests.store_core.salvage.damage import (
+    NAMES,
+    NOW_MS,
+    OPTIONS,
+    check,
+    records_of,
+    salvaged_config,
+)
+from tests.store_factory import small_store
+
+CONFIG = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
+
+
+def salvaged(root, target, config=CONFIG):
+    return salvage_store(str(root), str(target), config, OPTIONS)
+
+
+@pytest.mark.parametrize(("name", "recovered"), NAMES)
+def test_of_a_good_store_the_new_log_has_the_same_bytes(name, recovered, tmp_path):
+    store = golden(name, recovered)
+    config = MessageStoreConfig.from_properties(store.config_properties)
+    report = salvaged(store.root, tmp_path / "new", config)
+    assert (report.gaps, report.rejected, report.moved_queues) == ((), (), 0)
+    with StoreView(StoreDirectory(str(store.root)), config) as view:
+        old = {
+            Path(s.path).name: s.path for s in view.log.segments if s.from_offset < view.end_offset
+        }
+        end = view.end_offset
+    made = {path.name: path for path in (tmp_path / "new" / "commitlog").iterdir()}
+    assert made.keys() == old.keys()
+    for segment, path in made.items():
+        held = min(end - int(segment), path.stat().st_size)
+        data = path.read_bytes()
+        assert data[:held] == Path(old[segment]).read_bytes()[:held]
+        assert not any(data[held:])
+    check(tmp_path / "new", salvaged_config(config))
+
+
+def test_every_golden_store_gives_a_sound_one(tmp_path):
+    for name in GOLDEN_NAMES:
+        store = golden(name)
+        config = MessageStoreConfig.from_properties(store.config_properties)
+        salvaged(store.root, tmp_path / name, config)
+        check(tmp_path / name, salvaged_config(config))
+
+
+def test_what_lies_behind_a_loss_moves_and_the_report_says_where(tmp_path):
+    factory = small_store(tmp_path / "old", 60)
+    root, lost = factory.write(), factory.records[20]
+    with factory.segment_path(lost.commit_log_offset).open("r+b") as file:
+        file.seek(lost.commit_log_offset % factory.segment_bytes)
+        file.write(bytes(lost.total_size))
+    report = salvaged(root, tmp_path / "new")
+    assert [g[:2] for g in report.gaps] == [(lost.commit_log_offset, lost.total_size)]
+    assert (report.records, report.missing_messages, report.moved_queues) == (59, 1, 1)
+    moved = [key for key, queue in report.queues.items() if queue.has_moved]
+    assert moved == [(lost.topic_bytes.decode(), lost.queue_id)]
+    told = json.loads(report_path(str(tmp_path / "new")).read_text("utf-8"))
+    assert told == json.loads(json.dumps(report.as_dict()))
+    by_old = {}
+    for place in told["places"]:
+        at = range(place["commit_log_offset"], place["commit_log_offset"] + place["bytes"])
+        by_old.update({old: old + place["new_commit_log_offset"] - at.start for old in at})
+    old = [r.commit_log_offset for r in factory.records if r is not lost]
+    new = [r.commit_log_offset for r in records_of(tmp_path / "new", CONFIG)]
+    assert [by_old[offset] for offset in old] == new
+    assert lost.commit_log_offset not in by_old
+
+
+@pytest.mark.parametrize(("first_offset", "begins_at"), [(0, 0), (4096 * 7, 3)])
+def test_queues_begin_at_0_where_the_log_does(first_offset, begins_at, tmp_path):
+    # Else the units before their first one, which name offset 0, would count as messages.
+    factory = small_store(tmp_path / "old", 0, first_offset=first_offset)
+    for number in range(8):
+        factory.add(properties={"n": str(number)})
+    root = factory.write()
+    with factory.segment_path(first_offset).open("r+b") as file:
+        file.write(bytes(sum(record.total_size for record in factory.records[:3])))
+    report = salvaged(root, tmp_path / "new")
+    queue = report.queues["TopicA", 0]
+    assert (queue.first_offset, queue.next_offset) == (begins_at, begins_at + 5)
+    assert records_of(tmp_path / "new", CONFIG)[0].commit_log_offset == first_offset
+    check(tmp_path / "new", CONFIG)
+
+
+def test_offsets_of_consumers_and_delays_follow(tmp_path):
+    factory = small_store(tmp_path / "old", 60)
+    for number in range(6):
+        factory.add("SCHEDULE_TOPIC_XXXX", queue_id=2, properties={"DELAY": "3", "n": str(number)})
+    root, lost = factory.write(), factory.records[20]
+    topic, queue_id = lost.topic_bytes.decode(), lost.queue_id
+    for record in (lost, factory.records[62]):
+        with factory.segment_path(record.commit_log_offset).open("r+b") as file:
+            file.seek(record.commit_log_offset % factory.segment_bytes)
+            file.write(bytes(record.total_size))
+    ends = len(factory.queues[topic, queue_id])
+    offsets = {
+        f"{topic}@g": {str(queue_id): ends},
+        f"{topic}@new": {str(queue_id): 2},
+        "Gone@g": {"0": 9},
+    }
+    config = root / "config"
+    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    (config / "delayOffset.json").write_text('{"offsetTable":{3:4}}')
+    (config / "subscriptionGroup.json").write_text("{anything")
+    (config / "consumerOffset.json.bak").write_text("{}")
+    (config / "deep").mkdir()
+    (config / "deep" / "file").write_text("kept")
+    report = salvaged(root, tmp_path / "new")
+    made = tmp_path / "new" / "config"
+    assert json.loads((made / "consumerOffset.json").read_text())["offsetTable"] == {
+        f"{topic}@g": {str(queue_id): ends - 1},
+        f"{topic}@new": {str(queue_id): 2},
+        "Gone@g": {"0": 0},
+    }
+    assert json.loads((made / "delayOffset.json").read_text())["offsetTable"] == {"3": 3}
+    assert (made / "subscriptionGroup.json").read_text() == "{anything"
+    assert (made / "deep" / "file").read_text() == "kept"
+    assert (made / "topics.json").read_bytes() == (config / "topics.json").read_bytes()
+    assert not (made / "consumerOffset.json.bak").exists()
+    assert [note.split(":")[0] for note in report.notes] == [
+        *("config/consumerOffset.json", "config/delayOffset.json")
+    ]
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"[1]"])
+def test_without_a_list_of_topics_one_is_made(content, tmp_path):
+    root = small_store(tmp_path / "old", 20).write(topics=False)
+    if content is not None:
+        (root / "config").mkdir()
+        (root / "config" / "topics.json").write_bytes(content)
+    report = salvaged(root, tmp_path / "new")
+    table = json.loads((tmp_path / "new" / "config" / "topics.json").read_text())
+    found = {name: topic["readQueueNums"] for name, topic in table["topicConfigTable"].items()}
+    assert found == {"TopicA": 2, "TopicB": 2}
+    assert "made anew" in report.notes[-1]
+
+
+def test_end_marks_name_the_new_place_of_what_was_prepared(tmp_path):
+    factory = small_store(tmp_path / "old", 10)
+    prepared = [factory.add(sys_flag=0x4, queue_offset=0) for _ in range(3)]
+    for record in (*prepared, factory.records[1]):
+        offset = record.commit_log_offset
+        factory.add(sys_flag=0x8, prepared_transaction_offset=offset, body=b"end %d" % offset)
+    root, lost = factory.write(), [factory.records[3], prepared[1]]
+    for record in lost:
+        with factory.segment_path(record.commit_log_offset).open("r+b") as file:
+            file.seek(record.commit_log_offset % factory.segment_bytes)
+            file.write(bytes(record.total_size))
+    report = salvaged(root, tmp_path / "new")
+    assert report.records == len(factory.records) - 2
+    found = []
+    for record in records_of(tmp_path / "new", CONFIG):
+        if record.body.startswith(b"end "):
+            at = int.from_bytes(record.raw[76:84], "big")
+            found.append((int(record.body[4:]), at))
+    by_old = report.places
+    expected = []
+    for record in (*prepared, factory.records[1]):
+        run = [r for r in by_old if 0 <= record.commit_log_offset - r.old < r.length]
+        old = record.commit_log_offset
+        expected.append((old, old - run[0].old + run[0].new if run else old))
+    assert found == expected
+    assert [old == new for old, new in expected] == [False, True, False, True]
+
+
+def test_the_crc_of_whole_records_is_checked_and_made_anew(tmp_path):
+    log = Log(tmp_path / "old", enabled_append_prop_crc=True)
+    for number in range(8):
+        log.put_ok(body=b"b%d" % number, properties={"n": str(number)})
+    log.queue.close()
+    old = records_of(tmp_path / "old", CONFIG)
+    path = tmp_path / "old" / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[old[2].commit_log_offset + 50] ^= 1  # the born host, which no other checksum covers
+    path.write_bytes(data)
+    report = salvaged(tmp_path / "old", tmp_path / "new")
+    assert [r.commit_log_offset for r in report.rejected] == [old[2].commit_log_offset]
+    new = records_of(tmp_path / "new", CONFIG)
+    assert [r.kept for r in new] == [r.kept for r in old if r is not old[2]]
+    assert all(verify_property_crc(record.raw) for record in new)
+
+
+def test_light_queues_get_offsets_without_holes(tmp_path):
+    factory = small_store(tmp_path / "old", 0)
+    for number in range(6):
+        factory.add(
+            properties={
+                "INNER_MULTI_DISPATCH": "%LMQ%x,%LMQ%y",
+                "INNER_MULTI_QUEUE_OFFSET": f"{number + 98},{number}",
+            }
+        )
+    root, lost = factory.write(), factory.records[1]
+    with factory.segment_path().open("r+b") as file:
+        file.seek(lost.commit_log_offset)
+        file.write(bytes(lost.total_size))
+    report = salvaged(root, tmp_path / "new")
+    found = [
+        string_to_properties(r.raw[r.raw.index(b"INNER") :])["INNER_MULTI_QUEUE_OFFSET"]
+        for r in records_of(tmp_path / "new", CONFIG)
+    ]
+    assert found == ["0,0", "1,1", "2,2", "3,3", "4,4"]
+    assert [run[:2] for run in report.queues["%LMQ%x", 0].runs] == [(98, 0), (100, 1)]
+    check(tmp_path / "new", CONFIG)
+
+
+def test_several_directories_of_a_log_become_one(tmp_path):
+    store = golden("multipath-5x")
+    config = MessageStoreConfig.from_properties(store.config_properties)
+    report = salvaged(store.root, tmp_path / "new", config)
+    assert report.records == len(records_of(store.root, config))
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [
+        *("checkpoint", "commitlog", "config", "consumequeue", "index")
+    ]
+
+
+def test_the_target_must_be_new_and_elsewhere(tmp_path):
+    root = small_store(tmp_path / "old", 5).write()
+    before = tree_state(root)
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "file").touch()
+    for target in (full, full / "file", root, root / "new", root / "commitlog" / "x", tmp_path):
+        with pytest.raises(StoreConfigError):
+            salvaged(root, target)
+    (tmp_path / "link").symlink_to(root)
+    with pytest.raises(StoreConfigError, match="one inside the other"):
+        salvaged(root, tmp_path / "link" / "new")
+    with pytest.raises(StoreNotFoundError):
+        salvaged(tmp_path / "none", tmp_path / "new")
+    assert tree_state(root) == before
+    (tmp_path / "empty").mkdir()
+    assert salvaged(root, tmp_path / "empty").records == 5
+    assert tree_state(root) == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left")])
+def test_what_ends_early_leaves_nothing(error, tmp_path):
+    root = small_store(tmp_path / "old", 60).write()
+    left = tmp_path / "new.salvage-part"
+    left.mkdir()  # of one that was killed
+    (left / "file").touch()
+
+    def progress(what, done, total):
+        assert not (left / "file").exists()
+        assert (left / "commitlog").is_dir()
+        raise error
+
+    options = SalvageOptions(clock=lambda: NOW_MS, progress=progress)
+    with pytest.raises((KeyboardInterrupt, StoreWriteError)):
+        salvage_store(str(root), str(tmp_path / "new"), CONFIG, options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old"]
+
+
+def test_a_failing_dispatch_ends_it(tmp_path, monkeypatch):
+    root = small_store(tmp_path / "old", 60).write()
+
+    def fail(*_):
+        raise OSError(28, "No space left", "some file")
+
+    monkeypatch.setattr("store_core.index_writer.IndexWriter.append", fail)
+    with pytest.raises(StoreWriteError, match="free space"):
+        salvaged(root, tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old"]
+
+
+def test_a_store_without_records(tmp_path):
+    root = small_store(tmp_path / "old", 3).write()
+    shutil.rmtree(root / "commitlog")
+    report = salvaged(root, tmp_path / "new")
+    assert (report.records, report.queues) == (0, {})
+    assert records_of(tmp_path / "new", CONFIG) == []
+    check(tmp_path / "new", CONFIG)
+
+
+def test_progress_reaches_its_end(tmp_path):
+    root = small_store(tmp_path / "old", 60).write()
+    seen = []
+    options = SalvageOptions(lambda: NOW_MS, lambda *step: seen.append(step))
+    salvage_store(str(root), str(tmp_path / "new"), CONFIG, options)
+    assert seen[-1][1] == seen[-1][2] > 0
+    assert all(np.diff([done for _, done, _ in seen]) >= 0)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from store_core.running_flags import RunningFlags
+from store_core.services.store_services import StoreServices, Surroundings
+from store_core.store_parts import OpenOptions, open_parts
+from tests.store_core.crash.messages import config_of
+
+
+def now():
+    return 1_700_000_000_000
+
+
+@pytest.fixture
+def make(tmp_path):
+    opened = []
+
+    def make(**settings):
+        parts = open_parts(config_of(tmp_path / "store", **settings), OpenOptions(now))
+        opened.append(parts)
+        return StoreServices(parts, RunningFlags(), Surroundings(now), ())
+
+    yield make
+    for parts in opened:
+        parts.close(clean=True)
+
+
+def names():
+    return {thread.name for thread in threading.enumerate()} - {"MainThread"}
+
+
+def test_all_services_run_between_start_and_shutdown(make):
+    services = make(transient_store_pool_enable=True)
+    assert not names()
+    services.start()
+    assert names() == {
+        "AllocateMappedFileService",
+        "BuildIndexService",
+        "CheckpointService",
+        "CommitRealTimeService",
+        "FlushConsumeQueueService",
+        "GroupCommitService",
+        "ReputMessageService",
+        "ServicesInTurn",
+        "StoreStatsService",
+    }
+    services.shutdown()
+    assert not names()
+    assert not services.is_failing
+
+
+def test_who_was_never_started_is_finished_all_the_same(make, monkeypatch):
+    services, finished = make(), []
+    for name in ("reput", "build_index", "flush_queues", "checkpoint", "allocate"):
+        service = getattr(services, name)
+        monkeypatch.setattr(service, "finish", lambda name=name: finished.append(name))
+    services.shutdown()
+    assert finished == ["reput", "build_index", "flush_queues", "allocate", "checkpoint"]
+
+
+@pytest.mark.parametrize("name", ["reput", "build_index", "flush_queues", "checkpoint"])
+def test_a_failure_at_the_end_is_known(make, monkeypatch, name):
+    services = make()
+
+    def fails():
+        raise OSError("no")
+
+    monkeypatch.setattr(getattr(services, name), "finish", fails)
+    services.shutdown()
+    assert services.is_failing
+
+
+def test_dispatch_ends_where_the_log_is_flushed_unless_uncommitted_is_read(make):
+    services = make()
+    services.reput._log.writable_file().append(bytes(100))
+    assert services.dispatch_behind_bytes == 0
+    assert services.flush_log() == 100
+    assert services.dispatch_behind_bytes == 100
+
+
+def test_read_uncommitted(make):
+    services = make(read_un_committed=True)
+    services.reput._log.writable_file().append(bytes(100))
+    assert services.dispatch_behind_bytes == 100
