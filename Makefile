@@ -56,7 +56,7 @@ lint: $(READY_LINT) ## style, types, import layers
 clean: ## remove what these commands made
 	rm -rf $(VENV) $(VENV40) build dist *.egg-info .coverage .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
-	rm -rf tests/interop/oracle/target
+	rm -rf tests/interop/oracle/target tests/interop/oracle/cluster/target
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:

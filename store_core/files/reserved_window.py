@@ -40,11 +40,12 @@ class ReservedWindow:
             The disk is full; nothing was written.
         """
         stop = at + len(view)
-        if at < self._start or stop > self._stop or self._map is None:
-            if not self._is_supported or not self._move(at, len(view)):
-                return False
+        is_inside = self._start <= at and stop <= self._stop
+        if not is_inside and not (self._is_supported and self._move(at, len(view))):
+            return False
         window, at = self._map, at - self._start
-        assert window is not None
+        if window is None:  # as long as nothing was written
+            return False
         window[at + _HEAD_BYTES : at + len(view)] = view[_HEAD_BYTES:]
         window[at : at + min(_HEAD_BYTES, len(view))] = view[:_HEAD_BYTES]
         return True
