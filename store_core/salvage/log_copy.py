@@ -35,7 +35,7 @@ class LogCopy:
     Queue offsets go up by one from record to record: the first of a queue keeps its own (or gets 0,
     see `NewQueues`), those behind lost records close up. Prepared and rolled back messages, which
     are in no queue, keep theirs. A record that names its prepared message by physical offset names
-    where that is now, if it was taken over. All else stays: store times, hosts, flags, bodies as stored.
+    where that is now, if it was taken over. All else stays: hosts, flags, bodies as stored.
 
     Parameters
     ----------
