@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqsource.datasource import RocketMQStoreDataSource
 from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
 from store_core.codec.record_frames import RecordFrames
-from store_core.commit_log import CommitLog
 from store_core.config import MessageStoreConfig
 from store_core.errors import CorruptRecordError
 from store_core.files.store_directory import StoreDirectory
-from store_core.log_scan import BatchSizer, LogSlice, scan_slice
+from store_core.log.commit_log import CommitLog
+from store_core.log.log_scan import BatchSizer, LogSlice, scan_slice
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -15,7 +15,7 @@ from rmqsource.cli_read import WrongUseError
 from rmqsource.stores import store_config
 from store_core.check import Severity, check_store
 from store_core.files.store_directory import expand_paths
-from store_core.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
+from store_core.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqsource.cli_report import Report
     from rmqsource.options import SourceOptions
     from store_core.check import CheckReport, Finding
-    from store_core.log_scan import Gap
+    from store_core.log.log_scan import Gap
     from store_core.store_view import StoreView
 
 FINDING_COLUMNS = (

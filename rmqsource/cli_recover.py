@@ -8,12 +8,12 @@ from rmqsource.cli_check import now_ms, one_path, stage_progress
 from rmqsource.cli_output import write_record
 from rmqsource.stores import store_config
 from store_core.errors import LogDamageError
-from store_core.store_recovery import plan_recovery, recover_store
+from store_core.repair.store_recovery import plan_recovery, recover_store
 
 if TYPE_CHECKING:
     from rmqsource.cli_report import Report
     from rmqsource.options import SourceOptions
-    from store_core.store_recovery import RecoveryResult
+    from store_core.repair.store_recovery import RecoveryResult
 
 _SHOWN = 10
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from rmqsource.plan import clip_ranges
 from rmqsource.queue_path import QueueUnits, UnprovedError
-from store_core.key_candidates import NotIndexedError, key_candidates, segment_range
+from store_core.read.key_candidates import NotIndexedError, key_candidates, segment_range
 
 if TYPE_CHECKING:
     import numpy.typing as npt

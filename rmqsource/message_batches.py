@@ -27,7 +27,7 @@ from store_core.codec.message_batch_codec import (
     InflatedTooLargeError,
     MessageColumns,
 )
-from store_core.log_scan import Gap, LogSlice
+from store_core.log.log_scan import Gap, LogSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ import numpy as np
 from rmqsource.errors import DataLossError
 from rmqsource.message_batches import MessageBatches
 from store_core.files.store_directory import StoreDirectory
-from store_core.log_scan import BatchSizer, Gap, LogSlice, scan_slice
-from store_core.segment_records import SegmentRecords
+from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.log.segment_records import SegmentRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store_core.log_scan import LogSlice
+from store_core.log.log_scan import LogSlice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,13 +32,13 @@ from rmqsource.predicate import ScanPredicate
 from rmqsource.queue_path import QueueUnits, UnprovedError, read_queue_units
 from store_core.codec.message_id import parse_message_id
 from store_core.errors import StoreFormatError
-from store_core.log_scan import BatchSizer, Gap, scan_slice
-from store_core.log_time import narrow_by_time
+from store_core.log.log_scan import BatchSizer, Gap, scan_slice
+from store_core.log.log_time import narrow_by_time
 
 if TYPE_CHECKING:
     from rmqsource.options import SourceOptions
     from rmqsource.plan import Range, SegmentPositions, Split
-    from store_core.log_scan import LogSlice
+    from store_core.log.log_scan import LogSlice
     from store_core.store_view import StoreView
 
 _SCATTER_COST = 2

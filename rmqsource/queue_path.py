@@ -13,18 +13,18 @@ import numpy as np
 
 from store_core.codec.java_string import string_hash
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.key_candidates import has_batch_queues
 from store_core.layout.consume_queue import CQ_UNIT, MAX_EXT_ADDRESS
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
-from store_core.store_state import StoreState
+from store_core.read.key_candidates import has_batch_queues
+from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.plan import Range
     from rmqsource.predicate import ScanPredicate
-    from store_core.consume_queue import ConsumeQueue
-    from store_core.queue_range import QueueRange
+    from store_core.queue.consume_queue import ConsumeQueue
+    from store_core.queue.queue_range import QueueRange
     from store_core.store_view import StoreView
 
 _NEAR_BYTES = 1 << 20

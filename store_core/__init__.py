@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         PutMessageStatus,
         QueryMessageResult,
     )
+    from store_core.state.store_state import StoreState
     from store_core.store_snapshot import StoreSnapshot
-    from store_core.store_state import StoreState
     from store_core.tag_filter import TagFilter
 
 __all__ = [
@@ -83,7 +83,7 @@ _MODULES = {
     "PutMessageStatus": "results",
     "QueryMessageResult": "results",
     "StoreSnapshot": "store_snapshot",
-    "StoreState": "store_state",
+    "StoreState": "state.store_state",
     "TagFilter": "tag_filter",
 }
 

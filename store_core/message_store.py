@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from store_core.codec.hosts import parse_host
 from store_core.errors import StoreClosedError
-from store_core.rebuild_in_place import rebuild_queues_in_place
-from store_core.running_flags import RunningFlags
+from store_core.repair.rebuild_in_place import rebuild_queues_in_place
 from store_core.services.open_store import OpenStore
 from store_core.services.open_store_reads import OpenStoreReads
 from store_core.services.store_services import Surroundings
-from store_core.store_lock import StoreLock
+from store_core.state.running_flags import RunningFlags
+from store_core.state.store_lock import StoreLock
 from store_core.store_parts import OpenOptions, delete_files, open_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from store_core.config import MessageStoreConfig
-    from store_core.consume_queue_ext_writer import FilterBitmaps
     from store_core.message import Message
-    from store_core.put_message import MessagePutter
-    from store_core.rebuild_in_place import RebuiltQueues
-    from store_core.recovery import LogRecovery, Progress
+    from store_core.put.put_message import MessagePutter
+    from store_core.queue.consume_queue_ext_writer import FilterBitmaps
+    from store_core.recovery.recovery import LogRecovery, Progress
+    from store_core.repair.rebuild_in_place import RebuiltQueues
     from store_core.results import AppendBatchResult, PutMessageResult
     from store_core.services.reput_message import Dispatcher
 

@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Callable
 
-from store_core.commit_log import CommitLog
-from store_core.dispatch_request import DispatchDecoder
 from store_core.files.store_directory import StoreDirectory
+from store_core.log.commit_log import CommitLog
+from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.services.reput_message import ReputMessageService
 from store_core.staged_commit.dispatch import job_rows
 from store_core.store_parts import OpenOptions, open_parts
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.recovery import LogRecovery
+    from store_core.recovery.recovery import LogRecovery
     from store_core.staged_commit.intent import Commit
     from store_core.staged_commit.job import StagedJob
     from store_core.staged_commit.steps import Steps

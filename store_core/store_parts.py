@@ -12,34 +12,34 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
-from store_core.checkpoint_file import CheckpointFile
-from store_core.commit_log import (
+from store_core.errors import LogDamageError, StoreFormatError
+from store_core.files.directory_swap import remove_tree
+from store_core.files.file_writing import make_directory, write_error
+from store_core.files.store_directory import StoreDirectory
+from store_core.index.index_dispatcher import IndexDispatcher
+from store_core.log.commit_log import (
     CommitLog,
     commit_log_directories,
     log_directories,
     open_segments,
 )
-from store_core.consume_queue_store import ConsumeQueueStore
-from store_core.errors import LogDamageError, StoreFormatError
-from store_core.files.directory_swap import remove_tree
-from store_core.files.file_writing import make_directory, write_error
-from store_core.files.store_directory import StoreDirectory
-from store_core.held_keys import keys_to_hold
-from store_core.index_dispatcher import IndexDispatcher
-from store_core.queue_file_sizes import BATCH_ROOT, EXT_ROOT, SIMPLE_ROOT, queue_file_sizes
-from store_core.recovery import LogRecovery, RecoveryParts, recover_log
+from store_core.queue.consume_queue_store import ConsumeQueueStore
+from store_core.queue.queue_file_sizes import BATCH_ROOT, EXT_ROOT, SIMPLE_ROOT, queue_file_sizes
+from store_core.recovery.held_keys import keys_to_hold
+from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
 from store_core.staged_commit.settle import settle, uncommitted_offset
 from store_core.staged_commit.steps import Steps
-from store_core.store_checkpoint import StoreCheckpoint, load_checkpoint
-from store_core.store_lock import StoreLock
+from store_core.state.checkpoint_file import CheckpointFile
+from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.state.store_lock import StoreLock
 
 if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
-    from store_core.consume_queue_ext_writer import FilterBitmaps
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.index_file_set import IndexFileSet
-    from store_core.queue_file_sizes import QueueFileSizes
-    from store_core.recovery import Progress
+    from store_core.index.index_file_set import IndexFileSet
+    from store_core.queue.consume_queue_ext_writer import FilterBitmaps
+    from store_core.queue.queue_file_sizes import QueueFileSizes
+    from store_core.recovery.recovery import Progress
 
 logger = logging.getLogger(__name__)
 

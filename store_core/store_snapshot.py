@@ -5,20 +5,20 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from store_core.consume_queue import ConsumeQueue, list_consume_queues
-from store_core.consume_queue_ext import ConsumeQueueExt, open_consume_queue_ext
 from store_core.files.store_directory import StoreDirectory
-from store_core.find_messages import KeySearch
-from store_core.readable_queue import ReadableQueue, SimpleQueue, proved_batch_queue
-from store_core.record_reader import RecordReader
-from store_core.store_reads import StoreReads
+from store_core.log.record_reader import RecordReader
+from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
+from store_core.queue.consume_queue_ext import ConsumeQueueExt, open_consume_queue_ext
+from store_core.queue.readable_queue import ReadableQueue, SimpleQueue, proved_batch_queue
+from store_core.read.find_messages import KeySearch
+from store_core.read.store_reads import StoreReads
 from store_core.store_view import StoreView
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from store_core.config import MessageStoreConfig
-    from store_core.index_queries import IndexQueries
+    from store_core.index.index_queries import IndexQueries
 
 
 class StoreSnapshot(StoreView, StoreReads):

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from store_core.batch_consume_queue import open_batch_consume_queue
-from store_core.commit_log import CommitLog
 from store_core.config import MessageStoreConfig
 from store_core.config_files import load_topics
-from store_core.consume_queue import ConsumeQueue, list_consume_queues, open_consume_queue
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
-from store_core.index_service import IndexService
-from store_core.log_end import LogEnd, find_log_end
-from store_core.queue_range import QueueRange, queue_range
+from store_core.index.index_service import IndexService
+from store_core.log.commit_log import CommitLog
+from store_core.log.log_end import LogEnd, find_log_end
+from store_core.queue.batch_consume_queue import open_batch_consume_queue
+from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues, open_consume_queue
+from store_core.queue.queue_range import QueueRange, queue_range
 from store_core.staged_commit.settle import uncommitted_offset
-from store_core.store_checkpoint import StoreCheckpoint, load_checkpoint
-from store_core.store_state import ABORT_FILE, StoreState, store_state, written_by_5x
+from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.state.store_state import ABORT_FILE, StoreState, store_state, written_by_5x
 
 if TYPE_CHECKING:
-    from store_core.batch_consume_queue import BatchConsumeQueue
     from store_core.config_files import TopicConfig
+    from store_core.queue.batch_consume_queue import BatchConsumeQueue
 
 _PARTS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint", "lock", "config")
 _proven_starts: dict[tuple[object, ...], tuple[int, bytes]] = {}

@@ -16,7 +16,7 @@ from store_core.codec.message_codec import (
     encode_message,
 )
 from store_core.codec.properties import properties_to_bytes, split_keys, string_to_properties
-from store_core.index_file import key_hash
+from store_core.index.index_file import key_hash
 from store_core.layout.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT

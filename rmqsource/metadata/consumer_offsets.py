@@ -11,9 +11,9 @@ from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import NO_RECORD, QueueFacts, queue_facts, store_times
 from rmqsource.metadata.queue_units import read_batch_queue
 from rmqsource.metadata.selection import QueueKey, Selection
-from store_core.batch_consume_queue import find_unit
 from store_core.config_files import load_consumer_offsets
 from store_core.errors import StoreFormatError
+from store_core.queue.batch_consume_queue import find_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import numpy as np
 from rmqsource.metadata.columns import table_part
 from rmqsource.metadata.damage import skip_damaged, until_damage
 from store_core.errors import CorruptRecordError, StoreFormatError
-from store_core.index_file import IndexFile
+from store_core.index.index_file import IndexFile
 from store_core.layout.index import INDEX_ENTRY, index_file_bytes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options import SourceOptions
-    from store_core.index_queries import IndexFileEntry
+    from store_core.index.index_queries import IndexFileEntry
     from store_core.store_view import StoreView
 
 _CHUNK_ENTRIES = 1 << 18

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store_core.batch_consume_queue import NATIVE_BATCH_CQ_UNIT
-from store_core.readable_queue import proved_batch_queue
+from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT
+from store_core.queue.readable_queue import proved_batch_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options import SourceOptions
     from store_core.files.byte_source import ByteSource
-    from store_core.queue_range import QueueRange
+    from store_core.queue.queue_range import QueueRange
     from store_core.store_view import StoreView
 
 

@@ -12,10 +12,10 @@ from rmqsource.sink.local_host import host_bytes, local_address
 from rmqsource.sink.plan import SinkPlan
 from rmqsource.stores import store_config
 from store_core.codec.hosts import parse_host
-from store_core.commit_log import CommitLog
 from store_core.config import load_broker_config, with_default_sizes
 from store_core.config_files import load_topics
 from store_core.files.store_directory import StoreDirectory
+from store_core.log.commit_log import CommitLog
 from store_core.staged_commit.intent import STAGING_DIRECTORY
 
 if TYPE_CHECKING:

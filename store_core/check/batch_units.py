@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, open_batch_consume_queue
 from store_core.check.finding_kinds import FindingKind
 from store_core.check.queue_units import MissingRecords
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, open_batch_consume_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from store_core.check.findings import CheckCounts, Findings
-    from store_core.dispatch_request import DispatchRequests
+    from store_core.queue.dispatch_request import DispatchRequests
     from store_core.store_view import StoreView
 
 _FIELDS = ("tags_code", "store_timestamp", "base_queue_offset", "batch_size")

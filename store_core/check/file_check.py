@@ -6,13 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from store_core.check.finding_kinds import FindingKind
-from store_core.commit_log import commit_log_directories
-from store_core.consume_queue import list_consume_queues
 from store_core.errors import StoreError
 from store_core.files.segment_list import load_segments
 from store_core.layout.checkpoint import CHECKPOINT_FILE_BYTES
 from store_core.layout.message import LMQ_PREFIX
-from store_core.store_state import StoreState
+from store_core.log.commit_log import commit_log_directories
+from store_core.queue.consume_queue import list_consume_queues
+from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

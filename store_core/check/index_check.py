@@ -10,9 +10,9 @@ from store_core.check.finding_kinds import FindingKind
 from store_core.check.index_structure import IndexStructure, entry_position
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.errors import CorruptRecordError, StoreReadError
-from store_core.index_entries import index_entries
-from store_core.index_file import IndexFile
-from store_core.store_state import StoreState
+from store_core.index.index_entries import index_entries
+from store_core.index.index_file import IndexFile
+from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
     from typing import Callable

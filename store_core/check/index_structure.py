@@ -11,7 +11,7 @@ from store_core.layout.index import INDEX_ENTRY, index_file_bytes
 
 if TYPE_CHECKING:
     from store_core.check.findings import Findings
-    from store_core.index_file import IndexFile
+    from store_core.index.index_file import IndexFile
 
 _CHUNK_ENTRIES = 1 << 18
 

@@ -17,7 +17,7 @@ from store_core.layout.message import (
     PROPERTY_CRC32,
     RECORD_PREFIX,
 )
-from store_core.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,11 +14,11 @@ from store_core.check.batch_units import CheckedBatchQueue
 from store_core.check.finding_kinds import FindingKind
 from store_core.check.queue_units import CheckedQueue, MissingRecords
 from store_core.codec.gather import gather_binary
-from store_core.consume_queue import list_consume_queues
-from store_core.dispatch_request import DispatchDecoder, concat_requests
 from store_core.errors import StoreError
 from store_core.layout.message import LMQ_PREFIX
-from store_core.store_state import StoreState
+from store_core.queue.consume_queue import list_consume_queues
+from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
+from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
     from typing import Union
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from store_core.check.findings import CheckCounts, Findings
     from store_core.check.log_check import LogCheck
     from store_core.codec.record_frames import RecordFrames
-    from store_core.dispatch_request import DispatchRequests
+    from store_core.queue.dispatch_request import DispatchRequests
     from store_core.store_view import StoreView
 
     AnyQueue = Union[CheckedQueue, CheckedBatchQueue]

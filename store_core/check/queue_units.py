@@ -8,10 +8,10 @@ import numpy as np
 
 from store_core.check.finding_kinds import FindingKind
 from store_core.check.offset_ranges import OffsetRanges
-from store_core.consume_queue import open_consume_queue
-from store_core.consume_queue_ext import is_ext_address, open_consume_queue_ext
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.queue.consume_queue import open_consume_queue
+from store_core.queue.consume_queue_ext import is_ext_address, open_consume_queue_ext
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.check.findings import CheckCounts, Findings
-    from store_core.consume_queue import ConsumeQueue
-    from store_core.consume_queue_ext import ConsumeQueueExt
-    from store_core.dispatch_request import DispatchRequests
+    from store_core.queue.consume_queue import ConsumeQueue
+    from store_core.queue.consume_queue_ext import ConsumeQueueExt
+    from store_core.queue.dispatch_request import DispatchRequests
     from store_core.store_view import StoreView
 
     Bools = npt.NDArray[np.bool_]

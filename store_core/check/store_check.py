@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
-from store_core.batch_consume_queue import open_batch_consume_queue
 from store_core.check.file_check import check_checkpoint, check_files
 from store_core.check.findings import CheckCounts, CheckReport, Findings
 from store_core.check.index_check import IndexCheck
 from store_core.check.log_check import LogCheck
 from store_core.check.queue_check import QueueCheck
-from store_core.consume_queue import open_consume_queue
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.queue_range import queue_range
+from store_core.queue.batch_consume_queue import open_batch_consume_queue
+from store_core.queue.consume_queue import open_consume_queue
+from store_core.queue.queue_range import queue_range
 
 if TYPE_CHECKING:
     from store_core.store_view import StoreView

@@ -15,7 +15,7 @@ from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from store_core.lenient_json import parse_lenient_json
-from store_core.queue_directories import BATCH_CQ, QUEUE_TYPE_ATTRIBUTE
+from store_core.queue.queue_directories import BATCH_CQ, QUEUE_TYPE_ATTRIBUTE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.consume_queue_store import ConsumeQueueStore
-from store_core.dispatch_request import DispatchDecoder
-from store_core.index_entries import index_entries
-from store_core.index_writer import IndexWriter
+from store_core.index.index_entries import index_entries
+from store_core.index.index_writer import IndexWriter
+from store_core.queue.consume_queue_store import ConsumeQueueStore
+from store_core.queue.dispatch_request import DispatchDecoder
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

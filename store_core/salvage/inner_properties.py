@@ -20,7 +20,7 @@ from store_core.layout.message import (
     PROPERTY_INNER_NUM,
     RECORD_PREFIX,
 )
-from store_core.put_properties import MULTI_SEPARATOR, set_property
+from store_core.put.put_properties import MULTI_SEPARATOR, set_property
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

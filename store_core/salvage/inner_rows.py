@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from store_core.codec.gather import gather_binary
-from store_core.dispatch_request import LMQ_QUEUE_ID
 from store_core.errors import StoreFormatError
 from store_core.layout.message import TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE
+from store_core.queue.dispatch_request import LMQ_QUEUE_ID
 from store_core.salvage.inner_properties import (
     INNER_MARK,
     batch_size,

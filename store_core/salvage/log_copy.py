@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.encoded_records import EncodedRecords
-    from store_core.commit_log_appender import CommitLogAppender
+    from store_core.log.commit_log_appender import CommitLogAppender
 
     Int64s = npt.NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from store_core.layout.message import (
     TRANSACTION_NOT_TYPE,
     TRANSACTION_PREPARED_TYPE,
 )
-from store_core.record_checks import rows_with_property_crc
+from store_core.recovery.record_checks import rows_with_property_crc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

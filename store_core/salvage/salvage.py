@@ -9,26 +9,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
-from store_core.checkpoint_file import CheckpointFile
-from store_core.commit_log import DEFAULT_SEGMENT_BYTES, SEGMENT_SIZE_OPTION, commit_log_directories
-from store_core.commit_log_appender import CommitLogAppender
 from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import StoreConfigError, StoreFormatError, StoreReadError
 from store_core.files.directory_swap import remove_tree
 from store_core.files.file_writing import flush_directory, make_directory, write_error
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.store_directory import StoreDirectory, local_path
-from store_core.keep_queues import keep_queues_without_records
-from store_core.log_scan import Gap
-from store_core.queue_directories import configured_kinds
-from store_core.queue_file_sizes import EXT_ROOT, queue_file_sizes
-from store_core.queue_file_times import set_queue_file_times
+from store_core.log.commit_log import (
+    DEFAULT_SEGMENT_BYTES,
+    SEGMENT_SIZE_OPTION,
+    commit_log_directories,
+)
+from store_core.log.commit_log_appender import CommitLogAppender
+from store_core.log.log_scan import Gap
+from store_core.log.whole_log import log_parts
+from store_core.queue.queue_directories import configured_kinds
+from store_core.queue.queue_file_sizes import EXT_ROOT, queue_file_sizes
+from store_core.repair.keep_queues import keep_queues_without_records
+from store_core.repair.queue_file_times import set_queue_file_times
 from store_core.salvage.carried_files import ConfigFiles
 from store_core.salvage.derived_files import DerivedFiles
 from store_core.salvage.log_copy import LogCopy
 from store_core.salvage.salvage_report import SalvageReport
+from store_core.state.checkpoint_file import CheckpointFile
 from store_core.store_view import StoreView
-from store_core.whole_log import log_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,14 +9,14 @@ import logging
 import time
 from typing import TYPE_CHECKING, Callable
 
-from store_core.running_flags import RunningFlag
 from store_core.services.disk_space import disk_ratio as used_share
 from store_core.services.service_thread import ServiceThread
+from store_core.state.running_flags import RunningFlag
 
 if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.running_flags import RunningFlags
+    from store_core.state.running_flags import RunningFlags
 
 logger = logging.getLogger(__name__)
 

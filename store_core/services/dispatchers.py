@@ -9,22 +9,22 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from store_core.dispatch_request import DispatchDecoder
 from store_core.errors import StoreConfigError, StoreWriteError
-from store_core.live_log import PinnedLog
-from store_core.running_flags import RunningFlag
+from store_core.log.live_log import PinnedLog
+from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.services.service_thread import ServiceThread
+from store_core.state.running_flags import RunningFlag
 
 if TYPE_CHECKING:
     from typing import Callable
 
-    from store_core.checkpoint_file import CheckpointFile
     from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
-    from store_core.consume_queue_store import ConsumeQueueStore
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.index_dispatcher import IndexDispatcher
-    from store_core.running_flags import RunningFlags
+    from store_core.index.index_dispatcher import IndexDispatcher
+    from store_core.queue.consume_queue_store import ConsumeQueueStore
+    from store_core.state.checkpoint_file import CheckpointFile
+    from store_core.state.running_flags import RunningFlags
 
 _CATCH_UP_BYTES = 64 << 20
 _INTERVAL_MS = 500

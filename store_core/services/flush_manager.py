@@ -15,10 +15,10 @@ from store_core.services.flush_services import (
 )
 
 if TYPE_CHECKING:
-    from store_core.checkpoint_file import CheckpointFile
     from store_core.config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.services.service_thread import ServiceThread
+    from store_core.state.checkpoint_file import CheckpointFile
 
 SYNC_FLUSH = "SYNC_FLUSH"
 SLAVE = "SLAVE"

@@ -15,9 +15,9 @@ from store_core.errors import StoreWriteError
 from store_core.services.service_thread import ServiceThread
 
 if TYPE_CHECKING:
-    from store_core.checkpoint_file import CheckpointFile
     from store_core.config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.state.checkpoint_file import CheckpointFile
 
 _GROUP_COMMIT_INTERVAL_MS = 10
 _LINGER_SHARE = 0.25

@@ -6,23 +6,23 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
-from store_core.commit_log_appender import CommitLogAppender
-from store_core.live_index import LiveIndex
-from store_core.live_reads import LiveReads
-from store_core.put_checks import Refusal
-from store_core.put_message import MessagePutter
-from store_core.queue_file_sizes import SIMPLE_ROOT
-from store_core.queue_offset_table import QueueOffsetTable
+from store_core.index.live_index import LiveIndex
+from store_core.log.commit_log_appender import CommitLogAppender
+from store_core.put.put_checks import Refusal
+from store_core.put.put_message import MessagePutter
+from store_core.queue.queue_file_sizes import SIMPLE_ROOT
+from store_core.queue.queue_offset_table import QueueOffsetTable
+from store_core.read.live_reads import LiveReads
 from store_core.results import PutMessageStatus
-from store_core.running_flags import RunningFlag
 from store_core.services.store_services import StoreServices
+from store_core.state.running_flags import RunningFlag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store_core.running_flags import RunningFlags
     from store_core.services.reput_message import Dispatcher
     from store_core.services.store_services import Surroundings
+    from store_core.state.running_flags import RunningFlags
     from store_core.store_parts import StoreParts
 
 _SLAVE = "SLAVE"

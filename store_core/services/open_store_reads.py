@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Callable, TypeVar
 
 from store_core.errors import StoreClosedError
-from store_core.store_reads import StoreReads
+from store_core.read.store_reads import StoreReads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from store_core.find_messages import KeySearch
-    from store_core.index_queries import IndexQueries
-    from store_core.live_reads import LiveReads
-    from store_core.readable_queue import ReadableQueue
-    from store_core.record_reader import RecordReader
+    from store_core.index.index_queries import IndexQueries
+    from store_core.log.record_reader import RecordReader
+    from store_core.queue.readable_queue import ReadableQueue
+    from store_core.read.find_messages import KeySearch
+    from store_core.read.live_reads import LiveReads
     from store_core.results import GetMessageResult
     from store_core.services.open_store import OpenStore
     from store_core.services.store_services import StoreServices

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import StoreConfigError
 from store_core.files.transient_store_pool import TransientStorePool
-from store_core.queue_file_sizes import SIMPLE_ROOT
+from store_core.queue.queue_file_sizes import SIMPLE_ROOT
 from store_core.services.allocate_mapped_file import AllocateMappedFileService
 from store_core.services.checkpoint_service import CheckpointService, FlushConsumeQueueService
 from store_core.services.clean_commit_log import (
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from store_core.config import MessageStoreConfig
-    from store_core.consume_queue_store import ConsumeQueueStore
-    from store_core.running_flags import RunningFlags
+    from store_core.queue.consume_queue_store import ConsumeQueueStore
     from store_core.services.reput_message import Dispatcher
+    from store_core.state.running_flags import RunningFlags
     from store_core.store_parts import StoreParts
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store_core.dispatch_request import DispatchRequests
-from store_core.index_entries import IndexEntries
+from store_core.index.index_entries import IndexEntries
+from store_core.queue.dispatch_request import DispatchRequests
 from store_core.staged_commit.placement import place
 from store_core.staged_commit.staged_part import RELATIVE_TO_STORE_TIME, read_blocks
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.readable_log import ReadableLog
+    from store_core.log.readable_log import ReadableLog
     from store_core.staged_commit.intent import Commit
     from store_core.staged_commit.steps import Steps
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 from store_core.codec.group_ranks import group_ranks
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.record_frames import RecordFrames
-from store_core.dispatch_request import DispatchDecoder
 from store_core.files.file_writing import flush_directory, make_directory, sync_data, write_error
-from store_core.index_entries import index_entries
+from store_core.index.index_entries import index_entries
+from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.staged_commit.staged_part import (
     RECORDS_SUFFIX,
     RELATIVE_TO_STORE_TIME,

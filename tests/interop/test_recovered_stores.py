@@ -8,11 +8,11 @@ from contextlib import closing
 
 import pytest
 
-from store_core.commit_log import CommitLog
 from store_core.config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
-from store_core.log_stretch import frames_from
-from store_core.store_recovery import recover_store
+from store_core.log.commit_log import CommitLog
+from store_core.log.log_stretch import frames_from
+from store_core.repair.store_recovery import recover_store
 from tests.golden_store import golden
 from tests.interop import java_oracle
 

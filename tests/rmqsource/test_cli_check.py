@@ -21,7 +21,7 @@ pytest.importorskip("typer")
 
 from rmqsource import cli
 from rmqsource.cli_check import FINDING_COLUMNS, StageProgress
-from store_core.store_lock import StoreLock
+from store_core.state.store_lock import StoreLock
 
 
 class Answer(NamedTuple):

@@ -12,8 +12,8 @@ import rmqsource
 from rmqsource.errors import SourceOptionError
 from rmqsource.stores import make_token, parse_token, store_config
 from store_core.errors import StoreNotFoundError
+from store_core.state.store_state import StoreState
 from store_core.store_snapshot import StoreSnapshot
-from store_core.store_state import StoreState
 from tests.golden_store import golden, tree_state
 from tests.rmqsource.reading import expected_rows, parsed, plan, read_places, read_rows
 from tests.store_factory import small_store

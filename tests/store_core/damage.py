@@ -15,8 +15,8 @@ from store_core.config import MessageStoreConfig
 from store_core.errors import StoreError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import header_layout
-from store_core.log_scan import BatchSizer, Gap, LogSlice, scan_slice
-from store_core.queue_range import QueueRange
+from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.queue.queue_range import QueueRange
 from store_core.store_view import StoreView
 from tests.store_factory import StoreFactory
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from store_core import MessageStoreConfig, StoreSnapshot
 from store_core.codec.inner_columns import UnwrappedColumns
 from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
-from store_core.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
 from tests.golden_store import GOLDEN_NAMES, RECOVERED_NAMES, golden
 
 DUMPED_STORES = [(name, name in RECOVERED_NAMES) for name in GOLDEN_NAMES]

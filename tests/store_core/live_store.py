@@ -7,16 +7,16 @@ from pathlib import Path
 
 from store_core.codec.message_codec import encode_message
 from store_core.codec.properties import properties_to_bytes
-from store_core.commit_log_appender import CommitLogAppender
 from store_core.config import MessageStoreConfig
-from store_core.consume_queue_store import ConsumeQueueStore
-from store_core.dispatch_request import DispatchDecoder
 from store_core.files.mapped_file_queue import MappedFileQueue
-from store_core.index_dispatcher import IndexDispatcher
-from store_core.live_index import LiveIndex
-from store_core.live_log import PinnedLog
-from store_core.live_reads import LiveReads
-from store_core.log_ranges import frames_in
+from store_core.index.index_dispatcher import IndexDispatcher
+from store_core.index.live_index import LiveIndex
+from store_core.log.commit_log_appender import CommitLogAppender
+from store_core.log.live_log import PinnedLog
+from store_core.log.log_ranges import frames_in
+from store_core.queue.consume_queue_store import ConsumeQueueStore
+from store_core.queue.dispatch_request import DispatchDecoder
+from store_core.read.live_reads import LiveReads
 from tests.store_factory import BORN_HOST, START_MS, STORE_HOST
 
 SIZES = {

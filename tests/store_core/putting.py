@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import decode_message
-from store_core.commit_log_appender import CommitLogAppender
 from store_core.config import MessageStoreConfig
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
+from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.message import Message
-from store_core.put_checks import Refusal
-from store_core.put_message import MessagePutter
-from store_core.queue_offset_table import QueueOffsetTable
+from store_core.put.put_checks import Refusal
+from store_core.put.put_message import MessagePutter
+from store_core.queue.queue_offset_table import QueueOffsetTable
 from store_core.results import PutMessageStatus
 
 HOST = bytes([192, 168, 7, 8, 0, 0, 42, 159])

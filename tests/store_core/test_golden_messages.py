@@ -9,7 +9,7 @@ import pytest
 
 from store_core.codec.message_batch_codec import MESSAGE_SCHEMA
 from store_core.codec.properties import split_keys
-from store_core.record_reader import RecordReader
+from store_core.log.record_reader import RecordReader
 from tests.golden_store import RECOVERED_NAMES, golden
 from tests.store_core.golden_snapshot import DUMPED_STORES, open_golden, scanned_columns
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from store_core import TagFilter
-from store_core.consume_queue_ext import open_consume_queue_ext
+from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
 from tests.store_core.golden_snapshot import open_golden
 

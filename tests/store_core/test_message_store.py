@@ -19,9 +19,9 @@ from store_core import (
     StoreFormatError,
     StoreLockedError,
 )
-from store_core.running_flags import RunningFlag
 from store_core.services import store_services
 from store_core.services.store_services import Surroundings
+from store_core.state.running_flags import RunningFlag
 from tests.golden_store import golden, tree_state
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
 from tests.store_core.crash.judge import judge

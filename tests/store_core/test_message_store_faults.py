@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from store_core import MessageStore, StoreWriteError
-from store_core.running_flags import RunningFlag
+from store_core.state.running_flags import RunningFlag
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
 from tests.store_core.crash.judge import judge
 from tests.store_core.crash.messages import config_of, make_message
@@ -100,7 +100,7 @@ def test_full_disk_when_queues_are_written_and_the_index_not(store, failing, mon
     dispatch_all(store)
     more, _ = put(store, range(SOME, SOME + 20))
     full = OSError(errno.ENOSPC, "No space left on device")
-    from store_core.index_file_writer import IndexFileWriter
+    from store_core.index.index_file_writer import IndexFileWriter
 
     for method in ("append", "publish"):
         with monkeypatch.context() as patch:

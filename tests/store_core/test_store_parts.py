@@ -8,7 +8,7 @@ import pytest
 
 from store_core.config import MessageStoreConfig
 from store_core.errors import LogDamageError, StoreFormatError, StoreWriteError
-from store_core.store_lock import StoreLock
+from store_core.state.store_lock import StoreLock
 from store_core.store_parts import OpenOptions, delete_files, open_parts
 from tests.golden_store import tree_state
 from tests.store_core.crash.messages import config_of, make_message

@@ -5,12 +5,12 @@ import struct
 
 import pytest
 
-from store_core import segment_records
 from store_core.config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import MESSAGE_MAGIC_CODE
-from store_core.log_scan import Gap
+from store_core.log import segment_records
+from store_core.log.log_scan import Gap
 from store_core.store_view import StoreView
 from tests.golden_store import golden
 from tests.store_core.damage import Sweep, log_slices, read_everything, scan

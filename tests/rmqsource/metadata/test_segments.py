@@ -92,7 +92,7 @@ def test_a_file_of_the_log_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> No
         opened[path] += 1
         return original(self, path)
 
-    monkeypatch.setattr("store_core.commit_log._OPEN_SEGMENTS", 1)
+    monkeypatch.setattr("store_core.log.commit_log._OPEN_SEGMENTS", 1)
     with snapshot_of(golden("classic-5x")) as snapshot:
         for queue in snapshot.queue_paths:
             snapshot.queue_range(*queue)

@@ -20,7 +20,7 @@ from store_core.check.store_check import check_store
 from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.intent import open_intents
-from store_core.store_lock import StoreLock
+from store_core.state.store_lock import StoreLock
 from tests.rmqsource.sink.support import TYPES, batch_of
 
 SIZES = {

@@ -116,7 +116,7 @@ def _holds(root: Path, config: MessageStoreConfig, committed: list[int], version
 def _bodies(snapshot: StoreSnapshot) -> list[bytes]:
     """Return the bodies of all messages that are in the log."""
     from store_core.codec.message_batch_codec import MessageColumns
-    from store_core.log_stretch import frames_from
+    from store_core.log.log_stretch import frames_from
 
     log, end = snapshot.log, snapshot.max_phy_offset
     found: list[Any] = []

@@ -15,7 +15,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
-from store_core.store_lock import StoreLock
+from store_core.state.store_lock import StoreLock
 from store_core.store_view import StoreView
 from tests.golden_store import golden
 from tests.store_core.check.support import all_kinds, checked, kinds

@@ -277,7 +277,7 @@ def test_a_failing_dispatch_ends_it(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left", "some file")
 
-    monkeypatch.setattr("store_core.index_writer.IndexWriter.append", fail)
+    monkeypatch.setattr("store_core.index.index_writer.IndexWriter.append", fail)
     with pytest.raises(StoreWriteError, match="free space"):
         salvaged(root, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old"]

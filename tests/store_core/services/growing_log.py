@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from store_core.codec.message_codec import encode_message
-from store_core.commit_log_appender import CommitLogAppender
 from store_core.files.mapped_file_queue import MappedFileQueue
+from store_core.log.commit_log_appender import CommitLogAppender
 
 HOST = bytes([192, 168, 7, 8, 0, 0, 42, 159])
 

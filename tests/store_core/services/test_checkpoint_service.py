@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from store_core.checkpoint_file import CheckpointFile
 from store_core.config import MessageStoreConfig
 from store_core.services.checkpoint_service import CheckpointService, FlushConsumeQueueService
+from store_core.state.checkpoint_file import CheckpointFile
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from store_core.config import MessageStoreConfig
 from store_core.files.mapped_file_queue import MappedFileQueue
-from store_core.running_flags import RunningFlag, RunningFlags
 from store_core.services.clean_commit_log import CleanCommitLogService, local_hour
+from store_core.state.running_flags import RunningFlag, RunningFlags
 
 HOUR = 3_600_000
 NOW = 1000 * HOUR

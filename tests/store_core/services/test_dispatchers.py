@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from store_core.errors import StoreConfigError, StoreWriteError
-from store_core.running_flags import RunningFlag, RunningFlags
 from store_core.services.dispatchers import BuildIndexService, IndexDispatch
+from store_core.state.running_flags import RunningFlag, RunningFlags
 
 
 class Index:

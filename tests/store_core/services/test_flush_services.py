@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from store_core.checkpoint_file import CheckpointFile
 from store_core.config import MessageStoreConfig
 from store_core.errors import StoreWriteError
 from store_core.files.transient_store_pool import TransientStorePool
@@ -19,6 +18,7 @@ from store_core.services.flush_services import (
     FlushRealTimeService,
     GroupCommitService,
 )
+from store_core.state.checkpoint_file import CheckpointFile
 from tests.store_core.services.growing_log import GrowingLog
 
 TIMEOUT_MS = 10_000

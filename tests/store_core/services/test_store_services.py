@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from store_core.running_flags import RunningFlags
 from store_core.services.store_services import StoreServices, Surroundings
+from store_core.state.running_flags import RunningFlags
 from store_core.store_parts import OpenOptions, open_parts
 from tests.store_core.crash.messages import config_of
 

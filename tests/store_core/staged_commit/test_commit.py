@@ -6,13 +6,13 @@ import shutil
 
 import pytest
 
-from store_core.commit_log import CommitLog
 from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
+from store_core.log.commit_log import CommitLog
+from store_core.repair.store_recovery import plan_recovery, recover_store
 from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.ledger import Ledger
 from store_core.staged_commit.settle import is_unfinished
-from store_core.store_recovery import plan_recovery, recover_store
 from tests.store_core.staged_commit.support import (
     CONFIG,
     SEGMENT_BYTES,

@@ -1,0 +1,1 @@
+"""Index files: hash chains on disk, queries, dispatch into them."""

@@ -1,0 +1,382 @@
+"""The index of a store that is written: kept up with the log, and rebuilt where it was lost.
+
+Source: RocketMQ ``IndexService`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+import numpy as np
+
+from store_core.codec.message_batch_codec import MessageColumns
+from store_core.errors import CorruptRecordError, StoreReadError
+from store_core.files.byte_source import LocalByteSource
+from store_core.files.file_writing import flush_directory, write_error
+from store_core.files.store_directory import StoreDirectory
+from store_core.index.index_entries import index_entries
+from store_core.index.index_file import read_index_header
+from store_core.index.index_file_set import IndexFileSet, index_file_set
+from store_core.index.index_writer import IndexWriter, index_file_names
+from store_core.log.log_stretch import frames_from
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.config import MessageStoreConfig
+    from store_core.index.index_entries import IndexEntries
+    from store_core.log.readable_log import ReadableLog
+
+logger = logging.getLogger(__name__)
+
+
+class IndexDispatcher:
+    """Takes the keys of dispatched records into the index; has a position in the log of its own.
+
+    Where the index was lost, that position lies behind: `catch_up` reads the log from there, a
+    stretch at a time, and what is dispatched meanwhile waits for it. So entries always come in
+    the order of the log, and every record's come once.
+
+    `dispatch` and `catch_up` may be called by different threads.
+
+    Parameters
+    ----------
+    root
+        The store.
+    config
+        ``message_index_enable``; ``max_hash_slot_num`` and ``max_index_num`` (None: as the files
+        show, else RocketMQ's defaults).
+    clock
+        Returns ms since the epoch, which name new files.
+
+    Attributes
+    ----------
+    from_offset
+        Up to here the log is indexed.
+    is_behind
+        Records that were dispatched wait for `catch_up`.
+    """
+
+    def __init__(self, root: str, config: MessageStoreConfig, clock: Callable[[], int]) -> None:
+        self.from_offset = 0
+        self.is_behind = False
+        self._directory = StoreDirectory(root)
+        self._config, self._clock = config, clock
+        self._writer: IndexWriter | None = None
+        self._sizes = (0, 0)
+        self._flushed_end_timestamp = 0
+        self._dispatched_to = 0
+        self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """The directory of the index files."""
+        return Path(self._directory.resolve("index"))
+
+    @property
+    def flushed_end_timestamp(self) -> int:
+        """Store time (ms) up to which full files are on the disk (``indexMsgTimestamp``).
+
+        Where files were dropped it is less than the checkpoint says: write it there before
+        `catch_up`, else a crash would leave files that look as if they had been flushed.
+        """
+        flushed = self._writer.flushed_end_timestamp if self._writer is not None else 0
+        return max(self._flushed_end_timestamp, flushed)
+
+    def plan(
+        self,
+        log: ReadableLog,
+        *,
+        log_range: tuple[int, int],
+        last_exit_ok: bool,
+        index_msg_timestamp: int,
+    ) -> IndexFileSet | None:
+        """Return what `load` would do; changes nothing. None without an index."""
+        if not self._config.message_index_enable:
+            return None
+        return index_file_set(
+            self._directory,
+            self._config,
+            log,
+            log_range=log_range,
+            last_exit_ok=last_exit_ok,
+            index_msg_timestamp=index_msg_timestamp,
+        )
+
+    def load(
+        self,
+        log: ReadableLog,
+        *,
+        log_range: tuple[int, int],
+        last_exit_ok: bool,
+        index_msg_timestamp: int,
+    ) -> IndexFileSet | None:
+        """Open the index behind a recovered log; delete the files that cannot be trusted.
+
+        RocketMQ deletes the newest file after a crash and builds it again from where its recovery
+        happens to start; what was indexed before that is lost. Here all of it is indexed again,
+        by `catch_up`; and so is what is missing after a clean stop. Nothing is done where
+        ``message_index_enable`` is false.
+
+        Parameters
+        ----------
+        log, log_range, last_exit_ok, index_msg_timestamp
+            See `index_file_set`.
+
+        Raises
+        ------
+        StoreConfigError
+            Slots and entries of the files are not those of the configuration.
+        StoreWriteError
+            A file cannot be deleted.
+        """
+        self._flushed_end_timestamp = index_msg_timestamp
+        self.from_offset = self._dispatched_to = log_range[1]
+        found = self.plan(
+            log,
+            log_range=log_range,
+            last_exit_ok=last_exit_ok,
+            index_msg_timestamp=index_msg_timestamp,
+        )
+        if found is None:
+            return None
+        if found.dropped:
+            logger.warning(
+                "%d index files are built again, from offset %d on: %s",
+                len(found.dropped), found.from_offset, found.reason,
+            )  # fmt: skip
+            self._delete(found.dropped)
+        self._sizes = found.sizes
+        self._flushed_end_timestamp = found.flushed_end_timestamp
+        self._writer = IndexWriter(self.path, *found.sizes, self._clock)
+        self.from_offset, self.is_behind = found.from_offset, found.is_behind
+        return found
+
+    def begin_anew(self, from_offset: int) -> None:
+        """Delete all files; `catch_up` then indexes the log from an offset on.
+
+        `flushed_end_timestamp` is 0 then, see there.
+
+        Raises
+        ------
+        StoreWriteError
+            A file cannot be deleted.
+        """
+        if self._writer is None:
+            return
+        with self._lock:
+            try:
+                self._writer.close()
+            except OSError as err:
+                raise self._error(err) from err
+            self._delete(index_file_names(self.path))
+            self._writer = IndexWriter(self.path, *self._sizes, self._clock)
+            self._flushed_end_timestamp = 0
+            self.from_offset, self.is_behind = from_offset, True
+
+    def dispatch(self, frames: RecordFrames) -> None:
+        """Take the keys of records that follow what was dispatched before, and let them be found.
+
+        Raises
+        ------
+        StoreWriteError
+            The index cannot be written; the same records may be given again.
+        """
+        if self._writer is None or len(frames) == 0:
+            return
+        with self._lock:
+            end = _end(frames)
+            if not self.is_behind:
+                self._append(frames)
+                self._publish()
+                self.from_offset = max(self.from_offset, end)
+            self._dispatched_to = max(self._dispatched_to, end)
+
+    def dispatch_entries(self, entries: IndexEntries, end_offset: int) -> None:
+        """Take entries of records that follow what was dispatched before; `flush` makes them found.
+
+        Parameters
+        ----------
+        entries
+            Those of all records up to the end.
+        end_offset
+            Where the last of the records ends.
+
+        Raises
+        ------
+        StoreWriteError
+            The index cannot be written; the same entries may be given again.
+        """
+        if self._writer is None:
+            return
+        with self._lock:
+            if not self.is_behind:
+                try:
+                    self._writer.append(entries)
+                except OSError as err:
+                    raise self._error(err) from err
+                self.from_offset = max(self.from_offset, end_offset)
+            self._dispatched_to = max(self._dispatched_to, end_offset)
+
+    def take_up(self, parts: Iterable[tuple[IndexEntries, int]]) -> None:
+        """Take entries that the index lacks, from `from_offset` or from before it on.
+
+        Parameters
+        ----------
+        parts
+            In the order of the log: the entries of all its records up to an offset, and that.
+
+        Raises
+        ------
+        StoreWriteError
+            The index cannot be written; `catch_up` goes on where this stopped.
+        """
+        if self._writer is None:
+            return
+        with self._lock:
+            for entries, end_offset in parts:
+                if end_offset > self.from_offset:
+                    try:
+                        self._writer.append(entries)
+                    except OSError as err:
+                        raise self._error(err) from err
+                    self.from_offset = end_offset
+            self._publish()
+            self.is_behind = self.from_offset < self._dispatched_to
+
+    def catch_up(self, log: ReadableLog, end_offset: int, limit_bytes: int) -> bool:
+        """Index some of what is missing; True if there is more to do.
+
+        Parameters
+        ----------
+        log
+            The log; used by this thread only.
+        end_offset
+            What was dispatched ends here.
+        limit_bytes
+            Bytes of the log to read in this call, about.
+
+        Raises
+        ------
+        StoreReadError
+            The log cannot be read.
+        StoreWriteError
+            The index cannot be written.
+        """
+        if self._writer is None or not self.is_behind:
+            return False
+        stop = min(self.from_offset + max(limit_bytes, 1), end_offset)
+        reached = self.from_offset
+        for frames in frames_from(log, self.from_offset, end_offset):
+            with self._lock:
+                self._append(frames)
+            self.flush_full()
+            reached = _end(frames)
+            if reached >= stop:
+                break
+        else:
+            reached = end_offset
+        with self._lock:
+            self._publish()
+            self.from_offset = reached
+            if reached >= max(end_offset, self._dispatched_to):
+                self.is_behind = False
+                logger.info("the index has caught up with the log, at offset %d", reached)
+            return self.is_behind
+
+    def flush_full(self) -> None:
+        """Force files that became full to the disk, so that `flushed_end_timestamp` moves.
+
+        Cheap where none did; for a thread that may wait.
+        """
+        if self._writer is not None:
+            try:
+                self._writer.flush_full()
+            except OSError as err:
+                raise self._error(err) from err
+
+    def publish(self) -> None:
+        """Let readers find what was appended."""
+        with self._lock:
+            self._publish()
+
+    def flush(self) -> None:
+        """Force everything to the disk."""
+        if self._writer is None:
+            return
+        with self._lock:
+            try:
+                self._writer.flush()
+            except OSError as err:
+                raise self._error(err) from err
+
+    def delete_expired(self, min_phy_offset: int) -> int:
+        """Delete files, oldest first, whose records are gone; return how many. Never the last.
+
+        Source: ``IndexService.deleteExpiredFile``.
+        """
+        expired = []
+        for name in index_file_names(self.path)[:-1]:
+            try:
+                with LocalByteSource(str(self.path / name)) as source:
+                    header = read_index_header(source)
+            except (CorruptRecordError, StoreReadError):
+                break
+            if header.end_phy_offset >= min_phy_offset:
+                break
+            expired.append(name)
+        self._delete(expired)
+        return len(expired)
+
+    def close(self) -> None:
+        """Flush and close the files."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            try:
+                writer.close()
+            except OSError as err:
+                raise self._error(err) from err
+
+    def destroy(self) -> None:
+        """Close and delete all files."""
+        self.close()
+        self._delete(index_file_names(self.path))
+
+    def _append(self, frames: RecordFrames) -> None:
+        first = int(np.searchsorted(frames.column("commit_log_offset"), self.from_offset))
+        if not self.is_behind and first:  # was given before
+            frames = frames.take(np.arange(first, len(frames)))
+        if self._writer is None or len(frames) == 0:
+            return
+        try:
+            self._writer.append(index_entries(MessageColumns.shared(frames)))
+        except OSError as err:
+            raise self._error(err) from err
+
+    def _publish(self) -> None:
+        if self._writer is not None:
+            try:
+                self._writer.publish()
+            except OSError as err:
+                raise self._error(err) from err
+
+    def _delete(self, names: tuple[str, ...] | list[str]) -> None:
+        try:
+            for name in names:
+                (self.path / name).unlink()
+            if names:
+                flush_directory(str(self.path))
+        except OSError as err:
+            raise self._error(err) from err
+
+    def _error(self, err: OSError) -> Exception:
+        return write_error(err, str(err.filename or self.path))
+
+
+def _end(frames: RecordFrames) -> int:
+    last = frames.column("commit_log_offset")[-1] + frames.column("total_size")[-1]
+    return int(last)

@@ -1,0 +1,196 @@
+"""One index file while entries are added: chains of whole batches at once.
+
+Source: RocketMQ ``IndexFile.putKey``, ``IndexHeader`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from store_core.files.byte_source import LocalByteSource
+from store_core.index.index_file import IndexFile, IndexHeader
+from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    Int32s = npt.NDArray[np.int32]
+    Int64s = npt.NDArray[np.int64]
+
+EMPTY_HEADER = IndexHeader(0, 0, 0, 0, 0, 1)
+"""What the first file of a store begins with."""
+
+_PAGE_BITS = 12
+_ROW_BITS = 32
+_INT32_MAX = int(np.iinfo(np.int32).max)
+
+
+class IndexFileWriter:
+    """One index file while entries are added; sparse at full length from the start.
+
+    Slots are kept in memory. `append` writes entries, which nothing names yet; `publish` makes
+    them found. Files are written with ``pwrite``: in a mapping, a full disk would end the process.
+
+    Parameters
+    ----------
+    path
+        The file; it is made when it is missing.
+    max_hash_slot_num, max_index_num
+        Slots and entries.
+    header
+        What the header of a new file holds; of a file that exists its own is read.
+
+    Raises
+    ------
+    CorruptRecordError
+        Length or header of the file do not fit these numbers.
+    """
+
+    def __init__(
+        self, path: Path, max_hash_slot_num: int, max_index_num: int, header: IndexHeader
+    ) -> None:
+        self.path = path
+        self.header = header
+        self._index_num = max_index_num
+        self._slots = np.zeros(max_hash_slot_num, INDEX_SLOT.dtype["newest_entry"])
+        self._dirty = np.zeros((index_file_bytes(max_hash_slot_num, 0) >> _PAGE_BITS) + 1, bool)
+        if path.exists():
+            self._load(max_hash_slot_num)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        else:
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._descriptor = os.open(path, flags, 0o644)
+            self._begin()
+
+    def _begin(self) -> None:
+        try:
+            os.ftruncate(self._descriptor, index_file_bytes(len(self._slots), self._index_num))
+            self._write(INDEX_HEADER.pack(**self.header._asdict()), 0)
+        except OSError:  # an index file of another length would be damage
+            os.close(self._descriptor)
+            self.path.unlink()
+            raise
+
+    def _load(self, max_hash_slot_num: int) -> None:
+        with LocalByteSource(str(self.path)) as source:
+            file = IndexFile(source, max_hash_slot_num, self._index_num)
+            self.header = file.header
+            self._slots[:] = file.slots()
+
+    @property
+    def free(self) -> int:
+        """Entries that still fit; number 0 is never used."""
+        return self._index_num - self.header.index_count
+
+    def append(self, key_hash: Int32s, commit_log_offset: Int64s, store_timestamp: Int64s) -> None:
+        """Add entries, at least one and at most `free`; found after `publish`.
+
+        When a write fails nothing has changed, and the same entries can be given again.
+        """
+        header, count = self.header, len(key_hash)
+        number = header.index_count
+        order, first, slot = _grouped(key_hash % np.int32(len(self._slots)))
+        newest = self._slots[slot].astype(np.int32)
+        # A slot that names no entry of the file counts as empty.
+        newest[(newest < 0) | (newest >= number)] = 0
+        entries = np.empty(count, INDEX_ENTRY.dtype)
+        entries["key_hash"] = key_hash
+        entries["commit_log_offset"] = commit_log_offset
+        entries["time_diff_seconds"] = self._time_diffs(store_timestamp)
+        before = order + np.int32(number)
+        last = np.append(before[first[1:] - 1], before[-1:])
+        before[1:] = before[:-1].copy()
+        before[first] = newest
+        previous = np.empty(count, np.int32)
+        previous[order] = before
+        entries["previous_entry"] = previous
+        at = index_file_bytes(len(self._slots), 0) + number * INDEX_ENTRY.size
+        self._write(memoryview(entries.view(np.uint8)), at)
+        self._slots[slot] = last
+        slot_at = slot.astype(np.int64) * INDEX_SLOT.size + INDEX_HEADER.size
+        self._dirty[slot_at >> _PAGE_BITS] = True
+        if number == 1:
+            header = header._replace(
+                begin_timestamp=int(store_timestamp[0]), begin_phy_offset=int(commit_log_offset[0])
+            )
+        self.header = header._replace(
+            end_timestamp=int(store_timestamp[-1]),
+            end_phy_offset=int(commit_log_offset[-1]),
+            hash_slot_count=header.hash_slot_count + int(np.count_nonzero(newest == 0)),
+            index_count=number + count,
+        )
+
+    def _time_diffs(self, store_timestamp: Int64s) -> Int64s:
+        """Return whole seconds since the file's begin, as they fit an entry.
+
+        The first entry's is taken from what the header held before it: the end of the file before
+        this one, or nothing.
+        """
+        begin = self.header.begin_timestamp
+        diffs = _seconds_since(begin, store_timestamp)
+        if self.header.index_count == 1:
+            diffs[1:] = _seconds_since(int(store_timestamp[0]), store_timestamp[1:])
+        return diffs
+
+    def publish(self) -> None:
+        """Write what readers start from. Cheap where nothing changed.
+
+        The header goes first: a slot is never ahead of the count of entries, which a reader would
+        have to take for damage.
+        """
+        self._write(INDEX_HEADER.pack(**self.header._asdict()), 0)
+        pages = np.flatnonzero(self._dirty)
+        if not len(pages):
+            return
+        cuts = np.flatnonzero(np.diff(pages) > 1)
+        slots = memoryview(self._slots.view(np.uint8))
+        begins = pages[np.concatenate(([0], cuts + 1))] << _PAGE_BITS
+        ends = (pages[np.append(cuts, len(pages) - 1)] + 1) << _PAGE_BITS
+        for begin, end in zip(begins.tolist(), ends.tolist()):
+            first = max(begin - INDEX_HEADER.size, 0)
+            part = slots[first : end - INDEX_HEADER.size]
+            self._write(part, first + INDEX_HEADER.size)
+        self._dirty[pages] = False
+
+    def sync(self) -> None:
+        """Wait until all that was published is on disk."""
+        os.fdatasync(self._descriptor)
+
+    def _write(self, data: bytes | memoryview, at: int) -> None:
+        left = memoryview(data)
+        try:
+            while left:
+                written = os.pwrite(self._descriptor, left, at)
+                left, at = left[written:], at + written
+        except OSError as err:
+            err.filename = str(self.path)  # a descriptor has no name
+            raise
+
+    def close(self) -> None:
+        """Close the file; entries that were not published are not found."""
+        os.close(self._descriptor)
+
+
+def _grouped(slot: Int32s) -> tuple[Int32s, Int64s, Int32s]:
+    """Return the rows in order of slot and row, where each slot's rows begin, and those slots.
+
+    Numbers made of slot and row are all distinct, so that any sort is a stable one: a fifth of the
+    time of numpy's stable sort.
+    """
+    packed = (slot.astype(np.int64) << _ROW_BITS) | np.arange(len(slot))
+    packed.sort()
+    ordered = (packed >> _ROW_BITS).astype(np.int32)
+    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    return (packed & ((1 << _ROW_BITS) - 1)).astype(np.int32), first, ordered[first]
+
+
+def _seconds_since(begin_ms: int, times_ms: Int64s) -> Int64s:
+    if begin_ms <= 0:
+        return np.zeros(len(times_ms), np.int64)
+    # Before the begin it is 0, so that rounding down equals Java's rounding towards zero.
+    return np.clip((times_ms - begin_ms) // 1000, 0, _INT32_MAX)

@@ -1,0 +1,273 @@
+"""Queries of index files: as RocketMQ answers them, and exact look-ups."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+import numpy as np
+
+from store_core.errors import CorruptRecordError, StoreReadError
+from store_core.index.index_file import IndexFile, IndexHeader, key_hash, key_hashes
+from store_core.layout.index import INDEX_HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    Int32s = npt.NDArray[np.int32]
+    Int64s = npt.NDArray[np.int64]
+    StoreTimestampAt = Callable[[int], "int | None"]
+
+
+class IndexFileEntry(NamedTuple):
+    """A file that can be used: its path and header."""
+
+    path: str
+    header: IndexHeader
+
+
+class UnusableIndexFile(NamedTuple):
+    """A file that says nothing, and why."""
+
+    path: str
+    reason: str
+
+
+class Gap(NamedTuple):
+    """Records that begin in ``[start, stop)`` of the commit log may be missing in the index."""
+
+    start: int
+    stop: int
+
+
+class IndexCoverage(NamedTuple):
+    """Files that can be trusted, oldest first, and what they do not cover."""
+
+    files: tuple[IndexFileEntry, ...]
+    gaps: tuple[Gap, ...]
+    unusable: tuple[UnusableIndexFile, ...]
+
+
+class IndexLookup(NamedTuple):
+    """Candidates for keys: places in the commit log, ascending and distinct.
+
+    Together with the records in the gaps they include every record that has one of the keys. Keys
+    with equal hashes bring candidates too, so the caller compares keys after decoding.
+    """
+
+    commit_log_offsets: npt.NDArray[np.int64]
+    coverage: IndexCoverage
+
+
+class HashLookup(NamedTuple):
+    """Candidates for hashes, unordered, with repeats: parallel columns, and what they cover."""
+
+    key: Int64s
+    """Which of the hashes that were asked for."""
+    commit_log_offset: Int64s
+    coverage: IndexCoverage
+
+
+class IndexQueries(ABC):
+    """What can be asked of some index files, wherever they are held.
+
+    Parameters
+    ----------
+    max_msgs_num_batch
+        Most places that `query_offset` returns.
+
+    Attributes
+    ----------
+    files
+        Usable files in the order of their names, which is that of creation.
+    unusable
+        The others, with the reason.
+    """
+
+    def __init__(self, max_msgs_num_batch: int) -> None:
+        self._max_msgs_num_batch = max_msgs_num_batch
+        self._whole: set[str] = set()
+        self.files: tuple[IndexFileEntry, ...] = ()
+        self.unusable: tuple[UnusableIndexFile, ...] = ()
+
+    @abstractmethod
+    def _file(self, path: str) -> IndexFile:
+        """Return an opened file of `files`."""
+
+    @abstractmethod
+    def _require_sizes(self) -> tuple[int, int]:
+        """Return slots and entries of the files, or raise StoreConfigError."""
+
+    def query_offset(
+        self, topic: str, key: str, max_num: int, begin: int, end: int
+    ) -> tuple[list[int], int, int]:
+        """Answer as ``IndexService.queryOffset`` does (RocketMQ 5.3.3), collisions included.
+
+        Times in ms, inclusive. At most ``max_msgs_num_batch`` places come back.
+
+        Returns
+        -------
+        commit_log_offsets, index_last_update_timestamp, index_last_update_phy_offset
+            Places newest first, with repeats; then the newest file's end, 0 without a file.
+        (``DefaultMessageStore.queryMessage`` gives these two as 0 when there is no place.)
+
+        Raises
+        ------
+        StoreConfigError
+            Sizes of the files are not known.
+        CorruptRecordError
+            A chain is damaged.
+        """
+        self._require_sizes()
+        limit = min(max_num, self._max_msgs_num_batch)
+        offsets: list[int] = []
+        hash_of_key = key_hash(topic, key)
+        for path, header in reversed(self.files):
+            if _is_time_matched(header, begin, end):
+                left = limit - len(offsets)
+                offsets += self._file(path).select_phy_offset(hash_of_key, left, begin, end)
+            if header.begin_timestamp < begin or len(offsets) >= limit:
+                break
+        newest = self.files[-1].header if self.files else None
+        if newest is None:
+            return offsets, 0, 0
+        return offsets, newest.end_timestamp, newest.end_phy_offset
+
+    def coverage(
+        self,
+        min_phy_offset: int,
+        end_offset: int,
+        store_timestamp_at: StoreTimestampAt,
+        *,
+        distrusted: Sequence[UnusableIndexFile] = (),
+    ) -> IndexCoverage:
+        """Tell which records of ``[min_phy_offset, end_offset)`` the files speak for.
+
+        A file speaks for the records between its first and its last. Those two themselves may
+        have keys in the neighbour file, so they belong to a gap unless the neighbour begins where
+        this file ends. Gaps are ascending and disjoint; files may overlap.
+
+        Parameters
+        ----------
+        min_phy_offset, end_offset
+            Bounds of the commit log.
+        store_timestamp_at
+            Store time (ms) of the valid record that begins at an offset of the log, None when
+            there is none. A file whose last record is not in the log was left over when recovery
+            cut the log: what was written there since then is not indexed
+            (``IndexService.buildIndex`` skips offsets below a file's end), so it is not trusted.
+        distrusted
+            Files that turned out to be damaged.
+        """
+        bad = list(distrusted)
+        paths = {file.path for file in bad}
+        files = []
+        for file in sorted(self.files, key=lambda f: (f.header.begin_phy_offset, f.path)):
+            header = file.header
+            if header.entry_count < 1 or header.end_phy_offset < min_phy_offset:
+                continue
+            if file.path in paths:
+                continue
+            if store_timestamp_at(header.end_phy_offset) != header.end_timestamp:
+                bad.append(UnusableIndexFile(file.path, "its last record is not in the log"))
+            elif header.end_phy_offset < end_offset:
+                files.append(file)
+        gaps = self._gaps([file.header for file in files], min_phy_offset, end_offset)
+        return IndexCoverage(tuple(files), gaps, (*self.unusable, *bad))
+
+    def _gaps(self, headers: Sequence[IndexHeader], start: int, end: int) -> tuple[Gap, ...]:
+        return merged_gaps(gaps_between(headers, start, end))
+
+    def lookup(
+        self,
+        topic: str,
+        keys: Sequence[str],
+        min_phy_offset: int,
+        end_offset: int,
+        store_timestamp_at: StoreTimestampAt,
+    ) -> IndexLookup:
+        """Find all records that may have one of the keys; parameters as in `coverage`.
+
+        A file with a damaged chain is left out, and its range becomes a gap.
+        """
+        found = self.lookup_hashes(
+            key_hashes(topic, keys), min_phy_offset, end_offset, store_timestamp_at
+        )
+        return IndexLookup(np.unique(found.commit_log_offset), found.coverage)
+
+    def lookup_hashes(
+        self,
+        hashes: Int32s,
+        min_phy_offset: int,
+        end_offset: int,
+        store_timestamp_at: StoreTimestampAt,
+    ) -> HashLookup:
+        """Find what `lookup` finds, and for which of the hashes (see ``index_file.key_hash``)."""
+        coverage = self.coverage(min_phy_offset, end_offset, store_timestamp_at)
+        keys, offsets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        distrusted = []
+        for path, _ in coverage.files:
+            try:
+                file = self._file(path)
+                self._check_slots(file)
+                hits = file.hits(hashes)
+                keys.append(hits.key)
+                offsets.append(hits.commit_log_offset)
+            except (CorruptRecordError, StoreReadError) as err:
+                distrusted.append(UnusableIndexFile(path, str(err)))
+        if distrusted:
+            coverage = self.coverage(
+                min_phy_offset, end_offset, store_timestamp_at, distrusted=distrusted
+            )
+        places = np.concatenate(offsets)
+        inside = (places >= min_phy_offset) & (places < end_offset)
+        return HashLookup(np.concatenate(keys)[inside], places[inside], coverage)
+
+    def _check_slots(self, file: IndexFile) -> None:
+        """Raise where slots were lost; looks at each file once (20 MB at the default size)."""
+        path = file.source.path
+        if path not in self._whole:
+            if not file.has_all_slots():
+                text = "fewer hash slots are in use than its header says"
+                raise CorruptRecordError(text, path, INDEX_HEADER.size)
+            self._whole.add(path)
+
+    def last_phy_offset(self) -> int | None:
+        """Return the start of the last record that any usable file has; None without entries."""
+        ends = [f.header.end_phy_offset for f in self.files if f.header.entry_count > 0]
+        return max(ends, default=None)
+
+
+def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
+    # Source: IndexFile.isTimeMatched
+    first, last = header.begin_timestamp, header.end_timestamp
+    return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+
+def gaps_between(headers: Sequence[IndexHeader], start: int, end: int) -> list[Gap]:
+    """Return what files, by begin, do not speak for in ``[start, end)`` (see `coverage`)."""
+    gaps = []
+    covered = None  # last record of the files so far
+    for header in headers:
+        begin = header.begin_phy_offset
+        if covered is None:
+            if begin >= start:
+                gaps.append(Gap(start, min(begin + 1, end)))
+        elif begin > covered:
+            gaps.append(Gap(max(start, covered), min(begin + 1, end)))
+        covered = header.end_phy_offset if covered is None else max(covered, header.end_phy_offset)
+    gaps.append(Gap(start if covered is None else max(start, covered), end))
+    return [gap for gap in gaps if gap.start < gap.stop]
+
+
+def merged_gaps(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
+    """Join gaps, ascending by start, that touch each other."""
+    merged: list[Gap] = []
+    for gap in gaps:
+        if merged and gap.start <= merged[-1].stop:
+            merged[-1] = Gap(merged[-1].start, max(merged[-1].stop, gap.stop))
+        else:
+            merged.append(gap)
+    return tuple(merged)

@@ -1,0 +1,179 @@
+"""Slots and entries of an index file, found from its content (they are not written in it)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadError
+from store_core.index.index_file import IndexFile, read_index_header
+from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import numpy.typing as npt
+
+    from store_core.config import MessageStoreConfig
+    from store_core.files.byte_source import ByteSource
+    from store_core.files.store_directory import FileEntry, StoreDirectory
+
+INDEX_SIZE_OPTIONS = "options maxHashSlotNum and maxIndexNum"
+_DEFAULT_BYTES = index_file_bytes(DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM)
+_CHUNK_BYTES = 1 << 22
+_CHUNK_ENTRIES = 1 << 18
+
+
+def infer_sizes(source: ByteSource) -> tuple[int, int] | None:
+    """Return ``(max_hash_slot_num, max_index_num)`` of a file if its content proves them.
+
+    The last byte that is not zero lies in the last entry, whose number is in the header; that
+    leaves one place where entries can begin, since the file's length fixes it modulo 20. That
+    place is believed only if chaining all entries anew gives exactly this slot table.
+    None for files without entries, of a live broker in the middle of an insert, or with damage.
+    """
+    try:
+        header = read_index_header(source)
+    except CorruptRecordError:
+        return None
+    last_byte = _last_nonzero(source)
+    if header.entry_count < 1 or last_byte < INDEX_HEADER.size:
+        return None
+    # entry 0 begins at `begin`, a multiple of 4; the last entry holds the last byte
+    newest = last_byte - header.entry_count * INDEX_ENTRY.size
+    begin = newest - (newest - source.size) % INDEX_ENTRY.size
+    slots, rest = divmod(begin - INDEX_HEADER.size, INDEX_SLOT.size)
+    entries = (source.size - begin) // INDEX_ENTRY.size
+    if slots < 1 or rest or header.entry_count >= entries:
+        return None
+    return (slots, entries) if _is_proven(IndexFile(source, slots, entries)) else None
+
+
+def _last_nonzero(source: ByteSource) -> int:
+    stop = source.size
+    while stop > 0:
+        start = max(0, stop - _CHUNK_BYTES)
+        chunk = source.view(start, stop - start)
+        if chunk.any():
+            return start + int(np.flatnonzero(chunk)[-1])
+        source.forget(start, stop - start)
+        stop = start
+    return -1
+
+
+def _is_proven(file: IndexFile) -> bool:
+    """Tell whether slots and entries are what inserting the entries in order would give.
+
+    That is so if every link leads back within its slot and every entry is linked to exactly once
+    (by a later entry or by its slot): then each slot has one descending chain of all its entries.
+    """
+    header = file.header
+    newest = file.slots()
+    used = np.flatnonzero(newest)
+    heads = newest[used]
+    if len(heads) == 0 or heads.min() < 0 or heads.max() > header.entry_count:
+        return False
+    linked = np.zeros(header.index_count, bool)
+    linked[0] = True  # the entry that does not exist: what empty links name
+    linked[heads] = True
+    slot_of = np.full(header.index_count, -1, np.int32)
+    links = len(used)
+    offset_before = header.begin_phy_offset
+    for start in range(1, header.index_count, _CHUNK_ENTRIES):
+        chunk = file.entries(start, start + _CHUNK_ENTRIES)
+        if not _is_plausible(chunk, start, offset_before):
+            return False
+        slot = chunk["key_hash"] % np.int32(file.max_hash_slot_num)
+        slot_of[start : start + len(chunk)] = slot
+        previous = chunk["previous_entry"]
+        if ((slot_of[previous] != slot) & (previous > 0)).any():
+            return False
+        linked[previous] = True
+        links += int(np.count_nonzero(previous))
+        offset_before = int(chunk["commit_log_offset"][-1])
+    return bool(
+        links == header.entry_count
+        and linked.all()
+        and (slot_of[heads] == used).all()
+        and offset_before == header.end_phy_offset
+        and int(file.entries(1, 2)["commit_log_offset"][0]) == header.begin_phy_offset
+    )
+
+
+def _is_plausible(chunk: npt.NDArray[np.void], first_entry: int, offset_before: int) -> bool:
+    offsets: Any = chunk["commit_log_offset"]
+    previous: Any = chunk["previous_entry"]
+    number = np.arange(first_entry, first_entry + len(chunk), dtype=np.int32)
+    return bool(
+        (chunk["key_hash"] >= 0).all()
+        and (previous >= 0).all()
+        and (previous < number).all()
+        and offsets[0] >= offset_before
+        and (offsets[1:] >= offsets[:-1]).all()
+    )
+
+
+def resolve_sizes(
+    directory: StoreDirectory, entries: Collection[FileEntry], config: MessageStoreConfig
+) -> tuple[int, int] | None:
+    """Return slots and entries of a store's index files; all of them share these.
+
+    As configured, else RocketMQ's defaults where a length is theirs, else proved; None: unknown.
+
+    Raises
+    ------
+    StoreConfigError
+        No file has the configured size, and the content of one proves another.
+    """
+    lengths = {entry.size for entry in entries}
+    given = _given_sizes(config, lengths)
+    if given is not None and index_file_bytes(*given) in lengths:
+        return given
+    if config.max_hash_slot_num is None and config.max_index_num is None:
+        if _DEFAULT_BYTES in lengths:
+            return DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+        return _proved_sizes(directory, entries)
+    proved = _proved_sizes(directory, entries)
+    if proved is not None:
+        raise StoreConfigError(
+            f"index files have maxHashSlotNum={proved[0]} and maxIndexNum={proved[1]}, but "
+            f"maxHashSlotNum={config.max_hash_slot_num}, maxIndexNum={config.max_index_num} given"
+        )
+    return given
+
+
+def _given_sizes(config: MessageStoreConfig, lengths: Collection[int]) -> tuple[int, int] | None:
+    slots, entries = config.max_hash_slot_num, config.max_index_num
+    if slots is not None and entries is not None:
+        return slots, entries
+    for length in sorted(lengths, reverse=True):
+        if slots is not None:
+            count, rest = divmod(length - index_file_bytes(slots, 0), INDEX_ENTRY.size)
+            if count > 0 and rest == 0:
+                return slots, count
+        elif entries is not None:
+            count, rest = divmod(length - index_file_bytes(0, entries), INDEX_SLOT.size)
+            if count > 0 and rest == 0:
+                return count, entries
+    return None
+
+
+def _proved_sizes(
+    directory: StoreDirectory, entries: Collection[FileEntry]
+) -> tuple[int, int] | None:
+    """Ask the files, the one with most entries first; all files of a store share their sizes."""
+    counted = []
+    for entry in entries:
+        try:
+            with directory.open(entry.path) as source:
+                counted.append((read_index_header(source).index_count, entry.path))
+        except (CorruptRecordError, StoreReadError):
+            continue
+    for _, path in sorted(counted, reverse=True):
+        with directory.open(path) as source:
+            sizes = infer_sizes(source)
+        if sizes is not None:
+            return sizes
+    return None

@@ -1,0 +1,1 @@
+"""The commit log: where records lie, where it ends, reading and appending."""

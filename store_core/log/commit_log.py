@@ -1,0 +1,112 @@
+"""The commit log of a store: read by physical offsets, or opened to be written."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from store_core.errors import StoreConfigError
+from store_core.files.mapped_file_queue import MappedFileQueue
+from store_core.files.segment_list import Segment, SegmentList, load_segments
+from store_core.files.store_directory import StoreDirectory
+from store_core.log.readable_log import ReadableLog
+
+if TYPE_CHECKING:
+    from store_core.config import MessageStoreConfig
+    from store_core.files.byte_source import ByteSource
+
+DEFAULT_SEGMENT_BYTES = 1 << 30
+_OPEN_SEGMENTS = 16
+MULTI_PATH_SPLITTER = ","
+SEGMENT_SIZE_OPTION = "mappedFileSizeCommitLog"
+
+
+def commit_log_directories(directory: StoreDirectory, config: MessageStoreConfig) -> list[str]:
+    """Return the commit log directories: ``storePathCommitLog`` or ``commitlog`` below the root.
+
+    Several are separated by commas; relative ones lie below the root. Source: RocketMQ
+    ``MultiPathMappedFileQueue`` (5.3.3).
+    """
+    listed = [config.store_path_commit_log or "commitlog", config.read_only_commit_log_store_paths]
+    names = [name.strip() for paths in listed for name in (paths or "").split(MULTI_PATH_SPLITTER)]
+    return list(dict.fromkeys(directory.resolve(name) for name in names if name))
+
+
+class CommitLog(ReadableLog):
+    """Segments of fixed size that together are one endless file; never written here.
+
+    Parameters
+    ----------
+    directory
+        The store root.
+    config
+        ``store_path_commit_log`` and ``mapped_file_size_commit_log`` are looked at.
+
+    Not safe for several threads at once: it keeps the segments that were opened last.
+    """
+
+    def __init__(self, directory: StoreDirectory, config: MessageStoreConfig) -> None:
+        self.directory = directory
+        self.uri = directory.uri
+        entries = [
+            entry
+            for path in commit_log_directories(directory, config)
+            for entry in directory.list(path)
+        ]
+        self.segments: SegmentList = load_segments(
+            entries, file_size=config.mapped_file_size_commit_log, option=SEGMENT_SIZE_OPTION
+        )
+        self._open: OrderedDict[str, ByteSource] = OrderedDict()
+
+    @property
+    def min_offset(self) -> int:
+        """First byte of the first segment; -1 when there is none (as RocketMQ says)."""
+        return self.segments.min_offset if len(self.segments) else -1
+
+    def source(self, segment: Segment) -> ByteSource:
+        """Return the opened segment; the log closes it."""
+        source = self._open.pop(segment.path, None) or self.directory.open(segment.path)
+        self._open[segment.path] = source
+        while len(self._open) > _OPEN_SEGMENTS:
+            self._open.popitem(last=False)[1].close()
+        return source
+
+    def close(self) -> None:
+        """Close all segments."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def log_directories(
+    directory: StoreDirectory, config: MessageStoreConfig
+) -> tuple[list[str], list[str]]:
+    """Return the directories of the log that get new files, and those that do not."""
+    only, read_only = config.read_only_commit_log_store_paths, []
+    if only:
+        alone = replace(config, store_path_commit_log=only, read_only_commit_log_store_paths=None)
+        read_only = commit_log_directories(directory, alone)
+    found = commit_log_directories(directory, config)
+    writable = [path for path in found if path not in read_only]
+    if not writable:
+        raise StoreConfigError(
+            "all directories of storePathCommitLog are in readOnlyCommitLogStorePaths: new "
+            "segments have no place; add a directory to storePathCommitLog"
+        )
+    return writable, read_only
+
+
+def open_segments(root: str, config: MessageStoreConfig, log: CommitLog) -> MappedFileQueue:
+    """Return the writable segments of a store, not loaded.
+
+    Their size is the configured one, else that of the files, else RocketMQ's default.
+    """
+    directory = StoreDirectory(root)
+    writable, read_only = log_directories(directory, config)
+    size = config.mapped_file_size_commit_log or log.segments.file_size or DEFAULT_SEGMENT_BYTES
+    return MappedFileQueue(
+        writable,
+        size,
+        option=SEGMENT_SIZE_OPTION,
+        read_only_directories=read_only,
+    )

@@ -1,0 +1,238 @@
+"""Where a commit log ends, found without writing and without walking more than is needed.
+
+RocketMQ's recovery cuts the log at the first position at which full validation fails (frame,
+lengths, CRC of the body; here the own offset too) but erases nothing: intact old records can lie
+behind the cut. And a position can fail because the log ends there or because the disk lost a
+record. `find_log_end` tells these apart by what lies behind, by the checkpoint, and by whether a
+broker is at work.
+
+Only the last segment that holds data can hold an old cut: recovery deletes the segments behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from store_core.codec.body_crc import body_crc_failures
+from store_core.codec.record_frames import RecordFrames
+from store_core.codec.record_walk import walk_records
+
+if TYPE_CHECKING:
+    from store_core.files.segment_list import Segment
+    from store_core.log.commit_log import CommitLog
+
+_WALK_ROWS = 16384
+_WALK_BYTES = 16 << 20
+_CHUNK_BYTES = 8 << 20
+_FIRST_CHUNK_BYTES = 64 << 10
+
+
+class EndEvidence(Protocol):
+    """What the rest of the store says about its log; each is asked only when it is needed.
+
+    Attributes
+    ----------
+    stopped_cleanly
+        ``abort`` is absent.
+    confirm_phy_offset
+        The checkpoint's: start of the last record that recovery accepted; 0 or None = not known.
+    never_recovered
+        A 5.x broker wrote the store and never restarted on data, so the log was never cut.
+    """
+
+    stopped_cleanly: bool
+    confirm_phy_offset: int | None
+    never_recovered: bool
+
+    def is_live(self) -> bool:
+        """Tell whether a broker has the store open now."""
+
+    def indexed_offset(self) -> int | None:
+        """Return the start of some record near the end that was dispatched, or None."""
+
+    def last_dispatched(self) -> tuple[int, int]:
+        """Return start and end of the last record that is in a consume queue; (-1, 0) if none."""
+
+    def uncommitted_offset(self) -> int | None:
+        """Return where a staged job begins that did not get to its commit point, or None."""
+
+
+class LogEnd(NamedTuple):
+    """End of the readable log (exclusive), and the sentence that says why it is there.
+
+    ``proven_start`` is the start of a record that is known to be part of the log, near the end;
+    -1 when there is none.
+    """
+
+    end_offset: int
+    reason: str
+    proven_start: int
+
+
+def find_log_end(log: CommitLog, evidence: EndEvidence, proven_start: int = -1) -> LogEnd:
+    """Find the end of the log.
+
+    Parameters
+    ----------
+    log
+        The segments.
+    evidence
+        Checkpoint, ``abort``, queues and lock of the same store.
+    proven_start
+        ``LogEnd.proven_start`` of an earlier call for the same store; the walk begins there.
+    """
+    segment = _last_with_data(log, evidence.uncommitted_offset())
+    if segment is None:
+        return LogEnd(max(log.min_offset, 0), "the log holds no data", -1)
+    walk = _EndWalk(log, segment, evidence)
+    return walk.run(walk.start(proven_start))
+
+
+def _last_with_data(log: CommitLog, uncommitted: int | None) -> Segment | None:
+    for segment in reversed(log.segments.segments):
+        if uncommitted is not None and segment.from_offset > uncommitted:
+            continue
+        source = log.source(segment)
+        if source.read_at(0, 8).strip(b"\0") or _any_data(log, segment, 0):
+            return segment
+    return None
+
+
+def _any_data(log: CommitLog, segment: Segment, start: int) -> bool:
+    """Tell whether a segment has a byte other than zero from ``start`` on."""
+    source = log.source(segment)
+    length = _FIRST_CHUNK_BYTES
+    at = source.next_data(start)
+    while at < segment.size:
+        chunk = source.view(at, length)
+        found = bool(chunk.any())
+        source.forget(at, len(chunk))
+        if found:
+            return True
+        at = source.next_data(at + len(chunk))
+        length = _CHUNK_BYTES
+    return False
+
+
+class _EndWalk:
+    """The walk through the last segment with data; positions are those in its file."""
+
+    def __init__(self, log: CommitLog, segment: Segment, evidence: EndEvidence) -> None:
+        self._log, self._segment, self._evidence = log, segment, evidence
+        self._base = segment.from_offset
+        self._records = log.records(segment, self._base + log.segments.file_size)
+        self._last_good = -1
+
+    def start(self, proven_start: int) -> int:
+        """Return the position to start from: a record that no cut can lie before, or 0."""
+        if self._is_good(proven_start):
+            return proven_start - self._base
+        confirmed = self._evidence.confirm_phy_offset or 0
+        if confirmed > 0 and confirmed >= self._base and self._is_good(confirmed):
+            return confirmed - self._base
+        if self._evidence.never_recovered or 0 < confirmed < self._base:
+            # The segment was begun after the last recovery: it was never cut.
+            indexed = self._evidence.indexed_offset()
+            offset = self._evidence.last_dispatched()[0] if indexed is None else indexed
+            if self._is_good(offset):
+                return offset - self._base
+        return 0
+
+    def _is_good(self, offset: int) -> bool:
+        at = offset - self._base
+        if not self._records.is_record(at):
+            return False
+        return not body_crc_failures(self._records.frames_at(np.array([at], np.int64)))
+
+    def run(self, at: int) -> LogEnd:
+        """Walk on from a position until a failing one is the end of the log."""
+        while True:
+            at = self._walk(at)
+            reason = self._reason_for_end(at)
+            if reason:
+                return self._end(at, reason)
+            # Asked only now: a job that began a moment ago wrote its journal before its records.
+            uncommitted = self._evidence.uncommitted_offset()
+            if uncommitted is not None and uncommitted == self._base + at:
+                return self._end(at, "a staged job that was not committed begins here")
+            after = self._records.find(at + 1)
+            if uncommitted is not None and after >= uncommitted - self._base > at:
+                after = -1
+            if after < 0:
+                end = self._end_of_data(at, uncommitted)
+                return self._end(end, "damaged bytes, and no record behind them")
+            if self._last_good >= 0 and self._time(after) < self._time(self._last_good):
+                return self._end(at, "the next readable record is older: an old cut of the log")
+            at = after
+
+    def _end(self, at: int, reason: str) -> LogEnd:
+        proven = self._base + self._last_good if self._last_good >= 0 else -1
+        return LogEnd(self._base + at, reason, proven)
+
+    def _time(self, at: int) -> int:
+        return self._records.store_timestamp(at)
+
+    def _walk(self, at: int) -> int:
+        """Return the first position from ``at`` on at which full validation fails."""
+        while True:
+            window = self._records.window(at, self._records.length)
+            start = at - window.start
+            walk = walk_records(window.data, start, len(window.data), _WALK_ROWS, _WALK_BYTES)
+            good = _first_failure(RecordFrames(window.data, self._base + window.start, walk.starts))
+            if not good:
+                return at
+            self._last_good = window.start + int(walk.starts[good - 1])
+            stop = int(walk.starts[good]) if good < len(walk.starts) else walk.stop
+            self._log.source(self._segment).forget(at, window.start + stop - at)
+            at = window.start + stop
+
+    def _reason_for_end(self, at: int) -> str:
+        """Return why a failing position is the end; empty when it is damage as far as is known."""
+        if at >= self._records.length:
+            return "the last segment is full"
+        if self._is_blank(at):
+            return "a blank record closes the last segment"
+        if not self._records.bytes_at(at, 8).any() and not _any_data(self._log, self._segment, at):
+            return "only zeros follow"
+        confirmed = self._evidence.confirm_phy_offset or 0
+        if (
+            self._evidence.stopped_cleanly
+            and confirmed > 0
+            and self._base + self._last_good == confirmed
+        ):
+            return "it follows the record that the checkpoint confirms as the last"
+        if (
+            not self._evidence.stopped_cleanly
+            and self._evidence.is_live()
+            and self._base + at >= self._evidence.last_dispatched()[1]
+        ):
+            return "a broker is writing behind its last dispatched record"
+        return ""
+
+    def _is_blank(self, at: int) -> bool:
+        window = self._records.window(at, self._records.length)
+        return walk_records(window.data, at - window.start, len(window.data), 1, 1).blank
+
+    def _end_of_data(self, at: int, uncommitted: int | None) -> int:
+        """Return the position behind the last byte that is not zero, and not of that job."""
+        end = self._records.length
+        if uncommitted is not None and uncommitted >= self._base + at:
+            end = min(end, uncommitted - self._base)
+        while end > at:
+            start = max(at, end - _CHUNK_BYTES)
+            filled = np.flatnonzero(self._records.bytes_at(start, end - start))
+            if len(filled):
+                return start + int(filled[-1]) + 1
+            end = start
+        return at
+
+
+def _first_failure(frames: RecordFrames) -> int:
+    good = len(frames) if frames.ok.all() else int(np.argmin(frames.ok))
+    if good == 0:
+        return 0
+    checked = frames if good == len(frames) else frames.take(np.arange(good))
+    failures = body_crc_failures(checked)
+    return min([good, *(failure.row for failure in failures)])

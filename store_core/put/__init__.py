@@ -1,0 +1,1 @@
+"""Putting messages: checks, queue offsets, encoding."""

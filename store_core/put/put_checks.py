@@ -1,0 +1,178 @@
+"""What may be put: the checks of one message, in RocketMQ's order.
+
+Source: RocketMQ ``HookUtils.checkBeforePutMessage``, ``DefaultMessageStore.asyncPutMessage``,
+``CommitLog.asyncPutMessages``, ``MessageExtEncoder.encode`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from store_core.codec.record_draft import TopicBytes, topic_bytes
+from store_core.layout.message import (
+    INNER_BATCH_FLAG,
+    LMQ_PREFIX,
+    MAX_PROPERTIES_BYTES,
+    MAX_TOPIC_BYTES_V1,
+    MAX_TOPIC_BYTES_V2,
+    PROPERTY_DELAY,
+    PROPERTY_INNER_NUM,
+    SCHEDULE_TOPIC,
+    TRANSACTION_MASK,
+)
+from store_core.put.put_properties import property_value
+from store_core.results import PutMessageStatus
+
+if TYPE_CHECKING:
+    from store_core.config import MessageStoreConfig
+    from store_core.message import Message
+
+RETRY_PREFIX = "%RETRY%"
+_NEVER_MULTI = (RETRY_PREFIX, "rmq_sys_")
+_SHORT = re.compile(r"[+-]?[0-9]{1,5}", re.ASCII)
+_MAX_SHORT = 32767
+_LEVEL = re.compile(r"\+?0*[1-9][0-9]*", re.ASCII)
+INNER_MARK = b"INNER_"
+"""What the names of all properties begin with that the store acts upon; looked for first."""
+
+
+class Refusal(NamedTuple):
+    """Why a message is not put."""
+
+    status: PutMessageStatus
+    reason: str
+
+
+def illegal(reason: str) -> Refusal:
+    """Return a refusal with status MESSAGE_ILLEGAL."""
+    return Refusal(PutMessageStatus.MESSAGE_ILLEGAL, reason)
+
+
+class TopicFacts(NamedTuple):
+    """What the name of a topic decides; found once a topic.
+
+    Attributes
+    ----------
+    refusal
+        Nothing can be put to it.
+    encoded
+        As it is stored.
+    is_light
+        It is a light queue's own name.
+    may_fan_out
+        Its messages may name light queues.
+    """
+
+    refusal: Refusal | None
+    encoded: TopicBytes
+    is_light: bool
+    may_fan_out: bool
+
+
+def topic_facts(topic: str, config: MessageStoreConfig) -> TopicFacts:
+    """Return what the name of a topic decides."""
+    try:
+        encoded = topic.encode()
+    except UnicodeEncodeError:
+        return TopicFacts(illegal(f"topic {topic!r} is no UTF-8"), topic_bytes(b""), False, False)
+    refusal = _topic_refusal(topic, len(encoded), config)
+    is_light = topic.startswith(LMQ_PREFIX)
+    return TopicFacts(
+        refusal,
+        topic_bytes(encoded if refusal is None else b""),
+        config.enable_lmq and is_light,
+        config.enable_lmq
+        and not is_light
+        and not topic.startswith(_NEVER_MULTI)
+        and (topic != SCHEDULE_TOPIC),
+    )
+
+
+def _topic_refusal(topic: str, size: int, config: MessageStoreConfig) -> Refusal | None:
+    most = MAX_TOPIC_BYTES_V2 if topic.startswith(RETRY_PREFIX) else config.max_topic_length
+    if not config.auto_message_version_on_topic_len:
+        most = min(most, MAX_TOPIC_BYTES_V1)
+    if size > most:
+        return illegal(f"topic {topic[:80]!r} has {size} bytes, at most {most} are allowed")
+    # Its queues lie in a directory of this name. RocketMQ's store takes every name: one with a
+    # slash ends up in the queues of another topic, or outside of the store.
+    if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+        return illegal(f"topic {topic!r} cannot name a directory")
+    return None
+
+
+def inner_count(
+    sys_flag: int, properties_raw: bytes, is_batch_topic: bool
+) -> tuple[int, Refusal | None]:
+    """Return how many queue offsets a message takes, or why it may not be put.
+
+    More than one only for an inner batch, which only a topic of batch queues takes.
+    """
+    is_inner = bool(sys_flag & INNER_BATCH_FLAG)
+    if not is_inner and INNER_MARK not in properties_raw:
+        return 1, None
+    value = property_value(properties_raw, PROPERTY_INNER_NUM)
+    if value is not None and not is_inner:
+        return 1, illegal(
+            f"property {PROPERTY_INNER_NUM} without bit {INNER_BATCH_FLAG:#x} of the sys flag"
+        )
+    if is_inner and not is_batch_topic:
+        return 1, illegal("an inner batch for a topic whose queues are no batch queues")
+    if value is None:
+        return 1, None
+    if not _SHORT.fullmatch(value) or abs(int(value)) > _MAX_SHORT:
+        return 1, illegal(f"property {PROPERTY_INNER_NUM} is {value!r}, no number of messages")
+    return max(int(value), 1), None
+
+
+def size_refusal(
+    properties_bytes: int, body_bytes: int, config: MessageStoreConfig
+) -> Refusal | None:
+    """Return why a message is too large; the property CRC counts among the properties.
+
+    RocketMQ also refuses records of more than 64 KiB above ``maxMessageSize``: none that passes
+    here has as much.
+    """
+    if properties_bytes > MAX_PROPERTIES_BYTES:
+        return Refusal(
+            PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+            f"the properties have {properties_bytes} bytes, at most {MAX_PROPERTIES_BYTES} fit",
+        )
+    most = config.max_message_size
+    if body_bytes > most:
+        return illegal(f"the body has {body_bytes} bytes, maxMessageSize is {most}")
+    return None
+
+
+def message_refusal(body: object, queue_id: int) -> Refusal | None:
+    """Return why body or queue of a message cannot be stored."""
+    if body is None:
+        return illegal("the body is None; an empty one is allowed")
+    if queue_id < 0:
+        return illegal(f"queue id {queue_id}: whoever puts a message chooses its queue")
+    return None
+
+
+def light_record_refusal(record_bytes: int, config: MessageStoreConfig) -> Refusal | None:
+    """Return why the record of a message for light queues is too large: it counts as a whole."""
+    if record_bytes <= config.max_message_size:
+        return None
+    return illegal(
+        f"the record has {record_bytes} bytes, maxMessageSize is {config.max_message_size} and "
+        "counts for the whole record of a message that goes to light queues"
+    )
+
+
+def batch_refusal(message: Message, properties_raw: bytes, first: Message) -> Refusal | None:
+    """Return why a message cannot be one of a plain batch."""
+    if (message.topic, message.queue_id) != (first.topic, first.queue_id):
+        return illegal("the messages of a batch are of one topic and one queue; put them apart")
+    if message.sys_flag & TRANSACTION_MASK:
+        return illegal("a message of a transaction cannot be put in a batch")
+    if message.sys_flag & INNER_BATCH_FLAG:
+        return illegal("an inner batch cannot be put in a batch")
+    delay = property_value(properties_raw, PROPERTY_DELAY)
+    if delay is not None and _LEVEL.fullmatch(delay):
+        return illegal("a delayed message cannot be put in a batch")
+    return None

@@ -1,0 +1,206 @@
+"""The columns of a record batch that is put, made uniform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store_core.codec.encoded_records import reserve_property_crc
+from store_core.codec.gather import binary_parts
+from store_core.codec.java_string import decode_utf8
+from store_core.layout.message import (
+    HEADERS,
+    INNER_BATCH_FLAG,
+    PROPERTY_INNER_BASE,
+)
+from store_core.put.put_checks import (
+    INNER_MARK,
+    Refusal,
+    illegal,
+    inner_count,
+    light_record_refusal,
+    size_refusal,
+)
+from store_core.put.put_column_checks import HOSTS, NUMBERS, number_of, refused_row
+from store_core.put.put_draft import NOT_QUEUED_BIT
+from store_core.put.put_properties import queue_names, set_property, with_light_offsets
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.put.put_context import PutContext
+
+    Int64s = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
+
+COLUMNS = ("topic", "body", "properties_raw", *NUMBERS, *HOSTS)
+_GREATEST_OFFSET = 2**63 - 1
+_MAX_FIXED_BYTES = HEADERS[True, True].size + 4  # lengths of topic (V2) and properties
+
+
+@dataclass(frozen=True)
+class PutColumns:
+    """Rows as they are put.
+
+    Attributes
+    ----------
+    batch
+        What ``encode_records`` takes.
+    topics
+        Distinct names, which ``topic_code`` counts.
+    mangled
+        The bytes of a name are no UTF-8.
+    counts
+        Queue offsets that a row takes; 0 for prepared and rollback messages.
+    special
+        Rows whose properties the store completes: inner batches, messages for light queues.
+    """
+
+    batch: Any
+    topics: list[str]
+    mangled: list[bool]
+    topic_code: npt.NDArray[np.int32]
+    queue_id: npt.NDArray[np.int32]
+    sys_flag: npt.NDArray[np.int32]
+    counts: Int64s
+    special: Int64s
+
+
+def uniform_batch(batch: Any, store_host: bytes, now: int) -> Any:
+    """Return the batch with the types of ``COLUMNS``; missing and null values are filled in.
+
+    Topic and body keep their nulls, and numbers that fit no field keep their type, for
+    `refused_row` to find.
+
+    Raises
+    ------
+    ValueError
+        A column is unknown, missing, or of a type that cannot be converted.
+    """
+    names = batch.schema.names
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown or len(set(names)) < len(names) or not {"topic", "body"} <= set(names):
+        raise ValueError(
+            f"columns {', '.join(names)}: topic and body are needed, and each once of "
+            f"{', '.join(COLUMNS)} is known"
+        )
+    columns: dict[str, Any] = {}
+    try:
+        columns["topic"] = _as_binary(batch.column("topic"))
+        columns["body"] = _as_binary(batch.column("body"))
+        columns["properties_raw"] = _filled(batch, "properties_raw", b"", _as_binary)
+        for name in NUMBERS:
+            default = now if name == "born_timestamp" else 0
+            if name in names or default:
+                columns[name] = _filled(batch, name, default, _as_number)
+        for name in HOSTS:
+            columns[name] = _filled(batch, name, store_host, _as_binary)
+    except pa.ArrowInvalid as err:
+        raise ValueError(str(err)) from err
+    return pa.record_batch(columns)
+
+
+def put_columns(batch: Any, context: PutContext) -> tuple[PutColumns, tuple[int, Refusal] | None]:
+    """Return the columns of a `uniform_batch`, and the first row that is refused, if any.
+
+    Parameters
+    ----------
+    batch
+        At least one row.
+    """
+    topics = batch.column("topic").dictionary_encode()
+    raw = topics.dictionary.to_pylist()
+    names = [decode_utf8(name) for name in raw]
+    mangled = [name.encode() != stored for name, stored in zip(names, raw)]
+    code = topics.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    sys_flag = number_of(batch, "sys_flag")
+    special, counts, bad_inner = _specials(batch, names, code, sys_flag, context)
+    columns = PutColumns(
+        batch, names, mangled, code, number_of(batch, "queue_id"), sys_flag, counts, special
+    )
+    return columns, refused_row(columns, context, bad_inner)
+
+
+def _as_binary(column: Any) -> Any:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column if column.type == pa.binary() else column.cast(pa.binary())
+
+
+def _as_number(column: Any) -> Any:
+    return column if pa.types.is_int32(column.type) else column.cast(pa.int64())
+
+
+def _filled(batch: Any, name: str, default: Any, convert: Callable[[Any], Any]) -> Any:
+    if name in batch.schema.names:
+        column = convert(batch.column(name))
+        return column.fill_null(default) if column.null_count else column
+    kind = pa.int64() if isinstance(default, int) else pa.binary()
+    return pa.repeat(pa.scalar(default, kind), batch.num_rows)
+
+
+def _specials(
+    batch: Any,
+    topics: list[str],
+    code: npt.NDArray[np.int32],
+    sys_flag: npt.NDArray[Any],
+    context: PutContext,
+) -> tuple[Int64s, Int64s, dict[int, Refusal]]:
+    """Return the rows that the store completes, queue offsets a row, and refused rows.
+
+    Only these rows are looked at one by one: inner batches and those for light queues, of which
+    each stands for many messages or queue entries.
+    """
+    counts = np.where(sys_flag & NOT_QUEUED_BIT, 0, 1).astype(np.int64)
+    inner = (sys_flag & INNER_BATCH_FLAG) != 0
+    properties = batch.column("properties_raw")
+    if _holds(properties, INNER_MARK):
+        marked = pc.match_substring(properties, INNER_MARK).to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(inner | marked)
+    else:
+        rows = np.flatnonzero(inner)
+    special, refused = [], {}
+    for row in rows.tolist():
+        if code[row] < 0:
+            continue
+        topic, raw, flag = topics[code[row]], properties[row].as_py(), int(sys_flag[row])
+        count, refusal = inner_count(flag, raw, context.is_batch_topic(topic))
+        fans_out = context.facts_of(topic).may_fan_out and bool(queue_names(raw))
+        if refusal is None and counts[row]:
+            counts[row] = count
+            if flag & INNER_BATCH_FLAG or fans_out:
+                special.append(row)
+                names = queue_names(raw) if fans_out else []
+                body = batch.column("body")[row].as_py() or b""
+                bytes_besides = len(topic.encode()) + len(body)
+                refusal = _completed_refusal(raw, flag, names, bytes_besides, context)
+        if refusal is not None:
+            refused[row] = refusal
+    return np.array(special, np.int64), counts, refused
+
+
+def _completed_refusal(
+    raw: bytes, sys_flag: int, names: list[str], bytes_besides: int, context: PutContext
+) -> Refusal | None:
+    """Return why a row may become too large: offsets are taken to have all their digits."""
+    if sys_flag & INNER_BATCH_FLAG:
+        raw = set_property(raw, PROPERTY_INNER_BASE, str(_GREATEST_OFFSET))
+    if names:
+        raw, _ = with_light_offsets(raw, names, lambda _: _GREATEST_OFFSET)
+    size = len(reserve_property_crc(raw)) if context.config.enabled_append_prop_crc else len(raw)
+    refusal = size_refusal(size, 0, context.config)
+    if not names:
+        return refusal
+    if refusal is not None:
+        return illegal(refusal.reason)
+    return light_record_refusal(_MAX_FIXED_BYTES + bytes_besides + size, context.config)
+
+
+def _holds(column: Any, mark: bytes) -> bool:
+    """Say whether bytes occur in any row: one search over all, not one a row."""
+    offsets, data = binary_parts(column)
+    return mark in data[offsets[0] : offsets[-1]].tobytes()

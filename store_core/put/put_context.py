@@ -1,0 +1,102 @@
+"""What every kind of put needs: collaborators, what is refused now, and what went wrong."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Callable, Protocol
+
+from store_core.errors import StoreWriteError
+from store_core.log.commit_log_appender import LogClosedError, SegmentNotMadeError
+from store_core.put.put_checks import Refusal, TopicFacts, illegal, topic_facts
+from store_core.results import PutMessageStatus
+
+if TYPE_CHECKING:
+    from store_core.config import MessageStoreConfig
+    from store_core.log.commit_log_appender import CommitLogAppender
+    from store_core.queue.queue_offset_table import QueueOffsetTable
+
+logger = logging.getLogger(__name__)
+
+_NOT_BUSY_FROM_MS = 10_000_000  # RocketMQ's: a clock that was set is no full page cache
+_MAX_TOPICS = 10_000  # remembered at once
+
+
+class FlushHandler(Protocol):
+    """What makes appended records safe."""
+
+    def handle(self, next_offset: int, wait: bool) -> PutMessageStatus:
+        """Flush up to an offset, or have it flushed; ``wait``: the sender wants to know."""
+
+
+class PutStats(Protocol):
+    """What counts puts."""
+
+    def record_put(self, messages: int, size_bytes: int, elapsed_ms: int) -> None:
+        """Count what was appended."""
+
+    def record_put_failure(self) -> None:
+        """Count a put that appended nothing."""
+
+
+@dataclass(frozen=True)
+class PutContext:
+    """Collaborators of a put.
+
+    Attributes
+    ----------
+    store_host
+        8 or 20 raw bytes, of messages without a host of their own.
+    refused_now
+        Why nothing can be put now (shut down, a slave, the disk is full), or None.
+    is_batch_topic
+        Whether a topic has batch queues.
+    facts
+        What is known of topics.
+    """
+
+    config: MessageStoreConfig
+    appender: CommitLogAppender
+    offsets: QueueOffsetTable
+    flush: FlushHandler
+    store_host: bytes
+    refused_now: Callable[[], Refusal | None]
+    is_batch_topic: Callable[[str], bool]
+    stats: PutStats
+    clock: Callable[[], int]
+    facts: dict[str, TopicFacts] = field(default_factory=dict)
+
+    def busy(self, now: int) -> Refusal | None:
+        """Return a refusal while another append takes long; ``now`` in ms."""
+        since = self.appender.begin_time_in_lock
+        most = self.config.os_page_cache_busy_time_out_mills
+        if not since or not most < now - since < _NOT_BUSY_FROM_MS:
+            return None
+        return Refusal(
+            PutMessageStatus.OS_PAGE_CACHE_BUSY,
+            f"an append has been going on for {now - since} ms: the disk is slow, put again later",
+        )
+
+    def facts_of(self, topic: str) -> TopicFacts:
+        """Return what the name of a topic decides."""
+        facts = self.facts.get(topic)
+        if facts is None:
+            if len(self.facts) >= _MAX_TOPICS:
+                self.facts.clear()
+            facts = self.facts[topic] = topic_facts(topic, self.config)
+        return facts
+
+
+def append_failure(err: Exception) -> Refusal:
+    """Return what an error of the appender means; those of files are logged."""
+    if isinstance(err, LogClosedError):
+        return Refusal(PutMessageStatus.SERVICE_NOT_AVAILABLE, err.reason)
+    if isinstance(err, StoreWriteError):
+        logger.error("nothing appended: %s", err)
+        if isinstance(err, SegmentNotMadeError):
+            return Refusal(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(err))
+        return Refusal(PutMessageStatus.UNKNOWN_ERROR, str(err))
+    if isinstance(err, struct.error):
+        return illegal(f"a number of the message does not fit its field: {err}")
+    return illegal(str(err))

@@ -1,0 +1,253 @@
+"""Put messages one by one, or as a plain batch.
+
+Source: RocketMQ ``DefaultMessageStore.asyncPutMessage``, ``CommitLog.asyncPutMessage`` (release
+5.3.3).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Callable
+
+from store_core.codec.encoded_records import reserve_property_crc
+from store_core.codec.record_draft import draft_record
+from store_core.errors import StoreWriteError
+from store_core.layout.message import INNER_BATCH_FLAG, MAX_PROPERTIES_BYTES, PROPERTY_INNER_BASE
+from store_core.put.put_checks import (
+    INNER_MARK,
+    Refusal,
+    TopicFacts,
+    illegal,
+    inner_count,
+    light_record_refusal,
+    message_refusal,
+    size_refusal,
+)
+from store_core.put.put_context import FlushHandler, PutContext, PutStats, append_failure
+from store_core.put.put_draft import NOT_QUEUED_BIT, draft_message, hosts_of
+from store_core.put.put_plain_batch import put_plain_batch
+from store_core.put.put_properties import (
+    property_string,
+    queue_names,
+    set_property,
+    waits_for_flush,
+    with_light_offsets,
+)
+from store_core.put.put_record_batch import RecordBatchPutter
+from store_core.results import (
+    AppendBatchResult,
+    AppendMessageResult,
+    AppendMessageStatus,
+    PutMessageResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from store_core.config import MessageStoreConfig
+    from store_core.log.commit_log_appender import AppendedRecord, CommitLogAppender
+    from store_core.message import Message
+    from store_core.queue.queue_offset_table import QueueOffsetTable
+
+_APPENDED = AppendMessageStatus.PUT_OK
+
+
+class MessagePutter:
+    """Gives messages their queue offsets and appends them; any number of threads at once.
+
+    Checks, and their order, are those of a broker. What is refused changes nothing; the result's
+    ``reason`` says why.
+
+    Parameters
+    ----------
+    config
+        ``max_message_size``, ``enabled_append_prop_crc``, ``enable_lmq``, … are looked at.
+    appender
+        The end of the commit log.
+    offsets
+        Next queue offsets.
+    flush
+        Called after every append.
+    store_host
+        8 or 20 raw bytes, of messages without a host of their own.
+    refusal
+        Returns why nothing can be put now, or None; asked first.
+    is_batch_topic
+        Whether a topic has batch queues.
+    stats
+        Counts puts.
+    clock
+        Returns ms since the epoch.
+    """
+
+    def __init__(  # noqa: PLR0913 (collaborators)
+        self,
+        config: MessageStoreConfig,
+        appender: CommitLogAppender,
+        offsets: QueueOffsetTable,
+        flush: FlushHandler,
+        *,
+        store_host: bytes,
+        refusal: Callable[[], Refusal | None],
+        is_batch_topic: Callable[[str], bool],
+        stats: PutStats,
+        clock: Callable[[], int],
+    ) -> None:
+        self._context = PutContext(
+            config, appender, offsets, flush, store_host, refusal, is_batch_topic, stats, clock
+        )
+        self._config, self._appender, self._offsets = config, appender, offsets
+        self._flush, self._store_host, self._clock = flush, store_host, clock
+        self._is_batch_topic, self._stats = is_batch_topic, stats
+        self._crc = config.enabled_append_prop_crc
+        self._max_message_size = config.max_message_size
+        self._facts = self._context.facts
+        self._columnar = RecordBatchPutter(self._context)
+
+    def put_message(self, message: Message) -> PutMessageResult:
+        """Put one message.
+
+        ``properties_raw`` is stored unchanged where the message has it, else its properties in
+        their order. Without a time of birth it is born now; without hosts it has the store's.
+
+        Raises
+        ------
+        ValueError
+            A host is not ``ip:port`` or ``[ipv6]:port``.
+        """
+        begin = self._clock()
+        context = self._context
+        topic, body, queue_id = message.topic, message.body, message.queue_id
+        facts = self._facts.get(topic) or context.facts_of(topic)
+        refusal = context.refused_now() or facts.refusal
+        if refusal is None and (body is None or queue_id < 0):
+            refusal = message_refusal(body, queue_id)
+        if refusal is None and self._appender.begin_time_in_lock:
+            refusal = context.busy(begin)
+        if refusal is not None:
+            return self._refused(refusal)
+        properties = property_string(message)
+        hosts = hosts_of(message, self._store_host)
+        is_special = (
+            INNER_MARK in properties or message.sys_flag & INNER_BATCH_FLAG or facts.is_light
+        )
+        append = self._append_special if is_special else self._append
+        try:
+            done = append(message, facts, properties, hosts, begin)
+        except (StoreWriteError, ValueError, struct.error) as err:
+            done = append_failure(err)
+        if isinstance(done, Refusal):
+            return self._refused(done)
+        next_offset = done.commit_log_offset + done.store_size
+        status = self._flush.handle(next_offset, waits_for_flush(properties))
+        self._stats.record_put(done.message_num, done.store_size, self._clock() - begin)
+        return tuple.__new__(PutMessageResult, (status, done, ""))
+
+    def put_messages(self, messages: Sequence[Message]) -> PutMessageResult:
+        """Put messages of one queue into one segment: all of them, or none.
+
+        The result's ``append_result`` speaks of the whole batch.
+
+        Raises
+        ------
+        ValueError
+            There is no message, or a host is malformed.
+        """
+        return put_plain_batch(self._context, messages)
+
+    def append_batch(self, batch: Any) -> AppendBatchResult:
+        """Put the rows of a ``pa.RecordBatch``; see `RecordBatchPutter.append_batch`."""
+        return self._columnar.append_batch(batch)
+
+    def _append(
+        self,
+        message: Message,
+        facts: TopicFacts,
+        properties: bytes,
+        hosts: tuple[bytes, bytes],
+        now: int,
+    ) -> AppendMessageResult | Refusal:
+        if self._crc:
+            properties = reserve_property_crc(properties)
+        if len(properties) > MAX_PROPERTIES_BYTES or len(message.body) > self._max_message_size:
+            refusal = size_refusal(len(properties), len(message.body), self._config)
+            if refusal is not None:
+                return refusal
+        record = draft_record(
+            facts.encoded,
+            message.body,
+            properties,
+            message.queue_id,
+            message.flag,
+            message.sys_flag,
+            message.born_timestamp or now,
+            hosts[0],
+            hosts[1],
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+        )
+        queue, offsets = (message.topic, message.queue_id), self._offsets
+        counters = offsets.batch if self._is_batch_topic(message.topic) else offsets.simple
+        counted = not message.sys_flag & NOT_QUEUED_BIT
+        with offsets.lock(queue):
+            queue_offset = counters.get(queue, 0) if counted else 0
+            appended = self._appender.append(record, queue_offset, property_crc=self._crc)
+            if counted:
+                counters[queue] = queue_offset + 1
+        return _appended(appended, queue_offset, 1, hosts)
+
+    def _append_special(
+        self,
+        message: Message,
+        facts: TopicFacts,
+        properties: bytes,
+        hosts: tuple[bytes, bytes],
+        now: int,
+    ) -> AppendMessageResult | Refusal:
+        """Append an inner batch, or a message that has to do with light queues."""
+        offsets = self._offsets
+        is_batch = self._is_batch_topic(message.topic)
+        count, refusal = inner_count(message.sys_flag, properties, is_batch)
+        if refusal is not None:
+            return refusal
+        counted = not message.sys_flag & NOT_QUEUED_BIT
+        names = queue_names(properties) if facts.may_fan_out and counted else []
+        queue = (message.topic, message.queue_id)
+        light: list[str] = []
+        counters = offsets.counters(is_batch)
+        with offsets.locks([queue], light=bool(names) or facts.is_light):
+            queue_offset = counters.get(queue, 0) if counted else 0
+            if counted and message.sys_flag & INNER_BATCH_FLAG:
+                properties = set_property(properties, PROPERTY_INNER_BASE, str(queue_offset))
+            if names:
+                properties, light = with_light_offsets(properties, names, offsets.next_light)
+            if self._crc:
+                properties = reserve_property_crc(properties)
+            refusal = size_refusal(len(properties), len(message.body), self._config)
+            if refusal is not None:
+                return illegal(refusal.reason) if names else refusal
+            record = draft_message(message, facts, properties, hosts, now)
+            refusal = light_record_refusal(len(record), self._config) if names else None
+            if refusal is not None:
+                return refusal
+            appended = self._appender.append(record, queue_offset, property_crc=self._crc)
+            if counted:
+                counters[queue] = queue_offset + count
+            offsets.advance_light(light)
+        return _appended(appended, queue_offset, count, hosts)
+
+    def _refused(self, refusal: Refusal) -> PutMessageResult:
+        self._stats.record_put_failure()
+        return PutMessageResult(refusal.status, None, refusal.reason)
+
+
+def _appended(
+    appended: AppendedRecord, queue_offset: int, count: int, hosts: tuple[bytes, bytes]
+) -> AppendMessageResult:
+    offset, size, store_timestamp = appended
+    # With every put: the class's own constructor is one more call of Python.
+    return tuple.__new__(
+        AppendMessageResult,
+        (_APPENDED, offset, size, queue_offset, store_timestamp, count, ((hosts[1], offset),)),
+    )

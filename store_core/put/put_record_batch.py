@@ -1,0 +1,242 @@
+"""Put many messages at once, in columns.
+
+Source: the result is that of ``put_message`` for each row in turn (RocketMQ ``CommitLog``,
+``QueueOffsetOperator``, release 5.3.3); a test holds it so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from store_core.codec.gather import replace_rows
+from store_core.codec.record_encoder import encode_records
+from store_core.errors import StoreWriteError
+from store_core.layout.message import INNER_BATCH_FLAG, PROPERTY_INNER_BASE
+from store_core.put.put_checks import Refusal
+from store_core.put.put_columns import PutColumns, put_columns, uniform_batch
+from store_core.put.put_context import append_failure
+from store_core.put.put_properties import queue_names, set_property, with_light_offsets
+from store_core.results import AppendBatchResult, PutMessageStatus
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.put.put_context import PutContext
+    from store_core.queue.queue_offset_table import Queue
+
+    Int64s = npt.NDArray[np.int64]
+
+_CHUNK_ROWS = 16_384  # columns of a chunk stay in the second-level cache
+_CHUNK_BYTES = 4 << 20  # twice as much is fresh memory from the system each time: half as fast
+_MAX_SMALL_CODES = 1 << 16  # codes of 16 bits are sorted by radix
+
+
+@dataclass(frozen=True)
+class _Queues:
+    """The queues of a batch: which row goes to which."""
+
+    names: list[Queue]
+    code: npt.NDArray[Any]
+
+
+@dataclass
+class _Appended:
+    """Rows that were appended so far, from the first on, and what stopped the rest."""
+
+    commit_log_offsets: list[Int64s]
+    queue_offsets: list[Int64s]
+    rows: int = 0
+    size_bytes: int = 0
+    next_offset: int = 0
+    failure: Refusal | None = None
+
+
+class RecordBatchPutter:
+    """Appends record batches; see `MessagePutter`."""
+
+    def __init__(self, context: PutContext) -> None:
+        self._context = context
+
+    def append_batch(self, batch: Any) -> AppendBatchResult:
+        """Put the rows of a ``pa.RecordBatch``, in their order; over as many segments as it takes.
+
+        No row is appended when one is refused; the result names the first such row. Only a
+        segment that cannot be made or written leaves the rows before it. Under sync flush it
+        returns when all are on the disk, whatever property WAIT says.
+
+        Parameters
+        ----------
+        batch
+            Columns ``topic`` and ``body`` (bytes or strings; dictionaries too), and, where they
+            are not empty or 0, ``properties_raw`` (bytes, stored unchanged), ``queue_id``,
+            ``flag``, ``sys_flag``, ``born_timestamp`` (ms), ``born_host`` and ``store_host``
+            (8 or 20 raw bytes), ``reconsume_times``, ``prepared_transaction_offset``. Without
+            a time of birth, or with a null: now; without hosts: the store's.
+
+        Raises
+        ------
+        ValueError
+            A column is unknown, missing, or of a type that cannot be converted.
+        """
+        context = self._context
+        begin = context.clock()
+        batch = uniform_batch(batch, context.store_host, begin)
+        refusal, row, columns = context.refused_now() or context.busy(begin), -1, None
+        if refusal is None and batch.num_rows:
+            columns, first = put_columns(batch, context)
+            if first is not None:
+                row, refusal = first
+        done = _Appended([], [])
+        if columns is not None and refusal is None:
+            self._append(columns, done)
+            refusal = done.failure
+        if refusal is not None:
+            context.stats.record_put_failure()
+        status = PutMessageStatus.PUT_OK
+        if done.rows:
+            status = context.flush.handle(done.next_offset, True)
+            context.stats.record_put(done.rows, done.size_bytes, context.clock() - begin)
+        return AppendBatchResult(
+            status if refusal is None else refusal.status,
+            done.rows,
+            _joined(done.commit_log_offsets),
+            _joined(done.queue_offsets),
+            row,
+            "" if refusal is None else refusal.reason,
+        )
+
+    def _append(self, columns: PutColumns, done: _Appended) -> None:
+        queues = _queues_of(columns)
+        sizes = columns.batch.nbytes // columns.batch.num_rows + 1
+        rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // sizes))
+        if len(columns.special) and any(
+            self._context.facts_of(topic).is_light for topic in columns.topics
+        ):
+            rows = 1  # rows of a light queue and rows that fan out to it are numbered in turn
+        for first in range(0, columns.batch.num_rows, rows):
+            self._append_chunk(columns, queues, first, first + rows, done)
+            if done.failure is not None:
+                return
+
+    def _append_chunk(
+        self, columns: PutColumns, queues: _Queues, first: int, stop: int, done: _Appended
+    ) -> None:
+        offsets = self._context.offsets
+        code, counts = queues.code[first:stop], columns.counts[first:stop]
+        present = np.flatnonzero(np.bincount(code, minlength=len(queues.names))).tolist()
+        special = columns.special[(columns.special >= first) & (columns.special < stop)]
+        batch = columns.batch.slice(first, stop - first)
+        is_plain = len(special) == 0
+        records = self._encoded(batch) if is_plain else None
+        light = not is_plain or any(
+            self._context.facts_of(queues.names[q][0]).is_light for q in present
+        )
+        with offsets.locks([queues.names[q] for q in present], light=light):
+            bases = np.zeros(len(queues.names), np.int64)
+            for q in present:
+                bases[q] = self._counters(queues.names[q]).get(queues.names[q], 0)
+            queue_offsets = bases[code] + _counts_before(code, counts)
+            queue_offsets[counts == 0] = 0
+            fans: dict[int, list[str]] = {}
+            if records is None:
+                batch, fans = self._completed(columns, batch, special, first, queue_offsets)
+                records = self._encoded(batch)
+            rows = self._append_records(records, queue_offsets, done)
+            used = np.bincount(code[:rows], counts[:rows], len(queues.names)).astype(np.int64)
+            for q in present:
+                if used[q]:
+                    queue = queues.names[q]
+                    self._counters(queue)[queue] = int(bases[q] + used[q])
+            for row, names in fans.items():
+                if row < rows:
+                    offsets.advance_light(names)
+
+    def _append_records(self, records: Any, queue_offsets: Int64s, done: _Appended) -> int:
+        """Append a chunk segment by segment; return how many of its rows are in the log."""
+        rows = 0
+        try:
+            while rows < len(records):
+                part = self._context.appender.append_records(records, queue_offsets, first=rows)
+                done.commit_log_offsets.append(part.commit_log_offsets)
+                done.queue_offsets.append(queue_offsets[rows : part.stop])
+                done.rows += part.stop - rows
+                size = int(records.sizes[rows : part.stop].sum())
+                done.size_bytes += size
+                done.next_offset = int(part.commit_log_offsets[0]) + size
+                rows = part.stop
+        except (StoreWriteError, ValueError) as err:
+            done.failure = append_failure(err)
+        return rows
+
+    def _completed(
+        self,
+        columns: PutColumns,
+        batch: Any,
+        special: Int64s,
+        first: int,
+        queue_offsets: Int64s,
+    ) -> tuple[Any, dict[int, list[str]]]:
+        """Return the chunk with the properties that the store completes, and queues to advance."""
+        column, offsets = batch.column("properties_raw"), self._context.offsets
+        pending: dict[str, int] = {}
+        fans: dict[int, list[str]] = {}
+        values = []
+        for row in (special - first).tolist():
+            raw = column[row].as_py()
+            if columns.sys_flag[first + row] & INNER_BATCH_FLAG:
+                raw = set_property(raw, PROPERTY_INNER_BASE, str(queue_offsets[row]))
+            topic = columns.topics[columns.topic_code[first + row]]
+            may_fan_out = self._context.facts_of(topic).may_fan_out
+            names = queue_names(raw) if may_fan_out else []
+            if names:
+                raw, light = with_light_offsets(
+                    raw, names, lambda name: offsets.next_light(name) + pending.get(name, 0)
+                )
+                fans[row] = light
+                pending.update((name, pending.get(name, 0) + 1) for name in light)
+            values.append(raw)
+        column = replace_rows(column, special - first, pa.array(values, pa.binary()))
+        at = batch.schema.get_field_index("properties_raw")
+        return batch.set_column(at, "properties_raw", column), fans
+
+    def _encoded(self, batch: Any) -> Any:
+        return encode_records(
+            batch,
+            store_host=self._context.store_host,
+            property_crc=self._context.config.enabled_append_prop_crc,
+        )
+
+    def _counters(self, queue: Queue) -> dict[Queue, int]:
+        return self._context.offsets.counters(self._context.is_batch_topic(queue[0]))
+
+
+def _queues_of(columns: PutColumns) -> _Queues:
+    key = (columns.topic_code.astype(np.int64) << 32) | columns.queue_id
+    encoded = pa.array(key).dictionary_encode()
+    names = [
+        (columns.topics[number >> 32], number & 0xFFFFFFFF)
+        for number in encoded.dictionary.to_pylist()
+    ]
+    code = encoded.indices.to_numpy()
+    return _Queues(names, code.astype(np.uint16) if len(names) <= _MAX_SMALL_CODES else code)
+
+
+def _counts_before(code: npt.NDArray[Any], counts: Int64s) -> Int64s:
+    """Return for every row the sum of the counts of the rows before it with the same code."""
+    order = np.argsort(code, kind="stable")
+    ordered = counts[order]
+    before = np.cumsum(ordered) - ordered
+    sorted_code = code[order]
+    begins = np.flatnonzero(np.concatenate(([True], sorted_code[1:] != sorted_code[:-1])))
+    lengths = np.diff(np.append(begins, len(code)))
+    result = np.empty(len(code), np.int64)
+    result[order] = before - np.repeat(before[begins], lengths)
+    return result
+
+
+def _joined(parts: list[Int64s]) -> Int64s:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

@@ -1,0 +1,1 @@
+"""Consume queues of every kind: their files, their range, dispatch into them."""

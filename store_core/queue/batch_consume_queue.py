@@ -1,0 +1,131 @@
+"""Batch consume queues: one unit a record, which may hold several messages; read only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from store_core.errors import CorruptRecordError
+from store_core.files.segment_list import Segment, SegmentList, load_segments
+from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from store_core.queue.consume_queue import FILES_RECOVERED
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.files.store_directory import StoreDirectory
+
+NATIVE_BATCH_CQ_UNIT = BATCH_CQ_UNIT.dtype.newbyteorder("=")
+
+
+class BatchConsumeQueue:
+    """Units of one queue of a topic with ``queue.type=BatchCQ``; can be rebuilt from the log.
+
+    Parameters
+    ----------
+    directory, topic, queue_id
+        What it belongs to.
+    segments
+        Its files; `open_batch_consume_queue` lists them.
+    """
+
+    def __init__(
+        self, directory: StoreDirectory, topic: str, queue_id: int, segments: SegmentList
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.queue_id = queue_id
+        self.segments = segments
+
+    def read_units(self) -> npt.NDArray[np.void]:
+        """Return all valid units as a native array, oldest first.
+
+        They end at the first invalid unit of the last three files, as
+        ``BatchConsumeQueue.recover`` has it (RocketMQ 5.3.3).
+
+        Raises
+        ------
+        CorruptRecordError
+            An older file holds an invalid unit, or a file between others is missing or short.
+        StoreReadError
+            A file cannot be read.
+        """
+        parts = [np.empty(0, NATIVE_BATCH_CQ_UNIT)]
+        expected = self.segments.min_offset
+        for number, segment in enumerate(self.segments):
+            if segment.from_offset != expected:
+                text = f"the file before it ends at byte {expected} of the queue, or one is missing"
+                raise CorruptRecordError(text, segment.path, 0)
+            units = self._file_units(segment)
+            valid = _is_valid(units)
+            if not valid.all():
+                end = int(np.argmin(valid))
+                if number < len(self.segments) - FILES_RECOVERED:
+                    text = "a unit between others is invalid"
+                    raise CorruptRecordError(text, segment.path, end * BATCH_CQ_UNIT.size)
+                parts.append(units[:end])
+                break
+            parts.append(units)
+            expected = segment.from_offset + len(units) * BATCH_CQ_UNIT.size
+        return np.concatenate(parts)
+
+    def _file_units(self, segment: Segment) -> npt.NDArray[np.void]:
+        with self.directory.open(segment.path) as source:
+            held = min(source.size, self.segments.file_size) // BATCH_CQ_UNIT.size
+            view = source.view(0, held * BATCH_CQ_UNIT.size)
+            return BATCH_CQ_UNIT.table(view).astype(NATIVE_BATCH_CQ_UNIT)
+
+
+def min_queue_offset(units: npt.NDArray[np.void], min_phy_offset: int) -> int:
+    """Return the first queue offset whose record lies at or behind ``min_phy_offset``.
+
+    -1 when the queue has no unit; `max_queue_offset` when all its records are gone.
+    """
+    if len(units) == 0:
+        return -1
+    kept = np.flatnonzero(units["commit_log_offset"] >= min_phy_offset)
+    return int(units["base_queue_offset"][kept[0]]) if len(kept) else max_queue_offset(units)
+
+
+def max_queue_offset(units: npt.NDArray[np.void]) -> int:
+    """Return the queue offset behind the last message; 0 when the queue has no unit."""
+    if len(units) == 0:
+        return 0
+    return int(units["base_queue_offset"][-1]) + int(units["batch_size"][-1])
+
+
+def find_unit(units: npt.NDArray[np.void], queue_offset: int) -> int | None:
+    """Return the row of the unit that holds a queue offset, or None outside of the queue."""
+    if queue_offset >= max_queue_offset(units):
+        return None
+    row = int(np.searchsorted(units["base_queue_offset"], queue_offset, "right")) - 1
+    return row if row >= 0 else None
+
+
+def _is_valid(units: npt.NDArray[np.void]) -> Any:
+    return (
+        (units["commit_log_offset"] >= 0)
+        & (units["message_size"] > 0)
+        & (units["base_queue_offset"] >= 0)
+        & (units["batch_size"] > 0)
+    )
+
+
+def open_batch_consume_queue(
+    directory: StoreDirectory, topic: str, queue_id: int, path: str, file_size: int | None
+) -> BatchConsumeQueue:
+    """List the files of a queue's directory below ``batchconsumequeue``.
+
+    Raises
+    ------
+    StoreFormatError
+        File names and the size (key ``mapperFileSizeBatchConsumeQueue``) do not fit.
+    """
+    segments = load_segments(
+        directory.list(path),
+        file_size=file_size,
+        unit_bytes=BATCH_CQ_UNIT.size,
+        option="mapperFileSizeBatchConsumeQueue",
+    )
+    return BatchConsumeQueue(directory, topic, queue_id, segments)

@@ -1,0 +1,356 @@
+"""A consume queue that grows: one thread dispatches to it while others read.
+
+Source: RocketMQ ``ConsumeQueue`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from store_core.errors import StoreReadError
+from store_core.files.segment_list import Segment, SegmentList
+from store_core.layout.consume_queue import CQ_UNIT
+from store_core.queue.consume_queue import FILES_RECOVERED, ConsumeQueue
+from store_core.queue.consume_queue_writer import Appended, ConsumeQueueWriter
+from store_core.queue.file_traces import has_data_behind
+from store_core.queue.queue_range import queue_range
+from store_core.queue.torn_units import first_torn_ext_unit, first_torn_unit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from store_core.files.store_directory import StoreDirectory
+    from store_core.log.readable_log import ReadableLog
+    from store_core.queue.consume_queue_writer import QueueFiles
+    from store_core.queue.dispatch_request import DispatchRequests
+    from store_core.queue.live_queue_ext import LiveQueueExt
+
+    Int64s = npt.NDArray[np.int64]
+    Units = npt.NDArray[np.void]
+
+logger = logging.getLogger(__name__)
+
+_BLOCK_UNITS = 1 << 16
+
+
+class LiveQueue:
+    """One queue: its units, and where they begin and end now.
+
+    Appended to by one thread, read by any; expired by a third. Files are opened for the length of
+    a call only. It can be rebuilt from the log.
+
+    Parameters
+    ----------
+    directory
+        The store.
+    topic, queue_id
+        What it belongs to.
+    segments
+        Its files.
+    files
+        The same, to be written.
+    ext
+        Extension units, if the store has them.
+
+    Attributes
+    ----------
+    unit_bytes, file_size
+        Bytes of a unit and of a file.
+    max_physic_offset
+        End of the last record that is in the queue; -1 for none.
+    last_start
+        Start of the last record that was in the queue when it was recovered or cut; -1 for none.
+    lost_from
+        Units of records behind this offset of the log were found to be lost, or were cut off;
+        None: not that one would know.
+    """
+
+    unit_bytes = CQ_UNIT.size
+
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        topic: str,
+        queue_id: int,
+        segments: SegmentList,
+        files: QueueFiles,
+        ext: LiveQueueExt | None = None,
+    ) -> None:
+        self.topic, self.queue_id, self.file_size = topic, queue_id, files.file_size
+        self.max_physic_offset = self.last_start = -1
+        self.lost_from: int | None = None
+        self._files, self._ext = files, ext
+        self._queue = ConsumeQueue(directory, topic, queue_id, segments)
+        self._span = (0, 0)
+        self._first = (-1, -1)  # first unit in the files, and where its record starts
+        self._writer = self._new_writer(None)
+        self._lock = threading.Lock()
+
+    @property
+    def min_offset(self) -> int:
+        """First queue offset whose record is in the log, as of the last correction."""
+        return self._span[0]
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last unit."""
+        return self._span[1]
+
+    def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
+        """Return the units ``[start, stop)`` as a native array, clipped to what is there.
+
+        Row 0 is queue offset ``max(start, min_offset)``; no fillers are among them.
+
+        Raises
+        ------
+        CorruptRecordError
+            A file between others is missing or short.
+        StoreReadError
+            A file cannot be read.
+        """
+        while True:
+            low, high = span = self._span
+            start = max(start_queue_offset, low)
+            try:
+                return self._queue.read_units(start, min(stop_queue_offset, high))
+            except StoreReadError:
+                if self._span == span:
+                    raise  # else it expired meanwhile
+
+    def recover(self, *, trusted: bool) -> None:
+        """Find where the units end (``ConsumeQueue.recover``).
+
+        Parameters
+        ----------
+        trusted
+            All files were flushed. Else each unit of the last files is looked at: a power failure
+            may have left holes between units.
+        """
+        end = self._queue.end_of_units()
+        if not trusted:
+            end = self._first_hole(end)
+        self._set_end(end)
+        self.lost_from = None
+        segments = self._queue.segments
+        if not trusted and has_data_behind(self._queue.directory, segments, end * self.unit_bytes):
+            self.lost_from = max(self.max_physic_offset, 0)
+
+    def append(self, requests: DispatchRequests) -> Appended:
+        """Add units (`ConsumeQueueWriter.append`); readers see them when all are written."""
+        with self._lock:
+            appended = self._writer.append(requests)
+            if appended.units:
+                end = self._writer.next_queue_offset or 0
+                first = end - appended.units if self.max_physic_offset < 0 else self._span[0]
+                self._add_files(first, end)
+                if self._ext is not None:
+                    self._ext.added()
+                self.max_physic_offset = self._writer.max_physic_offset
+                self._span = (first, end)
+            return appended
+
+    def cut_torn(self, requests: DispatchRequests) -> int:
+        """Cut the queue at the first unit that a power failure tore; return how many units went.
+
+        `append` gives it back what is missing. Compared are units whose records begin where those
+        of some rows do.
+        """
+        held = requests.commit_log_offset < self.max_physic_offset
+        rows = requests if held.all() else requests.take(held)
+        if len(rows) == 0:
+            return 0
+        start = self._queue.correct_min_offset(int(rows.commit_log_offset[0]), self.max_offset)
+        stored = self.read_units(start, start + len(rows)).astype(CQ_UNIT.dtype)
+        if self._ext is None:
+            torn = first_torn_unit(stored, rows)
+        else:
+            torn = first_torn_ext_unit(stored, rows, self._ext.read)
+        if torn is None:
+            return 0
+        count = self.max_offset - start - torn
+        self.truncate(start + torn)
+        return count
+
+    def end_below(self, phy_offset: int) -> int:
+        """Return the queue offset at which the units of records below an offset of the log end."""
+        if self.max_physic_offset <= phy_offset:  # as a rule: no file is opened
+            return self.max_offset
+        return min(self._queue.correct_min_offset(phy_offset, self.max_offset), self.max_offset)
+
+    def proved_end(self, log: ReadableLog) -> int:
+        """Return the queue offset at which the units end that point at records of this queue."""
+        segments = list(log.segments)
+        log_end = segments[-1].from_offset + log.segments.file_size if segments else 0
+        return min(queue_range(self._queue, log, log_end).max_offset, self.max_offset)
+
+    def truncate(self, end: int, *, on_disk: bool = True) -> bool:
+        """Cut off the units from a queue offset on; True if there were any.
+
+        What lies behind becomes zeros on the disk, also where it was no unit any more. RocketMQ
+        leaves it as it is: it counts again when the log has grown. Fillers before no unit are cut
+        off as well. Without ``on_disk`` only this object takes note, to try out a recovery.
+        """
+        with self._lock:
+            end = min(end, self.max_offset)
+            changed = end < self._span[1] and self._span[0] < self._span[1]
+            if on_disk and end == self.max_offset and self.max_physic_offset >= 0:
+                self._erase(end)
+            elif on_disk:
+                self._cut(end)
+            else:
+                self._set_end(end if end > self._queue.first_unit_offset() else 0)
+            if changed:
+                self.lost_from = max(self.max_physic_offset, 0)
+            return changed
+
+    def correct_min_offset(self, min_phy_offset: int) -> None:
+        """Move the first queue offset to the first record that is in the log."""
+        with self._lock:
+            low, high = self._span
+            if self.max_physic_offset < 0:
+                low = high
+            elif low != self._first[0] or self._first[1] < min_phy_offset:
+                low = self._queue.correct_min_offset(min_phy_offset, high)
+            self._span = (low, high)
+            if self._ext is not None and low < high:
+                self._ext.delete_before(self._queue.read_units(low, low + 1))
+
+    def delete_expired(self, min_phy_offset: int) -> int:
+        """Delete files, oldest first, of which no record is left; return how many.
+
+        Never the last file. The first queue offset is corrected before, so that nobody reads what
+        is deleted (``ConsumeQueue.deleteExpiredFile``).
+        """
+        count, per_file = 0, self._queue.units_per_file
+        segments = self._queue.segments.segments
+        for segment in segments[:-1]:
+            stop = segment.from_offset // self.unit_bytes + per_file
+            last = self._queue.read_units(stop - 1, stop)
+            if int(last["commit_log_offset"][0]) >= min_phy_offset:
+                break
+            count += 1
+        self.correct_min_offset(min_phy_offset)
+        for segment in segments[:count]:
+            with self._lock:
+                self._set_segments(self._queue.segments.segments[1:])
+                self._files.delete(segment.from_offset)
+        return count
+
+    def flush(self) -> None:
+        """Make what was appended survive a loss of power; extension units first."""
+        self._writer.flush()
+
+    def destroy(self) -> None:
+        """Delete all files."""
+        with self._lock:
+            self._span = (0, 0)
+            while len(self._queue.segments):
+                self._delete_last()
+            self._set_end(0)
+            if self._ext is not None:
+                self._ext.destroy()
+
+    def _new_writer(self, next_queue_offset: int | None) -> ConsumeQueueWriter:
+        return ConsumeQueueWriter(
+            self._files,
+            next_queue_offset=next_queue_offset,
+            max_physic_offset=self.max_physic_offset,
+            ext=self._ext.writer if self._ext is not None else None,
+        )
+
+    def _first_hole(self, end: int) -> int:
+        """Return the first unit of the last files that is none, or out of order; else ``end``."""
+        segments = self._queue.segments.segments[-FILES_RECOVERED:]
+        at = segments[0].from_offset // self.unit_bytes if segments else 0
+        at, before = max(at, self._queue.first_unit_offset()), -1
+        while at < end:
+            units = self._queue.read_units(at, min(at + _BLOCK_UNITS, end))
+            start = units["commit_log_offset"]
+            stop = start + units["message_size"]
+            good = (start >= np.concatenate([[before], stop[:-1]])) & (stop > start) & (start >= 0)
+            if not good.all():
+                return at + int(np.argmin(good))
+            at, before = at + len(units), int(stop[-1])
+        return end
+
+    def _set_end(self, end: int) -> None:
+        """Take a queue offset as the end of the units."""
+        first = min(self._queue.first_unit_offset(), end)
+        self.max_physic_offset = self.last_start = -1
+        if end > first:
+            last = self._queue.read_units(end - 1, end)
+            self.last_start = int(last["commit_log_offset"][0])
+            self.max_physic_offset = self.last_start + int(last["message_size"][0])
+            unit = last if end == first + 1 else self._queue.read_units(first, first + 1)
+            self._first = (first, int(unit["commit_log_offset"][0]))
+        else:  # of fillers, or of nothing: the file's name is all that is known
+            first = end = self._queue.segments.min_offset // self.unit_bytes
+        self._span = (first, end)
+        if self._ext is not None:
+            self._ext.recover(self._last_files())
+        self._writer = self._new_writer(end if self.max_physic_offset >= 0 else None)
+
+    def _last_files(self) -> Units:
+        low, high = self._span
+        per_file = self._queue.units_per_file
+        begin = high - high % per_file - (FILES_RECOVERED - 1) * per_file
+        return self._queue.read_units(max(begin, low), high)
+
+    def _cut(self, end: int) -> None:
+        first = self._queue.first_unit_offset()
+        kept = end * self.unit_bytes
+        if end <= first:  # the first file stays, without units, where its name tells an offset
+            kept = self._queue.segments.min_offset
+        while len(self._queue.segments) and self._queue.segments.segments[-1].from_offset >= kept:
+            if kept and len(self._queue.segments) == 1:
+                break
+            self._delete_last()
+        self._erase(kept // self.unit_bytes)
+        self._set_end(end if end > first else 0)
+        if self._ext is not None:
+            self._ext.erase_behind()
+
+    def _erase(self, end: int) -> None:
+        """Put zeros behind a queue offset; files behind its file are not there."""
+        kept = end * self.unit_bytes
+        while (
+            len(self._queue.segments) > 1 and self._queue.segments.segments[-1].from_offset > kept
+        ):
+            self._delete_last()
+        if len(self._queue.segments) and self._files.erase(kept):
+            logger.info("erased what lay behind unit %d of queue %d of topic %s",
+                        end, self.queue_id, self.topic)  # fmt: skip
+
+    def _delete_last(self) -> None:
+        segments = self._queue.segments.segments
+        self._files.delete(segments[-1].from_offset)
+        self._set_segments(segments[:-1])
+
+    def _add_files(self, first: int, end: int) -> None:
+        """Let readers know of the files that hold the units ``[first, end)``."""
+        stop, size = end * self.unit_bytes, self.file_size
+        begin = first * self.unit_bytes
+        begin -= begin % size
+        known = self._queue.segments.segments
+        if self.max_physic_offset < 0:
+            for segment in known:  # kept for its name, which is no use any more
+                if segment.from_offset != begin:
+                    self._files.delete(segment.from_offset)
+            known = ()
+        if known:
+            begin = known[-1].from_offset + size
+        added = [Segment(at, str(self._files.path(at)), size) for at in range(begin, stop, size)]
+        if added:
+            self._set_segments((*known, *added))
+
+    def _set_segments(self, segments: Sequence[Segment]) -> None:
+        queue = self._queue
+        self._queue = ConsumeQueue(
+            queue.directory, self.topic, self.queue_id, SegmentList(segments, self.file_size)
+        )

@@ -1,0 +1,94 @@
+"""What a consume queue holds of a log that ends somewhere: its proved range of queue offsets.
+
+Cutting a log erases nothing in its queues: old units may lie behind the units of live records, and
+after more appends they can even point below the end of the log, into the middle of new records
+(phantom units). A unit counts when a whole record of its topic, queue and size lies where it
+points; phantoms only lie behind all units that count, so their place is bisected.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from store_core.layout.message import LMQ_PREFIX
+
+if TYPE_CHECKING:
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.log.readable_log import ReadableLog
+    from store_core.queue.consume_queue import ConsumeQueue
+
+
+class QueueRange(NamedTuple):
+    """Queue offsets ``[min_offset, max_offset)``; both are equal when nothing is left.
+
+    ``last_start`` and ``last_end`` are those of the record of the last unit; -1 and 0 if none.
+    """
+
+    min_offset: int
+    max_offset: int
+    last_start: int = -1
+    last_end: int = 0
+
+
+def queue_range(queue: ConsumeQueue, log: ReadableLog, end_offset: int) -> QueueRange:
+    """Return the range of a queue whose units point below the end of the log.
+
+    Reads the tail of the queue's last files and as a rule one record.
+    """
+    max_offset = _proved_end(queue, log, end_offset)
+    first = queue.first_unit_offset()
+    if max_offset <= first:
+        return QueueRange(max_offset, max_offset) if max_offset else QueueRange(0, 0)
+    last = queue.read_units(max_offset - 1, max_offset)
+    start = int(last["commit_log_offset"][0])
+    end = start + int(last["message_size"][0])
+    min_offset = queue.correct_min_offset(max(log.min_offset, 0), max_offset)
+    return QueueRange(min_offset, max_offset, start, end)
+
+
+def _proved_end(queue: ConsumeQueue, log: ReadableLog, end_offset: int) -> int:
+    low, high = queue.first_unit_offset(), queue.end_of_units()
+    if high <= low:
+        return high
+    if _counts(queue, log, high - 1, end_offset):
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if _counts(queue, log, middle, end_offset):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _counts(queue: ConsumeQueue, log: ReadableLog, queue_offset: int, end_offset: int) -> bool:
+    """Tell whether a unit points at a record of this queue, or at one that has expired."""
+    unit = queue.read_units(queue_offset, queue_offset + 1)
+    start, size = int(unit["commit_log_offset"][0]), int(unit["message_size"][0])
+    return points_at_record(log, (queue.topic, queue.queue_id), start, size, end_offset)
+
+
+def points_at_record(
+    log: ReadableLog, queue: tuple[str, int], start: int, size: int, end_offset: int
+) -> bool:
+    """Tell whether a record of a queue (topic, queue id) lies there, or lay there and is gone."""
+    if start < 0 or size <= 0 or start + size > end_offset:
+        return False
+    if start < log.min_offset:
+        return True
+    segment = log.segments.find(start)
+    if segment is None or start + size > segment.from_offset + segment.size:
+        return True  # a lost segment says nothing against the unit
+    frames = log.frames_at(segment, np.array([start], np.int64), end_offset)
+    if not frames.ok[0] or int(frames.column("total_size")[0]) != size:
+        return False
+    return queue[0].startswith(LMQ_PREFIX) or _is_of_queue(frames, *queue)
+
+
+def _is_of_queue(frames: RecordFrames, topic: str, queue_id: int) -> bool:
+    at, length = int(frames.topic_start[0]), int(frames.topic_length[0])
+    stored = frames.data[at : at + length].tobytes()
+    return stored == os.fsencode(topic) and int(frames.column("queue_id")[0]) == queue_id

@@ -1,0 +1,206 @@
+"""Consume queues of both kinds as one thing to read: units from a queue offset on, and times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.queue.batch_consume_queue import find_unit, max_queue_offset, min_queue_offset
+from store_core.queue.consume_queue_ext import is_ext_address
+from store_core.queue.queue_range import points_at_record
+
+if TYPE_CHECKING:
+    from typing import Callable
+
+    import numpy.typing as npt
+
+    from store_core.log.readable_log import ReadableLog
+    from store_core.queue.batch_consume_queue import BatchConsumeQueue
+    from store_core.queue.consume_queue import Units
+    from store_core.queue.consume_queue_ext import ConsumeQueueExt
+    from store_core.queue.queue_range import QueueRange
+
+    Int64s = npt.NDArray[np.int64]
+
+
+class UnitRun(NamedTuple):
+    """Units that follow each other in one file: parallel lists, and the tags codes as an array."""
+
+    queue_offset: list[int]
+    batch_size: list[int]
+    commit_log_offset: list[int]
+    message_size: list[int]
+    tags_code: Int64s
+
+
+class ReadableQueue(Protocol):
+    """What reading needs of a queue; its range is pinned.
+
+    Attributes
+    ----------
+    min_offset, max_offset
+        Queue offsets; max is exclusive.
+    unit_bytes
+        Bytes of a unit.
+    """
+
+    min_offset: int
+    max_offset: int
+    unit_bytes: int
+
+    def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
+        """Return units from the one that holds ``queue_offset`` to the end of its file at most.
+
+        None when no file holds it (``iterateFrom`` of RocketMQ's queues, 5.3.3).
+        """
+
+    def roll_next_file(self, queue_offset: int) -> int:
+        """Return where RocketMQ goes on when a file is missing."""
+
+    def commit_log_offset_of(self, queue_offset: int) -> int:
+        """Return where the record of a queue offset in range lies; -1 when no file holds it."""
+
+
+class UnitFiles(Protocol):
+    """The units of a consume queue, in files of its own or of a store that is being written."""
+
+    def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
+        """Return the units ``[start, stop)``, which are in range, as a native array."""
+
+    def file_stop(self, queue_offset: int) -> int | None:
+        """Return the end of the units of the file that holds one; None when no file does."""
+
+    def roll_next_file(self, queue_offset: int) -> int:
+        """Return the first queue offset of the next file."""
+
+
+class SimpleQueue:
+    """A consume queue, one unit a message.
+
+    Parameters
+    ----------
+    queue, held
+        The queue's units and its proved range.
+    open_ext
+        Returns its extension units, None when it has none; asked when a tags code is an address.
+    """
+
+    unit_bytes = CQ_UNIT.size
+
+    def __init__(
+        self,
+        queue: UnitFiles,
+        held: QueueRange,
+        open_ext: Callable[[], ConsumeQueueExt | None],
+    ) -> None:
+        self.queue = queue
+        self.min_offset, self.max_offset = held.min_offset, held.max_offset
+        self._open_ext = open_ext
+
+    def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
+        """Return units of one file; see `ReadableQueue`."""
+        file_stop = self.queue.file_stop(queue_offset)
+        if file_stop is None:
+            return None
+        stop = min(file_stop, self.max_offset, queue_offset + max_units)
+        units = self.queue.read_units(queue_offset, stop)
+        return UnitRun(
+            list(range(queue_offset, queue_offset + len(units))),
+            [1] * len(units),
+            units["commit_log_offset"].tolist(),
+            units["message_size"].tolist(),
+            self._resolved(np.ascontiguousarray(units["tags_code"])),
+        )
+
+    def _resolved(self, tags_code: Int64s) -> Int64s:
+        if not is_ext_address(tags_code).any():
+            return tags_code
+        ext = self._open_ext()
+        return tags_code if ext is None else ext.read(tags_code).tags_code
+
+    def roll_next_file(self, queue_offset: int) -> int:
+        """Return the first queue offset of the next file."""
+        return self.queue.roll_next_file(queue_offset)
+
+    def commit_log_offset_of(self, queue_offset: int) -> int:
+        """Return the place of a record; see `ReadableQueue`."""
+        run = self.units_from(queue_offset, 1)
+        return run.commit_log_offset[0] if run else -1
+
+
+class BatchQueue:
+    """A batch consume queue: one unit a record, which may hold several messages.
+
+    Parameters
+    ----------
+    units
+        All that count, oldest first.
+    units_per_file
+        Units of a file; the first one is the first of a file.
+    min_phy_offset
+        Units of records before it have expired.
+    """
+
+    unit_bytes = BATCH_CQ_UNIT.size
+
+    def __init__(
+        self,
+        units: npt.NDArray[np.void],
+        units_per_file: int,
+        min_phy_offset: int,
+    ) -> None:
+        self.units = units
+        self._units_per_file = units_per_file
+        self.min_offset = max(min_queue_offset(units, max(min_phy_offset, 0)), 0)
+        self.max_offset = max_queue_offset(units)
+
+    def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
+        """Return units of one file; see `ReadableQueue`."""
+        row = find_unit(self.units, queue_offset)
+        if row is None:
+            return None
+        in_file = row % self._units_per_file
+        units = self.units[row : row + min(self._units_per_file - in_file, max_units)]
+        return UnitRun(
+            units["base_queue_offset"].tolist(),
+            units["batch_size"].tolist(),
+            units["commit_log_offset"].tolist(),
+            units["message_size"].tolist(),
+            np.ascontiguousarray(units["tags_code"]),
+        )
+
+    def roll_next_file(self, queue_offset: int) -> int:
+        """Return 0, as ``BatchConsumeQueue.rollNextFile`` does."""
+        del queue_offset
+        return 0
+
+    def commit_log_offset_of(self, queue_offset: int) -> int:
+        """Return the place of a record; see `ReadableQueue`."""
+        run = self.units_from(queue_offset, 1)
+        return run.commit_log_offset[0] if run else -1
+
+
+def proved_batch_queue(queue: BatchConsumeQueue, log: ReadableLog, end_offset: int) -> BatchQueue:
+    """Return a queue without the units that point behind the end of the log."""
+    units_per_file = queue.segments.file_size // BATCH_CQ_UNIT.size
+    units = _proved_units(queue, log, end_offset)
+    return BatchQueue(units, units_per_file, log.min_offset)
+
+
+def _proved_units(
+    queue: BatchConsumeQueue, log: ReadableLog, end_offset: int
+) -> npt.NDArray[np.void]:
+    """Return the units up to the last that points at a record (see ``queue_range``)."""
+    units = queue.read_units()
+    low, high = 0, len(units)
+    while low < high:
+        middle = high - 1 if high == len(units) else (low + high) // 2
+        start = int(units["commit_log_offset"][middle])
+        size = int(units["message_size"][middle])
+        if points_at_record(log, (queue.topic, queue.queue_id), start, size, end_offset):
+            low = middle + 1
+        else:
+            high = middle
+    return units[:low]

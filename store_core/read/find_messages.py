@@ -1,0 +1,192 @@
+"""All messages that have a key: exact, uncapped and distinct.
+
+The index names candidates; their keys are compared after decoding. What it does not speak for (the
+tail that is not indexed yet, gaps between its files, files that are lost or not to be trusted,
+topics of inner batches) is scanned. Index times are never looked at: they are whole seconds, and
+wrong in rolled files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store_core.codec.inner_columns import holds_inner_batch
+from store_core.codec.message_batch_codec import MessageColumns
+from store_core.codec.properties import split_keys, string_to_properties
+from store_core.layout.message import (
+    PROPERTY_KEYS,
+    PROPERTY_UNIQ_KEY,
+    TRANSACTION_MASK,
+)
+from store_core.log.log_ranges import frames_in, is_of_topic, merged_ranges
+from store_core.read.find_offsets import UNDISPATCHED_TYPES, KeyOffsets, KeySet, OffsetSearch
+from store_core.read.key_candidates import NotIndexedError, key_candidates, segment_range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from store_core.codec.message_codec import StoredRecord
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.log.record_reader import RecordReader
+    from store_core.message import Message
+    from store_core.read.key_candidates import KeyedStore
+
+    Bools = npt.NDArray[np.bool_]
+
+_KEPT_RANGE_BYTES = 64 << 10
+_KEPT_RANGES = 64
+"""Every query has to look at what the index lacks, which as a rule is a record or two at its end:
+the keys of that many small ranges are kept (scanning takes a millisecond each)."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class KeyQuery(NamedTuple):
+    """Which messages are asked for: one of the keys; times in ms, both inclusive, None = open."""
+
+    topic: str
+    keys: frozenset[str]
+    begin_ms: int | None
+    end_ms: int | None
+
+
+class _KeptRecord(NamedTuple):
+    """A record and all its keys; None: not known without opening its body."""
+
+    record: StoredRecord
+    keys: frozenset[str] | None
+
+
+class KeySearch:
+    """Finds messages by key in one store; remembers what all queries need.
+
+    Parameters
+    ----------
+    view, reader
+        The store.
+    """
+
+    def __init__(self, view: KeyedStore, reader: RecordReader) -> None:
+        self._view, self._reader = view, reader
+        self._times: dict[int, int | None] = {}
+        self._kept: dict[tuple[int, int], list[_KeptRecord]] = {}
+
+    def run(self, query: KeyQuery) -> list[Message]:
+        """Return the messages in the order of the log.
+
+        Raises
+        ------
+        CorruptRecordError
+            A part of the log that had to be scanned is damaged.
+        """
+        # Decoded text has no lone surrogates, and Arrow takes none.
+        possible = frozenset(key for key in query.keys if key and not _SURROGATE.search(key))
+        query = query._replace(keys=possible)
+        if not possible:
+            return []
+        places, ranges = self._candidates(query)
+        records = {}
+        for offset in places:
+            record = self._reader.find(offset)
+            if record is None:  # left over from a cut log, or damaged: the scan tells
+                ranges.append(segment_range(self._view, offset))
+            else:
+                records[offset] = record
+        for start, stop in merged_ranges(ranges):
+            for record in self._scan(query, start, stop):
+                records[record.commit_log_offset] = record
+        found: list[Message] = []
+        for _, record in sorted(records.items()):
+            found += self._matching(query, record)
+        return found
+
+    def offsets(
+        self, topic: str, keys: Any, begin_ms: int | None, end_ms: int | None
+    ) -> KeyOffsets:
+        """Return where the messages of many keys lie (see ``OffsetSearch``)."""
+        wanted = KeySet.of(topic, keys)
+        return OffsetSearch(self._view, self._reader, wanted, begin_ms, end_ms).run(self._time_at)
+
+    def _candidates(self, query: KeyQuery) -> tuple[list[int], list[tuple[int, int]]]:
+        view = self._view
+        try:
+            found = key_candidates(view, query.topic, query.keys, self._time_at)
+        except NotIndexedError:
+            return [], [(max(view.min_phy_offset, 0), view.end_offset)]
+        return found.offsets.tolist(), list(found.ranges)
+
+    def _time_at(self, commit_log_offset: int) -> int | None:
+        if commit_log_offset not in self._times:
+            self._times[commit_log_offset] = self._view.store_timestamp_at(commit_log_offset)
+        return self._times[commit_log_offset]
+
+    def _matching(self, query: KeyQuery, record: StoredRecord) -> list[Message]:
+        if record.topic_bytes != query.topic.encode("utf-8", "surrogatepass"):
+            return []
+        if record.sys_flag & TRANSACTION_MASK in UNDISPATCHED_TYPES:
+            return []
+        if query.begin_ms is not None and record.store_timestamp < query.begin_ms:
+            return []
+        if query.end_ms is not None and record.store_timestamp > query.end_ms:
+            return []
+        messages = self._reader.messages_of(record)
+        return [message for message in messages if _has_key(message, query.keys)]
+
+    def _scan(self, query: KeyQuery, start: int, stop: int) -> Iterator[StoredRecord]:
+        """Yield records of ``[start, stop)`` that may match."""
+        if stop - start <= _KEPT_RANGE_BYTES:
+            for record, keys in self._kept_range(start, stop):
+                if keys is None or not keys.isdisjoint(query.keys):
+                    yield record
+            return
+        for frames in frames_in(self._view.log, self._view.end_offset, start, stop):
+            of_topic = frames.take(np.flatnonzero(is_of_topic(frames, query.topic)))
+            if len(of_topic) == 0:
+                continue
+            rows = np.flatnonzero(_may_have_key(of_topic, query.keys))
+            for offset in of_topic.column("commit_log_offset")[rows].tolist():
+                yield self._reader.read(offset)
+
+    def _kept_range(self, start: int, stop: int) -> list[_KeptRecord]:
+        kept = self._kept.get((start, stop))
+        if kept is None:
+            offsets = [
+                frames.column("commit_log_offset")
+                for frames in frames_in(self._view.log, self._view.end_offset, start, stop)
+            ]
+            records = [self._reader.read(offset) for part in offsets for offset in part.tolist()]
+            kept = [_KeptRecord(record, _keys_of(record)) for record in records]
+            if len(self._kept) < _KEPT_RANGES:
+                self._kept[start, stop] = kept
+        return kept
+
+
+def _has_key(message: Message, keys: frozenset[str]) -> bool:
+    return message.unique_key in keys or not keys.isdisjoint(message.keys or ())
+
+
+def _keys_of(record: StoredRecord) -> frozenset[str] | None:
+    if holds_inner_batch(record.sys_flag):
+        return None
+    properties = string_to_properties(record.properties_raw)
+    keys = {*split_keys(properties.get(PROPERTY_KEYS, "")), properties.get(PROPERTY_UNIQ_KEY, "")}
+    return frozenset(keys - {""})
+
+
+def _may_have_key(frames: RecordFrames, keys: frozenset[str]) -> Bools:
+    """Compare the keys of records; inner batches may always have one."""
+    columns = MessageColumns(frames)
+    wanted = pa.array(sorted(keys), pa.string())
+    is_match: Bools = holds_inner_batch(frames.column("sys_flag"))
+    unique = pc.is_in(columns.column("unique_key"), value_set=wanted)
+    is_match = is_match | unique.to_numpy(zero_copy_only=False)
+    words = columns.column("keys")
+    hits = pc.is_in(pc.list_flatten(words), value_set=wanted).to_numpy(zero_copy_only=False)
+    is_match[pc.list_parent_indices(words).to_numpy()[hits]] = True
+    return is_match

@@ -1,0 +1,175 @@
+"""Where messages of some keys may lie: what the index names, and what it does not speak for.
+
+One answer for every way to ask for keys. Index times are never looked at: they are whole seconds,
+cut off, and in a rolled file relative to the file before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, NamedTuple, Protocol
+
+import numpy as np
+
+from store_core.errors import StoreConfigError, StoreError
+from store_core.index.index_file import key_hashes
+from store_core.state.store_state import StoreState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import numpy.typing as npt
+
+    from store_core.config_files import TopicConfig
+    from store_core.index.index_queries import IndexCoverage, IndexQueries
+    from store_core.log.readable_log import ReadableLog
+    from store_core.state.store_checkpoint import StoreCheckpoint
+
+    StoreTimestampAt = Callable[[int], "int | None"]
+
+_BATCH_TYPE = "BatchCQ"
+
+
+class KeyedStore(Protocol):
+    """What a search by key needs of a store; all of it is pinned."""
+
+    @property
+    def log(self) -> ReadableLog:
+        """The log."""
+
+    @property
+    def min_phy_offset(self) -> int:
+        """First byte of the log; -1 when it is empty."""
+
+    @property
+    def end_offset(self) -> int:
+        """End of the log."""
+
+    @property
+    def index(self) -> IndexQueries:
+        """The index files."""
+
+    @property
+    def state(self) -> StoreState:
+        """How the store was left."""
+
+    @property
+    def checkpoint(self) -> StoreCheckpoint | None:
+        """The checkpoint of a store that was left."""
+
+    @property
+    def topic_configs(self) -> Mapping[str, TopicConfig] | None:
+        """Topics by name, if they are known."""
+
+    @property
+    def queue_paths(self) -> Collection[tuple[str, int]]:
+        """Consume queues: (topic, queue id)."""
+
+    @property
+    def batch_queue_paths(self) -> Collection[tuple[str, int]]:
+        """Batch consume queues: (topic, queue id)."""
+
+    def store_timestamp_at(self, commit_log_offset: int) -> int | None:
+        """Return the store time (ms) of the record that starts there; None when none does."""
+
+
+class NotIndexedError(StoreError):
+    """The index does not speak of these messages; the text says why. The log has to be scanned."""
+
+
+class KeyCandidates(NamedTuple):
+    """Offsets that the index names (ascending, distinct), and ranges of the log to be scanned.
+
+    An offset at which no record starts was left over from a cut log, or the record is damaged:
+    `segment_range` of it has to be scanned too.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    ranges: tuple[tuple[int, int], ...]
+
+
+def has_batch_queues(view: KeyedStore, topic: str) -> bool:
+    """Tell whether a topic has batch consume queues, by its configuration or its directories."""
+    config = (view.topic_configs or {}).get(topic)
+    if config is not None and config.attributes.get("queue.type") == _BATCH_TYPE:
+        return True
+    return any(name == topic for name, _ in view.batch_queue_paths)
+
+
+def _is_simple_topic(view: KeyedStore, topic: str) -> bool:
+    """Tell whether it is known that the topic's messages are records of their own.
+
+    Index entries of batch topics speak of whole batches, not of the messages in them.
+    """
+    if has_batch_queues(view, topic):
+        return False
+    known = topic in (view.topic_configs or {})
+    return known or any(name == topic for name, _ in view.queue_paths)
+
+
+def key_candidates(
+    view: KeyedStore, topic: str, keys: Collection[str], store_timestamp_at: StoreTimestampAt
+) -> KeyCandidates:
+    """Return where messages of a topic with one of the keys may lie.
+
+    Raises
+    ------
+    NotIndexedError
+        Nothing can be said without scanning the log.
+    """
+    found = hash_candidates(view, topic, key_hashes(topic, sorted(keys)), store_timestamp_at)
+    return KeyCandidates(np.unique(found.commit_log_offset), found.ranges)
+
+
+class HashCandidates(NamedTuple):
+    """Pairs of a hash (its index) and an offset, with repeats; ranges as in `KeyCandidates`."""
+
+    key: npt.NDArray[np.int64]
+    commit_log_offset: npt.NDArray[np.int64]
+    ranges: tuple[tuple[int, int], ...]
+
+
+def hash_candidates(
+    view: KeyedStore,
+    topic: str,
+    hashes: npt.NDArray[np.int32],
+    store_timestamp_at: StoreTimestampAt,
+) -> HashCandidates:
+    """Return what `key_candidates` does for keys of some hashes, and for which of them.
+
+    Raises
+    ------
+    NotIndexedError
+        Nothing can be said without scanning the log.
+    """
+    if not _is_simple_topic(view, topic):
+        raise NotIndexedError(f"topic {topic} is not known to have indexed messages of its own")
+    if not view.index.files:
+        raise NotIndexedError("there is no usable index file")
+    start = max(view.min_phy_offset, 0)
+    try:
+        found = view.index.lookup_hashes(hashes, start, view.end_offset, store_timestamp_at)
+    except StoreConfigError as err:
+        raise NotIndexedError(str(err)) from err
+    ranges = [(gap.start, gap.stop) for gap in found.coverage.gaps]
+    ranges += _unflushed(view, found.coverage)
+    return HashCandidates(found.key, found.commit_log_offset, tuple(ranges))
+
+
+def segment_range(view: KeyedStore, commit_log_offset: int) -> tuple[int, int]:
+    """Return the range of the log that the segment of an offset covers."""
+    size = view.log.segments.file_size
+    start = commit_log_offset // size * size
+    return start, start + size
+
+
+def _unflushed(view: KeyedStore, coverage: IndexCoverage) -> list[tuple[int, int]]:
+    """Return what files of a crashed store speak for that RocketMQ would delete at its start."""
+    if view.state is not StoreState.CRASHED:
+        return []
+    flushed_ms = (view.checkpoint.index_msg_timestamp or 0) if view.checkpoint else 0
+    headers = [file.header for file in coverage.files]
+    return [
+        (header.begin_phy_offset, header.end_phy_offset + 1)
+        for header in headers
+        if header.end_timestamp > flushed_ms
+    ]

@@ -1,0 +1,262 @@
+"""The reading methods of a store: one set for a snapshot and for a store that is written."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from store_core.codec.message_id import parse_message_id
+from store_core.message import message_from_record
+from store_core.read.find_messages import KeyQuery
+from store_core.read.get_message import get_message
+from store_core.read.offset_by_time import offset_by_time
+from store_core.read.query_message import query_message
+from store_core.results import GetMessageResult, GetMessageStatus, QueryMessageResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import AbstractContextManager
+
+    from store_core.config import MessageStoreConfig
+    from store_core.index.index_queries import IndexQueries
+    from store_core.log.record_reader import RecordReader
+    from store_core.message import Message
+    from store_core.queue.readable_queue import ReadableQueue
+    from store_core.read.find_messages import KeySearch
+    from store_core.read.find_offsets import KeyOffsets
+    from store_core.tag_filter import TagFilter
+
+_NO_TIME = -1
+
+
+class StoreReads(ABC):
+    """Queries of a store; how it is pinned for the length of each is up to the kind of store.
+
+    Attributes
+    ----------
+    config
+        The limits of pulls and queries.
+    """
+
+    config: MessageStoreConfig
+
+    @abstractmethod
+    def _reading_queue(
+        self, topic: str, queue_id: int
+    ) -> AbstractContextManager[tuple[ReadableQueue | None, RecordReader]]:
+        """Pin a queue, and a log that holds what it points at unless that is expired."""
+
+    @abstractmethod
+    def _reading_log(self) -> AbstractContextManager[RecordReader]:
+        """Pin the log."""
+
+    @abstractmethod
+    def _reading_index(self) -> AbstractContextManager[tuple[IndexQueries, RecordReader]]:
+        """Pin the index, and a log that is not behind it."""
+
+    @abstractmethod
+    def _reading_keys(self) -> AbstractContextManager[KeySearch]:
+        """Pin index and log whole."""
+
+    def get_message(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_msg_nums: int,
+        message_filter: TagFilter | None = None,
+    ) -> GetMessageResult:
+        """Pull messages of one queue, with every limit that a broker has.
+
+        Parameters
+        ----------
+        group
+            The consumer group; it decides nothing here, nor in RocketMQ's store.
+        topic, queue_id, offset
+            The queue, and the queue offset to begin at. Names of light queues (``%LMQ%…``) too.
+        max_msg_nums
+            Most messages to return; the limits of the configuration (32, …) hold besides.
+        message_filter
+            Compares hashes of tags as a broker does: messages of other tags may come through.
+
+        Notes
+        -----
+        Of a batch queue whole records come back, as from RocketMQ: the first messages may lie
+        before ``offset``.
+
+        Raises
+        ------
+        CorruptRecordError
+            The queue points at bytes that are no record of the size it says.
+        CorruptBodyError
+            A body cannot be inflated.
+        """
+        del group
+        with self._reading_queue(topic, queue_id) as (queue, reader):
+            if queue is None:
+                return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+            return get_message(queue, reader, self.config, offset, max_msg_nums, message_filter)
+
+    def query_message(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> QueryMessageResult:
+        """Answer a query by key as RocketMQ does: at most 64, and other keys of equal hash too.
+
+        Parameters
+        ----------
+        topic, key
+            A word of KEYS or a UNIQ_KEY.
+        max_num
+            Most records; the newest ones come. Of an inner batch all its messages come.
+        begin_ms, end_ms
+            Store times, inclusive; the index knows them to the second only.
+
+        Raises
+        ------
+        StoreConfigError
+            The sizes of the index files are not known.
+        CorruptRecordError
+            An index file is damaged.
+        """
+        with self._reading_index() as (index, reader):
+            return query_message(index, reader, topic, key, max_num, begin_ms, end_ms)
+
+    def find_messages(
+        self,
+        topic: str,
+        keys: Iterable[str],
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+    ) -> list[Message]:
+        """Return every message that has one of the keys, in the order of the log.
+
+        Exact where `query_message` is not: no cap, no colliding keys, no repeats, exact times, and
+        what the index lacks is scanned. Prepared and rolled back messages of transactions are left
+        out: they are in no queue.
+
+        Parameters
+        ----------
+        topic, keys
+            Words of KEYS or UNIQ_KEYs; one string is one key.
+        begin_ms, end_ms
+            Store times, inclusive; None: open.
+
+        Raises
+        ------
+        CorruptRecordError
+            A part of the log that had to be scanned is damaged.
+        CorruptBodyError
+            A found body cannot be inflated.
+        """
+        wanted = frozenset([keys] if isinstance(keys, str) else keys)
+        with self._reading_keys() as search:
+            return search.run(KeyQuery(topic, wanted, begin_ms, end_ms))
+
+    def find_offsets(
+        self, topic: str, keys: Any, begin_ms: int | None = None, end_ms: int | None = None
+    ) -> KeyOffsets:
+        """Tell where the messages of many keys lie: `find_messages` in columns, without bodies.
+
+        Every key is compared with the record's own. Fast for many keys at once: a million and
+        more are fine.
+
+        Parameters
+        ----------
+        topic, begin_ms, end_ms
+            As in `find_messages`.
+        keys
+            Words of KEYS or UNIQ_KEYs: any sequence of strings, or an Arrow array of strings.
+
+        Returns
+        -------
+        key_index, commit_log_offset
+            ``int64`` arrays of pairs, ascending by key, then by offset: key ``keys[key_index]``
+            is one of the record's at this offset. A message with two of the keys comes with
+            each; keys given twice too.
+
+        Raises
+        ------
+        CorruptRecordError
+            A part of the log that had to be scanned is damaged.
+        CorruptBodyError
+            An inner batch cannot be taken apart.
+        """
+        with self._reading_keys() as search:
+            return search.offsets(topic, keys, begin_ms, end_ms)
+
+    def look_message_by_offset(self, commit_log_offset: int) -> Message | None:
+        """Return the message whose record starts there, or None when no record does.
+
+        An inner batch comes as it is stored, undivided.
+
+        Raises
+        ------
+        CorruptBodyError
+            The body cannot be inflated.
+        """
+        with self._reading_log() as reader:
+            record = reader.find(commit_log_offset)
+            return None if record is None else message_from_record(record, reader.store)
+
+    def look_message_by_id(self, message_id: str) -> Message | None:
+        """Return the message of an offset message id; None when this store has none of that id.
+
+        Raises
+        ------
+        ValueError
+            The id is malformed.
+        """
+        store_host, commit_log_offset = parse_message_id(message_id)
+        with self._reading_log() as reader:
+            record = reader.find(commit_log_offset)
+            if record is None or record.store_host != store_host:
+                return None
+            return message_from_record(record, reader.store)
+
+    def get_offset_in_queue_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower"
+    ) -> int:
+        """Return a queue offset by store time, as 5.x brokers do for stores of any release.
+
+        Parameters
+        ----------
+        topic, queue_id
+            The queue; 0 is the answer for one that does not exist.
+        timestamp_ms
+            Store time.
+        boundary
+            ``lower``: the first message at or after it (``max_offset`` if none). ``upper``: the
+            last at or before it (``min_offset`` if none). Of batch queues: the first message of
+            a record, see `offset_by_time`.
+
+        Raises
+        ------
+        StoreConfigError
+            Another boundary.
+        """
+        with self._reading_queue(topic, queue_id) as (queue, reader):
+            return offset_by_time(queue, reader, timestamp_ms, boundary)
+
+    def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Return the first queue offset that is left; 0 for a queue that does not exist."""
+        with self._reading_queue(topic, queue_id) as (queue, _):
+            return 0 if queue is None else queue.min_offset
+
+    def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset behind the last message; 0 for a queue that does not exist."""
+        with self._reading_queue(topic, queue_id) as (queue, _):
+            return 0 if queue is None else queue.max_offset
+
+    def get_message_store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return the store time (ms) of a message; -1 when it is not there."""
+        with self._reading_queue(topic, queue_id) as (queue, reader):
+            if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+                return _NO_TIME
+            record = reader.find(queue.commit_log_offset_of(queue_offset))
+            return _NO_TIME if record is None else record.store_timestamp
+
+    def get_earliest_message_time(self, topic: str, queue_id: int) -> int:
+        """Return the store time (ms) of the first message of a queue; -1 when it is empty."""
+        first = self.get_min_offset_in_queue(topic, queue_id)
+        return self.get_message_store_timestamp(topic, queue_id, first)

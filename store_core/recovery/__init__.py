@@ -1,0 +1,1 @@
+"""Recovery of log and queues after a stop or a crash."""

@@ -1,0 +1,60 @@
+"""Index entries of the records that recovery walks over, kept until the index is open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store_core.codec.message_batch_codec import MessageColumns
+from store_core.index.index_entries import index_entries
+from store_core.index.index_writer import index_file_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.index.index_dispatcher import IndexDispatcher
+    from store_core.index.index_entries import IndexEntries
+
+_MAX_ENTRIES = 1 << 22  # 84 MB
+
+
+class HeldKeys:
+    """What the index will be given, so that the log is not read and taken apart a second time.
+
+    Holds a bounded number of entries; the rest is left to ``IndexDispatcher.catch_up``.
+    """
+
+    def __init__(self) -> None:
+        self._start = -1
+        self._entries = 0
+        self._held: list[tuple[IndexEntries, int]] = []
+
+    def take(self, frames: RecordFrames) -> None:
+        """Take records; each call's follow those of the call before."""
+        if len(frames) == 0 or self._entries >= _MAX_ENTRIES:
+            return
+        if self._start < 0:
+            self._start = int(frames.column("commit_log_offset")[0])
+        entries = index_entries(MessageColumns.shared(frames))
+        end = int(frames.column("commit_log_offset")[-1] + frames.column("total_size")[-1])
+        self._held.append((entries, end))
+        self._entries += len(entries.key_hash)
+
+    def give(self, index: IndexDispatcher) -> None:
+        """Give an index what it lacks, if that begins with or behind the first record.
+
+        Raises
+        ------
+        StoreWriteError
+            The index cannot be written.
+        """
+        held, self._held = self._held, []
+        if held and index.is_behind and self._start <= index.from_offset:
+            index.take_up(held)
+
+
+def keys_to_hold(directory: Path, *, is_enabled: bool, last_exit_ok: bool) -> HeldKeys | None:
+    """Return where to keep entries if the index will have to be built, or its newest file."""
+    if not is_enabled or (last_exit_ok and index_file_names(directory)):
+        return None
+    return HeldKeys()

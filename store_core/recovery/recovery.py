@@ -1,0 +1,268 @@
+"""Bring a store that was stopped, or that crashed, into a state from which it can go on.
+
+Source: RocketMQ ``DefaultMessageStore.load``, ``recover``, ``CommitLog.recoverNormally``,
+``recoverAbnormally`` (release 5.3.3).
+
+Other than RocketMQ, recovery
+- dispatches the record that begins exactly where dispatch stood;
+- cuts queue units that point at no record of theirs, which an earlier cut left behind;
+- erases what it cuts, in the log and in the queues, before anything is appended;
+- does not cut readable records that were flushed: it raises `LogDamageError`, unless it is told to;
+- keeps a copy of the readable records that it cuts;
+- does not delete the queues of a store whose commit log is not found.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+from store_core.errors import StoreFormatError
+from store_core.files.file_writing import flush_directory, sync_data, write_error
+from store_core.recovery.cut_bytes import keep_cut_bytes
+from store_core.recovery.recovery_dispatch import (
+    CountUnits,
+    Progress,
+    PutUnits,
+    RecoveryDispatch,
+    RecoveryParts,
+)
+from store_core.recovery.recovery_plan import (
+    Cut,
+    confirmed_start,
+    damage_error,
+    judge_cut,
+    start_of_walk,
+)
+from store_core.recovery.recovery_walk import LogWalk
+
+if TYPE_CHECKING:
+    from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.queue.consume_queue_store import QueueKey
+
+__all__ = ["LogRecovery", "Progress", "RecoveryParts", "plan_log", "recover_log"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LogRecovery:
+    """What was done to log and queues, or would be (`plan_log`).
+
+    Attributes
+    ----------
+    last_exit_ok
+        The store was stopped cleanly.
+    start_offset
+        Where the walk began: all behind it was validated.
+    log_end
+        End of the log.
+    reason
+        Why it is there.
+    last_start, last_timestamp
+        The last record that was validated: its start (-1: none) and its store time, ms.
+    records
+        Records that were validated.
+    dispatched_units
+        Units that queues lacked.
+    repaired_units
+        Units that were made anew, of queues in which a power failure had torn one: from that on.
+    cut_bytes
+        Bytes behind the end that were not zero.
+    records_behind
+        Readable records among them.
+    kept_at
+        Directory with a copy of them; empty where there is none.
+    deleted_files
+        Segments behind the end.
+    queues_cut
+        (topic, queue id) of queues of which units were cut off: their records are behind the end,
+        or there are none.
+    """
+
+    last_exit_ok: bool
+    start_offset: int
+    log_end: int
+    reason: str
+    last_start: int
+    last_timestamp: int
+    records: int
+    dispatched_units: int = 0
+    repaired_units: int = 0
+    cut_bytes: int = 0
+    records_behind: int = 0
+    kept_at: str = ""
+    deleted_files: tuple[str, ...] = ()
+    queues_cut: tuple[QueueKey, ...] = ()
+
+
+def recover_log(
+    parts: RecoveryParts,
+    segments: MappedFileQueue,
+    *,
+    root: str,
+    clock: Callable[[], int],
+    cut: bool = False,
+) -> LogRecovery:
+    """Find the end of the log, dispatch to the queues what they lack, cut what lies behind.
+
+    Parameters
+    ----------
+    parts
+        Log and queues.
+    segments
+        The same log, to be cut; positions are at the ends of the files.
+    root
+        The store, which gets a copy of readable records that are cut off.
+    clock
+        Returns ms since the epoch.
+    cut
+        Cut off readable records that were flushed, too.
+
+    Raises
+    ------
+    LogDamageError
+        That would be needed. Nothing was cut; queues may have got units that they lacked.
+    StoreFormatError
+        There are queues, and no log.
+    StoreWriteError, StoreReadError
+        A file cannot be written or read.
+    """
+    _require_log(parts, cut=cut)
+    phantoms = parts.queues.cut_phantoms(parts.log)
+    for topic, queue_id in phantoms:
+        logger.warning("the last units of queue %d of topic %s have no records: they are cut off",
+                       queue_id, topic)  # fmt: skip
+    dispatch = RecoveryDispatch(parts, PutUnits(parts))
+    walk, found, start = _walk(parts, dispatch)
+    if not found.is_allowed and not cut:
+        raise damage_error(parts.log, walk.end_offset, found.behind)
+    kept = ""
+    if found.behind.records:
+        kept = keep_cut_bytes(parts.log, root, walk.end_offset, clock())
+        logger.warning("records cut off at offset %d are kept in %s", walk.end_offset, kept)
+    if not parts.last_exit_ok:
+        _force_log(segments, start)
+    queues_cut = parts.queues.truncate_dirty(walk.end_offset)
+    parts.queues.flush()
+    deleted = _cut_log(segments, walk.end_offset)
+    if found.data_bytes:
+        logger.warning("%d bytes cut off the log at offset %d: %s",
+                       found.data_bytes, walk.end_offset, found.reason)  # fmt: skip
+    parts.queues.correct_min_offsets(max(segments.min_offset, 0))
+    return _result(
+        parts,
+        (walk, found, start),
+        dispatch,
+        kept_at=kept,
+        deleted_files=deleted,
+        queues_cut=tuple(dict.fromkeys((*phantoms, *queues_cut))),
+    )
+
+
+def plan_log(parts: RecoveryParts) -> LogRecovery:
+    """Return what `recover_log` would do, with ``cut`` where it is needed; changes no file.
+
+    Raises
+    ------
+    StoreFormatError, StoreReadError
+        As `recover_log`.
+    """
+    _require_log(parts, cut=False)
+    phantoms = parts.queues.cut_phantoms(parts.log)
+    dispatch = RecoveryDispatch(parts, CountUnits(parts))
+    walk, found, start = _walk(parts, dispatch)
+    size, end = parts.log.segments.file_size, walk.end_offset
+    behind = [s.path for s in parts.log.segments if s.from_offset > end and s.from_offset >= size]
+    cut = [key for key in parts.queues.queues() if parts.queues.reaches(key, end)]
+    return _result(
+        parts,
+        (walk, found, start),
+        dispatch,
+        deleted_files=tuple(behind),
+        queues_cut=tuple(dict.fromkeys((*phantoms, *cut))),
+    )
+
+
+def _walk(parts: RecoveryParts, dispatch: RecoveryDispatch) -> tuple[LogWalk, Cut, int]:
+    start = start_of_walk(
+        parts.log,
+        parts.checkpoint,
+        parts.queues.dispatch_from,
+        last_exit_ok=parts.last_exit_ok,
+        margin_ms=parts.config.flush_consume_queue_thorough_interval,
+    )
+    if parts.last_exit_ok and parts.trusts_confirmed:
+        start = confirmed_start(parts.log, parts.checkpoint, parts.queues.dispatch_from, start)
+    walk = LogWalk(parts.log, start, check_crc=parts.config.check_crc_on_recover)
+    segments = list(parts.log.segments)
+    total = segments[-1].from_offset + segments[-1].size - start if segments else 0
+    for frames in walk.frames():
+        dispatch.take(frames)
+        if parts.progress is not None:
+            parts.progress(walk.end_offset - start, total)
+    dispatch.finish()
+    if parts.progress is not None:
+        parts.progress(total, total)
+    found = judge_cut(parts.log, walk, parts.checkpoint, last_exit_ok=parts.last_exit_ok)
+    return walk, found, start
+
+
+def _require_log(parts: RecoveryParts, *, cut: bool) -> None:
+    if any(True for _ in parts.log.segments) or cut:
+        return
+    if parts.queues.max_physic_offset >= 0:
+        text = (
+            "there are queues with messages, but no segment of the commit log is found; correct "
+            "storePathCommitLog, or move the queues away"
+        )
+        raise StoreFormatError(text, parts.log.uri)
+
+
+def _force_log(segments: MappedFileQueue, start: int) -> None:
+    """Force what a killed process wrote to the disk, the names too: before units of it are."""
+    files = [file for file in segments.mapped_files if file.end_offset > start]
+    try:
+        for file in files:
+            sync_data(file.descriptor())
+        for directory in {str(Path(file.path).parent) for file in files}:
+            flush_directory(directory)
+    except OSError as err:
+        raise write_error(err, segments.directories[0]) from err
+
+
+def _cut_log(segments: MappedFileQueue, end: int) -> tuple[str, ...]:
+    before = [file.path for file in segments.mapped_files]
+    segments.truncate_dirty_files(end)
+    after = {file.path for file in segments.mapped_files}
+    return tuple(path for path in before if path not in after)
+
+
+def _result(
+    parts: RecoveryParts,
+    walked: tuple[LogWalk, Cut, int],
+    dispatch: RecoveryDispatch,
+    *,
+    kept_at: str = "",
+    deleted_files: tuple[str, ...] = (),
+    queues_cut: tuple[QueueKey, ...] = (),
+) -> LogRecovery:
+    walk, found, start = walked
+    return LogRecovery(
+        last_exit_ok=parts.last_exit_ok,
+        start_offset=start,
+        log_end=walk.end_offset,
+        reason=found.reason,
+        last_start=walk.last_start,
+        last_timestamp=walk.last_timestamp,
+        records=walk.records,
+        dispatched_units=dispatch.target.units,
+        repaired_units=dispatch.target.repaired,
+        cut_bytes=found.data_bytes,
+        records_behind=found.behind.records,
+        kept_at=kept_at,
+        deleted_files=deleted_files,
+        queues_cut=queues_cut,
+    )

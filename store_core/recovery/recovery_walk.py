@@ -1,0 +1,137 @@
+"""Walk the log for recovery: where it ends, and what readable records lie behind that place.
+
+Source: RocketMQ ``CommitLog.recoverNormally``, ``recoverAbnormally`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from store_core.codec.record_frames import RecordFrames
+from store_core.codec.record_walk import walk_records
+from store_core.log.log_stretch import frames_from
+from store_core.recovery.record_checks import first_invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store_core.files.segment_list import Segment
+    from store_core.log.readable_log import ReadableLog
+
+_WALK_ROWS = 1 << 14  # arrays of more rows are fresh memory every time
+_WALK_BYTES = 32 << 20
+
+
+class LogWalk:
+    """Validates the records from an offset on, up to the first that is none.
+
+    Parameters
+    ----------
+    log
+        The log, with all that its files hold.
+    start_offset
+        Start of a segment, or of a record.
+    check_crc
+        See `first_invalid`.
+
+    Attributes
+    ----------
+    end_offset
+        End of the last good record so far; at the end of the walk that of the log.
+    last_start, last_timestamp
+        The last good record: its start (-1: none) and its store time, ms.
+    records
+        Good records so far.
+    """
+
+    def __init__(self, log: ReadableLog, start_offset: int, *, check_crc: bool = True) -> None:
+        self.end_offset = start_offset
+        self.last_start, self.last_timestamp, self.records = -1, 0, 0
+        self._log, self._check_crc = log, check_crc
+
+    def frames(self) -> Iterator[RecordFrames]:
+        """Yield good records, in order. Their bytes are valid until the next ones are asked for."""
+        start, size = self.end_offset, self._log.segments.file_size
+        segments = [s for s in self._log.segments if s.from_offset + size > start]
+        for segment in segments:
+            self.end_offset = max(segment.from_offset, start)
+            yield from self._of_segment(segment, self.end_offset - segment.from_offset)
+            if not self._is_blank(segment):
+                return
+        # The blank record of the last segment is written again by the next append.
+
+    def _of_segment(self, segment: Segment, at: int) -> Iterator[RecordFrames]:
+        records = self._log.records(segment, segment.from_offset + self._log.segments.file_size)
+        source = self._log.source(segment)
+        while at < records.length:
+            window = records.window(at, records.length)
+            start = at - window.start
+            walk = walk_records(window.data, start, len(window.data), _WALK_ROWS, _WALK_BYTES)
+            frames = RecordFrames(window.data, segment.from_offset + window.start, walk.starts)
+            good = first_invalid(frames, check_crc=self._check_crc)
+            if good == 0:
+                return
+            stop = walk.stop if good == len(frames) else int(walk.starts[good])
+            frames = frames if good == len(frames) else frames.take(np.arange(good))
+            self.records += good
+            self.last_start = int(frames.column("commit_log_offset")[-1])
+            self.last_timestamp = int(frames.column("store_timestamp")[-1])
+            seen, at = at, window.start + stop
+            self.end_offset = segment.from_offset + at
+            yield frames
+            source.forget(seen, at - seen)
+
+    def _is_blank(self, segment: Segment) -> bool:
+        """Tell whether a blank record closes the segment at the end so far."""
+        records = self._log.records(segment, segment.from_offset + self._log.segments.file_size)
+        window = records.window(self.end_offset - segment.from_offset, records.length)
+        at = self.end_offset - segment.from_offset - window.start
+        return walk_records(window.data, at, len(window.data), 1, 1).blank
+
+
+class Behind(NamedTuple):
+    """Readable records behind the place where a walk ended.
+
+    Attributes
+    ----------
+    records
+        How many.
+    first_offset, first_timestamp
+        The first one: its start (-1: none) and its store time, ms.
+    oldest_timestamp
+        Least store time of all, ms.
+    in_later_segment
+        The first one lies in another segment than the end.
+    """
+
+    records: int = 0
+    first_offset: int = -1
+    first_timestamp: int = 0
+    oldest_timestamp: int = 0
+    in_later_segment: bool = False
+
+
+def records_behind(log: ReadableLog, end_offset: int) -> Behind:
+    """Count the readable records behind an offset; reads all that lies there, but no holes."""
+    size = log.segments.file_size
+    segments = list(log.segments)
+    log_end = segments[-1].from_offset + size if segments else 0
+    count, first, first_ms, oldest = 0, -1, 0, 0
+    for segment in segments:
+        begin = max(segment.from_offset, end_offset + 1)
+        if begin >= segment.from_offset + size:
+            continue
+        found = log.next_record(begin, log_end)
+        if found < 0:
+            continue
+        for frames in frames_from(log, found, segment.from_offset + size):
+            times = frames.column("store_timestamp")
+            if first < 0:
+                first, first_ms = int(frames.column("commit_log_offset")[0]), int(times[0])
+                oldest = first_ms
+            oldest = min(oldest, int(times.min()))
+            count += len(frames)
+    later = first >= 0 and first // size != end_offset // size
+    return Behind(count, first, first_ms, oldest, later)

@@ -1,0 +1,96 @@
+"""Keep queues of which nothing is left in the log: their end is written nowhere else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.files.file_writing import erase, flush_directory
+from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.queue.batch_consume_queue import min_queue_offset
+
+if TYPE_CHECKING:
+    from store_core.files.segment_list import Segment
+    from store_core.store_view import StoreView
+
+_DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
+
+
+class _End(NamedTuple):
+    """The last file with units of a queue, and where in it they end."""
+
+    segment: Segment
+    position: int
+
+
+def keep_queues_without_records(view: StoreView, new_root: Path) -> int:
+    """Copy the last file of every queue whose records have all expired below another root.
+
+    Such a queue cannot be made from the log: made anew by the next message it would begin at
+    queue offset 0, and consumers would wait at their old offsets. Units behind the proved ones
+    become zeros. Queues that are below ``new_root`` already, and damaged ones, are left.
+
+    Returns
+    -------
+    kept
+        Number of queues copied.
+    """
+    kept = 0
+    simple = {key: _simple_end for key in view.queue_paths}
+    batch = {key: _batch_end for key in view.batch_queue_paths}
+    for root_name, finders in (("consumequeue", simple), ("batchconsumequeue", batch)):
+        for (topic, queue_id), find in finders.items():
+            target = new_root / root_name / topic / str(queue_id)
+            if target.is_dir():
+                continue
+            try:
+                end = find(view, topic, queue_id)
+            except _DAMAGED:
+                continue
+            if end is not None:
+                _copy(end, target, new_root)
+                kept += 1
+    return kept
+
+
+def _simple_end(view: StoreView, topic: str, queue_id: int) -> _End | None:
+    queue = view.consume_queue(topic, queue_id)
+    held = view.queue_range(topic, queue_id)
+    if queue is None or held.max_offset == 0 or held.min_offset != held.max_offset:
+        return None
+    stop = held.max_offset * CQ_UNIT.size
+    segment = queue.segments.find(stop - 1)
+    return None if segment is None else _End(segment, stop - segment.from_offset)
+
+
+def _batch_end(view: StoreView, topic: str, queue_id: int) -> _End | None:
+    queue = view.batch_consume_queue(topic, queue_id)
+    units = None if queue is None else queue.read_units()
+    if queue is None or units is None or not len(units):
+        return None
+    begin = max(view.min_phy_offset, 0)
+    expired = units[units["commit_log_offset"] < begin]
+    if not len(expired) or min_queue_offset(expired, begin) < 0:
+        return None
+    stop = queue.segments.min_offset + len(expired) * BATCH_CQ_UNIT.size
+    segment = queue.segments.find(stop - 1)
+    return None if segment is None else _End(segment, stop - segment.from_offset)
+
+
+def _copy(end: _End, target: Path, new_root: Path) -> None:
+    target.mkdir(parents=True)
+    path = target / Path(end.segment.path).name
+    shutil.copy2(end.segment.path, path)
+    fd = os.open(path, os.O_RDWR)
+    try:
+        found = os.fstat(fd)
+        if erase(fd, end.position, found.st_size):
+            os.utime(fd, ns=(found.st_atime_ns, found.st_mtime_ns))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    for parent in (target, target.parent, target.parent.parent, new_root):
+        flush_directory(str(parent))

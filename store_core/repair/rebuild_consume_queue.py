@@ -1,0 +1,244 @@
+"""Make all queues of a store anew from its commit log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from store_core.errors import StoreFormatError
+from store_core.files.file_writing import flush_directory
+from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.log.log_scan import Gap
+from store_core.log.whole_log import log_parts
+from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
+from store_core.queue.consume_queue import list_consume_queues
+from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
+from store_core.queue.consume_queue_writer import (
+    Appended,
+    ConsumeQueueWriter,
+    QueueFiles,
+)
+from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
+
+if TYPE_CHECKING:
+    from store_core.queue.consume_queue_ext_writer import FilterBitmaps
+    from store_core.store_view import StoreView
+
+Progress = Callable[[int, int], None]
+
+DEFAULT_UNITS_PER_FILE = 300_000
+DEFAULT_EXT_FILE_BYTES = 48 << 20
+_ROOTS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+_HELD_ROWS = 1 << 20  # 60 MB of columns; so each queue is written to once in a million records
+_MAX_NAME_BYTES = 255
+_QUEUES_LOOKED_AT = 16
+_QUEUE_TYPE = "queue.type"
+_BATCH_CQ = "BatchCQ"
+
+
+@dataclass(frozen=True)
+class RebuildOptions:
+    """What the commit log does not say about its queues.
+
+    Attributes
+    ----------
+    batch_topics
+        Topics with batch consume queues; None: those with ``queue.type=BatchCQ`` in
+        ``topics.json`` and those that have such queues in the source.
+    consume_queue_ext
+        Write extensions (``enableConsumeQueueExt``); None: if the source has any.
+    filter_bitmaps
+        Returns the filter bitmap of each row for its extension unit; None: no bitmaps. A reader
+        takes a message without a bitmap for one that may match, so none is always right.
+    """
+
+    batch_topics: frozenset[str] | None = None
+    consume_queue_ext: bool | None = None
+    filter_bitmaps: FilterBitmaps | None = None
+
+
+class RebuildResult(NamedTuple):
+    """What a rebuild did.
+
+    Attributes
+    ----------
+    records
+        Records read.
+    queues
+        Queues that records belong to.
+    units
+        Units written, batch units included.
+    known, repeated, moved
+        See `Appended`.
+    refused
+        Queues that no directory can be made for, and the rows that each would have got.
+    gaps
+        Parts of the log in which no record could be read; what was there is in no queue.
+    """
+
+    records: int
+    queues: int
+    units: int
+    known: int
+    repeated: int
+    moved: int
+    refused: dict[tuple[str, int], int]
+    gaps: tuple[Gap, ...]
+
+
+def rebuild_consume_queues(
+    view: StoreView,
+    target_root: str,
+    options: RebuildOptions | None = None,
+    progress: Progress | None = None,
+) -> RebuildResult:
+    """Read the log of a store and write all its queues below another directory.
+
+    The source is only read. Sizes of files are those of ``view.config``, else those of the
+    source's own queues, else RocketMQ's defaults.
+
+    Parameters
+    ----------
+    view
+        The store; its log is read up to ``max_phy_offset``.
+    target_root
+        Local directory that gets ``consumequeue``, ``consumequeue_ext``, ``batchconsumequeue``;
+        created if need be.
+    options
+        What the log does not say.
+    progress
+        Called with the bytes of the log done and their total: after every batch, and at the end.
+
+    Raises
+    ------
+    StoreFormatError
+        There are queues below ``target_root``.
+    OSError
+        A file cannot be created or written; what was written is incomplete.
+    """
+    root = Path(target_root)
+    for name in _ROOTS:
+        if (root / name).is_dir() and any((root / name).iterdir()):
+            raise StoreFormatError("queues are here already; give another directory", str(root))
+    rebuild = _Rebuild(view, root, options or RebuildOptions())
+    decoder = DispatchDecoder(view.config.delay_levels_ms)
+    begin = max(view.min_phy_offset, 0)
+    total = max(view.max_phy_offset - begin, 0)
+    records, held, gaps = 0, [], []
+    for part in log_parts(view.log, view.end_offset):
+        if isinstance(part, Gap):
+            gaps.append(part)
+            continue
+        records += len(part)
+        held.append(decoder.decode(part).queued())
+        if sum(map(len, held)) >= _HELD_ROWS:
+            rebuild.write(concat_requests(held))
+            held = []
+        if progress is not None:
+            last = int(part.column("commit_log_offset")[-1]) + int(part.column("total_size")[-1])
+            progress(last - begin, total)
+    if held:
+        rebuild.write(concat_requests(held))
+    rebuild.flush()
+    if progress is not None:
+        progress(total, total)
+    return rebuild.result(records, tuple(gaps))
+
+
+@dataclass
+class _Rebuild:
+    view: StoreView
+    root: Path
+    options: RebuildOptions
+    writers: dict[tuple[str, int], ConsumeQueueWriter | BatchConsumeQueueWriter] = field(
+        default_factory=dict
+    )
+    refused: dict[tuple[str, int], int] = field(default_factory=dict)
+    counts: Appended = field(default_factory=Appended)
+
+    def __post_init__(self) -> None:
+        self.sizes = _file_sizes(self.view)
+        self.batch_topics = _batch_topics(self.view, self.options)
+        self.with_ext = self.options.consume_queue_ext
+        if self.with_ext is None:
+            self.with_ext = bool(list_consume_queues(self.view.directory, _ROOTS[1]).queues)
+
+    def write(self, requests: DispatchRequests) -> None:
+        for topic, queue_id, rows in requests.by_queue():
+            key = (topic, queue_id)
+            if queue_id < 0 or not _is_directory_name(topic):
+                self.refused[key] = self.refused.get(key, 0) + len(rows)
+                continue
+            if key not in self.writers:
+                self.writers[key] = self._writer(topic, queue_id)
+            appended = self.writers[key].append(rows)
+            self.counts = Appended(*(a + b for a, b in zip(self.counts, appended)))
+
+    def flush(self) -> None:
+        for writer in self.writers.values():
+            writer.flush()
+        roots = [self.root / name for name in _ROOTS if (self.root / name).is_dir()]
+        if roots:
+            for path in [self.root, *roots, *(topic for r in roots for topic in r.iterdir())]:
+                flush_directory(str(path))
+
+    def result(self, records: int, gaps: tuple[Gap, ...]) -> RebuildResult:
+        return RebuildResult(records, len(self.writers), *self.counts, self.refused, gaps)
+
+    def _writer(self, topic: str, queue_id: int) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
+        simple, ext, batch = (self.root / name / topic / str(queue_id) for name in _ROOTS)
+        if topic in self.batch_topics:
+            return BatchConsumeQueueWriter(QueueFiles(batch, self.sizes.batch))
+        ext_writer = None
+        if self.with_ext:
+            ext_writer = ConsumeQueueExtWriter(
+                QueueFiles(ext, self.sizes.ext), filter_bitmaps=self.options.filter_bitmaps
+            )
+        return ConsumeQueueWriter(QueueFiles(simple, self.sizes.simple), ext=ext_writer)
+
+
+class _FileSizes(NamedTuple):
+    simple: int
+    ext: int
+    batch: int
+
+
+def _file_sizes(view: StoreView) -> _FileSizes:
+    config = view.config
+    simple = config.mapped_file_size_consume_queue or _seen_size(view, "consumequeue")
+    ext = config.mapped_file_size_consume_queue_ext or _seen_size(view, "consumequeue_ext")
+    batch = config.mapper_file_size_batch_consume_queue or _seen_size(view, "batchconsumequeue")
+    return _FileSizes(
+        _whole_units(simple or DEFAULT_UNITS_PER_FILE * CQ_UNIT.size, CQ_UNIT.size),
+        ext or DEFAULT_EXT_FILE_BYTES,
+        _whole_units(batch or DEFAULT_UNITS_PER_FILE * BATCH_CQ_UNIT.size, BATCH_CQ_UNIT.size),
+    )
+
+
+def _whole_units(file_bytes: int, unit_bytes: int) -> int:
+    return -(-file_bytes // unit_bytes) * unit_bytes
+
+
+def _seen_size(view: StoreView, root_name: str) -> int:
+    """Return the size that most of the source's first queue files have; 0 if there is none."""
+    paths = list(list_consume_queues(view.directory, root_name).queues.values())
+    entries = (view.directory.list(path)[:1] for path in paths[:_QUEUES_LOOKED_AT])
+    sizes = Counter(entry.size for listed in entries for entry in listed if entry.size)
+    return sizes.most_common(1)[0][0] if sizes else 0
+
+
+def _batch_topics(view: StoreView, options: RebuildOptions) -> frozenset[str]:
+    if options.batch_topics is not None:
+        return options.batch_topics
+    configs = (view.topic_configs or {}).values()
+    named = {c.topic_name for c in configs if c.attributes.get(_QUEUE_TYPE) == _BATCH_CQ}
+    return frozenset(named | {topic for topic, _ in view.batch_queue_paths})
+
+
+def _is_directory_name(topic: str) -> bool:
+    """Tell whether a topic makes a directory: names come from disk and may be anything."""
+    if topic in {"", ".", ".."} or "/" in topic or "\0" in topic:
+        return False
+    return len(topic.encode()) <= _MAX_NAME_BYTES

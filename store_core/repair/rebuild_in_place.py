@@ -1,0 +1,252 @@
+"""Make the index or the queues of a store anew, in the store itself.
+
+The new files are written beside the old ones, in ``_rebuild`` below the root, and flushed; then the
+directories change places. RocketMQ does not look at ``_rebuild``; the next rebuild removes what a
+killed one left.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+from store_core.errors import StoreConfigError, StoreError, StoreFormatError, StoreLockedError
+from store_core.files.directory_swap import put_in_place, remove_tree, restore, take_away
+from store_core.files.file_writing import flush_directory, sync_data, write_all, write_error
+from store_core.files.store_directory import StoreDirectory, local_path
+from store_core.index.index_sizes import INDEX_SIZE_OPTIONS
+from store_core.layout.checkpoint import CHECKPOINT
+from store_core.repair.keep_queues import keep_queues_without_records
+from store_core.repair.queue_file_times import set_queue_file_times
+from store_core.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
+from store_core.repair.rebuild_index import rebuild_index
+from store_core.state.store_lock import StoreLock
+from store_core.state.store_state import ABORT_FILE, StoreState
+from store_core.store_view import StoreView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store_core.config import MessageStoreConfig
+    from store_core.repair.rebuild_consume_queue import RebuildResult
+    from store_core.repair.rebuild_index import RebuiltIndex
+
+Progress = Callable[[int, int], None]
+
+WORK_DIRECTORY = "_rebuild"
+_NEW, _OLD = "new", "old"
+_INDEX, _SIMPLE, _EXT, _BATCH = "index", "consumequeue", "consumequeue_ext", "batchconsumequeue"
+
+
+class RebuiltQueues(NamedTuple):
+    """What a rebuild of the queues did.
+
+    Attributes
+    ----------
+    result
+        Counts of records, queues and units.
+    kept
+        Queues all of whose records have expired: their last file was kept, so that their next
+        message gets the next queue offset.
+    """
+
+    result: RebuildResult
+    kept: int
+
+
+def rebuild_index_in_place(
+    root: str,
+    config: MessageStoreConfig,
+    *,
+    clock: Callable[[], int],
+    progress: Progress | None = None,
+) -> RebuiltIndex:
+    """Build the index of a store anew from its log; a kill leaves the old or the new one whole.
+
+    The checkpoint's ``indexMsgTimestamp`` is set to the end of the newest full file, unless the
+    log has gaps.
+
+    Parameters
+    ----------
+    root
+        The store, a local directory.
+    config
+        ``max_hash_slot_num`` and ``max_index_num``, as the broker is configured; else those of the
+        present files, else RocketMQ's defaults.
+    clock
+        Returns the time in ms; it names the files.
+    progress
+        Called with the bytes of the log that are done, and all of them.
+
+    Raises
+    ------
+    StoreLockedError
+        A broker or another process has the store open.
+    StoreConfigError
+        The sizes of the index files are not known.
+    StoreWriteError
+        A file cannot be written; the old index is in place.
+    """
+    with _opened(root, config) as (view, work):
+        sizes = _index_sizes(view)
+        rebuilt = rebuild_index(view, work.new, *sizes, clock, progress)
+        work.put(_INDEX)
+        if not rebuilt.gaps:  # else recovery may cut the log before the end of a full file
+            _set_index_timestamp(view, rebuilt.flushed_end_timestamp)
+        return rebuilt
+
+
+def rebuild_queues_in_place(
+    root: str,
+    config: MessageStoreConfig,
+    *,
+    accept_moved: bool = False,
+    progress: Progress | None = None,
+) -> RebuiltQueues:
+    """Build all queues of a store anew from its log; a kill leaves old or new ones.
+
+    With extension units the old ones are taken away first and the new ones come last: a kill in
+    between leaves queues without them, of which every filter lets all messages pass.
+
+    Parameters
+    ----------
+    root, config, progress
+        As for `rebuild_index_in_place`; sizes of queue files likewise.
+    accept_moved
+        Go on where the log has gaps: messages behind them may get other queue offsets.
+
+    Raises
+    ------
+    StoreLockedError
+        A broker or another process has the store open.
+    StoreFormatError
+        The log has gaps that would move messages to other queue offsets.
+    StoreWriteError
+        A file cannot be written; the old queues are in place.
+    """
+    with _opened(root, config) as (view, work):
+        had_ext = work.left_ext or (work.root / _EXT).is_dir()
+        options = RebuildOptions(consume_queue_ext=had_ext)
+        result = rebuild_consume_queues(view, str(work.new), options, progress)
+        if result.moved and not accept_moved:
+            raise StoreFormatError(
+                f"the log has {len(result.gaps)} damaged parts, so {result.moved} messages would "
+                "get other queue offsets than consumers know; nothing was changed. Accept that "
+                "(accept_moved, --accept-moved), or bring back the damaged files",
+                str(work.root),
+            )
+        set_queue_file_times(view, work.new)
+        kept = keep_queues_without_records(view, work.new)
+        work.take(_EXT)
+        work.put(_SIMPLE)
+        work.put(_EXT)
+        work.put(_BATCH)
+        return RebuiltQueues(result, kept)
+
+
+class _Work:
+    """The directory ``_rebuild`` of a store.
+
+    Attributes
+    ----------
+    root, new
+        The store, and where new directories are built.
+    left_ext
+        A killed rebuild had taken extension units away.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._path = root / WORK_DIRECTORY
+        self.new = self._path / _NEW
+        self._old = self._path / _OLD
+        self.left_ext = (self._old / _EXT).is_dir()
+
+    def prepare(self) -> None:
+        """Undo what a killed rebuild had begun, and make the directories."""
+        self.clean()
+        self.new.mkdir(parents=True)
+        self._old.mkdir()
+        flush_directory(str(self.root))
+
+    def clean(self) -> None:
+        """Remove the directory; what stood in no other place is brought back first."""
+        for name in (_INDEX, _SIMPLE, _BATCH):
+            restore(str(self.root / name), str(self._old / name))
+        remove_tree(str(self._path))
+
+    def put(self, name: str) -> None:
+        """Put a new directory in place; where there is none the old one goes."""
+        target, aside = str(self.root / name), str(self._old / name)
+        if (self.new / name).is_dir():
+            put_in_place(str(self.new / name), target, aside)
+        else:
+            take_away(target, aside)
+
+    def take(self, name: str) -> None:
+        """Take an old directory away."""
+        take_away(str(self.root / name), str(self._old / name))
+
+
+@contextmanager
+def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreView, _Work]]:
+    """Open a store that nobody else has open, and lock it; in the end remove what was left."""
+    directory = StoreDirectory(root)
+    if not directory.is_local:
+        raise StoreConfigError(f"{root}: only a store on this machine can be changed")
+    path = os.path.abspath(local_path(root))  # noqa: PTH100 (links stay as they are)
+    with StoreView(directory, config) as view:
+        if view.state is StoreState.LIVE:
+            raise StoreLockedError("a broker has it open; stop that broker first", path)
+        seen = _run_of_a_broker(view)
+        with StoreLock(path):
+            if _run_of_a_broker(view) != seen:
+                raise StoreLockedError("a broker was at work just now; try again", path)
+            work = _Work(Path(path))
+            try:
+                work.prepare()
+                yield view, work
+                work.clean()
+            except OSError as err:
+                work.clean()
+                raise write_error(err, str(err.filename or path)) from err
+            except StoreError:
+                work.clean()
+                raise
+
+
+def _run_of_a_broker(view: StoreView) -> tuple[object, ...]:
+    names = (ABORT_FILE, "checkpoint")
+    return tuple(view.directory.stat(view.directory.resolve(name)) for name in names)
+
+
+def _index_sizes(view: StoreView) -> tuple[int, int]:
+    index, config = view.index, view.config
+    if index.sizes is not None:
+        return index.sizes
+    if index.unusable:
+        raise StoreConfigError(
+            f"{index.unusable[0].path}: its sizes are not known; give {INDEX_SIZE_OPTIONS}"
+        )
+    return (
+        config.max_hash_slot_num or DEFAULT_MAX_HASH_SLOT_NUM,
+        config.max_index_num or DEFAULT_MAX_INDEX_NUM,
+    )
+
+
+def _set_index_timestamp(view: StoreView, timestamp_ms: int) -> None:
+    """Write ``indexMsgTimestamp``: after a crash RocketMQ drops files that end behind it."""
+    path = view.directory.resolve("checkpoint")
+    entry = view.directory.stat(path)
+    if entry is None or entry.size < CHECKPOINT.size:
+        return
+    at = CHECKPOINT.at("index_msg_timestamp")
+    fd = os.open(path, os.O_RDWR)
+    try:
+        write_all(fd, at, memoryview(timestamp_ms.to_bytes(8, "big", signed=True)))
+        sync_data(fd)
+    finally:
+        os.close(fd)

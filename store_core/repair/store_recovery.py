@@ -1,0 +1,159 @@
+"""Recover a whole store that nobody has open, or say what that would do."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Callable
+
+from store_core.errors import StoreFormatError, StoreNotFoundError
+from store_core.files.store_directory import StoreDirectory
+from store_core.index.index_dispatcher import IndexDispatcher
+from store_core.log.commit_log import CommitLog, commit_log_directories
+from store_core.queue.consume_queue_store import ConsumeQueueStore
+from store_core.recovery.recovery import LogRecovery, RecoveryParts, plan_log
+from store_core.staged_commit.settle import uncommitted_offset
+from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.state.store_state import ABORT_FILE
+from store_core.store_parts import OpenOptions, StoreParts, open_parts
+
+if TYPE_CHECKING:
+    from store_core.config import MessageStoreConfig
+    from store_core.index.index_file_set import IndexFileSet
+    from store_core.recovery.recovery import Progress
+
+_CATCH_UP_BYTES = 256 << 20
+_UNCOMMITTED = "a staged job that was not committed begins here"
+
+
+@dataclass(frozen=True)
+class RecoveryResult:
+    """What recovery did to a store, or would do.
+
+    Attributes
+    ----------
+    log
+        Commit log and queues.
+    index_dropped
+        Names of index files that are built again.
+    index_reason
+        Why the first of them is.
+    index_from_offset
+        From here on the log is indexed again; the end of the log where nothing is missing.
+    """
+
+    log: LogRecovery
+    index_dropped: tuple[str, ...] = ()
+    index_reason: str = ""
+    index_from_offset: int = 0
+
+
+def recover_store(
+    root: str,
+    config: MessageStoreConfig,
+    *,
+    clock: Callable[[], int],
+    progress: Progress | None = None,
+    cut: bool = False,
+) -> RecoveryResult:
+    """Recover a store that nobody has open, and leave it as a clean stop would.
+
+    Takes the lock, cuts log and queues where the log ends, gives queues and index what they lack,
+    flushes everything, writes the checkpoint, removes ``abort``. A broker can open it then, as
+    after a stop of its own.
+
+    Parameters
+    ----------
+    root, config
+        The store.
+    clock
+        Returns ms since the epoch.
+    progress
+        Called with the bytes of the log done and all of them.
+    cut
+        Cut off readable records behind damage (a copy stays below ``_cut``).
+
+    Raises
+    ------
+    StoreLockedError
+        Somebody has it open.
+    LogDamageError
+        A damaged record lies before readable ones, and ``cut`` is not given.
+    StoreFormatError, StoreConfigError
+        Files and configuration do not fit; a broker would not start either.
+    StoreReadError, StoreWriteError
+        A file cannot be read or written; the call may be repeated.
+    """
+    _check_is_store(root, config)
+    config = replace(config, store_path_root_dir=root)
+    parts = open_parts(config, OpenOptions(clock, progress, cut))
+    clean = False
+    try:
+        with closing(CommitLog(StoreDirectory(root), config)) as log:
+            while parts.index.catch_up(log, parts.recovery.log_end, _CATCH_UP_BYTES):
+                pass
+        parts.index.flush()
+        _write_checkpoint(parts)
+        clean = True
+    finally:
+        parts.close(clean=clean)
+    return _result(parts.recovery, parts.index_files)
+
+
+def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
+    """Return what `recover_store` with ``cut`` would do; takes no lock, changes nothing.
+
+    Raises
+    ------
+    StoreFormatError, StoreConfigError, StoreReadError
+        As `recover_store`.
+    """
+    _check_is_store(root, config)
+    directory = StoreDirectory(root)
+    last_exit_ok = directory.stat(directory.resolve(ABORT_FILE)) is None
+    log = CommitLog(directory, config)
+    try:
+        queues = ConsumeQueueStore(root, config)
+        queues.load()
+        queues.recover(trusted=last_exit_ok)
+        checkpoint = load_checkpoint(directory) or StoreCheckpoint()
+        parts = RecoveryParts(log, queues, checkpoint, config, last_exit_ok)
+        found = plan_log(parts)
+        if found.log_end == uncommitted_offset(directory, log):
+            found = replace(found, reason=_UNCOMMITTED, records_behind=0)
+        files = IndexDispatcher(root, config, lambda: 0).plan(
+            log,
+            log_range=(max(log.min_offset, 0), found.log_end),
+            last_exit_ok=last_exit_ok,
+            index_msg_timestamp=checkpoint.index_msg_timestamp or 0,
+        )
+    finally:
+        log.close()
+    return _result(found, files)
+
+
+def _check_is_store(root: str, config: MessageStoreConfig) -> None:
+    directory = StoreDirectory(root)
+    if not directory.is_local:
+        raise StoreFormatError("only a local store can be recovered", root)
+    if not any(directory.list(path) for path in commit_log_directories(directory, config)):
+        names = ("commitlog", "consumequeue", "checkpoint")
+        if not any(directory.stat(directory.resolve(name)) for name in names):
+            raise StoreNotFoundError(f"{root}: no RocketMQ store; expected commitlog/")
+
+
+def _write_checkpoint(parts: StoreParts) -> None:
+    """Say that everything is flushed; a clean store's file keeps what it says."""
+    file, found = parts.checkpoint, parts.recovery
+    if found.last_start >= 0 and not found.last_exit_ok:
+        file.physic_msg_timestamp = found.last_timestamp
+        file.logics_msg_timestamp = found.last_timestamp
+    if parts.index_files is not None:
+        file.index_msg_timestamp = parts.index.flushed_end_timestamp
+    file.flush()
+
+
+def _result(found: LogRecovery, files: IndexFileSet | None) -> RecoveryResult:
+    if files is None:
+        return RecoveryResult(found, index_from_offset=found.log_end)
+    return RecoveryResult(found, files.dropped, files.reason, files.from_offset)

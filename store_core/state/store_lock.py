@@ -1,0 +1,199 @@
+"""Who has a store open: the broker's own ``lock`` file, and the ``abort`` mark of a running store.
+
+Source: RocketMQ ``DefaultMessageStore.start``, ``load``, ``shutdown`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from store_core.errors import StoreLockedError
+from store_core.files.file_writing import (
+    flush_directory,
+    make_directory,
+    sync_data,
+    write_all,
+    write_error,
+)
+from store_core.state.locked_stores import is_locked_here, locked_here, unlocked_here
+from store_core.state.store_state import ABORT_FILE, LOCK_FILE
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover (Windows)
+    fcntl = None  # type: ignore[assignment]  # stores are written on Unix only
+
+_LOCK_TEXT = b"lock"
+_OPEN_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+_changes = threading.Lock()
+
+
+class StoreLock:
+    """The right to write to a store: byte 0 of its ``lock`` file, as Java's ``FileChannel`` has it.
+
+    Take it before anything is loaded. RocketMQ takes it in ``start``, after loading, recovery and
+    truncation: two processes that start at once can cut each other's log there.
+
+    The system gives the lock to the process, and takes it away when any descriptor of the file is
+    closed: so a process remembers what it has locked, and does not open those files again
+    (`store_state`). A child that was forked does not have the lock.
+
+    Parameters
+    ----------
+    root
+        The store (``storePathRootDir``); made if it is missing.
+    """
+
+    def __init__(self, root: str) -> None:
+        directory = Path(root).absolute()
+        self.root = str(directory)
+        self.path = str(directory / LOCK_FILE)
+        self.abort_path = str(directory / ABORT_FILE)
+        self._fd = -1
+        self._key: tuple[int, int] | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object has the lock."""
+        return self._fd >= 0
+
+    def acquire(self) -> None:
+        """Take the lock, write its four bytes, and force them to the disk.
+
+        Raises
+        ------
+        StoreLockedError
+            Another process, or another store object of this one, has it.
+        StoreWriteError
+            The file cannot be made or written.
+        """
+        if self.is_held:
+            return
+        with _changes:
+            try:
+                make_directory(self.root)
+                self._check_own()
+                fd = os.open(self.path, _OPEN_FLAGS, 0o644)
+            except OSError as err:
+                raise write_error(err, self.path) from err
+            try:
+                self._lock(fd)
+            except BaseException:
+                os.close(fd)
+                raise
+            found = os.fstat(fd)
+            self._key = (found.st_dev, found.st_ino)
+            locked_here(self._key)
+            self._fd = fd
+
+    def release(self) -> None:
+        """Give the lock back; the file stays, as a broker leaves it."""
+        with _changes:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+            if self._key is not None:
+                unlocked_here(self._key)
+                self._key = None
+
+    def is_aborted(self) -> bool:
+        """Tell whether ``abort`` is there: the store was not stopped cleanly."""
+        return Path(self.abort_path).exists()
+
+    def create_abort(self) -> None:
+        """Put ``abort`` in place, with the process's id as its text, as 5.x does.
+
+        Raises
+        ------
+        StoreWriteError
+            It cannot be written.
+        """
+        try:
+            fd = os.open(self.abort_path, _OPEN_FLAGS | os.O_TRUNC, 0o644)
+            try:
+                write_all(fd, 0, memoryview(str(os.getpid()).encode()))
+                sync_data(fd)
+            finally:
+                os.close(fd)
+            flush_directory(self.root)
+        except OSError as err:
+            raise write_error(err, self.abort_path) from err
+
+    def remove_abort(self) -> None:
+        """Take ``abort`` away, on the disk too: everything else is flushed.
+
+        Raises
+        ------
+        StoreWriteError
+            It cannot be deleted.
+        """
+        try:
+            with suppress(FileNotFoundError):
+                Path(self.abort_path).unlink()
+            flush_directory(self.root)
+        except OSError as err:
+            raise write_error(err, self.abort_path) from err
+
+    def __enter__(self) -> StoreLock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _check_own(self) -> None:
+        """Raise where this process has the lock: opening the file again would end it."""
+        if is_locked_here(self.path):
+            raise StoreLockedError(
+                "another store object of this process has it open; shut that one down first",
+                self.root,
+            )
+
+    def _lock(self, fd: int) -> None:
+        if fcntl is None:  # pragma: no cover (Windows)
+            raise StoreLockedError("a store can be written on Unix only", self.root)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except (BlockingIOError, PermissionError) as err:  # POSIX allows EAGAIN and EACCES
+            raise StoreLockedError(self._holder(), self.root) from err
+        except OSError as err:
+            raise write_error(err, self.path) from err
+        try:
+            write_all(fd, 0, memoryview(_LOCK_TEXT))
+            sync_data(fd)
+        except OSError as err:
+            raise write_error(err, self.path) from err
+
+    def _holder(self) -> str:
+        """Say who has the lock, as far as ``abort`` tells."""
+        text = "another process has this store open"
+        pid = _read_pid(self.abort_path)
+        if pid is not None and _is_running(pid):
+            text = f"process {pid} has this store open"
+        elif pid is not None:
+            text += f" (abort names process {pid}, which does not run on this machine)"
+        return f"{text}; stop that broker first, or give another directory"
+
+
+def _read_pid(path: str) -> int | None:
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(20)
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _is_running(pid: int) -> bool:
+    if not 0 < pid < 1 << 31:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it runs, as another user
+        return True
+    return True

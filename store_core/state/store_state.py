@@ -1,0 +1,63 @@
+"""In what state a store's directory was found: stopped, crashed, or in use; never written here."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from store_core.state.locked_stores import is_locked_here
+
+if TYPE_CHECKING:
+    from store_core.files.store_directory import StoreDirectory
+
+ABORT_FILE = "abort"
+ABORT_BACKUP_FILE = "abort.bak"
+LOCK_FILE = "lock"
+
+
+class StoreState(Enum):
+    """Source: RocketMQ ``DefaultMessageStore.load``, ``start``, ``shutdown`` (5.3.3)."""
+
+    STOPPED = "stopped cleanly"
+    CRASHED = "not stopped cleanly"
+    LIVE = "open in a broker"
+
+
+def store_state(directory: StoreDirectory) -> StoreState:
+    """Return the state: ``abort`` tells a clean stop, a lock held on ``lock`` a live broker."""
+    if directory.stat(directory.resolve(ABORT_FILE)) is None:
+        return StoreState.STOPPED
+    return StoreState.LIVE if _is_locked(directory) else StoreState.CRASHED
+
+
+def written_by_5x(directory: StoreDirectory) -> bool:
+    """Tell whether a 5.x broker opened the store last: it writes its PID into ``abort``.
+
+    Writing it leaves ``abort.bak``, also after a clean stop; 4.x leaves ``abort`` empty.
+    """
+    if directory.stat(directory.resolve(ABORT_BACKUP_FILE)) is not None:
+        return True
+    abort = directory.stat(directory.resolve(ABORT_FILE))
+    return abort is not None and abort.size > 0
+
+
+def _is_locked(directory: StoreDirectory) -> bool:
+    """Ask the system who holds byte 0 of ``lock``, without taking the lock."""
+    path = directory.resolve(LOCK_FILE)
+    if not directory.is_local:
+        return False
+    if is_locked_here(path):  # the system does not tell a process of its own locks
+        return True
+    if sys.platform != "linux" or directory.stat(path) is None:
+        return False
+    import fcntl  # noqa: PLC0415 (Unix only)
+
+    query = struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 1, 0)
+    try:
+        with open(path, "rb") as lock:  # noqa: PTH123 (the path is the directory's)
+            answer = fcntl.fcntl(lock, fcntl.F_GETLK, query)
+    except OSError:
+        return False
+    return bool(struct.unpack_from("hh", answer)[0] != fcntl.F_UNLCK)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store_core.files.byte_source import LocalByteSource
+from store_core.index.index_sizes import infer_sizes
+from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
+from tests.golden_store import GOLDEN_NAMES, golden
+from tests.store_core.index_writer import IndexWriter
+
+PUTS = [("T", f"k{n % 7}", n * 100, 1_700_000_000_000 + n * 500) for n in range(40)]
+
+
+def infer(path):
+    with LocalByteSource(str(path)) as source:
+        return infer_sizes(source)
+
+
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
+def test_every_golden_file_proves_its_sizes(name):
+    store = golden(name)
+    sizes = tuple(int(store.config_properties[key]) for key in ("maxHashSlotNum", "maxIndexNum"))
+    for path in (store.root / "index").glob("*"):
+        assert infer(path) == sizes
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 60), st.integers(0, 30), st.integers(0, 9))
+def test_any_sizes_are_found(tmp_path_factory, slots, count, spare, base):
+    puts = [("T", f"k{n % 9}", base + n // 2, 5 + n) for n in range(count)]
+    writer = IndexWriter(slots, count + 1 + spare).put_all(puts)
+    path = writer.write(tmp_path_factory.mktemp("index") / "1")
+    assert infer(path) == (slots, count + 1 + spare)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(40, 40 + 40 + 41 * 20 - 1), st.integers(1, 255))
+def test_no_damaged_file_proves_anything_wrong(tmp_path_factory, at, flip):
+    writer = IndexWriter().put_all(PUTS)
+    writer.data[at] ^= flip
+    path = writer.write(tmp_path_factory.mktemp("index") / "1")
+    # bytes of entry 0 and of time differences, and hashes within a slot, are not looked at
+    assert infer(path) in (None, (10, 50))
+
+
+def test_files_without_proof(tmp_path):
+    path = tmp_path / "1"
+    assert infer(IndexWriter().write(path)) is None
+    path.write_bytes(b"")
+    assert infer(path) is None
+    path.write_bytes(b"\xff" * 1080)
+    assert infer(path) is None
+    writer = IndexWriter().put_all(PUTS)
+    writer.patch(writer.entry_at(41), b"\1" * 20)  # half of an insert
+    assert infer(writer.write(path)) is None
+    path.write_bytes(writer.data[:-7])
+    assert infer(path) is None
+
+
+def test_a_sparse_file_of_420_mb_takes_about_a_second(tmp_path):
+    count, slots = 200_000, 5_000_003
+    hashes = np.arange(count, dtype=np.int64) * 9973 % slots  # all different
+    entries = np.zeros(count, INDEX_ENTRY.dtype)
+    entries["key_hash"] = hashes
+    entries["commit_log_offset"] = np.arange(count)
+    newest = np.zeros(slots, ">i4")
+    newest[hashes] = np.arange(1, count + 1)
+    header = INDEX_HEADER.pack(
+        begin_timestamp=1,
+        end_timestamp=2,
+        begin_phy_offset=0,
+        end_phy_offset=count - 1,
+        hash_slot_count=count,
+        index_count=count + 1,
+    )
+    path = tmp_path / "1"
+    with path.open("wb") as out:
+        out.write(header + newest.tobytes() + bytes(INDEX_ENTRY.size) + entries.tobytes())
+        out.truncate(index_file_bytes(slots, 20_000_000))
+    began = time.perf_counter()
+    assert infer(path) == (slots, 20_000_000)
+    assert time.perf_counter() - began < 3  # 0.2 s when nothing else runs

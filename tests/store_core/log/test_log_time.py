@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store_core.config import MessageStoreConfig
+from store_core.files.store_directory import StoreDirectory
+from store_core.log import log_time
+from store_core.log.commit_log import CommitLog
+from store_core.log.log_time import narrow_by_time
+from tests.store_factory import START_MS, StoreFactory
+
+HOUR = 3_600_000
+
+
+def write_log(root, times, segment_bytes=2048):
+    factory = StoreFactory(root, segment_bytes=segment_bytes)
+    for time_ms in times:
+        factory.add(store_timestamp=START_MS + time_ms)
+    factory.write()
+    log = CommitLog(StoreDirectory(str(root)), MessageStoreConfig())
+    return factory, log
+
+
+def largest_step_back(times):
+    highest, step = times[0], 0
+    for time_ms in times:
+        highest = max(highest, time_ms)
+        step = max(step, highest - time_ms)
+    return step
+
+
+def check(factory, log, begin, stop, slack):
+    """No matching record lies outside; return the range."""
+    begin_ms = None if begin is None else START_MS + begin
+    stop_ms = None if stop is None else START_MS + stop
+    low, high = narrow_by_time(log, factory.end_offset, begin_ms, stop_ms, slack)
+    assert 0 <= low <= high <= factory.end_offset
+    for record in factory.records:
+        time_ms = record.store_timestamp
+        if (begin_ms is None or time_ms >= begin_ms) and (stop_ms is None or time_ms < stop_ms):
+            assert low <= record.commit_log_offset < high
+    return low, high
+
+
+@st.composite
+def random_walks(draw):
+    """Return times that grow, but for some steps back."""
+    now, times = 0, []
+    steps = st.sampled_from([0, 1, 1000, 1000, 60_000, -5_000, -HOUR])
+    for step in draw(st.lists(steps, min_size=1, max_size=60)):
+        now = max(now + step, 0)
+        times.append(now)
+    return times
+
+
+bounds = st.none() | st.integers(-HOUR, 2 * HOUR)
+
+
+@pytest.mark.parametrize("stop_bytes", [1, 100, 64 << 10])
+@settings(max_examples=25, deadline=None)
+@given(times=random_walks(), begin=bounds, length=bounds)
+def test_no_matching_record_is_excluded(tmp_path_factory, stop_bytes, times, begin, length):
+    root = tmp_path_factory.mktemp("time")
+    factory, log = write_log(root, times)
+    stop = None if length is None else (begin or 0) + length
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_time, "_STOP_BYTES", stop_bytes)
+        check(factory, log, begin, stop, largest_step_back(times))
+        for near in {t for time_ms in times[:4] for t in (time_ms - 1, time_ms, time_ms + 1)}:
+            check(factory, log, near, near + 1, largest_step_back(times))
+    log.close()
+
+
+@pytest.mark.parametrize("slack", [5_000, HOUR])
+def test_a_step_of_exactly_the_slack_is_covered(tmp_path, monkeypatch, slack):
+    monkeypatch.setattr(log_time, "_STOP_BYTES", 1)
+    ahead = [t * 1000 for t in range(40)]
+    times = [t + slack for t in ahead] + [ahead[-1] + t * 1000 for t in range(40)]
+    times[40:] = [times[39] - slack, *(times[39] - slack + t * 1000 for t in range(1, 40))]
+    factory, log = write_log(tmp_path, times)
+    for time_ms in sorted(set(times)):
+        check(factory, log, time_ms, time_ms + 1, slack)
+    log.close()
+
+
+def test_the_range_is_tight_without_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_time, "_STOP_BYTES", 1)
+    factory, log = write_log(tmp_path, [t * 1000 for t in range(100)])
+    low, high = check(factory, log, 40_000, 60_000, 0)
+    inside = [r for r in factory.records if low <= r.commit_log_offset < high]
+    assert 20 <= len(inside) <= 22
+    assert narrow_by_time(log, factory.end_offset, None, None, 0) == (0, factory.end_offset)
+    low, high = narrow_by_time(log, factory.end_offset, START_MS + 10**9, None, 0)
+    assert factory.records[-1].commit_log_offset == low
+    low, high = narrow_by_time(log, factory.end_offset, None, START_MS, 0)
+    assert (low, high) == (0, 0)
+    log.close()
+
+
+def test_few_of_a_thousand_segments_are_opened(tmp_path, monkeypatch):
+    factory, log = write_log(tmp_path, [t * 1000 for t in range(1000)], segment_bytes=200)
+    assert len(log.segments) == 1000
+    opened = []
+    original = StoreDirectory.open
+
+    def counting(self, path):
+        opened.append(path)
+        return original(self, path)
+
+    monkeypatch.setattr(StoreDirectory, "open", counting)
+    low, high = check(factory, log, 400_000, 401_000, 5_000)
+    assert len(set(opened)) <= 24
+    assert high - low <= 14 * 200
+    log.close()
+
+
+def test_damaged_heads_of_segments_widen_the_range_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_time, "_STOP_BYTES", 1)
+    factory, log = write_log(tmp_path, [t * 1000 for t in range(100)])
+    log.close()
+    for path in sorted((tmp_path / "commitlog").iterdir())[1::2]:
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(bytes(50) + content[50:])
+    log = CommitLog(StoreDirectory(str(tmp_path)), MessageStoreConfig())
+    readable = [r for r in factory.records if log.is_record(r.commit_log_offset, 10**9)]
+    assert len(readable) < len(factory.records)
+    for begin in range(0, 100_000, 7_000):
+        check(factory, log, begin, begin + 3_000, 0)
+    log.close()
+
+
+def test_old_records_in_a_closing_blank_record_prove_nothing(tmp_path, monkeypatch):
+    """They are older than what lies before them: a log that was cut and grew again."""
+    monkeypatch.setattr(log_time, "_STOP_BYTES", 1)
+    old = StoreFactory(tmp_path, segment_bytes=4096)
+    while old.left_in_segment > 150:
+        old.add()
+    new = StoreFactory(tmp_path, segment_bytes=4096)
+    while new.end_offset < 2000:
+        new.add(body=b"another", store_timestamp=START_MS + HOUR + new.end_offset)
+    new.roll()
+    start = next(r.commit_log_offset for r in old.records if r.commit_log_offset > 2300)
+    new.data[start:4000] = old.data[start:4000]
+    new.add(store_timestamp=START_MS + 2 * HOUR)
+    new.write()
+    log = CommitLog(StoreDirectory(str(tmp_path)), MessageStoreConfig())
+    for record in new.records:
+        begin = record.store_timestamp - START_MS
+        check(new, log, begin, begin + 1, 0)
+    log.close()

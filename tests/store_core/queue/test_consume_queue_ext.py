@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+
+from store_core.files.store_directory import StoreDirectory
+from store_core.layout.consume_queue import CQ_EXT_UNIT, EXT_ADDRESS_BASE
+from store_core.queue.consume_queue import list_consume_queues
+from store_core.queue.consume_queue_ext import is_ext_address, open_consume_queue_ext
+from tests.golden_store import golden
+
+
+@pytest.mark.parametrize("given_size", [None, 1024])
+def test_golden_units(given_size):
+    store = golden("ext-5x")
+    directory = StoreDirectory(str(store.root))
+    queues = list_consume_queues(directory, "consumequeue_ext").queues
+    rows = [row for row in store.dump("consume_queue") if "ext_units" in row]
+    assert rows
+    for row in rows:
+        path = queues[row["topic"], row["queue_id"]]
+        addresses = np.array([unit[2] for unit in row["units"]], np.int64)
+        units = open_consume_queue_ext(directory, path, given_size).read(
+            addresses, with_bitmaps=True
+        )
+        assert units.found.tolist() == [unit is not None for unit in row["ext_units"]]
+        for number, unit in enumerate(row["ext_units"]):
+            bitmap = units.bitmaps[number]
+            text = None if bitmap is None else base64.b64encode(bitmap).decode()
+            found = [units.tags_code[number], units.store_timestamp[number], text]
+            assert found == unit
+
+
+def test_addresses_are_below_all_hashes():
+    codes = np.array([-(2**63), -(2**31) - 1, -(2**31), 0, 2**31 - 1, 1700000000000])
+    assert is_ext_address(codes).tolist() == [True, True, False, False, False, False]
+
+
+def ext_unit(size, bit_map_size, tags_code=7):
+    return CQ_EXT_UNIT.pack(
+        unit_size=size, tags_code=tags_code, store_timestamp=99, bit_map_size=bit_map_size
+    )
+
+
+def test_units_that_contradict_themselves_are_not_found(tmp_path):
+    path = tmp_path / "consumequeue_ext" / "T" / "0"
+    path.mkdir(parents=True)
+    data = ext_unit(24, 4) + b"\1\2\3\4" + ext_unit(-1, 0) + ext_unit(25, 4) + ext_unit(20, -1)
+    data += ext_unit(120, 100)  # reaches behind the file
+    (path / ("0" * 20)).write_bytes(data)
+    positions = [0, 24, 44, 64, 84, 95, 10_000, 2**62]
+    codes = np.array([at + EXT_ADDRESS_BASE for at in positions] + [5], np.int64)
+    queue = open_consume_queue_ext(StoreDirectory(str(tmp_path)), str(path), None)
+    units = queue.read(codes, with_bitmaps=True)
+    assert units.found.tolist() == [True] + [False] * 8
+    assert units.tags_code.tolist() == [7, *codes[1:].tolist()]
+    assert units.store_timestamp.tolist() == [99] + [0] * 8
+    assert units.bitmaps == [b"\1\2\3\4"] + [None] * 8
+    assert queue.read(codes).bitmaps == []

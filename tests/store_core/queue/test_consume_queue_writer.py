@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import os
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
+from store_core.queue import consume_queue_writer
+from store_core.queue.consume_queue_writer import Appended, ConsumeQueueWriter, QueueFiles
+from store_core.queue.dispatch_request import DispatchRequests
+
+PER_FILE = 4
+FILE_SIZE = PER_FILE * CQ_UNIT.size
+BLANK = (0, PRE_BLANK_SIZE, 0)
+UNWRITTEN = (0, 0, 0)
+
+
+def requests_of(rows, **columns):
+    """Requests of (commit log offset, size, queue offset); tags codes count from 100."""
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    count = len(table)
+    values = {
+        "topics": ["T"],
+        "topic_code": np.zeros(count, np.int32),
+        "queue_id": np.zeros(count, np.int32),
+        "queue_offset": table[:, 2],
+        "commit_log_offset": table[:, 0],
+        "message_size": table[:, 1].astype(np.int32),
+        "tags_code": np.arange(100, 100 + count),
+        "store_timestamp": np.arange(count) + 5000,
+        "base_queue_offset": table[:, 2],
+        "batch_size": np.ones(count, np.int16),
+        "transaction_type": np.zeros(count, np.int32),
+        "light": np.zeros(count, bool),
+        **columns,
+    }
+    return DispatchRequests(**values)
+
+
+def in_row(queue_offsets, start=1000):
+    """Records of 10 bytes, one behind the other."""
+    return requests_of([(start + 10 * i, 10, q) for i, q in enumerate(queue_offsets)])
+
+
+def units_in(directory):
+    """{first queue offset of a file: its units}."""
+    found = {}
+    for path in sorted(directory.iterdir()):
+        data = path.read_bytes()
+        assert len(data) == FILE_SIZE
+        found[int(path.name) // CQ_UNIT.size] = [
+            tuple(CQ_UNIT.unpack(data, at)) for at in range(0, FILE_SIZE, CQ_UNIT.size)
+        ]
+    return found
+
+
+def writer_in(directory, **options):
+    return ConsumeQueueWriter(QueueFiles(directory, FILE_SIZE), **options)
+
+
+def test_units_roll_over_files(tmp_path):
+    queue = tmp_path / "T" / "0"
+    writer = writer_in(queue)
+    assert writer.append(in_row(range(3))) == Appended(3)
+    assert writer.append(in_row(range(3, 9), 1030)) == Appended(6)
+    found = units_in(queue)
+    assert list(found) == [0, 4, 8]
+    assert [unit[0] for units in found.values() for unit in units] == [
+        *range(1000, 1090, 10), 0, 0, 0,
+    ]  # fmt: skip
+    assert found[0][1] == (1010, 10, 101)
+    assert (writer.next_queue_offset, writer.max_physic_offset) == (9, 1090)
+
+
+def test_a_queue_that_begins_inside_a_file_gets_fillers(tmp_path):
+    assert writer_in(tmp_path / "q").append(in_row([6, 7])) == Appended(2)
+    assert units_in(tmp_path / "q") == {4: [BLANK, BLANK, (1000, 10, 100), (1010, 10, 101)]}
+    writer_in(tmp_path / "p").append(in_row([8]))
+    assert units_in(tmp_path / "p") == {8: [(1000, 10, 100), *[UNWRITTEN] * 3]}
+
+
+def test_what_is_in_the_queue_is_skipped(tmp_path):
+    queue = tmp_path / "q"
+    writer_in(queue).append(in_row(range(3)))
+    resumed = writer_in(queue, next_queue_offset=3, max_physic_offset=1030)
+    assert resumed.append(in_row(range(5))) == Appended(2, known=3)
+    assert resumed.append(in_row(range(5))) == Appended(known=5)
+    assert [unit[0] for unit in units_in(queue)[0]] == [1000, 1010, 1020, 1030]
+
+
+def test_queue_offsets_taken_ahead_and_impossible(tmp_path):
+    writer = writer_in(tmp_path / "q")
+    wanted = [-1, 1 << 60, 2, 2, 7, 4, 0]
+    assert writer.append(in_row(wanted)) == Appended(4, repeated=3, moved=2)
+    assert [unit[0] for unit in units_in(tmp_path / "q")[0]] == [0, 0, 1020, 1040]
+    assert [unit[0] for unit in units_in(tmp_path / "q")[4]] == [1050, 1060, 0, 0]
+
+
+def test_nothing_to_write_creates_nothing(tmp_path):
+    writer = writer_in(tmp_path / "q")
+    assert writer.append(in_row([])) == Appended()
+    assert writer.append(in_row([-5, -4])) == Appended(repeated=2)
+    writer.flush()
+    assert list(tmp_path.iterdir()) == []
+
+
+def reference(batches):
+    """RocketMQ's rule, one record after the other."""
+    units: dict[int, tuple[int, int, int]] = {}
+    at, most = None, -1
+    for rows in batches:
+        for number, (offset, size, wanted) in enumerate(rows):
+            if offset + size <= most or wanted < 0:
+                continue
+            if at is None:
+                at = wanted
+                units.update({q: BLANK for q in range(wanted - wanted % PER_FILE, wanted)})
+            if wanted != 0 and wanted < at:
+                continue
+            units[at] = (offset, size, 100 + number)
+            at, most = at + 1, offset + size
+    return units
+
+
+record_steps = st.tuples(st.integers(0, 2), st.integers(1, 50), st.integers(-2, 30))
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(record_steps, max_size=8), max_size=6), st.integers(0, 9))
+def test_equal_to_the_rule_one_by_one(tmp_path_factory, steps, first):
+    directory = tmp_path_factory.mktemp("queue")
+    batches, end = [], 0
+    for batch in steps:
+        rows = []
+        for repeats, size, jump in batch:
+            if repeats == 0 and rows:
+                rows.append(rows[-1])
+            else:
+                rows.append((end, size, max(first + jump, -1)))
+                end += size
+        batches.append(rows)
+    writer = writer_in(directory / "q")
+    counts = [writer.append(requests_of(rows)) for rows in batches]
+    expected = reference(batches)
+    found = units_in(directory / "q") if (directory / "q").exists() else {}
+    flat = {q + i: unit for q, units in found.items() for i, unit in enumerate(units)}
+    assert {q: unit for q, unit in flat.items() if unit != UNWRITTEN} == expected
+    assert sum(c.units for c in counts) == sum(unit != BLANK for unit in expected.values())
+    assert sum(sum(c[:3]) for c in counts) == sum(map(len, batches))
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=40), max_size=12))
+def test_bytes_lie_where_they_were_written(tmp_path_factory, blocks):
+    directory = tmp_path_factory.mktemp("files")
+    files = QueueFiles(directory, 16)
+    for position, block in zip(accumulate([3, *map(len, blocks)]), blocks):
+        files.write(position, block)
+    data = b"".join(path.read_bytes() for path in sorted(directory.iterdir()))
+    assert data.strip(b"\0") == b"".join(blocks).strip(b"\0")
+    assert len(data) % 16 == 0
+
+
+def test_flush_syncs_each_written_file_once_and_the_directory(tmp_path, monkeypatch):
+    synced, named = [], []
+    monkeypatch.setattr(consume_queue_writer, "_sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(consume_queue_writer, "flush_directory", named.append)
+    writer = writer_in(tmp_path / "q")
+    writer.append(in_row(range(5)))
+    writer.flush()
+    assert synced == [f"{0:020d}", f"{80:020d}"]
+    assert named == [str(tmp_path / "q")]
+    writer.flush()
+    assert len(synced) == 2
+    writer.append(in_row([5], 1050))
+    writer.flush()
+    assert synced[2:] == [f"{80:020d}"]
+    assert len(named) == 1
+
+
+def test_what_could_not_be_flushed_is_tried_again(tmp_path, monkeypatch):
+    writer = writer_in(tmp_path / "q")
+    writer.append(in_row(range(2)))
+    with monkeypatch.context() as patch:
+        patch.setattr(consume_queue_writer, "_sync", lambda _: (_ for _ in ()).throw(OSError(5)))
+        with pytest.raises(OSError, match="5"):
+            writer.flush()
+    synced = []
+    monkeypatch.setattr(consume_queue_writer, "_sync", lambda path: synced.append(path.name))
+    writer.flush()
+    assert synced == [f"{0:020d}"]
+
+
+def test_a_failed_call_can_be_repeated(tmp_path, monkeypatch):
+    writer = writer_in(tmp_path / "q")
+    writer.append(in_row([0]))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
+        with pytest.raises(OSError, match="no space"):
+            writer.append(in_row([1, 2], 1010))
+    assert writer.append(in_row([1, 2], 1010)) == Appended(2)
+    assert [unit[0] for unit in units_in(tmp_path / "q")[0]] == [1000, 1010, 1020, 0]
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: pwrite(file, data[:7], at))
+    writer_in(tmp_path / "q").append(in_row(range(6)))
+    found = units_in(tmp_path / "q")
+    assert [unit[0] for unit in found[0] + found[4]] == [*range(1000, 1060, 10), 0, 0]

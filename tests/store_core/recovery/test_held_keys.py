@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+
+import store_core.recovery.held_keys as module
+from store_core.index.index_writer import index_file_names
+from store_core.log.log_stretch import frames_from
+from store_core.recovery.held_keys import HeldKeys, keys_to_hold
+from tests.golden_store import golden
+from tests.store_core.index.test_index_dispatcher import NAME, Opened
+from tests.store_core.repair.test_rebuild_index import contents
+
+
+@pytest.fixture
+def copy(tmp_path):
+    store = golden(NAME)
+    return store, store.copy_to(tmp_path)
+
+
+def without_index(copy):
+    store, root = copy
+    names = index_file_names(root / "index")
+    for name in names:
+        (root / "index" / name).unlink()
+    return Opened(store, root, names)
+
+
+def held(opened, start=0, stop=None):
+    keys = HeldKeys()
+    for frames in frames_from(opened.log, start, opened.end if stop is None else stop):
+        keys.take(frames)
+    return keys
+
+
+def test_the_index_is_that_of_a_second_walk(copy):
+    store, root = copy
+    opened = without_index(copy)
+    held(opened).give(opened.index)
+    assert not opened.index.is_behind
+    assert opened.index.from_offset == opened.end
+    opened.close()
+    assert contents(root) == contents(store.root)
+
+
+def test_what_was_not_held_is_left_to_catch_up(copy, monkeypatch):
+    monkeypatch.setattr(module, "_MAX_ENTRIES", 1)
+    store, root = copy
+    opened = without_index(copy)
+    keys = held(opened, stop=opened.end // 2)
+    for frames in frames_from(opened.log, 0, opened.end):
+        keys.take(frames)
+    keys.give(opened.index)
+    assert opened.index.is_behind
+    assert 0 < opened.index.from_offset < opened.end
+    opened.catch_up()
+    opened.close()
+    assert contents(root) == contents(store.root)
+
+
+def test_keys_from_behind_the_end_of_the_index_are_not_given(copy):
+    opened = without_index(copy)
+    second = next(frames_from(opened.log, 0, opened.end)).column("commit_log_offset")[1]
+    held(opened, start=int(second)).give(opened.index)
+    assert opened.index.is_behind
+    assert opened.index.from_offset == 0
+    opened.close()
+
+
+def test_the_newest_file_after_a_crash(copy):
+    store, root = copy
+    opened = Opened(store, root, index_file_names(root / "index")[-1:], ok=False)
+    assert opened.index.is_behind
+    assert opened.index.from_offset > 0
+    held(opened).give(opened.index)
+    assert not opened.index.is_behind
+    opened.close()
+    assert contents(root) == contents(store.root)
+
+
+def test_a_whole_index_gets_nothing(copy):
+    store, root = copy
+    opened = Opened(store, root)
+    held(opened).give(opened.index)
+    opened.close()
+    assert contents(root) == contents(store.root)
+
+
+def test_kept_where_the_index_will_be_built(tmp_path):
+    def kept(**given):
+        return keys_to_hold(tmp_path, **{"is_enabled": True, "last_exit_ok": True, **given})
+
+    assert kept() is not None
+    assert kept(is_enabled=False) is None
+    (tmp_path / "20240101000000000").touch()
+    assert kept() is None
+    assert kept(last_exit_ok=False) is not None

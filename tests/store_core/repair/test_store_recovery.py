@@ -1,0 +1,405 @@
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from store_core import MessageStoreConfig, StoreFormatError, StoreNotFoundError
+from store_core.errors import LogDamageError, StoreLockedError
+from store_core.files.store_directory import StoreDirectory
+from store_core.layout.checkpoint import CHECKPOINT
+from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
+from store_core.queue.consume_queue_store import ConsumeQueueStore
+from store_core.repair.store_recovery import plan_recovery, recover_store
+from store_core.state.store_checkpoint import load_checkpoint
+from store_core.state.store_lock import StoreLock
+from store_core.store_view import StoreView
+from tests.golden_store import CLUSTER_NAMES, RECOVERED_NAMES, STORE_NAMES, golden
+from tests.store_core.queue.test_consume_queue_store import assert_as_dumped, config_of
+from tests.store_core.repair.test_rebuild_index import doubled_by_recovery, pairs
+from tests.store_factory import START_MS, StoreFactory, small_store
+
+NOW_MS = 1_800_000_000_000
+SMALL = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
+INTACT = sorted({*STORE_NAMES, *CLUSTER_NAMES} - {*RECOVERED_NAMES})
+
+
+def recover(root, config=SMALL, **options):
+    planned = plan_recovery(str(root), config)
+    result = recover_store(str(root), config, clock=lambda: NOW_MS, **options)
+    assert planned.log.log_end == result.log.log_end
+    assert planned.log.dispatched_units == result.log.dispatched_units
+    assert set(planned.log.queues_cut) == set(result.log.queues_cut)
+    assert planned.log.deleted_files == result.log.deleted_files
+    assert (planned.index_dropped, planned.index_from_offset) == (
+        result.index_dropped,
+        result.index_from_offset,
+    )
+    return result
+
+
+def files(root):
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def changed(before, after):
+    return {name for name in {*before, *after} if before.get(name) != after.get(name)}
+
+
+def opened_queues(root, config=SMALL):
+    queues = ConsumeQueueStore(str(root), config)
+    queues.load()
+    queues.recover()
+    queues.correct_min_offsets(0)
+    return queues
+
+
+def units(root):
+    """{(topic, queue id): all units} as the files have them, with no look at the log."""
+    queues = opened_queues(root)
+    return {
+        key: [tuple(unit) for unit in queues.find(*key).read_units(0, 1 << 30).tolist()]
+        for key in queues.queues()
+    }
+
+
+def log_bytes(root):
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+
+
+@pytest.mark.parametrize("name", INTACT)
+def test_a_clean_store_stays_as_it_is(name, tmp_path):
+    store = golden(name)
+    root = store.copy_to(tmp_path)
+    before = files(root)
+    result = recover(root, config_of(store))
+    assert changed(before, files(root)) <= {"checkpoint"}
+    assert result.log.dispatched_units == 0
+    if not store.is_cluster:
+        assert result.log.log_end == store.meta["max_phy_offset"]
+        if "5x" in name:
+            assert files(root)["checkpoint"] == java_files(store)["checkpoint"]
+
+
+def java_files(store):
+    found = store.document("recovered_files")
+    return {name: entry.get("sha256") for name, entry in found.items()}
+
+
+@pytest.mark.parametrize("name", INTACT)
+def test_an_intact_store_that_was_not_stopped(name, tmp_path):
+    store = golden(name)
+    root = store.copy_to(tmp_path)
+    (root / "abort").write_text("77")
+    before = files(root)
+    result = recover(root, config_of(store))
+    # the newest index file is not known to have been flushed: made again, under a new name
+    different = changed(before, files(root))
+    assert {n for n in different if not n.startswith("index/")} <= {"abort", "checkpoint"}
+    assert pairs(store, root) == pairs(store, store.root)
+    assert not (root / "abort").exists()
+    assert result.log.dispatched_units == result.log.cut_bytes == 0
+
+
+@pytest.mark.parametrize("name", RECOVERED_NAMES)
+def test_crashed_stores_end_as_after_recovery_by_java(name, tmp_path):
+    store = golden(name)
+    root = store.copy_to(tmp_path)
+    result = recover(root, config_of(store))
+    assert result.log.log_end == store.meta["max_phy_offset"]
+    queues = opened_queues(root, config_of(store))
+    assert_as_dumped(store, queues)
+    theirs = golden(name, recovered=True)
+    expected = pairs(store, theirs.root)
+    for pair in doubled_by_recovery(theirs):
+        expected.reverse()
+        expected.remove(pair)  # the second one
+        expected.reverse()
+    assert pairs(store, root) == expected
+    checkpoint = load_checkpoint(StoreDirectory(str(root)))
+    meta = store.meta["checkpoint"]
+    assert checkpoint.confirm_phy_offset == meta["confirm_phy_offset"]
+    assert checkpoint.index_msg_timestamp == meta["index_msg_timestamp"]
+    assert checkpoint.physic_msg_timestamp == meta["logics_msg_timestamp"]  # all is flushed
+    # where Java leaves old bytes behind the cut, here are zeros
+    ours, java = files(root), java_files(store)
+    cut = {n for n, digest in java.items() if digest and ours.get(n) != digest}
+    cut -= {n for n in cut if n.startswith(("index/", "abort", "checkpoint"))}
+    assert len(cut) == (0 if name == "crashed-5x" else 10)
+    for path in cut:
+        mine, old = (root / path).read_bytes(), (theirs.root / path).read_bytes()
+        kept = mine.rstrip(b"\0")
+        assert len(mine) == len(old)
+        assert old.startswith(kept)
+
+
+def test_a_store_recovered_by_java_loses_its_stale_bytes(tmp_path):
+    store = golden("torn-5x", recovered=True)
+    root = store.copy_to(tmp_path)
+    result = recover(root, config_of(store))
+    assert result.log.last_exit_ok
+    assert result.log.log_end == 222710
+    assert result.log.records_behind == 32
+    assert len(result.log.queues_cut) == 9
+    assert not log_bytes(root)[222710:].strip(b"\0")
+    (copy,) = (root / "_cut").rglob("*222710")  # nothing readable is destroyed
+    data = log_bytes(store.root)[222710:].rstrip(b"\0")
+    assert copy.is_dir() or copy.read_bytes() == data
+    assert recover(root, config_of(store)).log.cut_bytes == 0
+
+
+def two_records(root, **sizes):
+    factory = StoreFactory(root, **sizes)
+    for number in range(12):
+        factory.add(queue_id=number % 2, properties={"KEYS": f"k{number}"})
+    return factory
+
+
+def test_the_record_where_dispatch_stood_gets_its_unit(tmp_path):
+    # RocketMQ compares with > after a clean stop, and leaves it out for good
+    factory = two_records(tmp_path)
+    missing = factory.add(dispatched=False, queue_offset=6)
+    root = factory.write()
+    result = recover(root)
+    assert result.log.last_exit_ok
+    assert result.log.dispatched_units == 1
+    assert units(root)["TopicA", 0][-1][0] == missing.commit_log_offset
+
+
+def test_queues_that_are_gone_are_made_again(tmp_path):
+    factory = small_store(tmp_path)
+    root = factory.write()
+    before = units(root)
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "index")
+    result = recover(root)
+    assert result.log.dispatched_units == 60
+    assert units(root) == before
+    assert result.index_from_offset == 0
+
+
+def test_a_torn_last_record_is_cut_off(tmp_path):
+    factory = two_records(tmp_path)
+    end = factory.end_offset
+    factory.add(body=b"x" * 300)
+    torn = factory.records[-1]
+    del factory.data[-200:]
+    factory.data += bytes(200)
+    root = factory.write(abort=b"1")
+    result = recover(root)
+    assert result.log.log_end == end
+    assert result.log.cut_bytes == torn.total_size - 200
+    assert result.log.kept_at == ""  # no record was readable there
+    assert log_bytes(root)[end:].strip(b"\0") == b""
+    assert result.log.queues_cut == (("TopicA", 0),)
+    assert sum(map(len, units(root).values())) == 12
+
+
+def damaged(root, *, physic_ms, abort=None, confirm=0, at=5):
+    factory = two_records(root, step_ms=10_000)
+    victim = factory.records[at]
+    factory.data[victim.commit_log_offset + 90] ^= 0xFF
+    factory.write(abort=abort, confirm_phy_offset=confirm)
+    times = (physic_ms, physic_ms, 0, 0, confirm)
+    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*times).ljust(4096, b"\0"))
+    return factory, victim.commit_log_offset
+
+
+@pytest.mark.parametrize("abort", [None, b"1"])
+def test_readable_records_behind_damage_are_not_cut(tmp_path, abort):
+    factory, at = damaged(tmp_path, physic_ms=START_MS + 10**9, abort=abort)
+    before = files(tmp_path)
+    with pytest.raises(
+        LogDamageError, match=r"6 readable records follow.*salvage.*--cut"
+    ) as caught:
+        recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS)
+    assert caught.value.position == at
+    assert caught.value.records_behind == 6
+    assert files(tmp_path) == before
+    result = recover(tmp_path, cut=True)
+    assert result.log.log_end == at
+    assert result.log.records_behind == 6
+    assert sum(map(len, units(tmp_path).values())) == 5
+    (kept,) = Path(result.log.kept_at).iterdir()
+    assert kept.read_bytes() == bytes(factory.data[at:]).rstrip(b"\0")
+    with StoreView(StoreDirectory(str(tmp_path)), SMALL) as view:
+        assert view.end_offset == at
+
+
+def test_what_was_not_flushed_before_a_crash_is_cut_as_by_rocketmq(tmp_path):
+    _, at = damaged(tmp_path, physic_ms=START_MS + 60_000, abort=b"1")
+    result = recover(tmp_path)
+    assert result.log.log_end == at
+    assert "before what follows was flushed" in result.log.reason
+    assert list(Path(result.log.kept_at).iterdir())
+
+
+def test_an_old_cut_is_no_damage(tmp_path):
+    factory = two_records(tmp_path)
+    end = factory.records[6].commit_log_offset
+    root = factory.write(confirm_phy_offset=factory.records[5].commit_log_offset)
+    path = factory.segment_path()
+    data = bytearray(path.read_bytes())
+    data[end + 90] ^= 0xFF  # the record that recovery stumbled over then
+    path.write_bytes(data)
+    result = recover(root)
+    assert result.log.log_end == end
+    assert "confirms as the last" in result.log.reason
+    assert result.log.last_exit_ok
+
+
+def test_cut_off_records_do_not_come_back(tmp_path):
+    # a record of exactly the torn one's size is appended: what lay behind it must not join up
+    factory, at = damaged(tmp_path, physic_ms=START_MS, abort=b"1")
+    recover(tmp_path)
+    path = factory.segment_path(at)
+    data = bytearray(path.read_bytes())
+    whole = factory.records[5]
+    again = bytearray(factory.data[at : at + whole.total_size])
+    again[90] ^= 0xFF
+    data[at : at + whole.total_size] = again
+    path.write_bytes(data)
+    result = recover(tmp_path)
+    assert result.log.log_end == at + whole.total_size
+    assert result.log.cut_bytes == 0
+
+
+def test_phantom_units_are_cut_before_anything_is_dispatched(tmp_path):
+    # as RocketMQ leaves them: behind the cut, and the log has grown over the place they point to
+    factory = two_records(tmp_path)
+    phantom = factory.end_offset + 30
+    last = factory.add(dispatched=False, queue_offset=6, body=b"x" * 100)
+    factory.queues["TopicA", 0].append((phantom, 150, 0))
+    root = factory.write()
+    result = recover(root)
+    assert result.log.queues_cut == (("TopicA", 0),)
+    assert [unit[0] for unit in units(root)["TopicA", 0]][-1] == last.commit_log_offset
+    assert len(units(root)["TopicA", 0]) == 7
+
+
+def test_an_empty_last_queue_file_gets_no_bogus_unit(tmp_path):
+    factory = two_records(tmp_path, units_per_file=6)
+    root = factory.write()
+    extra = root / "consumequeue/TopicA/0" / f"{6 * CQ_UNIT.size:020d}"
+    extra.write_bytes(bytes(6 * CQ_UNIT.size))
+    recover(root)
+    assert opened_queues(root).find("TopicA", 0).max_offset == 6
+
+
+def test_a_queue_of_fillers_gets_its_units(tmp_path):
+    factory = two_records(tmp_path)
+    for key, held in factory.queues.items():
+        factory.queues[key] = [(0, PRE_BLANK_SIZE, 0)] * 3
+        factory.expected = held
+    root = factory.write(abort=b"1")
+    result = recover(root)
+    # RocketMQ would skip everything below byte 2147483647 of the log
+    assert result.log.dispatched_units == 12
+
+
+def test_lost_units_in_the_middle_come_back_after_a_crash(tmp_path):
+    factory = small_store(tmp_path, 60, units_per_file=16)
+    root = factory.write(abort=b"1")
+    before = units(root)
+    path = root / "consumequeue/TopicA/1" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[5 * 20 : 8 * 20] = bytes(60)
+    path.write_bytes(data)
+    recover(root)
+    assert units(root) == before
+
+
+def test_units_that_expired_before_they_were_flushed_leave_no_gap(tmp_path):
+    # RocketMQ goes on where the units end: later messages get other queue offsets than they say
+    root = small_store(tmp_path, 60, units_per_file=16).write(abort=b"1")
+    before = units(root)
+    (root / "commitlog" / f"{0:020d}").unlink()
+    for path in (root / "consumequeue").rglob("0" * 20):
+        data = path.read_bytes()
+        path.write_bytes(data[: 4 * 20].ljust(len(data), b"\0"))
+        for later in set(path.parent.iterdir()) - {path}:
+            later.unlink()
+    recover(root)
+    after = opened_queues(root)
+    for key in after.queues():
+        queue, starts = after.find(*key), [unit[0] for unit in before[key]]
+        assert queue.max_offset == len(starts)
+        first = sum(start < 4096 for start in starts)
+        found = queue.read_units(first, queue.max_offset)
+        assert found["commit_log_offset"].tolist() == starts[first:]
+
+
+def test_segments_behind_the_end_are_deleted(tmp_path):
+    factory = two_records(tmp_path)
+    root = factory.write(abort=b"1", spare_segments=2)
+    result = recover(root)
+    assert [Path(path).name for path in result.log.deleted_files] == [
+        f"{4096:020d}",
+        f"{8192:020d}",
+    ]
+    assert result.log.log_end == factory.end_offset
+
+
+def test_a_blank_record_closes_every_segment(tmp_path):
+    factory = small_store(tmp_path, 60)
+    factory.roll()
+    root = factory.write(abort=b"1", spare_segments=1)
+    result = recover(root)
+    assert result.log.records == 60
+    assert result.log.log_end == factory.end_offset
+
+
+def test_queues_without_a_log_are_not_destroyed(tmp_path):
+    root = two_records(tmp_path).write()
+    shutil.rmtree(root / "commitlog")
+    with pytest.raises(StoreFormatError, match="storePathCommitLog"):
+        recover_store(str(root), SMALL, clock=lambda: NOW_MS)
+    assert sum(map(len, units(root).values())) == 12
+
+
+def test_a_store_that_is_open_is_refused(tmp_path):
+    root = two_records(tmp_path).write()
+    before = files(root)
+    with StoreLock(str(root)), pytest.raises(StoreLockedError):
+        recover_store(str(root), SMALL, clock=lambda: NOW_MS)
+    assert files(root) == before
+
+
+def test_no_store(tmp_path):
+    with pytest.raises(StoreNotFoundError):
+        recover_store(str(tmp_path / "nothing"), SMALL, clock=lambda: NOW_MS)
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_progress_ends_with_everything(tmp_path):
+    root = two_records(tmp_path).write(abort=b"1")
+    seen = []
+    recover_store(
+        str(root),
+        SMALL,
+        clock=lambda: NOW_MS,
+        progress=lambda done, all_: seen.append((done, all_)),
+    )
+    assert seen[-1] == (4096, 4096)
+    assert seen == sorted(seen)
+
+
+@pytest.mark.parametrize("start", [0, 4096, 8192])
+def test_after_a_crash_the_walk_begins_where_all_is_flushed(tmp_path, start):
+    # 3 s behind the checkpoint, as in RocketMQ, and the minute after which queues are flushed
+    factory = small_store(tmp_path, 60, step_ms=4000)
+    root = factory.write(abort=b"1")
+    first = next(r for r in factory.records if r.commit_log_offset == start)
+    newest = first.store_timestamp + 63_000
+    times = (newest, newest + 5000, 0, 0, 0)
+    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*times).ljust(4096, b"\0"))
+    assert plan_recovery(str(root), SMALL).log.start_offset == start
+    times = (newest - 1, newest, 0, 0, 0)
+    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*times).ljust(4096, b"\0"))
+    assert plan_recovery(str(root), SMALL).log.start_offset == max(start - 4096, 0)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from store_core.errors import StoreReadError, StoreWriteError
+from store_core.state import checkpoint_file
+from store_core.state.checkpoint_file import CheckpointFile
+from tests.golden_store import golden
+
+NAMES = (
+    "physic_msg_timestamp",
+    "logics_msg_timestamp",
+    "index_msg_timestamp",
+    "master_flushed_offset",
+    "confirm_phy_offset",
+)
+
+
+def numbers(checkpoint):
+    return [getattr(checkpoint, name) for name in NAMES]
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    made = CheckpointFile(str(tmp_path / "store" / "checkpoint"))
+    yield made
+    made.close()
+
+
+def test_a_missing_file_has_zeros_and_is_made_by_the_first_flush(checkpoint, tmp_path):
+    checkpoint.load()
+    assert numbers(checkpoint) == [0] * 5
+    checkpoint.physic_msg_timestamp = 5
+    checkpoint.confirm_phy_offset = 1 << 40
+    checkpoint.flush()
+    data = (tmp_path / "store" / "checkpoint").read_bytes()
+    assert data == struct.pack(">5q", 5, 0, 0, 0, 1 << 40).ljust(4096, b"\0")
+
+
+def test_what_was_flushed_is_loaded(checkpoint):
+    for number, name in enumerate(NAMES):
+        setattr(checkpoint, name, 100 + number)
+    checkpoint.flush()
+    again = CheckpointFile(checkpoint.path)
+    again.load()
+    assert numbers(again) == [100, 101, 102, 103, 104]
+
+
+@pytest.mark.parametrize("length", [0, 7, 24, 39])
+def test_a_short_file_is_filled_up_with_zeros(checkpoint, tmp_path, length):
+    path = tmp_path / "store" / "checkpoint"
+    path.parent.mkdir()
+    path.write_bytes(struct.pack(">5q", 1, 2, 3, 4, 5)[:length])
+    checkpoint.load()
+    whole = length // 8
+    assert numbers(checkpoint) == [1, 2, 3, 4, 5][:whole] + [0] * (5 - whole)
+    checkpoint.flush()
+    assert path.stat().st_size == 4096
+
+
+@pytest.mark.parametrize("name", ["classic-5x", "classic-4x"])
+def test_rocketmqs_own_files(name):
+    store = golden(name)
+    path = store.root / "checkpoint"
+    checkpoint = CheckpointFile(str(path))
+    checkpoint.load()
+    assert path.read_bytes()[:40] == struct.pack(">5q", *numbers(checkpoint))
+    assert 0 < checkpoint.min_timestamp <= checkpoint.physic_msg_timestamp - 3000
+
+
+def test_unchanged_numbers_are_not_written_again(checkpoint, monkeypatch):
+    syncs = []
+    monkeypatch.setattr(checkpoint_file, "sync_data", syncs.append)
+    checkpoint.flush()
+    checkpoint.flush()
+    assert len(syncs) == 1
+    checkpoint.logics_msg_timestamp = 1
+    checkpoint.flush()
+    assert len(syncs) == 2
+
+
+def test_a_failed_flush_is_done_again(checkpoint, monkeypatch):
+    def fails(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fdatasync", fails)
+        with pytest.raises(StoreWriteError, match="checkpoint: No space left on device: free"):
+            checkpoint.flush()
+    directories = []
+    monkeypatch.setattr(checkpoint_file, "flush_directory", directories.append)
+    checkpoint.flush()
+    assert directories == [str(Path(checkpoint.path).parent)]
+
+
+def test_what_cannot_be_read_is_an_error(tmp_path):
+    with pytest.raises(StoreReadError, match="directory"):
+        CheckpointFile(str(tmp_path)).load()
