@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rmqsource.option_table import OPTION_TABLE
+from rmqsource.option_table import OPTION_TABLE, OptionInfo
+from rmqsource.sink.option_table import SINK_OPTION_TABLE
 from rmqsource.tables import TABLES
 
 README = Path(__file__).parent.parent / "README.md"
@@ -34,9 +35,18 @@ def _row(name: str, kind: str, nullable: bool, doc: str) -> str:
 
 
 def options_section() -> str:
-    """Return every option."""
+    """Return every option of the source."""
+    return _options(OPTION_TABLE)
+
+
+def sink_options_section() -> str:
+    """Return every option of the sinks."""
+    return _options(SINK_OPTION_TABLE)
+
+
+def _options(table: Iterable[OptionInfo]) -> str:
     lines = ["", "| option | default | meaning |", "|---|---|---|"]
-    for info in OPTION_TABLE:
+    for info in table:
         default = f"`{info.default}`" if info.default else ""
         lines.append(f"| `{info.name}` | {default} | {_cell(info.meaning)} |")
     return "\n".join(lines)
@@ -48,7 +58,12 @@ def _cell(text: str) -> str:
 
 def with_tables(readme: str) -> str:
     """Return a README with its generated parts made anew."""
-    for name, section in (("columns", columns_section()), ("options", options_section())):
+    sections = {
+        "columns": columns_section(),
+        "options": options_section(),
+        "sink options": sink_options_section(),
+    }
+    for name, section in sections.items():
         pattern = rf"<!-- {name} -->\n.*?<!-- end of {name} -->"
         whole = f"<!-- {name} -->\n{section}\n\n<!-- end of {name} -->"
         readme, count = re.subn(pattern, whole.replace("\\", r"\\"), readme, flags=re.DOTALL)
