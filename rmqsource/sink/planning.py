@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _BROKER_PORT = 10911
 _BATCH_TYPE = ("queue.type", "BatchCQ")
 _STORE_NAMES = frozenset({"commitlog", "consumequeue", "checkpoint", "config"})
+_FIRST_NAMES = frozenset({STAGING_DIRECTORY, "lock", "abort"})
+"""What a writer leaves that died while it was making a store."""
 
 
 def sink_config(options: SinkOptions) -> MessageStoreConfig:
@@ -73,7 +75,7 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
 
 def _check_root(options: SinkOptions) -> None:
     try:
-        names = {entry.name for entry in Path(options.path).iterdir()} - {STAGING_DIRECTORY}
+        names = {entry.name for entry in Path(options.path).iterdir()} - _FIRST_NAMES
     except FileNotFoundError:
         names = set()
     except OSError as err:

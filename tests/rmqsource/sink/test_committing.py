@@ -213,6 +213,13 @@ def test_places_that_are_no_store_are_refused(tmp_path):
         plan_for(tmp_path)
 
 
+@pytest.mark.parametrize("left", [("lock",), ("lock", "abort"), ("_staging",)])
+def test_a_store_that_was_only_begun_is_a_new_one(tmp_path, left):
+    for name in left:
+        (tmp_path / name).write_text("")
+    assert plan_for(tmp_path).topic_queues == {}
+
+
 def test_files_that_the_driver_cannot_see_are_an_error(tmp_path):
     plan = plan_for(tmp_path)
     part = stage_part([rows(0, 5)], plan, 0)
