@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from functools import partial
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from rmqsource._text import (
     INT32_MAX,
@@ -20,6 +21,9 @@ from rmqsource._text import (
 from rmqsource.errors import SourceOptionError
 from rmqsource.offsets import parse_ending_offsets, parse_starting_offsets
 from rmqsource.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 ACCESS_PATHS = ("auto", "commitlog", "consumequeue", "index")
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
@@ -244,4 +248,37 @@ OPTION_TABLE = (
 )
 """Every reading option: the one place that knows them."""
 
-BY_LOWER_NAME = {info.name.lower(): info for info in OPTION_TABLE}
+
+def given_options(
+    options: Mapping[str, str], table: Sequence[OptionInfo], where: str = ""
+) -> dict[str, tuple[OptionInfo, str]]:
+    """Return the given options by documented name, with what is known of each.
+
+    Parameters
+    ----------
+    options
+        As Spark hands them over, names in any case; None means absent.
+    table
+        The options that there are.
+    where
+        What does not know an option, for the error: `` to a write``.
+
+    Raises
+    ------
+    SourceOptionError
+        An option is unknown, or given twice.
+    """
+    by_lower_name = {info.name.lower(): info for info in table}
+    given: dict[str, tuple[OptionInfo, str]] = {}
+    for name, text in options.items():
+        info = by_lower_name.get(name.lower())
+        if info is None:
+            near = get_close_matches(name.lower(), by_lower_name, 1)
+            hint = f", did you mean {by_lower_name[near[0]].name!r}?" if near else ""
+            names = ", ".join(info.name for info in table)
+            raise SourceOptionError(name, f"is unknown{where}{hint}; options are {names}")
+        if info.name in given:
+            raise SourceOptionError(info.name, "is given twice, in different case of letters")
+        if text is not None:
+            given[info.name] = (info, str(text))
+    return given

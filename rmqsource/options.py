@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
 from rmqsource.offsets import check_order
-from rmqsource.option_table import BY_LOWER_NAME, OPTION_TABLE
+from rmqsource.option_table import OPTION_TABLE, given_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from rmqsource.offsets import OffsetBound
 
@@ -99,12 +98,11 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     SourceOptionError
         An option is unknown, malformed, out of bounds, or contradicts another one.
     """
-    given = _known(options)
+    given = given_options(options, OPTION_TABLE)
     _check_pairs(given)
     values: dict[str, Any] = {}
     store_config: list[tuple[str, int | str]] = []
-    for name, text in given.items():
-        info = BY_LOWER_NAME[name.lower()]
+    for name, (info, text) in given.items():
         value = info.parse(name, text)
         if info.field:
             values[info.field] = value
@@ -160,27 +158,7 @@ def check_commit_log_paths(options: SourceOptions, stores: tuple[str, ...]) -> N
         )
 
 
-def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the given options by documented name."""
-    given: dict[str, str] = {}
-    for name, text in options.items():
-        info = BY_LOWER_NAME.get(name.lower())
-        if info is None:
-            raise SourceOptionError(name, _unknown(name))
-        if info.name in given:
-            raise SourceOptionError(info.name, "is given twice, in different case of letters")
-        if text is not None:
-            given[info.name] = str(text)
-    return given
-
-
-def _unknown(name: str) -> str:
-    near = get_close_matches(name.lower(), BY_LOWER_NAME, 1)
-    hint = f", did you mean {BY_LOWER_NAME[near[0]].name!r}?" if near else ""
-    return f"is unknown{hint}; options are " + ", ".join(info.name for info in OPTION_TABLE)
-
-
-def _check_pairs(given: Mapping[str, str]) -> None:
+def _check_pairs(given: Collection[str]) -> None:
     for one, other in (
         ("path", "paths"),
         ("topic", "topicPattern"),
@@ -191,7 +169,7 @@ def _check_pairs(given: Mapping[str, str]) -> None:
             raise SourceOptionError(one, f"cannot be given together with {other!r}; drop one")
 
 
-def _check_table(options: SourceOptions, given: Mapping[str, str]) -> None:
+def _check_table(options: SourceOptions, given: Collection[str]) -> None:
     allowed = _SELECTIONS.get(options.table, ())
     for name in _MESSAGE_SELECTION:
         if name in given and name not in allowed:

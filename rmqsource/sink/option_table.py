@@ -116,5 +116,4 @@ SINK_OPTION_TABLE = (
 )
 """Every option of the sinks: the one place that knows them."""
 
-BY_LOWER_NAME = {info.name.lower(): info for info in SINK_OPTION_TABLE}
 SPARKS_OWN = frozenset({_CHECKPOINT_OPTION})

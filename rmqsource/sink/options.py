@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.sink.option_table import BY_LOWER_NAME, SINK_OPTION_TABLE, SPARKS_OWN
+from rmqsource.option_table import given_options
+from rmqsource.sink.option_table import SINK_OPTION_TABLE, SPARKS_OWN
 from store_core.files.store_directory import StoreDirectory, local_path
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """
     values: dict[str, Any] = {}
     store_config: list[tuple[str, int | str]] = []
-    for name, text in _known(options).items():
-        info = BY_LOWER_NAME[name.lower()]
+    given = given_options(options, SINK_OPTION_TABLE, " to a write")
+    for name, (info, text) in given.items():
         value = info.parse(name, text)
         if info.field:
             values[info.field] = value
@@ -76,27 +76,6 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     parsed = SinkOptions(store_config=tuple(sorted(store_config)), **values)
     _check_pairs(parsed)
     return parsed
-
-
-def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the given options by documented name."""
-    given: dict[str, str] = {}
-    for name, text in options.items():
-        info = BY_LOWER_NAME.get(name.lower())
-        if info is None:
-            raise SourceOptionError(name, _unknown(name))
-        if info.name in given:
-            raise SourceOptionError(info.name, "is given twice, in different case of letters")
-        if text is not None:
-            given[info.name] = str(text)
-    return given
-
-
-def _unknown(name: str) -> str:
-    near = get_close_matches(name.lower(), BY_LOWER_NAME, 1)
-    hint = f", did you mean {BY_LOWER_NAME[near[0]].name!r}?" if near else ""
-    names = ", ".join(info.name for info in SINK_OPTION_TABLE)
-    return f"is unknown to a write{hint}; options are {names}"
 
 
 def _local_root(uri: str) -> str:
