@@ -52,6 +52,8 @@ def test_tables_are_those_documented():
         "topics",
         "queues",
         "consumer_offsets",
+        "delayed",
+        "transactions",
         "checkpoint",
         "plan",
     ]

