@@ -68,17 +68,62 @@ def make_directory(path: str) -> None:
 
 
 def create_file(path: str, file_size: int) -> int:
-    """Make a sparse file of this length that did not exist; return its descriptor."""
+    """Make a sparse file of this length that did not exist; return its descriptor.
+
+    Raises
+    ------
+    StoreWriteError
+        It cannot be made; see `new_file`.
+    """
     try:
-        fd = os.open(path, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o644)
+        return new_file(path, file_size)
     except OSError as err:
         raise write_error(err, path) from err
+
+
+def new_file(path: str, file_size: int) -> int:
+    """Make a sparse file of this length that did not exist; return its descriptor.
+
+    Where the system can do that, its name appears when it has its length: a broker of 4.x does not
+    start on a store with a shorter file, which a kill could leave.
+
+    Raises
+    ------
+    OSError
+        It exists, or cannot be made; then there is none.
+    """
+    fd = _nameless_file(os.path.dirname(path))
+    if fd < 0:
+        return _named_file(path, file_size)
     try:
         os.ftruncate(fd, file_size)
-    except OSError as err:
+        # A directory descriptor, of whatever, lets Python follow the link to the nameless file.
+        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
+    except FileExistsError:
+        os.close(fd)
+        raise
+    except OSError:
+        os.close(fd)
+        return _named_file(path, file_size)  # which fails likewise, unless it was the link
+    return fd
+
+
+def _nameless_file(directory: str) -> int:
+    """Return the descriptor of a new file without a name; -1 where there is no such thing."""
+    try:
+        return os.open(directory, _OPEN_FLAGS | os.O_TMPFILE, 0o644)
+    except (AttributeError, OSError):  # not Linux; not on this file system; no such directory
+        return -1
+
+
+def _named_file(path: str, file_size: int) -> int:
+    fd = os.open(path, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        os.ftruncate(fd, file_size)
+    except OSError:
         os.close(fd)
         os.unlink(path)
-        raise write_error(err, path) from err
+        raise
     return fd
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store_core.files.byte_source import LocalByteSource
+from store_core.files.file_writing import new_file
 from store_core.index.index_file import IndexFile, IndexHeader
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
 
@@ -63,13 +64,12 @@ class IndexFileWriter:
             self._load(max_hash_slot_num)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         else:
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._descriptor = os.open(path, flags, 0o644)
+            size = index_file_bytes(max_hash_slot_num, max_index_num)
+            self._descriptor = new_file(str(path.absolute()), size)
             self._begin()
 
     def _begin(self) -> None:
         try:
-            os.ftruncate(self._descriptor, index_file_bytes(len(self._slots), self._index_num))
             self._write(INDEX_HEADER.pack(**self.header._asdict()), 0)
         except OSError:  # an index file of another length would be damage
             os.close(self._descriptor)

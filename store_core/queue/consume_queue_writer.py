@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.files.file_writing import erase, flush_directory, make_directory, sync_data
+from store_core.files.file_writing import (
+    erase,
+    flush_directory,
+    make_directory,
+    new_file,
+    sync_data,
+)
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
@@ -143,7 +149,7 @@ class QueueFiles:
                 raise
             make_directory(str(self.directory.absolute()))
             self._created = True
-            return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            return new_file(str(path.absolute()), self.file_size)
 
 
 def _sync(path: Path) -> None:

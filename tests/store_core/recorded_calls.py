@@ -96,6 +96,11 @@ def _remove(disk: SimulatedDisk, call: Any, path: Any, **named: Any) -> None:
     disk.removed(_path(path))
 
 
+def _link(disk: SimulatedDisk, call: Any, source: Any, target: Any, **named: Any) -> None:
+    call(source, target, **named)
+    disk.linked(int(Path(source).name), _path(target))
+
+
 def _rename(disk: SimulatedDisk, call: Any, source: Any, target: Any, **named: Any) -> None:
     call(source, target, **named)
     disk.renamed(_path(source), _path(target))
@@ -109,6 +114,7 @@ _CALLS: dict[str, Any] = {
     "ftruncate": _ftruncate,
     "fdatasync": _sync,
     "fsync": _sync,
+    "link": _link,
     "mkdir": _mkdir,
     "unlink": _remove,
     "remove": _remove,

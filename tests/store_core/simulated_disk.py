@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tests.store_core.recorded_calls import recorded_calls
 
+_TMPFILE = getattr(os, "O_TMPFILE", -1)
 _SECTOR = 512
 _PAGE = 4096
 
@@ -158,12 +159,24 @@ class SimulatedDisk:
         if not self._is_inside(path):
             return
         with self._lock:
+            if flags & _TMPFILE == _TMPFILE:
+                self._files.append(_File())
+                self._descriptors[descriptor] = len(self._files) - 1
+                return
             if path not in self._names:
                 self._name(path, _File())
             number = self._names[path]
             if flags & os.O_TRUNC:
                 self._files[number].operations.append(_Resize(self._tick(), 0))
             self._descriptors[descriptor] = number
+
+    def linked(self, descriptor: int, path: str) -> None:
+        """Take note that a file without a name has one now."""
+        with self._lock:
+            number = self._descriptors.get(descriptor)
+            if number is not None:
+                self._names[path] = number
+                self._entries.append(_Names(self._tick(), ((path, number),)))
 
     def closed(self, descriptor: int) -> None:
         """Forget a descriptor."""

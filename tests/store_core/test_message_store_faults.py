@@ -50,7 +50,8 @@ def failing(monkeypatch):
     for name in ("pwrite", "ftruncate", "posix_fallocate"):
         wrap(name, "errno")
     wrap("open", "makes", lambda path, flags=0, *_: bool(flags & os.O_CREAT))
-    wrap("mkdir", "makes")
+    for name in ("mkdir", "link"):
+        wrap(name, "makes")
     return switch
 
 

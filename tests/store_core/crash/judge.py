@@ -13,12 +13,17 @@ from tests.store_core.crash.messages import numbers_in, place_of
 
 
 def judge(
-    root: Path, config: MessageStoreConfig, acknowledged: Collection[int], put: Collection[int]
+    root: Path,
+    config: MessageStoreConfig,
+    acknowledged: Collection[int],
+    put: Collection[int],
+    torn: Collection[int] = (),
 ) -> list[int]:
     """Open the store again, check all of it, and return the numbers of its messages.
 
     Every acknowledged message is there once and in order; of the others none is invented; the
-    queues, the index and the log agree.
+    queues, the index and the log agree. Those of ``torn`` need not be found by key: no CRC covers
+    the properties of a record that was not yet flushed (or the CRC is torn off with them).
     """
     with without_threads(), MessageStore(config) as store:
         dispatch_all(store)
@@ -33,7 +38,7 @@ def judge(
         for numbers in found.values():
             assert numbers == sorted(numbers)
         assert store.dispatch_behind_bytes == 0
-        _check_keys(store, everything)
+        _check_keys(store, [number for number in everything if number not in torn])
     assert not (root / "abort").exists()
     assert_sound(root, config)
     return sorted(everything)

@@ -32,7 +32,7 @@ ACKNOWLEDGEMENT = struct.Struct("<qq?")
 _START_MS = 1_700_000_000_000
 _CALLS = (
     "pwrite", "ftruncate", "posix_fallocate", "fdatasync", "fsync", "unlink", "open", "mkdir",
-    "replace",
+    "replace", "link",
 )  # fmt: skip
 
 

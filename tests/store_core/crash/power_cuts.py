@@ -158,13 +158,15 @@ def _cut_recovery(
 
 def _judge(root: Path, written: Written, acknowledged: set[int], generator: random.Random) -> None:
     config = config_of(root, **written.settings)
-    found = judge(root, config, acknowledged, written.put)
+    torn = set(written.put) - acknowledged
+    found = judge(root, config, acknowledged, written.put, torn)
     if generator.random() < _SHARE_GOING_ON:  # what was cut off must not come back
         added = range(max(written.put) + 1, max(written.put) + 9)
         with without_threads(), MessageStore(config) as store:
             for number in added:
                 assert store.put_message(make_message(number)).status.name == "PUT_OK"
-        assert judge(root, config, [*found, *added], [*found, *added]) == [*found, *added]
+        everything = [*found, *added]
+        assert judge(root, config, everything, everything, torn) == everything
 
 
 def _sample(generator: random.Random, disk: SimulatedDisk, count: int) -> list[int]:

@@ -12,6 +12,7 @@ from store_core.files.file_writing import (
     erase,
     flush_directory,
     make_directory,
+    new_file,
     write_all,
     write_error,
 )
@@ -97,3 +98,29 @@ def test_each_new_directory_is_forced_in_its_parent(tmp_path, monkeypatch):
         make_directory(str(tmp_path / "a" / "b"))
     assert forced == [str(tmp_path), str(tmp_path / "a")]
     assert (tmp_path / "a" / "b").is_dir()
+
+
+class TestNewFile:
+    def test_it_has_its_length_when_its_name_appears(self, tmp_path, monkeypatch):
+        path, lengths = tmp_path / "file", []
+        true = os.ftruncate
+
+        def ftruncate(fd, size):
+            lengths.append(path.exists())
+            true(fd, size)
+
+        monkeypatch.setattr(os, "ftruncate", ftruncate)
+        os.close(new_file(str(path), 5000))
+        assert path.stat().st_size == 5000
+        assert lengths == [not hasattr(os, "O_TMPFILE")]
+
+    def test_where_there_are_no_nameless_files(self, tmp_path, monkeypatch):
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+        os.close(new_file(str(tmp_path / "file"), 5000))
+        assert (tmp_path / "file").stat().st_size == 5000
+
+    def test_one_that_exists_stays(self, tmp_path):
+        (tmp_path / "file").write_bytes(b"x")
+        with pytest.raises(FileExistsError):
+            new_file(str(tmp_path / "file"), 5000)
+        assert (tmp_path / "file").read_bytes() == b"x"
