@@ -15,16 +15,23 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.ledger import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from store_core.staged_commit.intent import Commit
 
-_SCHEMA = (
-    "topic string, queue_id int, body binary, properties_raw binary, flag int, "
-    "born_timestamp timestamp, born_host string, reconsume_times int"
-)
+COPIED_COLUMNS = {
+    "topic": "string",
+    "queue_id": "int",
+    "body": "binary",
+    "properties_raw": "binary",
+    "flag": "int",
+    "born_timestamp": "timestamp",
+    "born_host": "string",
+    "reconsume_times": "int",
+}
+"""Column -> type: all of a message that does not come from the place where it is stored."""
 _NORMAL = "normal"
 _SYSTEM_TOPICS = "systemTopics"
 
@@ -67,12 +74,35 @@ def copy_store(
     sink_options
         As ``df.write`` takes them.
     """
+    schema = ", ".join(f"{name} {kind}" for name, kind in COPIED_COLUMNS.items())
+    messages = spark.read.format("rocketmq-store").options(**options).schema(schema).load()
+    return append_messages(messages, lambda: _system_topics(options), target, sink_options)
+
+
+def append_messages(
+    messages: DataFrame,
+    system_topics: Callable[[], Sequence[str]],
+    target: str,
+    sink_options: Mapping[str, str],
+) -> Copied:
+    """Append messages to a store, but those of a broker's own topics.
+
+    Parameters
+    ----------
+    messages
+        ``COPIED_COLUMNS``.
+    system_topics
+        Says which topics to leave out; not asked where ``systemTopics`` is true.
+    target
+        Root of the store; made where none is.
+    sink_options
+        As ``df.write`` takes them.
+    """
     before = Ledger(StoreDirectory(target).resolve()).last_commit()
-    messages = spark.read.format("rocketmq-store").options(**options).schema(_SCHEMA).load()
     skipped = None
     if sink_options.get(_SYSTEM_TOPICS, "false").lower() != "true":
         skipped = Observation()
-        messages = _without(messages, _system_topics(options), skipped)
+        messages = _without(messages, system_topics(), skipped)
     messages.write.format("rocketmq-store").mode("append").options(**sink_options).save(target)
     after = Ledger(StoreDirectory(target).resolve()).last_commit()
     count = int(skipped.get["skipped"] or 0) if skipped is not None else 0
@@ -91,7 +121,7 @@ def _system_topics(options: Mapping[str, str]) -> list[str]:
     return sorted(found)
 
 
-def _without(messages: DataFrame, topics: list[str], counted: Observation) -> DataFrame:
+def _without(messages: DataFrame, topics: Sequence[str], counted: Observation) -> DataFrame:
     is_out = messages["topic"].isin(topics) if topics else sf.lit(False)
     observed = messages.observe(counted, sf.sum(is_out.cast("long")).alias("skipped"))
     return observed.where(~is_out)

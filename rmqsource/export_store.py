@@ -6,9 +6,11 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
+
+from rmqsource.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,14 +19,29 @@ if TYPE_CHECKING:
 
 FORMATS = ("parquet", "json", "csv")
 PARTITIONS = ("topic", "day")
-_TIME_FORM = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
-_CORRUPT = "_corrupt_record"
+TIME_FORM = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
+CSV_OPTIONS = {
+    "header": "true",
+    "escape": '"',
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+}
+_BINARY = ("body", "properties_raw")
+_NESTED = ("keys", "properties")
 
 
 def read_for_export(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """Return the messages that the options select, without rows of damage."""
-    frame = spark.read.format("rocketmq-store").options(**options).load()
-    return frame.drop(_CORRUPT) if _CORRUPT in frame.columns else frame
+    """Return the messages that the options select, without rows of damage.
+
+    Beside all columns of table ``messages`` there are the exact bytes of the properties, which a
+    map does not keep.
+    """
+    messages = TABLES["messages"]
+    columns = [
+        f"{column.name} {column.type}" for column in (*messages.columns, *messages.on_demand)
+    ]
+    reader = spark.read.format("rocketmq-store").options(**options)
+    return reader.schema(", ".join(columns)).load()
 
 
 def export(
@@ -42,7 +59,7 @@ def export(
     target
         The directory; must not exist, or be empty.
     file_format
-        ``parquet``, ``json`` (bodies in Base64) or ``csv`` (with a header; bodies in Base64, keys
+        ``parquet``, ``json`` (bytes in Base64) or ``csv`` (with a header; bytes in Base64, keys
         and properties as JSON).
     partition_by
         ``topic``, ``day`` (of the store time, in UTC): directories ``topic=…/day=…``.
@@ -70,12 +87,12 @@ def _write(frame: DataFrame, target: Path, file_format: str, partition_by: Seque
     if "day" in partition_by:
         day = sf.date_format(sf.to_utc_timestamp("store_timestamp", _zone(frame)), "yyyy-MM-dd")
         frame = frame.withColumn("day", day)
-    options: dict[str, Any] = {}
+    options: dict[str, str] = {}
     if file_format == "csv":
         frame = _flat(frame)
-        options = {"header": True, "timestampFormat": _TIME_FORM, "escape": '"'}
+        options = {"timestampFormat": TIME_FORM, **CSV_OPTIONS}
     elif file_format == "json":
-        options = {"timestampFormat": _TIME_FORM, "ignoreNullFields": False}
+        options = {"timestampFormat": TIME_FORM, "ignoreNullFields": "false"}
     writer = frame.write.format(file_format).options(**options)
     writer.partitionBy(*partition_by).save(str(target))
 
@@ -86,10 +103,6 @@ def _zone(frame: DataFrame) -> str:
 
 def _flat(frame: DataFrame) -> DataFrame:
     """Return the frame with columns that CSV can hold."""
-    return frame.withColumns(
-        {
-            "body": sf.base64("body"),
-            "keys": sf.to_json("keys"),
-            "properties": sf.to_json("properties"),
-        }
-    )
+    # Spark may put line ends into Base64, as mails have them.
+    texts = {name: sf.replace(sf.base64(name), sf.lit("\r\n"), sf.lit("")) for name in _BINARY}
+    return frame.withColumns({**texts, **{name: sf.to_json(name) for name in _NESTED}})

@@ -20,13 +20,13 @@ from rmqsource.row_filter import (
     queue_offset_mask,
 )
 from rmqsource.tables import CORRUPT_RECORD
-from store_core.codec.body_crc import body_crc_failures
 from store_core.codec.inner_columns import UnwrappedColumns, holds_inner_batch
 from store_core.codec.message_batch_codec import (
     MESSAGE_SCHEMA,
     InflatedTooLargeError,
     MessageColumns,
 )
+from store_core.codec.record_crcs import body_crc_failures
 from store_core.log.log_scan import Gap, LogSlice
 
 if TYPE_CHECKING:

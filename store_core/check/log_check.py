@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from store_core.check.finding_kinds import FindingKind
-from store_core.codec.body_crc import body_crc_failures
-from store_core.errors import StoreReadError
-from store_core.layout.message import (
-    BLANK_MAGIC_CODE,
-    CRC32_PROPERTY_BYTES,
-    NAME_VALUE_SEPARATOR,
-    PROPERTY_CRC32,
-    RECORD_PREFIX,
+from store_core.codec.record_crcs import (
+    body_crc_failures,
+    property_crc_failures,
+    rows_with_property_crc,
 )
+from store_core.errors import StoreReadError
+from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from store_core.check.findings import CheckCounts, Findings
     from store_core.codec.record_frames import RecordFrames
@@ -30,10 +27,6 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 32 << 20
 _CHUNK_BYTES = 8 << 20
-_CRC_HEAD = PROPERTY_CRC32.encode() + bytes([NAME_VALUE_SEPARATOR])
-_DIGITS = CRC32_PROPERTY_BYTES - len(_CRC_HEAD) - 1
-_ZERO = ord("0")
-_TEN_POWERS = 10 ** np.arange(_DIGITS, dtype=np.int64)
 
 
 class LogCheck:
@@ -126,18 +119,18 @@ class LogCheck:
         counts.body_crcs += int(np.count_nonzero(frames.body_length > 0))
         newest = int(frames.column("store_timestamp").max())
         self.last_store_timestamp = max(self.last_store_timestamp, newest)
-        bad = [(failure.row, failure.reason) for failure in body_crc_failures(frames)]
+        counts.property_crcs += len(rows_with_property_crc(frames))
+        bad = body_crc_failures(frames)
         self._bad_records(FindingKind.BODY_CRC, frames, segment, bad)
-        bad, checked = _property_crc_failures(frames)
-        counts.property_crcs += checked
-        self._bad_records(FindingKind.PROPERTY_CRC, frames, segment, bad)
+        bad_records = property_crc_failures(frames)
+        self._bad_records(FindingKind.PROPERTY_CRC, frames, segment, bad_records)
 
     def _bad_records(
         self,
         kind: FindingKind,
         frames: RecordFrames,
         segment: Segment,
-        bad: list[tuple[int, str]],
+        bad: Sequence[tuple[int, str]],
     ) -> None:
         if not bad:
             return
@@ -207,29 +200,3 @@ def _filled(source: Any, start: int, stop: int) -> tuple[int, int]:
         source.forget(at, len(chunk))
         at = source.next_data(at + len(chunk))
     return first, last
-
-
-def _property_crc_failures(frames: RecordFrames) -> tuple[list[tuple[int, str]], int]:
-    """Return rows whose CRC property is wrong, and how many have one.
-
-    Source: ``CommitLog.checkMessageAndReturnSize``, ``MessageDecoder.createCrc32``: the property is
-    the last one; its ten digits stand with the least significant first.
-    """
-    end = frames.position + frames.column("total_size")
-    rows = np.flatnonzero(frames.properties_length >= CRC32_PROPERTY_BYTES)
-    tail = np.lib.stride_tricks.sliding_window_view(frames.data, CRC32_PROPERTY_BYTES)
-    tails = tail[end[rows] - CRC32_PROPERTY_BYTES] if len(rows) else np.empty((0, 20), np.uint8)
-    named = (tails[:, : len(_CRC_HEAD)] == np.frombuffer(_CRC_HEAD, np.uint8)).all(axis=1)
-    rows, tails = rows[named], tails[named]
-    if not len(rows):
-        return [], 0
-    digits = tails[:, len(_CRC_HEAD) : -1].astype(np.int64) - _ZERO
-    stored = np.where(((digits >= 0) & (digits <= 9)).all(axis=1), digits @ _TEN_POWERS, -1)  # noqa: PLR2004 (a digit)
-    view, crc32 = memoryview(frames.data), zlib.crc32
-    bounds = zip(frames.position[rows].tolist(), (end[rows] - CRC32_PROPERTY_BYTES).tolist())
-    actual = np.array([crc32(view[a:b]) for a, b in bounds], np.int64) & 0x7FFFFFFF
-    wrong = np.flatnonzero(actual != stored)
-    return [
-        (int(rows[at]), f"the record's CRC is {actual[at]}, its property says {stored[at]}")
-        for at in wrong.tolist()
-    ], len(rows)

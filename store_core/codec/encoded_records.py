@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from store_core.codec.crc32 import crc32_ranges
 from store_core.codec.properties import crc_digits
 from store_core.layout.message import (
     BORNHOST_V6_FLAG,
@@ -110,7 +111,7 @@ class EncodedRecords:
 
     def _patch_crc(self, starts: Int64s, sizes: Int64s) -> None:
         ends = starts + sizes - CRC32_PROPERTY_BYTES
-        crcs = crc_loop(self.block, starts.tolist(), ends.tolist()).astype(np.int64)
+        crcs = crc32_ranges(self.block, starts, ends).astype(np.int64)
         digits = crcs[:, None] // _POWERS_OF_TEN % 10 + ord("0")
         self.block[(ends + _CRC_DIGITS_AT)[:, None] + np.arange(10)] = digits
 
@@ -140,12 +141,3 @@ def patch_record(
         end = len(record) - CRC32_PROPERTY_BYTES
         digits = crc_digits(zlib.crc32(memoryview(record)[:end]) & 0x7FFFFFFF)
         record[end + _CRC_DIGITS_AT : -1] = digits
-
-
-def crc_loop(
-    data: npt.NDArray[np.uint8], starts: list[int], ends: list[int]
-) -> npt.NDArray[np.uint32]:
-    """Return the CRCs of byte ranges as RocketMQ has them: the top bit cleared."""
-    view, crc32 = memoryview(data), zlib.crc32
-    found = [crc32(view[a:b]) for a, b in zip(starts, ends)]
-    return np.array(found, np.uint32) & np.uint32(0x7FFFFFFF)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from store_core.codec.body_crc import BadBody
 from store_core.codec.compression import CorruptBodyError
 from store_core.codec.gather import binary_parts, gather_binary
 from store_core.codec.inner_batch import inner_item_spans
@@ -22,6 +21,7 @@ from store_core.codec.message_batch_codec import (
     MessageColumns,
 )
 from store_core.codec.property_columns import PropertyColumns, words_column
+from store_core.codec.record_crcs import BadBody
 from store_core.layout.message import (
     INNER_BATCH_FLAG,
     NEED_UNWRAP_FLAG,

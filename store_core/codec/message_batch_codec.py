@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from store_core.codec.body_crc import BadBody
 from store_core.codec.compression import CorruptBodyError, inflate
 from store_core.codec.gather import gather_binary, replace_rows
 from store_core.codec.hosts import host_column
 from store_core.codec.message_id import message_id_column
 from store_core.codec.property_columns import PropertyColumns, utf8_column, words_column
+from store_core.codec.record_crcs import BadBody
 from store_core.layout.message import (
     COMPRESSED_FLAG,
     PROPERTY_KEYS,

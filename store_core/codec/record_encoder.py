@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store_core.codec.crc32 import crc32_ranges
 from store_core.codec.encoded_records import (
     CRC_ENTRY,
     CRC_NAME,
     CRC_TAIL,
     EncodedRecords,
-    crc_loop,
 )
 from store_core.codec.gather import binary_parts, replace_rows
 from store_core.layout.message import (
@@ -210,8 +210,8 @@ def _store_timestamp_at(born_v6: npt.NDArray[np.bool_]) -> Int64s:
 
 def _body_crcs(body: Any) -> npt.NDArray[np.int32]:
     offsets, data = binary_parts(body)
-    bounds = offsets.tolist()
-    return crc_loop(data, bounds[:-1], bounds[1:]).astype(np.int32)
+    bounds = offsets.astype(np.int64)
+    return crc32_ranges(data, bounds[:-1], bounds[1:]).astype(np.int32)
 
 
 def _joined(columns: list[Any]) -> npt.NDArray[np.uint8]:

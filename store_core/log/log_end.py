@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from store_core.codec.body_crc import body_crc_failures
+from store_core.codec.record_crcs import body_crc_failures
 from store_core.codec.record_frames import RecordFrames
 from store_core.codec.record_walk import walk_records
 

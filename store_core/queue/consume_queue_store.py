@@ -6,10 +6,9 @@ Source: RocketMQ ``ConsumeQueueStore`` (release 5.3.3).
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Union
-
-import numpy as np
 
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import write_error
@@ -25,8 +24,9 @@ from store_core.queue.queue_directories import check_kind, configured_kinds, is_
 from store_core.queue.queue_file_sizes import BATCH_ROOT, EXT_ROOT, SIMPLE_ROOT, queue_file_sizes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from store_core.config import MessageStoreConfig
-    from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
     from store_core.queue.dispatch_request import DispatchRequests
 
@@ -125,49 +125,38 @@ class ConsumeQueueStore:
             A file cannot be written. Some queues may have got their units.
         """
         counts = Appended()
-        for key, rows in self._by_queue(requests, counts_refused=True):
-            queue = self._queue(*key)
-            try:
-                appended = queue.append(rows)
-            except OSError as err:
-                raise self._error(err, key) from err
-            counts = Appended(*(a + b for a, b in zip(counts, appended)))
+        for key, rows in self.by_queue(requests):
+            counts = Appended(*(a + b for a, b in zip(counts, self.put_queue(key, rows))))
         return counts
 
-    def cut_torn(self, requests: DispatchRequests) -> int:
-        """Cut queues at units that a power failure tore (`LiveQueue.cut_torn`).
+    def put_queue(self, key: QueueKey, rows: DispatchRequests) -> Appended:
+        """Add the units of records of one queue (`put`)."""
+        queue = self._queue(*key)
+        with self.errors_of(key):
+            return queue.append(rows)
 
-        Returns how many units were cut off. `put` gives the same rows what they lack then.
-        """
-        count = 0
-        for key, rows in self._by_queue(requests):
-            queue = self._queues.get(key)
-            if queue is not None:
-                try:
-                    count += queue.cut_torn(rows)
-                except OSError as err:
-                    raise self._error(err, key) from err
-        return count
+    def by_queue(self, requests: DispatchRequests) -> list[tuple[QueueKey, DispatchRequests]]:
+        """Return the rows of each queue; those that can have no directory are `refused`."""
+        if not self._config.enable_multi_dispatch and requests.light.any():
+            requests = requests.take(~requests.light)
+        found = []
+        for topic, queue_id, rows in requests.by_queue():
+            key = (topic, queue_id)
+            if queue_id >= 0 and is_directory_name(topic):
+                found.append((key, rows))
+            else:
+                self.refused[key] = self.refused.get(key, 0) + len(rows)
+                logger.warning("no directory can be made for queue %d of topic %r", queue_id, topic)
+        return found
 
-    def drop_expired(self, requests: DispatchRequests, min_phy_offset: int) -> None:
-        """Cut off all units of queues that have only expired ones, and lack some behind them.
-
-        `put` lets such a queue begin with the first row then, at that row's queue offset. RocketMQ
-        goes on where the units end: all later messages get other queue offsets than they say.
-        """
-        for key, rows in self._by_queue(requests):
-            queue = self._queues.get(key)
-            if (
-                isinstance(queue, LiveQueue)
-                and 0 <= queue.max_physic_offset <= min_phy_offset
-                and int(rows.queue_offset[0]) > queue.max_offset
-            ):
-                logger.warning("queue %d of topic %s lacks units before %d, which expired",
-                               key[1], key[0], rows.queue_offset[0])  # fmt: skip
-                try:
-                    queue.truncate(0)
-                except OSError as err:
-                    raise self._error(err, key) from err
+    @contextmanager
+    def errors_of(self, key: QueueKey) -> Iterator[None]:
+        """Turn an ``OSError`` into one that names the file or the queue (`StoreWriteError`)."""
+        try:
+            yield
+        except OSError as err:
+            what = f"queue {key[1]} of topic {key[0]}"
+            raise write_error(err, str(err.filename or what)) from err
 
     @property
     def max_physic_offset(self) -> int:
@@ -191,11 +180,9 @@ class ConsumeQueueStore:
         """
         changed = []
         for key, queue in list(self._queues.items()):
-            try:
+            with self.errors_of(key):
                 if queue.truncate(queue.end_below(phy_offset)):
                     changed.append(key)
-            except OSError as err:
-                raise self._error(err, key) from err
         return tuple(changed)
 
     def is_batch_topic(self, topic: str) -> bool:
@@ -206,34 +193,6 @@ class ConsumeQueueStore:
         """Tell whether a queue has units of records at or behind an offset of the log."""
         queue = self._queues[key]
         return queue.max_physic_offset > phy_offset
-
-    def cut_phantoms(self, log: ReadableLog) -> tuple[QueueKey, ...]:
-        """Take queues to end before units that point at no record of theirs; return which do.
-
-        Cutting a log without erasing leaves such units; when it has grown over the cut, RocketMQ
-        takes them for messages, and skips the units of new ones. What points behind the end of
-        the log's files, or before its first, is not looked at.
-
-        On the disk they stay until `put` and `truncate_dirty` go over them: who recovers the store
-        after a crash in between has to see what is wrong.
-        """
-        found = []
-        for key in _suspects(log, list(self._queues.items())):
-            queue = self._queues[key]
-            end = queue.proved_end(log)
-            if end != queue.max_offset:
-                found.append(key)
-                queue.truncate(end, on_disk=False)
-        return tuple(found)
-
-    def count_missing(self, requests: DispatchRequests) -> int:
-        """Return how many rows `put` would add, about."""
-        count = 0
-        for key, rows in self._by_queue(requests):
-            queue = self._queues.get(key)
-            last = queue.max_physic_offset if queue is not None else -1
-            count += int(np.count_nonzero(rows.commit_log_offset + rows.message_size > last))
-        return count
 
     def correct_min_offsets(self, min_phy_offset: int) -> None:
         """Move the first offset of each queue to the first record that is in the log."""
@@ -249,18 +208,14 @@ class ConsumeQueueStore:
         queue = self._queues.get(key)
         if queue is None:
             return 0
-        try:
+        with self.errors_of(key):
             return queue.delete_expired(min_phy_offset)
-        except OSError as err:
-            raise self._error(err, key) from err
 
     def flush(self) -> None:
         """Make all that was put survive a loss of power. Cheap where nothing was."""
         for key, queue in list(self._queues.items()):
-            try:
+            with self.errors_of(key):
                 queue.flush()
-            except OSError as err:
-                raise self._error(err, key) from err
 
     def next_queue_offsets(self) -> tuple[dict[QueueKey, int], dict[QueueKey, int]]:
         """Return the end of each queue: those of simple ones, those of batch queues."""
@@ -285,29 +240,12 @@ class ConsumeQueueStore:
     def destroy(self) -> None:
         """Delete the files of all queues."""
         for key, queue in list(self._queues.items()):
-            try:
+            with self.errors_of(key):
                 queue.destroy()
-            except OSError as err:
-                raise self._error(err, key) from err
         self._queues = {}
 
     def _all(self) -> list[AnyQueue]:
         return list(self._queues.values())
-
-    def _by_queue(
-        self, requests: DispatchRequests, *, counts_refused: bool = False
-    ) -> list[tuple[QueueKey, DispatchRequests]]:
-        if not self._config.enable_multi_dispatch and requests.light.any():
-            requests = requests.take(~requests.light)
-        found = []
-        for topic, queue_id, rows in requests.by_queue():
-            if queue_id >= 0 and is_directory_name(topic):
-                found.append(((topic, queue_id), rows))
-            elif counts_refused:
-                key = (topic, queue_id)
-                self.refused[key] = self.refused.get(key, 0) + len(rows)
-                logger.warning("no directory can be made for queue %d of topic %r", queue_id, topic)
-        return found
 
     def _queue(self, topic: str, queue_id: int) -> AnyQueue:
         queue = self._queues.get((topic, queue_id))
@@ -353,22 +291,3 @@ class ConsumeQueueStore:
 
     def _is_configured_batch(self, topic: str) -> bool:
         return topic in self._batch_topics
-
-    def _error(self, err: OSError, key: QueueKey) -> Exception:
-        return write_error(err, str(err.filename or f"queue {key[1]} of topic {key[0]}"))
-
-
-def _suspects(log: ReadableLog, queues: list[tuple[QueueKey, AnyQueue]]) -> list[QueueKey]:
-    """Return the queues whose last unit does not point at a record; simple ones only."""
-    held = [(queue.last_start, key) for key, queue in queues if isinstance(queue, LiveQueue)]
-    held.sort()
-    starts = np.array([start for start, _ in held], np.int64)
-    size, suspects = log.segments.file_size, []
-    for segment in log.segments:
-        low, high = np.searchsorted(starts, (segment.from_offset, segment.from_offset + size))
-        if low == high:
-            continue
-        frames = log.frames_at(segment, starts[low:high], segment.from_offset + size)
-        good = frames.ok.tolist()
-        suspects += [held[row][1] for row in range(low, high) if not good[row - low]]
-    return suspects

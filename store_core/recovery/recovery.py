@@ -15,12 +15,16 @@ Other than RocketMQ, recovery
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import StoreFormatError
+from store_core.files.ahead import ahead
 from store_core.files.file_writing import flush_directory, sync_data, write_error
+from store_core.queue.queue_mending import cut_phantoms
 from store_core.recovery.cut_bytes import keep_cut_bytes
 from store_core.recovery.recovery_dispatch import (
     CountUnits,
@@ -39,6 +43,8 @@ from store_core.recovery.recovery_plan import (
 from store_core.recovery.recovery_walk import LogWalk
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.queue.consume_queue_store import QueueKey
 
@@ -131,20 +137,20 @@ def recover_log(
         A file cannot be written or read.
     """
     _require_log(parts, cut=cut)
-    phantoms = parts.queues.cut_phantoms(parts.log)
+    phantoms = cut_phantoms(parts.queues, parts.log)
     for topic, queue_id in phantoms:
         logger.warning("the last units of queue %d of topic %s have no records: they are cut off",
                        queue_id, topic)  # fmt: skip
     dispatch = RecoveryDispatch(parts, PutUnits(parts))
-    walk, found, start = _walk(parts, dispatch)
+    start = _start(parts)
+    with _forced_log(segments, start, is_needed=not parts.last_exit_ok):
+        walk, found = _walk(parts, dispatch, start)
     if not found.is_allowed and not cut:
         raise damage_error(parts.log, walk.end_offset, found.behind)
     kept = ""
     if found.behind.records:
         kept = keep_cut_bytes(parts.log, root, walk.end_offset, clock())
         logger.warning("records cut off at offset %d are kept in %s", walk.end_offset, kept)
-    if not parts.last_exit_ok:
-        _force_log(segments, start)
     queues_cut = parts.queues.truncate_dirty(walk.end_offset)
     parts.queues.flush()
     deleted = _cut_log(segments, walk.end_offset)
@@ -171,9 +177,10 @@ def plan_log(parts: RecoveryParts) -> LogRecovery:
         As `recover_log`.
     """
     _require_log(parts, cut=False)
-    phantoms = parts.queues.cut_phantoms(parts.log)
+    phantoms = cut_phantoms(parts.queues, parts.log)
     dispatch = RecoveryDispatch(parts, CountUnits(parts))
-    walk, found, start = _walk(parts, dispatch)
+    start = _start(parts)
+    walk, found = _walk(parts, dispatch, start)
     size, end = parts.log.segments.file_size, walk.end_offset
     behind = [s.path for s in parts.log.segments if s.from_offset > end and s.from_offset >= size]
     cut = [key for key in parts.queues.queues() if parts.queues.reaches(key, end)]
@@ -186,7 +193,7 @@ def plan_log(parts: RecoveryParts) -> LogRecovery:
     )
 
 
-def _walk(parts: RecoveryParts, dispatch: RecoveryDispatch) -> tuple[LogWalk, Cut, int]:
+def _start(parts: RecoveryParts) -> int:
     start = start_of_walk(
         parts.log,
         parts.checkpoint,
@@ -196,10 +203,14 @@ def _walk(parts: RecoveryParts, dispatch: RecoveryDispatch) -> tuple[LogWalk, Cu
     )
     if parts.last_exit_ok and parts.trusts_confirmed:
         start = confirmed_start(parts.log, parts.checkpoint, parts.queues.dispatch_from, start)
+    return start
+
+
+def _walk(parts: RecoveryParts, dispatch: RecoveryDispatch, start: int) -> tuple[LogWalk, Cut]:
     walk = LogWalk(parts.log, start, check_crc=parts.config.check_crc_on_recover)
     segments = list(parts.log.segments)
     total = segments[-1].from_offset + segments[-1].size - start if segments else 0
-    for frames in walk.frames():
+    for frames in ahead(walk.frames()):
         dispatch.take(frames)
         if parts.progress is not None:
             parts.progress(walk.end_offset - start, total)
@@ -207,7 +218,7 @@ def _walk(parts: RecoveryParts, dispatch: RecoveryDispatch) -> tuple[LogWalk, Cu
     if parts.progress is not None:
         parts.progress(total, total)
     found = judge_cut(parts.log, walk, parts.checkpoint, last_exit_ok=parts.last_exit_ok)
-    return walk, found, start
+    return walk, found
 
 
 def _require_log(parts: RecoveryParts, *, cut: bool) -> None:
@@ -221,8 +232,19 @@ def _require_log(parts: RecoveryParts, *, cut: bool) -> None:
         raise StoreFormatError(text, parts.log.uri)
 
 
+@contextmanager
+def _forced_log(segments: MappedFileQueue, start: int, *, is_needed: bool) -> Iterator[None]:
+    """Force what a killed process wrote to the disk while it is walked: before units of it are."""
+    if not is_needed:
+        yield
+        return
+    with ThreadPoolExecutor(1, "force") as pool:
+        forced = pool.submit(_force_log, segments, start)
+        yield
+        forced.result()
+
+
 def _force_log(segments: MappedFileQueue, start: int) -> None:
-    """Force what a killed process wrote to the disk, the names too: before units of it are."""
     files = [file for file in segments.mapped_files if file.end_offset > start]
     try:
         for file in files:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Callable
 import numpy as np
 
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
+from store_core.queue.queue_mending import count_missing, put_again
 
 if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
@@ -100,9 +101,11 @@ class PutUnits:
     def take(self, requests: DispatchRequests) -> None:
         """Take rows in log order."""
         if self._repair:
-            self._queues.drop_expired(requests, self._min_offset)
-            self.repaired += self._queues.cut_torn(requests)
-        self.units += self._queues.put(requests).units
+            repaired, put = put_again(self._queues, requests, self._min_offset)
+            self.repaired += repaired
+            self.units += put
+        else:
+            self.units += self._queues.put(requests).units
 
 
 class CountUnits:
@@ -114,4 +117,4 @@ class CountUnits:
 
     def take(self, requests: DispatchRequests) -> None:
         """Take rows in log order."""
-        self.units += self._queues.count_missing(requests)
+        self.units += count_missing(self._queues, requests)

@@ -15,7 +15,7 @@ from store_core.log.log_stretch import frames_from
 from store_core.recovery.record_checks import first_invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from store_core.files.segment_list import Segment
     from store_core.log.readable_log import ReadableLog
@@ -51,8 +51,8 @@ class LogWalk:
         self.last_start, self.last_timestamp, self.records = -1, 0, 0
         self._log, self._check_crc = log, check_crc
 
-    def frames(self) -> Iterator[RecordFrames]:
-        """Yield good records, in order. Their bytes are valid until the next ones are asked for."""
+    def frames(self) -> Generator[RecordFrames, None, None]:
+        """Yield good records, in order. Their bytes live as long as they are referred to."""
         start, size = self.end_offset, self._log.segments.file_size
         segments = [s for s in self._log.segments if s.from_offset + size > start]
         for segment in segments:
@@ -62,7 +62,7 @@ class LogWalk:
                 return
         # The blank record of the last segment is written again by the next append.
 
-    def _of_segment(self, segment: Segment, at: int) -> Iterator[RecordFrames]:
+    def _of_segment(self, segment: Segment, at: int) -> Generator[RecordFrames, None, None]:
         records = self._log.records(segment, segment.from_offset + self._log.segments.file_size)
         source = self._log.source(segment)
         while at < records.length:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.codec.encoded_records import EncodedRecords
+from store_core.codec.record_crcs import rows_with_property_crc
 from store_core.layout.message import (
     BORNHOST_V6_FLAG,
     HEADERS,
@@ -15,7 +16,6 @@ from store_core.layout.message import (
     TRANSACTION_NOT_TYPE,
     TRANSACTION_PREPARED_TYPE,
 )
-from store_core.recovery.record_checks import rows_with_property_crc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from store_core.codec.message_codec import encode_blank
 from store_core.errors import StoreError
-from store_core.staged_commit.ahead import ahead
+from store_core.files.ahead import ahead
 from store_core.staged_commit.intent import INTENT_FILE, Commit, write_intent
 from store_core.staged_commit.job import first_record_proof, patched_runs
 from store_core.staged_commit.ledger import Ledger

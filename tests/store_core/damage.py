@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from store_core.codec.body_crc import body_crc_failures
 from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
 from store_core.codec.message_codec import StoredRecord
+from store_core.codec.record_crcs import body_crc_failures
 from store_core.codec.record_frames import RecordFrames
 from store_core.config import MessageStoreConfig
 from store_core.errors import StoreError

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core.codec.body_crc import body_crc_failures
 from store_core.codec.compression import CorruptBodyError, deflate
 from store_core.codec.message_batch_codec import (
     MESSAGE_SCHEMA,
@@ -14,6 +13,7 @@ from store_core.codec.message_batch_codec import (
     timestamp_column,
 )
 from store_core.codec.message_codec import body_crc
+from store_core.codec.record_crcs import body_crc_failures
 from store_core.codec.record_frames import RecordFrames
 from store_core.layout.message import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from store_core.message import messages_from_record

@@ -198,4 +198,4 @@ def test_many_queues_hold_no_descriptors(tmp_path):
     before = len(list(Path("/proc/self/fd").iterdir()))
     queues = loaded(tmp_path, config)
     assert len(queues.queues()) == count
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

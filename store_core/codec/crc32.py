@@ -1,0 +1,126 @@
+"""CRC-32 of many byte ranges at once, as RocketMQ stores them.
+
+Source: RocketMQ ``UtilAll.crc32`` (release 5.3.3), which clears the top bit.
+
+``zlib.crc32`` takes 0.3 µs a call, however short the bytes. So short ranges go through the CRC side
+by side, four bytes of each in a step: leading zeros leave a register of 0 as it is, so ranges of
+all lengths can end in the same column.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+    Table = npt.NDArray[np.uint32]
+
+_ALL = np.uint32(0xFFFFFFFF)
+_POLYNOMIAL = np.uint32(0xEDB88320)
+_TOP_CLEARED = np.uint32(0x7FFFFFFF)
+_BLOCK_ROWS = 1 << 14
+_STEP_BYTES = 4
+_HALF_BITS = 16
+_GROUP_BYTES = 16
+_LONGEST = 192  # where zlib's own loop becomes as fast
+_ROWS_PER_STEP = 16  # fewer rows do not repay what a step costs
+
+
+def crc32_ranges(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Table:
+    """Return the CRC of each range, its top bit cleared; 0 for empty ones.
+
+    Parameters
+    ----------
+    data
+        Contiguous bytes.
+    starts, ends
+        Ascending and free of overlap, inside of the data.
+    """
+    found = np.empty(len(starts), np.uint32)
+    for first in range(0, len(starts), _BLOCK_ROWS):
+        rows = slice(first, first + _BLOCK_ROWS)
+        found[rows] = _block(data, starts[rows], ends[rows])
+    return found & _TOP_CLEARED
+
+
+def _block(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Table:
+    lengths = ends - starts
+    # Up to 3 bytes cannot take up the register's first value.
+    short = (lengths >= _STEP_BYTES) & (lengths <= _LONGEST)
+    widths = np.where(short, -(-lengths // _GROUP_BYTES) * _GROUP_BYTES, 0)
+    short &= ends >= widths
+    counts = np.bincount(np.where(short, widths, 0) // _GROUP_BYTES)
+    found = np.empty(len(starts), np.uint32)
+    alone = ~short
+    for group in np.flatnonzero(counts[1:]).tolist():
+        width = (group + 1) * _GROUP_BYTES
+        chosen = short & (widths == width)
+        if counts[group + 1] < _ROWS_PER_STEP * (width // _STEP_BYTES):
+            alone |= chosen
+        elif counts[group + 1] == len(starts):
+            return _side_by_side(data, ends, lengths, width)
+        else:
+            found[chosen] = _side_by_side(data, ends[chosen], lengths[chosen], width)
+    found[alone] = _one_by_one(data, starts[alone], ends[alone])
+    return found
+
+
+def _one_by_one(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Table:
+    view, crc32 = memoryview(data), zlib.crc32
+    found = [crc32(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist())]
+    return np.array(found, np.uint32)
+
+
+def _side_by_side(data: npt.NDArray[np.uint8], ends: Int64s, lengths: Int64s, width: int) -> Table:
+    """Return the CRCs of ranges of up to ``width`` bytes, and of more than 16 fewer."""
+    overlapping = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
+    words = overlapping[ends - width].view("<u4").reshape(len(ends), -1)
+    columns = np.ascontiguousarray(words.T).astype(np.uint32, copy=False)
+    _mask_beginning(columns, width - lengths)
+    low, high = _tables()
+    crc, halves = np.zeros(len(ends), np.uint32), np.empty((2, len(ends)), np.intp)
+    for column in columns:
+        crc ^= column
+        np.bitwise_and(crc, np.uint32(0xFFFF), out=halves[0])
+        np.right_shift(crc, np.uint32(_HALF_BITS), out=halves[1])
+        crc = low[halves[0]] ^ high[halves[1]]
+    return crc ^ _ALL
+
+
+def _mask_beginning(columns: Table, unused: Int64s) -> None:
+    """Clear the bytes before each range, and put the register's first value into its first four."""
+    kept, first_value = _masks()
+    for number in range(min(len(columns), _GROUP_BYTES // _STEP_BYTES + 1)):
+        shift = np.clip(unused - number * _STEP_BYTES, -_STEP_BYTES, _STEP_BYTES) + _STEP_BYTES
+        columns[number] &= kept[shift]
+        columns[number] ^= first_value[shift]
+
+
+@lru_cache(maxsize=1)
+def _masks() -> tuple[Table, Table]:
+    """For a range that begins -4 to 4 bytes behind a word: what to keep, and what to invert."""
+    keep, invert = [], []
+    for begin in range(-_STEP_BYTES, _STEP_BYTES + 1):
+        inside = [at >= begin for at in range(_STEP_BYTES)]
+        first = [begin <= at < begin + _STEP_BYTES for at in range(_STEP_BYTES)]
+        keep.append(int.from_bytes(bytes(255 * bit for bit in inside), "little"))
+        invert.append(int.from_bytes(bytes(255 * bit for bit in first), "little"))
+    return np.array(keep, np.uint32), np.array(invert, np.uint32)
+
+
+@lru_cache(maxsize=1)
+def _tables() -> tuple[Table, Table]:
+    """Return what the low and the high half of a register become after four bytes."""
+    high = np.arange(1 << 16, dtype=np.uint32)
+    for _ in range(_HALF_BITS):
+        high = (high >> np.uint32(1)) ^ (high & np.uint32(1)) * _POLYNOMIAL
+    low = high.copy()
+    for _ in range(2):
+        low = (low >> np.uint32(8)) ^ high[(low & np.uint32(0xFF)) << np.uint32(8)]
+    return low, high

@@ -1,0 +1,117 @@
+"""Mending of queues that a crash left behind: what they lack, what was torn, what is a phantom."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from store_core.queue.live_queue import LiveQueue
+
+if TYPE_CHECKING:
+    from store_core.log.readable_log import ReadableLog
+    from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+    from store_core.queue.dispatch_request import DispatchRequests
+
+logger = logging.getLogger(__name__)
+
+
+def put_again(
+    queues: ConsumeQueueStore, requests: DispatchRequests, min_phy_offset: int
+) -> tuple[int, int]:
+    """Give queues the units that they lack, and make those anew that a power failure tore.
+
+    Parameters
+    ----------
+    queues
+        The queues, recovered.
+    requests
+        See `ConsumeQueueStore.put`.
+    min_phy_offset
+        Where the log begins.
+
+    Returns
+    -------
+    repaired, put
+        Units that were cut off from the first torn one on, and units that were put.
+
+    Raises
+    ------
+    StoreWriteError
+        A file cannot be written. Some queues may have got their units.
+    """
+    repaired = put = 0
+    for key, rows in queues.by_queue(requests):
+        queue = queues.find(*key)
+        if queue is not None:
+            with queues.errors_of(key):
+                _drop_expired(queue, rows, min_phy_offset)
+                repaired += queue.cut_torn(rows)
+        put += queues.put_queue(key, rows).units
+    return repaired, put
+
+
+def count_missing(queues: ConsumeQueueStore, requests: DispatchRequests) -> int:
+    """Return how many rows `ConsumeQueueStore.put` would add, about."""
+    count = 0
+    for key, rows in queues.by_queue(requests):
+        queue = queues.find(*key)
+        last = queue.max_physic_offset if queue is not None else -1
+        count += int(np.count_nonzero(rows.commit_log_offset + rows.message_size > last))
+    return count
+
+
+def cut_phantoms(queues: ConsumeQueueStore, log: ReadableLog) -> tuple[QueueKey, ...]:
+    """Take queues to end before units that point at no record of theirs; return which do.
+
+    Cutting a log without erasing leaves such units; when it has grown over the cut, RocketMQ takes
+    them for messages, and skips the units of new ones. What points behind the end of the log's
+    files, or before its first, is not looked at.
+
+    On the disk they stay until `put_again` and `ConsumeQueueStore.truncate_dirty` go over them: who
+    recovers the store after a crash in between has to see what is wrong.
+    """
+    found = []
+    for key, queue in _suspects(queues, log):
+        end = queue.proved_end(log)
+        if end != queue.max_offset:
+            found.append(key)
+            queue.truncate(end, on_disk=False)
+    return tuple(found)
+
+
+def _drop_expired(queue: object, rows: DispatchRequests, min_phy_offset: int) -> None:
+    """Cut off all units of a queue that has only expired ones, and lacks some behind them.
+
+    The queue begins with the first row then, at that row's queue offset. RocketMQ goes on where
+    the units end: all later messages get other queue offsets than they say.
+    """
+    if (
+        isinstance(queue, LiveQueue)
+        and 0 <= queue.max_physic_offset <= min_phy_offset
+        and int(rows.queue_offset[0]) > queue.max_offset
+    ):
+        logger.warning("queue %d of topic %s lacks units before %d, which expired",
+                       queue.queue_id, queue.topic, rows.queue_offset[0])  # fmt: skip
+        queue.truncate(0)
+
+
+def _suspects(queues: ConsumeQueueStore, log: ReadableLog) -> list[tuple[QueueKey, LiveQueue]]:
+    """Return the queues whose last unit does not point at a record; simple ones only."""
+    held = []
+    for key in queues.queues():
+        queue = queues.find(*key)
+        if isinstance(queue, LiveQueue):
+            held.append((queue.last_start, key, queue))
+    held.sort(key=lambda entry: entry[:2])
+    starts = np.array([start for start, _, _ in held], np.int64)
+    size, suspects = log.segments.file_size, []
+    for segment in log.segments:
+        low, high = np.searchsorted(starts, (segment.from_offset, segment.from_offset + size))
+        if low == high:
+            continue
+        frames = log.frames_at(segment, starts[low:high], segment.from_offset + size)
+        good = frames.ok.tolist()
+        suspects += [held[row][1:] for row in range(low, high) if not good[row - low]]
+    return suspects

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store_core.codec.crc32 import crc32_ranges
+
+
+def laid_out(lengths, gaps, seed=1):
+    starts = np.cumsum(np.asarray(lengths) + gaps, dtype=np.int64) - lengths
+    ends = starts + lengths
+    size = int(ends[-1]) + 3 if len(ends) else 3
+    return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8), starts, ends
+
+
+def expected(data, starts, ends):
+    return [zlib.crc32(data[a:b]) & 0x7FFFFFFF for a, b in zip(starts.tolist(), ends.tolist())]
+
+
+@given(st.lists(st.tuples(st.integers(0, 260), st.integers(0, 40)), max_size=40), st.integers(0, 9))
+def test_any_ranges(sizes, seed):
+    lengths = np.array([length for length, _ in sizes], np.int64)
+    gaps = np.array([gap for _, gap in sizes], np.int64)
+    data, starts, ends = laid_out(lengths, gaps, seed)
+    assert crc32_ranges(data, starts, ends).tolist() == expected(data, starts, ends)
+
+
+@pytest.mark.parametrize("length", [*range(0, 70), 100, 189, 190, 191, 192, 193, 1000])
+def test_many_of_one_length_without_room_before_them(length):
+    data, starts, ends = laid_out(np.full(2000, length, np.int64), np.zeros(2000, np.int64))
+    assert crc32_ranges(data, starts, ends).tolist() == expected(data, starts, ends)
+
+
+def test_more_rows_than_a_block_of_mixed_lengths():
+    lengths = np.random.default_rng(2).integers(0, 220, 40_000)
+    data, starts, ends = laid_out(lengths, np.full(40_000, 7))
+    assert crc32_ranges(data, starts, ends).tolist() == expected(data, starts, ends)
+
+
+def test_bytes_before_a_range_do_not_count():
+    data, starts, ends = laid_out(np.full(1000, 21, np.int64), np.full(1000, 30, np.int64))
+    before = crc32_ranges(data, starts, ends)
+    inside = np.zeros(len(data), bool)
+    for a, b in zip(starts.tolist(), ends.tolist()):
+        inside[a:b] = True
+    data[~inside] ^= 0xFF
+    assert crc32_ranges(data, starts, ends).tolist() == before.tolist()
