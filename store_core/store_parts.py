@@ -222,7 +222,9 @@ def _open(
         )
         undo.callback(index.close)
         config = _with_sizes(config, segments.file_size, queue_file_sizes(directory, config), files)
-        checkpoint = _checkpoint(root, recovery, index if files is not None else None)
+        checkpoint = _checkpoint(
+            root, recovery, index if files is not None else None, options.clock()
+        )
         if keys is not None:
             keys.give(index)
         undo.pop_all()
@@ -243,11 +245,15 @@ def _clear_uncommitted(config: MessageStoreConfig, directory: StoreDirectory, st
         steps.run("clear uncommitted", segments.truncate_dirty_files, offset)
 
 
-def _checkpoint(root: str, recovery: LogRecovery, index: IndexDispatcher | None) -> CheckpointFile:
+def _checkpoint(
+    root: str, recovery: LogRecovery, index: IndexDispatcher | None, now_ms: int
+) -> CheckpointFile:
     checkpoint = CheckpointFile(str(Path(root) / CHECKPOINT_FILE))
     checkpoint.load()
     if recovery.last_start >= 0:
         checkpoint.confirm_phy_offset = recovery.last_start
+    if checkpoint.hold_back(now_ms):
+        checkpoint.flush()
     if index is not None and index.flushed_end_timestamp < checkpoint.index_msg_timestamp:
         # Before they are made again: else a crash leaves half files that are taken for flushed.
         checkpoint.index_msg_timestamp = index.flushed_end_timestamp

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
@@ -24,7 +25,7 @@ from store_core.index.index_writer import IndexWriter, index_file_names
 from store_core.log.log_stretch import frames_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
@@ -169,10 +170,8 @@ class IndexDispatcher:
         if self._writer is None:
             return
         with self._lock:
-            try:
+            with self._errors():
                 self._writer.close()
-            except OSError as err:
-                raise self._error(err) from err
             self._delete(index_file_names(self.path))
             self._writer = IndexWriter(self.path, *self._sizes, self._clock)
             self._flushed_end_timestamp = 0
@@ -215,10 +214,8 @@ class IndexDispatcher:
             return
         with self._lock:
             if not self.is_behind:
-                try:
+                with self._errors():
                     self._writer.append(entries)
-                except OSError as err:
-                    raise self._error(err) from err
                 self.from_offset = max(self.from_offset, end_offset)
             self._dispatched_to = max(self._dispatched_to, end_offset)
 
@@ -240,10 +237,8 @@ class IndexDispatcher:
         with self._lock:
             for entries, end_offset in parts:
                 if end_offset > self.from_offset:
-                    try:
+                    with self._errors():
                         self._writer.append(entries)
-                    except OSError as err:
-                        raise self._error(err) from err
                     self.from_offset = end_offset
             self._publish()
             self.is_behind = self.from_offset < self._dispatched_to
@@ -294,10 +289,8 @@ class IndexDispatcher:
         Cheap where none did; for a thread that may wait.
         """
         if self._writer is not None:
-            try:
+            with self._errors():
                 self._writer.flush_full()
-            except OSError as err:
-                raise self._error(err) from err
 
     def publish(self) -> None:
         """Let readers find what was appended."""
@@ -308,11 +301,8 @@ class IndexDispatcher:
         """Force everything to the disk."""
         if self._writer is None:
             return
-        with self._lock:
-            try:
-                self._writer.flush()
-            except OSError as err:
-                raise self._error(err) from err
+        with self._lock, self._errors():
+            self._writer.flush()
 
     def delete_expired(self, min_phy_offset: int) -> int:
         """Delete files, oldest first, whose records are gone; return how many. Never the last.
@@ -336,10 +326,8 @@ class IndexDispatcher:
         """Flush and close the files."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            try:
+            with self._errors():
                 writer.close()
-            except OSError as err:
-                raise self._error(err) from err
 
     def destroy(self) -> None:
         """Close and delete all files."""
@@ -352,29 +340,28 @@ class IndexDispatcher:
             frames = frames.take(np.arange(first, len(frames)))
         if self._writer is None or len(frames) == 0:
             return
-        try:
+        with self._errors():
             self._writer.append(index_entries(MessageColumns.shared(frames)))
-        except OSError as err:
-            raise self._error(err) from err
 
     def _publish(self) -> None:
         if self._writer is not None:
-            try:
+            with self._errors():
                 self._writer.publish()
-            except OSError as err:
-                raise self._error(err) from err
 
     def _delete(self, names: tuple[str, ...] | list[str]) -> None:
-        try:
+        with self._errors():
             for name in names:
                 (self.path / name).unlink()
             if names:
                 flush_directory(str(self.path))
-        except OSError as err:
-            raise self._error(err) from err
 
-    def _error(self, err: OSError) -> Exception:
-        return write_error(err, str(err.filename or self.path))
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn an ``OSError`` into one that names the file (`StoreWriteError`)."""
+        try:
+            yield
+        except OSError as err:
+            raise write_error(err, str(err.filename or self.path)) from err
 
 
 def _end(frames: RecordFrames) -> int:

@@ -25,14 +25,15 @@ class Flushable(Protocol):
 
 
 class CheckpointService(ServiceThread):
-    """Writes the checkpoint each second."""
+    """Writes the checkpoint each second, its times not later than the clock's."""
 
-    def __init__(self, checkpoint: CheckpointFile) -> None:
+    def __init__(self, checkpoint: CheckpointFile, clock: Callable[[], int]) -> None:
         super().__init__(_CHECKPOINT_INTERVAL_MS)
-        self._checkpoint = checkpoint
+        self._checkpoint, self._clock = checkpoint, clock
 
     def run_once(self) -> bool:
         """Write it where it changed."""
+        self._checkpoint.hold_back(self._clock())
         self._checkpoint.flush()
         return True
 
@@ -95,4 +96,5 @@ class FlushConsumeQueueService(ServiceThread):
         self._queues.flush()
         if timestamp > 0:
             self._checkpoint.logics_msg_timestamp = timestamp
+        self._checkpoint.hold_back(self._clock())
         self._checkpoint.flush()

@@ -37,8 +37,8 @@ A dispatcher may get frames again that it had before, and has to know them then.
 _MAX_BYTES = 32 << 20
 _MAX_ROWS = 1 << 14  # arrays of more rows are fresh memory in every round
 _FEW_ROWS = 1 << 13
-_REST_SHARE = 3
-_MAX_REST_MS = 25
+_REST_SHARE = 9
+_MAX_REST_MS = 100
 _SEARCH_BYTES = 1 << 20
 _INTERVAL_MS = 5
 
@@ -47,7 +47,7 @@ class ReputMessageService(ServiceThread):
     """Walks the log from ``reput_from_offset`` to its end, some MiB at a time.
 
     A round costs about the same for one record as for a few thousand: so the thread rests for
-    5 ms where RocketMQ rests for 1 ms, and after a round with few records for three times the
+    5 ms where RocketMQ rests for 1 ms, and after a round with few records for nine times the
     time that it took. Without that, dispatch would take half of the time from who puts single
     messages. A position is left only when all dispatchers are through: when one of them raises,
     the same records are dispatched again in the next round.

@@ -112,7 +112,7 @@ class StoreServices:
         self.flush_queues = FlushConsumeQueueService(
             self._queues, config, parts.checkpoint, clock, lambda: self.reput.dispatched_timestamp
         )
-        self.checkpoint = CheckpointService(parts.checkpoint)
+        self.checkpoint = CheckpointService(parts.checkpoint, clock)
         self.clean_commit_log = CleanCommitLogService(
             log,
             config,

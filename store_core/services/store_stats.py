@@ -63,7 +63,6 @@ class StoreStatsService(ServiceThread):
         self._lock = threading.Lock()
         self._puts = self._put_bytes = self._failed_puts = self._max_put_ms = 0
         self._found = self._missed = self._transferred = self._max_get_ms = 0
-        self._dispatch_max_buffer = 0
         self._put_times = [0] * (len(_PUT_TIME_LIMITS_MS) + 1)
         self._latencies = [0] * (len(_LATENCY_LIMITS_MS) + 1)
         self._samples: deque[_Sample] = deque(maxlen=_SAMPLES + 1)
@@ -96,10 +95,6 @@ class StoreStatsService(ServiceThread):
             self._transferred += messages
             self._max_get_ms = max(self._max_get_ms, elapsed_ms)
 
-    def note_dispatch_buffer(self, size: int) -> None:
-        """Remember the most bytes or requests that ever waited for dispatch."""
-        self._dispatch_max_buffer = max(self._dispatch_max_buffer, size)
-
     def run_once(self) -> bool:
         """Take a sample; once a minute log the throughput and begin the latencies anew."""
         now = self._clock()
@@ -125,7 +120,7 @@ class StoreStatsService(ServiceThread):
                 "putMessageSizeTotal": str(self._put_bytes),
                 "putMessageDistributeTime": self._distribution(),
                 "putMessageAverageSize": str(self._put_bytes / max(self._puts, 1)),
-                "dispatchMaxBuffer": str(self._dispatch_max_buffer),
+                "dispatchMaxBuffer": "0",  # nothing sets it since there is one dispatch thread
                 "getMessageEntireTimeMax": str(self._max_get_ms),
                 "putTps": self._rates("puts"),
                 "getFoundTps": self._rates("found"),

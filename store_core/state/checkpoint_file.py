@@ -76,6 +76,17 @@ class CheckpointFile:
         """Store time from which a crashed store is dispatched again (``getMinTimestamp``)."""
         return StoreCheckpoint(self.physic_msg_timestamp, self.logics_msg_timestamp).min_timestamp
 
+    def hold_back(self, now_ms: int) -> bool:
+        """Let no time lie behind the clock; tell whether one did.
+
+        When the clock was set back, new records are older than those times. A broker that recovers
+        would begin at the last segment whose first record is older, and dispatch none before it.
+        """
+        is_ahead = self.logics_msg_timestamp > now_ms
+        if is_ahead:
+            self.logics_msg_timestamp = now_ms
+        return is_ahead
+
     def flush(self) -> None:
         """Write the numbers and force them to the disk; nothing is done where none changed.
 

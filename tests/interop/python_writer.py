@@ -1,7 +1,8 @@
 """This project's store as a process: ``python -m tests.interop.python_writer``.
 
-Arguments: ``ROOT CONFIG N SEED [halt]``; CONFIG holds RocketMQ's keys, as JSON. Appends N messages
-in the three ways that there are, and stops cleanly or not at all; prints as JSON where it wrote.
+Arguments: ``ROOT CONFIG N SEED [halt|undispatched]``; CONFIG holds RocketMQ's keys, as JSON. Appends
+N messages in the three ways that there are, and stops cleanly or not at all (``undispatched``: before
+any of them is in a queue); prints as JSON where it wrote.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from store_core import Message, MessageStore, MessageStoreConfig
+from store_core.services.reput_message import ReputMessageService
 
 TOPIC = "TopicPython"
 _WORDS = ("order", "paid", "größe", "价格", "naïve", "🚀")
@@ -43,6 +45,8 @@ def append(store: MessageStore, count: int, seed: int) -> None:
 
 def main(root: str, config: str, count: str, seed: str, how: str = "stop") -> None:
     """Open, append, stop or halt."""
+    if how == "undispatched":
+        ReputMessageService.run_once = lambda _: False
     store = MessageStore(
         MessageStoreConfig.from_properties({**json.loads(config), "storePathRootDir": root})
     )
@@ -52,7 +56,7 @@ def main(root: str, config: str, count: str, seed: str, how: str = "stop") -> No
     append(store, int(count), int(seed))
     sys.stdout.write(json.dumps({"from": begin, "to": store.max_phy_offset}) + "\n")
     sys.stdout.flush()
-    if how == "halt":
+    if how != "stop":
         os._exit(0)
     store.shutdown()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from store_core import MessageStoreConfig, StoreSnapshot
+from store_core.state.checkpoint_file import CheckpointFile
 from tests.interop import java_oracle, python_writer
 from tests.interop.test_fresh_stores import FreshStore
 
@@ -33,6 +34,29 @@ def test_stores_of_other_kinds(tmp_path, api, profile):
     assert play(tmp_path, api, profile, 2, seed=6) == 2
 
 
+def test_what_was_put_and_not_dispatched_is_found_though_the_clock_was_set_back(tmp_path):
+    """RocketMQ's program puts with a clock that runs ahead by minutes; then real time goes on."""
+    root = java_oracle.generate("multipath-5x", 7, tmp_path)
+    messages = java_oracle.check(root)["messages"]
+    java_oracle.put(root, _JAVA_PUTS, 1, halt=True)
+    config = json.loads((root.parent / "config.json").read_text("utf-8"))
+    properties = FreshStore("multipath-5x", False, root, config).config_properties
+    _write_checkpoint(root, int(time.time() * 1000) + 600_000)
+    _append(root, properties, 2, how="undispatched")
+    found = java_oracle.check(root)
+    assert found["ok"], json.dumps(found)
+    assert found["messages"] == messages + _JAVA_PUTS + _OUR_PUTS
+
+
+def _write_checkpoint(root: Path, timestamp: int) -> None:
+    """Write what RocketMQ writes a second later, of records of that time."""
+    checkpoint = CheckpointFile(str(root / "checkpoint"))
+    checkpoint.load()
+    checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = timestamp
+    checkpoint.flush()
+    checkpoint.close()
+
+
 def play(
     directory: Path, api: str, profile: str, rounds: int, seed: int, deadline: float = math.inf
 ) -> int:
@@ -46,22 +70,21 @@ def play(
     while done < rounds and time.monotonic() < deadline:
         java_oracle.put(root, _JAVA_PUTS, 100 + done, api=api, halt=generator.random() < 0.5)
         halt = generator.random() < 0.5
-        _append(root, store.config_properties, 200 + done, halt=halt)
+        _append(root, store.config_properties, 200 + done, how="halt" if halt else "stop")
         messages += _JAVA_PUTS + _OUR_PUTS
         found = java_oracle.check(root, api=api)
-        assert found["ok"], (done, found)
+        assert found["ok"], json.dumps({"turns": done, **found})
         assert found["messages"] == messages
         done += 1
     _compare_index_queries(store, directory / "dump", api)
     return done
 
 
-def _append(root: Path, properties: dict[str, str], seed: int, *, halt: bool) -> None:
-    how = ["halt"] if halt else []
+def _append(root: Path, properties: dict[str, str], seed: int, *, how: str) -> None:
     module = python_writer.__name__
     command = [sys.executable, "-m", module, str(root), json.dumps(properties)]
     subprocess.run(
-        [*command, str(_OUR_PUTS), str(seed), *how],
+        [*command, str(_OUR_PUTS), str(seed), how],
         check=True,
         cwd=Path(__file__).parents[2],
         stdout=subprocess.DEVNULL,

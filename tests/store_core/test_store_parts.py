@@ -8,8 +8,9 @@ import pytest
 
 from store_core.config import MessageStoreConfig
 from store_core.errors import LogDamageError, StoreFormatError, StoreWriteError
+from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import StoreLock
-from store_core.store_parts import OpenOptions, delete_files, open_parts
+from store_core.store_parts import CHECKPOINT_FILE, OpenOptions, delete_files, open_parts
 from tests.golden_store import tree_state
 from tests.store_core.crash.messages import config_of, make_message
 
@@ -110,3 +111,17 @@ def test_delete_files_may_be_repeated(root):
         delete_files(lock, config)
         delete_files(lock, config)
     assert {path.name for path in root.iterdir()} == {"lock"}
+
+
+def test_times_of_the_checkpoint_that_lie_ahead_are_held_back_before_anything_is_put(root):
+    fill(root, 3)
+    checkpoint = CheckpointFile(str(root / CHECKPOINT_FILE))
+    checkpoint.load()
+    checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = clock() + 600_000
+    checkpoint.flush()
+    checkpoint.close()
+    open_parts(config_of(root), OpenOptions(clock)).close(clean=False)
+    found = CheckpointFile(str(root / CHECKPOINT_FILE))
+    found.load()
+    assert found.logics_msg_timestamp == clock()
+    assert found.min_timestamp < clock()

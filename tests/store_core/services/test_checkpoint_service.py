@@ -21,7 +21,7 @@ def stored(checkpoint):
 
 
 def test_the_checkpoint_is_written_now_and_at_the_end(checkpoint):
-    service = CheckpointService(checkpoint)
+    service = CheckpointService(checkpoint, lambda: 100)
     checkpoint.physic_msg_timestamp = 7
     service.run_once()
     assert stored(checkpoint) == (7, 0)
@@ -29,6 +29,18 @@ def test_the_checkpoint_is_written_now_and_at_the_end(checkpoint):
     checkpoint.physic_msg_timestamp = 8
     service.shutdown()
     assert stored(checkpoint) == (8, 0)
+
+
+def test_no_time_of_the_checkpoint_lies_behind_a_clock_that_was_set_back(checkpoint):
+    now = [100]
+    service = CheckpointService(checkpoint, lambda: now[0])
+    checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = 90
+    service.run_once()
+    assert stored(checkpoint) == (90, 90)
+    now[0] = 50
+    service.run_once()
+    assert stored(checkpoint) == (90, 50)
+    assert checkpoint.min_timestamp == 0
 
 
 class Queues:
