@@ -44,6 +44,12 @@ class CheckpointFile:
         Offsets of the log.
     """
 
+    physic_msg_timestamp: int
+    logics_msg_timestamp: int
+    index_msg_timestamp: int
+    master_flushed_offset: int
+    confirm_phy_offset: int
+
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd = -1

@@ -1,8 +1,8 @@
 """This project's store as a process: ``python -m tests.interop.python_writer``.
 
-Arguments: ``ROOT CONFIG N SEED [halt|undispatched]``; CONFIG holds RocketMQ's keys, as JSON. Appends
-N messages in the three ways that there are, and stops cleanly or not at all (``undispatched``: before
-any of them is in a queue); prints as JSON where it wrote.
+Arguments: ``ROOT CONFIG N SEED [halt|undispatched]``; CONFIG holds RocketMQ's keys, as JSON.
+Appends N messages in the three ways that there are, and stops cleanly or not at all
+(``undispatched``: before any of them is in a queue); prints as JSON where it wrote.
 """
 
 from __future__ import annotations
