@@ -4,6 +4,7 @@ Annotations are real objects here, not text: typer cannot read the text form on 
 """
 
 import json
+from enum import Enum
 from typing import Annotated
 
 import typer
@@ -11,8 +12,8 @@ import typer
 from rmqsource.cli_output import Format
 
 EXIT_CODES = (
-    "Exit codes: 0 good, 1 found damage or nothing, 2 wrong use. JSON is one object per line; "
-    "times in tables are UTC."
+    "Exit codes: 0 good, 1 found damage or nothing, 2 wrong use, 130 interrupted. JSON is one "
+    "object per line; times in tables are UTC."
 )
 
 Paths = Annotated[
@@ -31,6 +32,14 @@ Key = Annotated[list[str], typer.Option(help="A word of KEYS; may be repeated.")
 Tag = Annotated[str, typer.Option(help="A tag expression: TagA || TagB.")]
 Since = Annotated[str, typer.Option(help="Store time, inclusive: ISO 8601 with offset, or ms.")]
 Until = Annotated[str, typer.Option(help="Store time, exclusive: ISO 8601 with offset, or ms.")]
+
+
+class ExportFormat(str, Enum):
+    """What kind of files an export makes."""
+
+    parquet = "parquet"
+    json = "json"
+    csv = "csv"
 
 
 def examples(*lines: str) -> str:

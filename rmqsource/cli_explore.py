@@ -11,6 +11,7 @@ import typer
 
 from rmqsource.cli_arguments import (
     Config,
+    ExportFormat,
     Key,
     Options,
     Output,
@@ -37,14 +38,6 @@ class ReportFormat(str, Enum):
 
     html = "html"
     json = "json"
-
-
-class ExportFormat(str, Enum):
-    """What kind of files an export makes."""
-
-    parquet = "parquet"
-    json = "json"
-    csv = "csv"
 
 
 class Way(str, Enum):

@@ -30,15 +30,15 @@ def export_messages(
     unknown = [name for name in partitions if name not in _PARTITIONS]
     if unknown:
         raise WrongUseError(f"--partition-by: {unknown[0]!r} is neither topic nor day")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise WrongUseError(f"--output {target}: exists already; give a new directory")
-    with spark_job("export", "exporting") as spark:
-        from rmqsource.export_store import export, read_for_export  # noqa: PLC0415 (needs Spark)
+    # Needs Spark's modules, which take a while to load.
+    from rmqsource.export_store import new_directory, write_export  # noqa: PLC0415
 
-        try:
-            export(read_for_export(spark, options), target, file_format, partitions)
-        except OSError as err:
-            raise WrongUseError(f"--output {target}: {err.strerror or err}") from err
+    try:
+        # Spark ends first: a task could still write.
+        with new_directory(target) as place, spark_job("export", "exporting") as spark:
+            write_export(spark, options, place, file_format, partitions)
+    except OSError as err:
+        raise WrongUseError(f"--output {target}: {err.strerror or err}") from err
     report.rows = 1
     files = [path for path in target.rglob("part-*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)

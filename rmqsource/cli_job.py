@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import Progress
 
+from rmqsource.cli_interrupt import cancelling
 from rmqsource.cli_read import WrongUseError
 from rmqsource.local_spark import java_problem, quiet_session
 
@@ -26,6 +27,8 @@ _OWN_ERRORS = ("rmqsource.errors.", "rmqsource.sink.errors.", "store_core.errors
 @contextmanager
 def spark_job(command: str, doing: str) -> Iterator[Any]:
     """Give a session for one job on all cores; Spark's errors become those of the command.
+
+    When the block was left by an error or Ctrl-C, nothing of Spark runs any more afterwards.
 
     Parameters
     ----------
@@ -45,18 +48,27 @@ def spark_job(command: str, doing: str) -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as scratch, _own_stderr() as terminal:
         log = Path(scratch) / "spark.log"
         with quiet_session(log, f"rocketmq-store {command}", "local[*]") as spark:
-            from pyspark.errors import PySparkException  # noqa: PLC0415 (Spark takes a while)
+            # Spark takes a while to load; py4j has no types.
+            from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415
+                Py4JJavaError,
+            )
+            from pyspark.errors import PySparkException  # noqa: PLC0415
+
+            def tell(text: str) -> None:
+                print(f"rocketmq-store: {text}", file=terminal, flush=True)
 
             try:
-                with _task_progress(spark, terminal, doing):
+                with cancelling(spark, tell), _task_progress(spark, terminal, doing):
                     yield spark
             except PySparkException as err:
-                raise WrongUseError(_reason(err)) from err
+                raise WrongUseError(_reason(err, str(err))) from err
+            except Py4JJavaError as err:
+                raise WrongUseError(_reason(err, err.java_exception.getMessage() or "")) from err
 
 
-def _reason(err: Exception) -> str:
+def _reason(err: Exception, text: str) -> str:
     """Return what the source itself says, or else the first line of what Spark says."""
-    lines = str(err).splitlines()
+    lines = text.splitlines()
     own = [line for line in lines if line.startswith(_OWN_ERRORS)]
     return own[-1].split(": ", 1)[-1] if own else lines[0] if lines else type(err).__name__
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from rmqsource.cli_interrupt import INTERRUPTED, interrupted_once
 from rmqsource.cli_read import WrongUseError
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceError, SourceOptionError
 from store_core.errors import (
@@ -129,8 +130,12 @@ def reporting(*, warnings_are_damage: bool = True) -> Iterator[Report]:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        yield report
+        with interrupted_once():
+            yield report
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        report.exit_code = INTERRUPTED
+        report.note("rocketmq-store: interrupted")
     except BrokenPipeError:  # the reader of the pipe has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (WrongUseError, SourceError, StoreError) as err:

@@ -1,16 +1,19 @@
-"""The commands that write messages, or tidy up after writes: copy, clean-staging.
+"""The commands that write messages, or tidy up after writes: copy, import, clean-staging.
 
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from rmqsource import clean_staging as clean
 from rmqsource.cli_arguments import (
     Config,
+    ExportFormat,
     Key,
     Options,
     Since,
@@ -22,12 +25,21 @@ from rmqsource.cli_arguments import (
 )
 from rmqsource.cli_job import spark_job
 from rmqsource.cli_read import WrongUseError, option_texts, source_options
-from rmqsource.cli_report import reporting
+from rmqsource.cli_report import Report, reporting
 from rmqsource.errors import SourceOptionError
 from rmqsource.sink.options import parse_sink_options
+from store_core.staged_commit.intent import STAGING_DIRECTORY
+
+if TYPE_CHECKING:
+    from rmqsource.copy_store import Copied
 
 _HOUR_MS = 3_600_000
 _DAY_HOURS = 24
+
+WriteOptions = Annotated[
+    list[str],
+    typer.Option("--write-option", metavar="KEY=VALUE", help="Any option of the sink."),
+]
 
 
 def add_sink_commands(app: typer.Typer) -> None:
@@ -39,6 +51,12 @@ def add_sink_commands(app: typer.Typer) -> None:
             "copy /backup/store /data/store --write-option compatibility=5",
         )
     )(copy)
+    app.command(
+        "import",
+        epilog=examples(
+            "import orders /data/new", "import all /data/new --write-option systemTopics=true"
+        ),
+    )(import_)
     app.command(
         "clean-staging",
         epilog=examples("clean-staging /data/store", "clean-staging /data/store --older-than 1"),
@@ -57,10 +75,7 @@ def copy(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     until: Until = "",
     config: Config = "",
     option: Options = [],  # noqa: B006 (typer copies it)
-    write_option: Annotated[
-        list[str],
-        typer.Option("--write-option", metavar="KEY=VALUE", help="Any option of the sink."),
-    ] = [],  # noqa: B006 (typer copies it)
+    write_option: WriteOptions = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Append messages of one store to another, with Spark; all of them or none.
 
@@ -75,21 +90,75 @@ def copy(  # noqa: PLR0913, PLR0917 (one parameter a flag)
         sink = _sink_options(target, write_option)
         if Path(source).resolve() == Path(target).resolve():
             raise WrongUseError("copy: SRC and DST are the same store")
-        with spark_job("copy", "copying") as spark:
+        with _no_empty_store(target), spark_job("copy", "copying") as spark:
             from rmqsource.copy_store import copy_store  # noqa: PLC0415 (needs Spark)
 
             texts = option_texts([source], option, flags)
             done = copy_store(spark, texts, target, sink)
-        if done.skipped:
-            said.note(f"left out: {done.skipped:,} messages of system, retry or dead-letter topics")
-        if done.commit is None:
-            said.nothing("nothing was copied")
-            return
-        made = done.commit
-        said.note(
-            f"{target}: {made.messages:,} messages, {made.record_bytes:,} bytes, in "
-            f"{len(made.queues):,} queues"
+        _tell("copied", target, done, said)
+
+
+def import_(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What export wrote.")],
+    target: Annotated[
+        str, typer.Argument(metavar="PATH", help="The store root to append to; made if missing.")
+    ],
+    file_format: Annotated[
+        Optional[ExportFormat],
+        typer.Option("--format", show_default="what is there", help="What kind of files."),
+    ] = None,
+    write_option: WriteOptions = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Append the messages of an export to a store, with Spark; all of them or none.
+
+    Topic, queue, order, properties, body, flag, born time and host come back as they were; offsets
+    and store times are those of the new place. System, retry and dead-letter topics are left out
+    and counted, unless --write-option systemTopics=true. No broker may have PATH open.
+    """
+    with reporting(warnings_are_damage=False) as said:
+        sink = _sink_options(target, write_option)
+        # Needs Spark's modules, which take a while to load.
+        from rmqsource.import_store import (  # noqa: PLC0415
+            NotAnExportError,
+            format_of,
+            import_messages,
         )
+
+        try:
+            kind = format_of(directory, file_format.value if file_format else None)
+            with _no_empty_store(target), spark_job("import", "importing") as spark:
+                done = import_messages(spark, directory, kind, target, sink)
+        except NotAnExportError as err:
+            raise WrongUseError(f"import {err}") from err
+        _tell("imported", target, done, said)
+
+
+@contextmanager
+def _no_empty_store(target: str) -> Iterator[None]:
+    """Where the block ends early, take away the directories that it made and left empty."""
+    was_there = Path(target).exists()
+    try:
+        yield
+    except BaseException:
+        if not was_there:
+            for made in (Path(target, STAGING_DIRECTORY), Path(target)):
+                with suppress(OSError):
+                    made.rmdir()
+        raise
+
+
+def _tell(verb: str, target: str, done: "Copied", said: Report) -> None:
+    """Say what was appended, and what was left out."""
+    if done.skipped:
+        said.note(f"left out: {done.skipped:,} messages of system, retry or dead-letter topics")
+    if done.commit is None:
+        said.nothing(f"nothing was {verb}")
+        return
+    made = done.commit
+    said.note(
+        f"{target}: {made.messages:,} messages, {made.record_bytes:,} bytes, in "
+        f"{len(made.queues):,} queues"
+    )
 
 
 def clean_staging(

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType
 
-from rmqsource.tables import TABLES
+from rmqsource.export_parquet import write_parquet
+from rmqsource.options import parse_options
+from rmqsource.schema import table_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 FORMATS = ("parquet", "json", "csv")
 PARTITIONS = ("topic", "day")
@@ -36,12 +41,38 @@ def read_for_export(spark: SparkSession, options: Mapping[str, str]) -> DataFram
     Beside all columns of table ``messages`` there are the exact bytes of the properties, which a
     map does not keep.
     """
-    messages = TABLES["messages"]
-    columns = [
-        f"{column.name} {column.type}" for column in (*messages.columns, *messages.on_demand)
-    ]
     reader = spark.read.format("rocketmq-store").options(**options)
-    return reader.schema(", ".join(columns)).load()
+    return reader.schema(_export_schema()).load()
+
+
+def write_export(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    target: Path,
+    file_format: str,
+    partition_by: Sequence[str] = (),
+) -> None:
+    """Write what `read_for_export` returns, as `export` does, but not wholly or not at all.
+
+    Parameters
+    ----------
+    spark
+        A session that knows the source.
+    options
+        Which messages of which store, as ``spark.read`` takes them.
+    target
+        A path at which there is nothing.
+    file_format, partition_by
+        See `export`.
+    """
+    if file_format == "parquet" and not partition_by:
+        write_parquet(spark, parse_options(dict(options)), _export_schema(), target)
+    else:
+        _write(read_for_export(spark, options), target, file_format, partition_by)
+
+
+def _export_schema() -> StructType:
+    return table_schema("messages", "FAILFAST").add("properties_raw", BinaryType(), nullable=False)
 
 
 def export(
@@ -49,13 +80,10 @@ def export(
 ) -> None:
     """Write messages into a new directory.
 
-    Until all is written it has another name beside ``target``, which is removed where the write
-    fails or is interrupted.
-
     Parameters
     ----------
     frame
-        Columns of table ``messages``.
+        Columns of table ``messages``; an import needs those of `read_for_export`.
     target
         The directory; must not exist, or be empty.
     file_format
@@ -69,16 +97,31 @@ def export(
     FileExistsError
         There is something at ``target``.
     """
+    with new_directory(target) as unfinished:
+        _write(frame, unfinished, file_format, partition_by)
+
+
+@contextmanager
+def new_directory(target: Path) -> Iterator[Path]:
+    """Give a path at which to make a directory, which then gets the name ``target``.
+
+    Where the block ends by an error or an interrupt, nothing is left. Whoever can should end
+    before it what may still write: Spark's tasks outlive the job that failed.
+
+    Raises
+    ------
+    FileExistsError
+        There is something at ``target``, and it is not an empty directory.
+    """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists already; give a new directory")
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        written = unfinished / "data"
-        _write(frame, written, file_format, partition_by)
+        yield unfinished / "data"
         if target.exists():
             target.rmdir()
-        os.replace(written, target)  # noqa: PTH105 (of a directory)
+        os.replace(unfinished / "data", target)  # noqa: PTH105 (of a directory)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 

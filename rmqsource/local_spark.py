@@ -45,6 +45,8 @@ def quiet_session(
 ) -> Iterator[Any]:
     """Start Spark; whatever it and Java print goes to a file.
 
+    Where the block ends by an error, the JVM is ended too; the process cannot start another one.
+
     Parameters
     ----------
     log
@@ -70,13 +72,28 @@ def quiet_session(
         for key, value in {**_SETTINGS, **(settings or {})}.items():
             builder = builder.config(key, value)
         spark = builder.config("spark.sql.warehouse.dir", str(log.parent)).getOrCreate()
-        _register(spark)
-        yield spark
+        try:
+            _register(spark)
+            yield spark
+        except BaseException:
+            _end(spark)
+            raise
         spark.stop()
     finally:
         sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def _end(spark: Any) -> None:
+    """Stop Spark and its JVM: tasks outlive the job that failed, and may still write."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    try:
+        spark.stop()
+    finally:
+        if process is not None:
+            process.stdin.close()  # at which it ends
+            process.wait()
 
 
 def _register(spark: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable
 from bench.figures import Figure, rate_figure, time_figure
 from bench.scenarios.scan import our_frame
 from bench.spark_side import alternate, run_to_noop
-from rmqsource.export_store import export
+from rmqsource.export_store import write_export
 from rmqsource.findings import gather
 from rmqsource.options import options_for
 from rmqsource.report_page import report_page
@@ -62,12 +62,14 @@ def _export(context: Context, label: str, root: str, rows: int) -> Figure:
     scratch = context.work / "export"
     shutil.rmtree(scratch, ignore_errors=True)
     kept = scratch / "kept"
-    store = context.spark.read.format("rocketmq-store").load(root)
-    export(store, kept, "parquet")
+    options = {"path": root}
+    write_export(context.spark, options, kept, "parquet")
     parquet = context.spark.read.parquet(str(kept))
     ours, other = alternate(
         [
-            lambda: _written(scratch / "ours", lambda to: export(store, to, "parquet")),
+            lambda: _written(
+                scratch / "ours", lambda to: write_export(context.spark, options, to, "parquet")
+            ),
             lambda: _written(scratch / "other", lambda to: parquet.write.parquet(str(to))),
         ],
         context.decode_runs,

@@ -31,12 +31,12 @@ def run(monkeypatch, capsys):
     return call
 
 
-@pytest.mark.parametrize("command", ["copy", "clean-staging"])
+@pytest.mark.parametrize("command", ["copy", "import", "clean-staging"])
 def test_help_shows_examples(monkeypatch, capsys, command):
     monkeypatch.setattr(sys, "argv", ["rocketmq-store", command, "--help"])
     with pytest.raises(SystemExit):
         cli.main()
-    assert f"rocketmq-store {command} /" in capsys.readouterr().out
+    assert f"rocketmq-store {command} " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,22 @@ def test_copy_refuses_to_copy_a_store_to_itself(run):
     root = golden("classic-5x").root
     code, said = run("copy", root, f"{root}/../{root.name}")
     assert (code, "the same store" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "import {}/files: there is no file part-"),
+        (["--format", "csv"], "no part-*.csv file"),
+        (["--write-option", "queues=0"], "--write-option queues: "),
+    ],
+)
+def test_import_checks_before_spark_starts(run, tmp_path, arguments, reason):
+    (tmp_path / "files").mkdir()
+    code, said = run("import", tmp_path / "files", tmp_path / "new", *arguments)
+    assert code == 2
+    assert reason.format(tmp_path) in said
+    assert not (tmp_path / "new").exists()
 
 
 def test_what_was_abandoned_is_deleted(run, tmp_path):

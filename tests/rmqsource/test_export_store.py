@@ -55,6 +55,41 @@ def test_round_trip(
         assert (target / "topic=orders" / "day=2026-11-21").is_dir()
 
 
+@pytest.mark.parametrize("name", ["cluster-5x", "empty-5x"])
+def test_files_that_tasks_write_are_like_those_of_spark(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    from rmqsource import register
+    from rmqsource.export_store import export, read_for_export, write_export
+
+    register(spark)
+    store = golden(name)
+    options = {"path": str(store.root), **store.options, "minPartitions": "3"}
+    write_export(spark, options, tmp_path / "ours", "parquet")
+    export(read_for_export(spark, options), tmp_path / "sparks", "parquet")
+    ours, sparks = (spark.read.parquet(str(tmp_path / side)) for side in ("ours", "sparks"))
+    assert ours.schema == sparks.schema
+    order = ["commit_log_offset", "queue_offset"]
+    assert ours.orderBy(*order).collect() == sparks.orderBy(*order).collect()
+    files = sorted(path.name for path in (tmp_path / "ours").iterdir())
+    assert (len(files) >= 3) is (name == "cluster-5x")
+    assert files == [f"part-{number:05d}.snappy.parquet" for number in range(len(files))]
+
+
+def test_row_groups_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from rmqsource import export_parquet
+
+    monkeypatch.setattr(export_parquet, "_GROUP_ROWS", 100)
+    batches = iter([{"topic": pa.array(["T"] * 30)} for _ in range(9)])
+    assert export_parquet._write(batches, pa.schema([("topic", pa.string())]), tmp_path, 7) == 270
+    (path,) = tmp_path.iterdir()
+    found = pq.ParquetFile(path)
+    assert [found.metadata.row_group(n).num_rows for n in range(3)] == [120, 120, 30]
+
+
 def test_csv_can_be_read_by_others(frame: DataFrame, tmp_path: Path) -> None:
     import csv
 

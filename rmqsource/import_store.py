@@ -1,0 +1,188 @@
+"""Files of an export appended to a store, by Spark: wholly or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sf
+
+from rmqsource.copy_store import COPIED_COLUMNS, append_messages
+from rmqsource.errors import SourceError
+from rmqsource.export_store import CSV_OPTIONS, FORMATS, TIME_FORM
+from rmqsource.metadata.topic_kind import topic_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from rmqsource.copy_store import Copied
+
+_PLACE = {"store": "string", "commit_log_offset": "bigint", "queue_offset": "bigint"}
+"""What orders messages as the log has them; an inner batch has one place in the log."""
+_NULLABLE = frozenset({"born_timestamp"})
+_NORMAL = "normal"
+
+
+class NotAnExportError(SourceError, ValueError):
+    """What is to be imported is not what ``export`` writes.
+
+    Parameters
+    ----------
+    directory
+        What was given.
+    reason
+        What was found there, and what to do.
+    """
+
+    def __init__(self, directory: str, reason: str) -> None:
+        super().__init__(directory, reason)
+        self.directory, self.reason = directory, reason
+
+    def __str__(self) -> str:
+        return f"{self.directory}: {self.reason}"
+
+
+def format_of(directory: Path, file_format: str | None = None) -> str:
+    """Return which kind of files a directory holds.
+
+    Parameters
+    ----------
+    directory
+        What ``export`` wrote.
+    file_format
+        The one to take where there are several.
+
+    Raises
+    ------
+    NotAnExportError
+        There is no such directory, none of the files is of an export, or they are of several kinds.
+    """
+    if not directory.is_dir():
+        raise NotAnExportError(str(directory), "no such directory")
+    found = {suffix for path in directory.rglob("part-*") for suffix in path.name.split(".")[1:]}
+    kinds = [kind for kind in FORMATS if kind in found]
+    if file_format is not None and file_format not in kinds:
+        there = f"there are {' and '.join(kinds)} files" if kinds else "nor any of another kind"
+        raise NotAnExportError(str(directory), f"there is no part-*.{file_format} file; {there}")
+    if not kinds:
+        raise NotAnExportError(
+            str(directory), f"there is no file part-*.({'|'.join(FORMATS)}): not made by export"
+        )
+    if file_format is None and len(kinds) > 1:
+        raise NotAnExportError(
+            str(directory), f"there are {' and '.join(kinds)} files; say which to take"
+        )
+    return file_format or kinds[0]
+
+
+def read_export(spark: SparkSession, directory: Path, file_format: str) -> DataFrame:
+    """Return the messages of an export as a copy takes them, in the order of the log.
+
+    A row that is not one of an export fails the job.
+
+    Parameters
+    ----------
+    spark
+        Any session.
+    directory, file_format
+        See `format_of`.
+
+    Raises
+    ------
+    NotAnExportError
+        The files lack a column.
+    """
+    wanted = {**COPIED_COLUMNS, **_PLACE}
+    names = _names(spark, directory, file_format)
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise NotAnExportError(
+            str(directory),
+            f"the {file_format} files have no column {', '.join(missing)}: not made by export",
+        )
+    kinds, options = wanted, {"mode": "FAILFAST", "timestampFormat": TIME_FORM}
+    if file_format == "csv":  # goes by position, and knows no bytes
+        texts = {name: "string" if kind == "binary" else kind for name, kind in wanted.items()}
+        kinds = {name: texts.get(name, "string") for name in names}
+        options.update(CSV_OPTIONS, multiLine="true", enforceSchema="false")
+    reader = spark.read.format(file_format).options(**options).schema(_ddl(kinds))
+    frame = reader.load(str(directory), pathGlobFilter=f"part-*.{file_format}*")
+    rows = frame.select(*(_given(frame, name, kind, directory) for name, kind in wanted.items()))
+    # Spark takes files by their sizes, and in pieces; messages of a queue have to keep their order.
+    parallelism = spark.sparkContext.defaultParallelism
+    ordered = rows.repartitionByRange(parallelism, *_PLACE).sortWithinPartitions(*_PLACE)
+    return ordered.select(*COPIED_COLUMNS)
+
+
+def import_messages(
+    spark: SparkSession,
+    directory: Path,
+    file_format: str,
+    target: str,
+    sink_options: Mapping[str, str],
+) -> Copied:
+    """Append the messages of an export to a store.
+
+    Topics, queues, properties, bodies, flags, times of birth and hosts come back as they were, in
+    their order within each queue. Messages of topics that a broker uses itself are left out unless
+    ``systemTopics`` is true, as `copy_store` does.
+
+    Parameters
+    ----------
+    spark
+        A session that knows the sink.
+    directory, file_format
+        See `format_of`.
+    target
+        Root of the store; made where none is.
+    sink_options
+        As ``df.write`` takes them.
+
+    Raises
+    ------
+    NotAnExportError
+        The files lack a column.
+    """
+    messages = read_export(spark, directory, file_format)
+    return append_messages(messages, lambda: _system_topics(messages), target, sink_options)
+
+
+def _system_topics(messages: DataFrame) -> list[str]:
+    topics = (row.topic for row in messages.select("topic").distinct().collect())
+    return sorted(topic for topic in topics if topic_kind(topic) != _NORMAL)
+
+
+def _names(spark: SparkSession, directory: Path, file_format: str) -> Sequence[str]:
+    """Return the columns of the files, in order, and of the directories."""
+    if file_format == "parquet":
+        return list(spark.read.parquet(str(directory)).columns)
+    frame = spark.read.text(str(directory), pathGlobFilter=f"part-*.{file_format}*")
+    first, *by_directory = frame.columns
+    row = frame.first()
+    if row is None:  # an export of no message
+        return [*COPIED_COLUMNS, *_PLACE]
+    try:
+        parsed = json.loads(row[first]) if file_format == "json" else next(csv.reader([row[first]]))
+    except (ValueError, csv.Error, StopIteration):
+        parsed = ()
+    names = list(parsed) if isinstance(parsed, (dict, list)) else []
+    return [*names, *by_directory]
+
+
+def _ddl(kinds: Mapping[str, str]) -> str:
+    return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in kinds.items())
+
+
+def _given(frame: DataFrame, name: str, kind: str, directory: Path) -> Column:
+    """Return a column with its type; null where that can be."""
+    column = frame[name]
+    if frame.schema[name].dataType.simpleString() != kind:
+        # CSV reads what is empty as null.
+        column = sf.to_binary(sf.coalesce(column, sf.lit("")), sf.lit("base64"))
+    if name not in _NULLABLE:
+        column = sf.coalesce(column, sf.raise_error(sf.lit(f"{directory}: a row has no {name}")))
+    return column.alias(name)

@@ -1,0 +1,161 @@
+"""Ctrl-C ends a command with code 130, leaves nothing half done and nothing running."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.golden_store import golden
+from tests.store_factory import small_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytest.importorskip("typer")
+pty = pytest.importorskip("pty")
+
+DEADLINE_SECONDS = 300
+SOME_TASKS_ARE_DONE = re.compile(rb"[1-9][0-9]?%")
+TASKS = 400
+"""So many that the job goes on for seconds after the bar has moved."""
+
+
+class Command:
+    """A command that believes a person watches it, and so shows its bar."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self.shown = b""
+        self._terminal, its_side = pty.openpty()
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rmqsource.cli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=its_side,
+            env={**os.environ, "PYTHONPATH": path, "TERM": "xterm", **environment},
+        )
+        os.close(its_side)
+
+    def interrupt_when(self, shown: re.Pattern[bytes]) -> int:
+        """Return the exit code; fail if anything that it started is still there by then."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        try:
+            while not shown.search(self.shown):
+                assert self._read(deadline), self.shown
+            self._process.send_signal(signal.SIGINT)
+            while self._read(deadline):
+                pass
+            code = self._process.wait(deadline - time.monotonic())
+            output = self._process.stdout
+            assert output is not None
+            # Spark's Java process has this end of the pipe too.
+            assert select.select([output], [], [], 0)[0]
+            assert output.read() == b""
+        finally:
+            self._process.kill()
+            self._process.communicate()
+            os.close(self._terminal)
+        return code
+
+    def _read(self, deadline: float) -> bytes:
+        """Return what comes next; nothing when the command has ended."""
+        ready = select.select([self._terminal], [], [], deadline - time.monotonic())[0]
+        assert ready, self.shown
+        try:
+            found = os.read(self._terminal, 1 << 16)
+        except OSError:  # of a terminal that nobody writes to any more
+            found = b""
+        self.shown += found
+        return found
+
+
+def test_export(tmp_path: Path) -> None:
+    store = golden("cluster-5x")
+    command = Command(
+        *("export", str(store.root), "--config", str(store.config_file)),
+        *("-o", str(tmp_path / "out"), "--option", f"minPartitions={TASKS}"),
+    )
+    assert command.interrupt_when(SOME_TASKS_ARE_DONE) == 130, command.shown
+    assert command.shown.endswith(b"rocketmq-store: interrupted\r\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_import(tmp_path: Path) -> None:
+    export, settings = tmp_path / "export", tmp_path / "conf"
+    for directory in (export, settings):
+        directory.mkdir()
+    for number in range(TASKS):
+        row = {**MESSAGE, "commit_log_offset": 100 * number, "queue_offset": number}
+        (export / f"part-{number:05d}.json").write_text(json.dumps(row))
+    # One task for each file.
+    (settings / "spark-defaults.conf").write_text("spark.sql.files.maxPartitionBytes 1\n")
+    command = Command(
+        *("import", str(export), str(tmp_path / "store")), SPARK_CONF_DIR=str(settings)
+    )
+    assert command.interrupt_when(SOME_TASKS_ARE_DONE) == 130, command.shown
+    assert command.shown.endswith(b"rocketmq-store: interrupted\r\n")
+    assert not (tmp_path / "store").exists()
+
+
+MESSAGE = {
+    "topic": "T",
+    "queue_id": 0,
+    "body": "eA==",
+    "properties_raw": "",
+    "flag": 0,
+    "born_timestamp": "2026-01-31T09:00:00.000Z",
+    "born_host": "1.2.3.4:5",
+    "reconsume_times": 0,
+    "store": "/old",
+}
+
+
+@pytest.fixture
+def pressing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replace a method by somebody who presses Ctrl-C, twice."""
+
+    def press(*_: Any) -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return lambda owner, name: monkeypatch.setattr(owner, name, press)
+
+
+def exit_code(*arguments: str) -> int:
+    from typer.testing import CliRunner
+
+    from rmqsource.cli_app import app
+
+    handler = signal.getsignal(signal.SIGINT)
+    code = CliRunner().invoke(app, arguments).exit_code
+    assert signal.getsignal(signal.SIGINT) is handler
+    return code
+
+
+def test_salvage(pressing: Callable[..., None], tmp_path: Path) -> None:
+    from rmqsource.cli_check import StageProgress
+
+    root = small_store(tmp_path / "old", 40).write()
+    pressing(StageProgress, "step")
+    assert exit_code("salvage", str(root), str(tmp_path / "new")) == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_report(pressing: Callable[..., None], tmp_path: Path) -> None:
+    root = small_store(tmp_path / "old", 40).write()
+    pressing(os, "replace")
+    page = tmp_path / "page.html"
+    page.write_text("of yesterday")
+    assert exit_code("report", str(root), "-o", str(page)) == 130
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "page.html"]
+    assert page.read_text() == "of yesterday"
