@@ -18,15 +18,32 @@ class Peak(NamedTuple):
 
 def sample(java_pid: int, job: Callable[[], Any]) -> Peak:
     """Run a job and return the peak of the Python processes below a JVM."""
-    peak = Peak(0, 0)
+    return sample_phases(java_pid, job, lambda: "")[""]
+
+
+def sample_phases(
+    java_pid: int, job: Callable[[], Any], phase: Callable[[], str]
+) -> dict[str, Peak]:
+    """Run a job and return the peak of the Python processes below a JVM by phase of the job.
+
+    Parameters
+    ----------
+    java_pid
+        The JVM.
+    job
+        What to run.
+    phase
+        Names the phase that the job is in; called by another thread, again and again.
+    """
+    peaks = {phase(): Peak(0, 0)}
     done = threading.Event()
 
     def watch() -> None:
-        nonlocal peak
         while not done.wait(_INTERVAL_SECONDS):
+            now = phase()
             for pid in descendants(java_pid):
-                anonymous, total = resident_bytes(pid)
-                peak = Peak(max(peak.anonymous, anonymous), max(peak.total, total))
+                peak = peaks.get(now, Peak(0, 0))
+                peaks[now] = Peak(*map(max, peak, resident_bytes(pid)))
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -35,7 +52,7 @@ def sample(java_pid: int, job: Callable[[], Any]) -> Peak:
     finally:
         done.set()
         thread.join()
-    return peak
+    return peaks
 
 
 def descendants(root_pid: int) -> list[int]:

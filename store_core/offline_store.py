@@ -16,6 +16,7 @@ from store_core.store_parts import OpenOptions, open_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from concurrent.futures import Future
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
@@ -90,17 +91,24 @@ class OfflineStore:
             self._decode_and_dispatch(commit)
             return
         with ThreadPoolExecutor(1, "index") as pool:
+            indexed: Future[None] | None = None
             for rows in job_rows(job, commit, parts.segments.file_size):
+                if indexed is not None:
+                    indexed.result()
                 indexed = pool.submit(parts.index.dispatch_entries, rows.entries, rows.end_offset)
                 parts.queues.put(rows.requests)
-                indexed.result()
                 self._last = (rows.last_start, commit.store_timestamp)
+            parts.queues.flush()  # the index takes longer
+            if indexed is not None:
+                indexed.result()
 
     def flush_all(self) -> None:
         """Force queues, index and checkpoint to the disk."""
         parts = self._parts
-        parts.queues.flush()
-        parts.index.flush()
+        with ThreadPoolExecutor(1, "index") as pool:
+            indexed = pool.submit(parts.index.flush)
+            parts.queues.flush()
+            indexed.result()
         checkpoint = parts.checkpoint
         if self._last is not None:
             checkpoint.confirm_phy_offset, last_timestamp = self._last

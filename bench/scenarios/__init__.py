@@ -40,6 +40,7 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "p": sink.beside_java,
     "q": sink.commit_phase,
     "r": exploring.report,
+    "s": memory.peak_memory_of_writing,
     "x": exploring.export_parquet,
     "y": salvage.salvage,
 }

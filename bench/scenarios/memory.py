@@ -1,26 +1,30 @@
-"""Peak memory of Spark's Python workers while they scan 1 GiB segments."""
+"""Peak memory of Spark's Python workers while they scan 1 GiB segments, or write them."""
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bench.figures import Figure
 from bench.scenarios.scan import our_frame, ready_frame
+from bench.scenarios.sink import rows_to_write, save
 from bench.spark_side import run_to_noop
-from bench.worker_memory import Peak, sample
+from bench.worker_memory import Peak, sample, sample_phases
 
 if TYPE_CHECKING:
     from bench.context import Context
+    from bench.stores import StoreSpec
 
 _MB = 1e6
+_TASK, _COMMIT = "a task", "the commit"
 
 
 def peak_memory(context: Context) -> list[Figure]:
     """Scan the largest store and sample ``/proc`` meanwhile."""
     spec = context.sizes.ten_times
     schema = our_frame(context, spec, None).schema
-    java: Any = context.spark.sparkContext._jvm  # the only way to the JVM's pid
-    pid = int(java.java.lang.ProcessHandle.current().pid())
+    pid = _java_pid(context)
     context.close()  # workers keep memory that they once had: new ones for each side
     ready = ready_frame(context, spec, schema)
     other_peak = sample(pid, lambda: run_to_noop(ready))
@@ -39,3 +43,41 @@ def peak_memory(context: Context) -> list[Figure]:
         )
         for kind in Peak._fields
     ]
+
+
+def peak_memory_of_writing(context: Context) -> list[Figure]:
+    """Write a tenth of the rows, then all of them: neither tasks nor commit must need more."""
+    spec = context.sizes.written
+    tenth = _written(context, replace(spec, messages=spec.messages // 10))
+    whole = _written(context, spec)
+    return [
+        Figure(
+            "s",
+            f"peak memory of {process}, df.write, {spec.label}",
+            "df.write of a tenth of the rows",
+            whole[process].anonymous / _MB,
+            tenth[process].anonymous / _MB,
+            "MB",
+            must=1.3,
+            aim=1.05,
+            higher_is_better=False,
+        )
+        for process in (_TASK, _COMMIT)
+    ]
+
+
+def _written(context: Context, spec: StoreSpec) -> dict[str, Peak]:
+    context.close()  # workers keep memory that they once had
+    rows, store = rows_to_write(context, spec), context.work / "sink-store"
+
+    def phase() -> str:
+        return _COMMIT if (store / "abort").exists() else _TASK
+
+    peaks = sample_phases(_java_pid(context), lambda: save(rows, store), phase)
+    shutil.rmtree(store)
+    return peaks
+
+
+def _java_pid(context: Context) -> int:
+    java: Any = context.spark.sparkContext._jvm  # the only way to the JVM's pid
+    return int(java.java.lang.ProcessHandle.current().pid())

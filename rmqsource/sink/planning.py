@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rmqsource.options import SourceOptions
 from rmqsource.sink.errors import SinkCommitError
@@ -51,18 +54,16 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
     _check_root(options)
     config = sink_config(options)
     directory = StoreDirectory(options.path)
-    log = CommitLog(directory, config)
-    try:
+    with closing(CommitLog(directory, config)) as log:
         segment_bytes = log.segments.file_size
-    finally:
-        log.close()
+        store_host = _store_host(options, log)
     sizes = with_default_sizes(config)
     topics = load_topics(directory) or {}
     return SinkPlan(
         options,
         columns,
         str(Path(options.path, STAGING_DIRECTORY, uuid.uuid4().hex)),
-        store_host=_store_host(options),
+        store_host=store_host,
         segment_bytes=segment_bytes or sizes.mapped_file_size_commit_log or 1 << 30,
         delay_levels_ms=tuple(config.delay_levels_ms),
         topic_queues={name: topic.write_queue_nums for name, topic in topics.items()},
@@ -95,11 +96,27 @@ def _check_root(options: SinkOptions) -> None:
         )
 
 
-def _store_host(options: SinkOptions) -> bytes:
-    """Return the broker's address, which offset message ids hold: tools ask there for a message."""
+def _store_host(options: SinkOptions, log: CommitLog) -> bytes:
+    """Return the broker's address, which offset message ids hold: tools ask there for a message.
+
+    As the broker's file says; else that of the messages which the store has: their broker will
+    serve the new ones, too. A new store gets the address of this machine.
+    """
     broker = load_broker_config(options.config) if options.config else {}
-    port = int(broker.get("listenPort", _BROKER_PORT))
     address = broker.get("brokerIP1")
-    if address is None:
-        return host_bytes(local_address(), port)
-    return parse_host(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+    port = int(broker.get("listenPort", _BROKER_PORT))
+    if address is not None:
+        return parse_host(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+    return _newest_host(log) or host_bytes(local_address(), port)
+
+
+def _newest_host(log: CommitLog) -> bytes | None:
+    """Return the store host at the head of the newest segment that begins with a record."""
+    for segment in reversed(list(log.segments)):
+        end_offset = segment.from_offset + log.segments.file_size
+        frames = log.frames_at(segment, np.array([segment.from_offset]), end_offset)
+        if frames.ok.all():
+            ((_, hosts),) = frames.hosts("store_host")
+            newest: bytes = hosts[0].tobytes()
+            return newest
+    return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
+import pyarrow.compute as pc
 
 from rmqsource.metadata.topic_kind import topic_kind
 from rmqsource.sink.bad_rows import Check
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
-_FIRST_WITH_LONG_TOPICS = 5
+_FIRST_OF_5 = 5
 _NORMAL = "normal"
 
 
@@ -46,6 +47,7 @@ def input_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
     count = len(columns)
     yield from _topic_checks(columns, plan)
     yield Check("body", is_null(columns.body, count), _says("is null"))
+    yield from _empty_bodies(columns, plan)
     yield _bounds(columns, "queue_id", 0, MAX_QUEUES - 1)
     yield _bounds(columns, "delay_level", 0, len(plan.delay_levels_ms))
     for name in ("flag", "reconsume_times", "sys_flag"):
@@ -109,7 +111,7 @@ def _by_value(
 
 def _topic_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
     options = plan.options
-    newer = options.compatibility >= _FIRST_WITH_LONG_TOPICS
+    newer = options.compatibility >= _FIRST_OF_5
     most = MAX_TOPIC_BYTES_V2 if newer else MAX_TOPIC_BYTES_V1
 
     def fault(topic: str | None) -> str | None:
@@ -132,6 +134,15 @@ def _topic_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
     yield _by_value("topic", columns.topic, len(columns), fault)
 
 
+def _empty_bodies(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
+    """Yield rows with an empty body: no producer sends one, and clients of 4.x fail on it."""
+    if plan.options.compatibility >= _FIRST_OF_5 or columns.body is None:
+        return
+    empty = pc.equal(pc.binary_length(columns.body), 0).fill_null(False)
+    text = "is empty, and a push consumer of 4.x stops there; set compatibility to 5 to write it"
+    yield Check("body", empty.to_numpy(zero_copy_only=False), _says(text))
+
+
 def _host_fault(text: str | None) -> str | None:
     if text is None:
         return None
@@ -146,7 +157,7 @@ def _separator_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]
     """Yield values that would fall apart; exact bytes (``properties_raw``) are not looked into."""
     built = is_null(columns.properties_raw, len(columns))
     text = "holds U+0001 or U+0002, which separate properties"
-    newer = plan.options.compatibility >= _FIRST_WITH_LONG_TOPICS
+    newer = plan.options.compatibility >= _FIRST_OF_5
     if columns.properties is not None:
         named = rows_with_separators(columns.properties, names=True)
         valued = rows_with_separators(columns.properties, lenient=newer)
@@ -164,7 +175,7 @@ def _format_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
         return
     newer = newer_format_rows(len(columns), columns.raw_rows, flags)
     kinds = flags.fill_null(0).to_numpy(zero_copy_only=False) & COMPRESSION_TYPE_MASK
-    if plan.options.compatibility >= _FIRST_WITH_LONG_TOPICS:
+    if plan.options.compatibility >= _FIRST_OF_5:
         newer &= kinds > COMPRESSION_ZLIB
         yield Check("sys_flag", newer, lambda row: f"compression type {kinds[row] >> 8} is unknown")
         return

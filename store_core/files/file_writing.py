@@ -8,6 +8,7 @@ import os
 from store_core.errors import StoreFormatError, StoreWriteError
 
 _ZEROS = bytes(1 << 20)
+_WRITEBACK_BYTES = 1 << 16
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 
 _FREE_SPACE = "free space on this disk, then put again"
@@ -41,9 +42,9 @@ def start_writeback(fd: int, at: int, length: int) -> None:
     """Let the system begin to write a range to the disk, so that forcing it later takes less.
 
     Linux does so when it is told that a range is not needed; what is not written yet stays in
-    memory. Elsewhere nothing happens.
+    memory. Elsewhere nothing happens, nor with a short range: that would be one of many.
     """
-    if hasattr(os, "posix_fadvise"):
+    if length >= _WRITEBACK_BYTES and hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, at, length, os.POSIX_FADV_DONTNEED)
 
 

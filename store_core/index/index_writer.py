@@ -38,6 +38,7 @@ _NAME = re.compile(r"[0-9]+", re.ASCII)
 _NAME_FORMAT = "%Y%m%d%H%M%S%f"  # read with three digits of a second, as RocketMQ writes them
 _MAX_KEYS = MAX_PROPERTIES_BYTES // 2  # of one record
 _INT32_MAX = int(np.iinfo(np.int32).max)
+_ENTRIES_AT_ONCE = 1 << 17  # their columns stay in a cache
 
 
 def index_file_names(directory: Path) -> list[str]:
@@ -132,7 +133,7 @@ class IndexWriter:
         start = self._held(entries)
         while start < len(entries.key_hash):
             file = self._with_room()
-            part = slice(start, start + file.free)
+            part = slice(start, start + min(file.free, _ENTRIES_AT_ONCE))
             hashes, offsets = entries.key_hash[part], entries.commit_log_offset[part]
             end_hashes = self._end_hashes_with(hashes, offsets)
             file.append(hashes, offsets, entries.store_timestamp[part])

@@ -12,7 +12,9 @@ from store_core.files.file_writing import (
     flush_directory,
     make_directory,
     new_file,
+    start_writeback,
     sync_data,
+    write_all,
 )
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 
@@ -134,9 +136,8 @@ class QueueFiles:
         try:
             if os.fstat(file).st_size < self.file_size:
                 os.ftruncate(file, self.file_size)
-            while data:
-                written = os.pwrite(file, data, position)
-                data, position = data[written:], position + written
+            write_all(file, position, data)
+            start_writeback(file, position, len(data))
         finally:
             self._dirty.add(path)  # behind the write: `flush` must not take it off in between
             os.close(file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 from store_core.codec.message_codec import encode_blank
@@ -87,8 +88,10 @@ def commit_job(
     """
     commit = _plan(target, job, dict(target.next_queue_offsets()), clock())
     _append(target, job, directory, commit, steps)
-    steps.run("dispatch", target.dispatch, job, commit)
-    steps.run("flush", target.flush_all)
+    with ThreadPoolExecutor(1, "staging") as pool:
+        pool.submit(job.remove_records)  # in the log: nobody will ask for them any more
+        steps.run("dispatch", target.dispatch, job, commit)
+        steps.run("flush", target.flush_all)
     finish(target.root, directory, commit, steps)
     logger.info(
         "committed %d messages of %d bytes at %d of %s",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
+_MAX_RADIX_QUEUES = 1 << 16
+
 
 class JobRows(NamedTuple):
     """Some records of a job, in log order.
@@ -68,6 +70,18 @@ def job_rows(job: StagedJob, commit: Commit, segment_bytes: int) -> Iterator[Job
             counters[topic, queue_id] += messages
 
 
+class _Grouped(DispatchRequests):
+    """Requests that lie queue by queue already, in the order of the log within each."""
+
+    def by_queue(self) -> Iterator[tuple[str, int, DispatchRequests]]:
+        """Yield (topic, queue id, rows in order) of each queue."""
+        code, queue_id = self.topic_code, self.queue_id
+        changes = (code[1:] != code[:-1]) | (queue_id[1:] != queue_id[:-1])
+        cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(code)]
+        for start, stop in zip(cuts[:-1], cuts[1:]):
+            yield self.topics[code[start]], int(queue_id[start]), self.take(slice(start, stop))
+
+
 class _QueueNumbers:
     """Topic, queue id and next queue offset of each queue of a part, by its number."""
 
@@ -93,34 +107,40 @@ def _offsets(block: StagedBlock, position: int, segment_bytes: int) -> tuple[Int
 def _rows(
     block: StagedBlock, offsets: Int64s, numbers: _QueueNumbers, store_timestamp: int
 ) -> JobRows:
-    count = len(offsets)
-    times = np.full(count, store_timestamp, np.int64)
-    queue_offset = numbers.base[block.queue] + block.rank
-    tags_code = block.tags_code
-    is_relative = tags_code >= RELATIVE_TO_STORE_TIME
-    if is_relative.any():
-        tags_code = np.where(
-            is_relative, tags_code - RELATIVE_TO_STORE_TIME + store_timestamp, tags_code
-        )
-    requests = DispatchRequests(
-        numbers.topics,
-        numbers.topic_code[block.queue],
-        numbers.queue_id[block.queue],
-        queue_offset,
-        offsets,
-        block.sizes,
-        tags_code,
-        times,
-        queue_offset,
-        np.ones(count, np.int16),
-        np.zeros(count, np.int32),
-        np.zeros(count, bool),
-    )
     last = int(offsets[-1])
     entries = IndexEntries(
         block.key_hash,
         np.repeat(offsets, block.key_count),
-        np.full(len(block.key_hash), store_timestamp, np.int64),
+        np.broadcast_to(np.int64(store_timestamp), len(block.key_hash)),
         last,
     )
+    requests = _requests(block, offsets, numbers, store_timestamp)
     return JobRows(requests, entries, last, last + int(block.sizes[-1]))
+
+
+def _requests(
+    block: StagedBlock, offsets: Int64s, numbers: _QueueNumbers, store_timestamp: int
+) -> _Grouped:
+    count, few = len(offsets), len(numbers.base) <= _MAX_RADIX_QUEUES
+    # Codes of 16 bits are sorted by radix.
+    order = np.argsort(block.queue.astype(np.uint16) if few else block.queue, kind="stable")
+    queue = block.queue[order]
+    queue_offset = numbers.base[queue] + block.rank[order]
+    tags_code = block.tags_code[order]
+    is_relative = tags_code >= RELATIVE_TO_STORE_TIME
+    if is_relative.any():
+        tags_code[is_relative] += store_timestamp - RELATIVE_TO_STORE_TIME
+    return _Grouped(
+        numbers.topics,
+        numbers.topic_code[queue],
+        numbers.queue_id[queue],
+        queue_offset,
+        offsets[order],
+        block.sizes[order],
+        tags_code,
+        np.broadcast_to(np.int64(store_timestamp), count),
+        queue_offset,
+        np.broadcast_to(np.int16(1), count),
+        np.broadcast_to(np.int32(0), count),
+        np.broadcast_to(np.False_, count),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,6 +68,12 @@ class StagedJob:
             for column, rows in part.dropped:
                 counts[column] = counts.get(column, 0) + rows
         return counts
+
+    def remove_records(self) -> None:
+        """Delete the staged records; what is left of the parts goes with the job's directory."""
+        for part in self.parts:
+            with suppress(OSError):  # it goes later, then
+                os.unlink(_records_path(part))
 
     def queue_ranges(self, next_offsets: Mapping[Queue, int]) -> tuple[QueueRange, ...]:
         """Return where the messages go, by topic and queue id."""
@@ -168,11 +175,15 @@ def _chunks(blocks: Iterator[StagedBlock]) -> Iterator[StagedBlock]:
             first, begin = stop, int(ends[stop - 1])
 
 
+def _records_path(part: StagedPart) -> str:
+    return os.path.join(part.directory, part.name + RECORDS_SUFFIX)
+
+
 class _RecordsFile:
     """The records of a part, read into two buffers in turn."""
 
     def __init__(self, part: StagedPart) -> None:
-        self._path = os.path.join(part.directory, part.name + RECORDS_SUFFIX)
+        self._path = _records_path(part)
         self._property_crc = part.property_crc
         self._buffers = [np.empty(0, np.uint8)] * 2
         self._fd = -1

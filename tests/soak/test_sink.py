@@ -17,7 +17,9 @@ import rmqsource
 from rmqsource.options import parse_options
 from rmqsource.read_columns import read_columns
 from store_core.staged_commit.ledger import Ledger
-from tests.rmqsource.sink.killed_sink import APPLICATION
+from tests.interop import java_oracle
+from tests.interop.test_staged_commit import assert_sound, note_sizes, write
+from tests.rmqsource.sink.killed_sink import APPLICATION, SIZES, rows_of
 from tests.rmqsource.sink.spark_jobs import READY
 from tests.rmqsource.sink.test_killed_sink import KILLS_PER_STORE, MODULE, judge_store, kill_jobs
 from tests.soak.test_crash import stores
@@ -25,7 +27,7 @@ from tests.store_core.test_killed_writer import Writers
 
 pytestmark = pytest.mark.soak
 
-SPARK_KILLS = 10
+SPARK_KILLS, KILLS_BEFORE_ROCKETMQ = 10, 5
 _ROOT = Path(__file__).parents[2]
 _JOBS = "tests.rmqsource.sink.spark_jobs"
 _LONGEST_S = 6.0
@@ -52,6 +54,38 @@ def test_kills(tmp_path, capsys, soak_seconds, soak_seed):
         with capsys.disabled():
             print(f"\n{kills} killed writes")
     writers.close()
+
+
+def test_rocketmq_opens_what_kills_left(tmp_path, capsys, soak_seconds, soak_seed):
+    """Both releases in turn; the next job goes on with what they made of the store."""
+    writers, opened = Writers(MODULE), 0
+    try:
+        for root, seed in stores(tmp_path, soak_seconds, soak_seed):
+            opened += _let_rocketmq_open(root / "store", writers, seed)
+    finally:
+        with capsys.disabled():
+            print(f"\n{opened} stores of killed writes that RocketMQ opened")
+    writers.close()
+
+
+def _let_rocketmq_open(root: Path, writers: Writers, seed: int) -> int:
+    generator, api = random.Random(seed), java_oracle.APIS[seed % len(java_oracle.APIS)]
+    root.mkdir()
+    config = note_sizes(root, SIZES)
+    write(root, seed << 10)
+    messages, opened = rows_of(seed << 10), 0
+    for version in range((seed << 10) + 1, (seed << 10) + 1 + KILLS_BEFORE_ROCKETMQ):
+        die_after = generator.randrange(1, 260)
+        task = {"root": str(root), "version": version, "seed": version, "die_after": die_after}
+        status = writers.run(task, None)
+        assert status in {0, signal.SIGKILL}, f"job {task} ended with {status}"
+        found = java_oracle.check(root, api=api)
+        whole = messages + rows_of(version)
+        assert found["ok"], (task, found)
+        assert found["messages"] in ({messages, whole} if status else {whole}), (task, found)
+        messages, opened = found["messages"], opened + (status != 0)
+    assert_sound(root, config, messages)
+    return opened
 
 
 def test_kills_of_spark(tmp_path, soak_seed):

@@ -3,15 +3,19 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import socket
 import threading
 from pathlib import Path
 
 import pytest
 
 import rmqsource
+from rmqsource.options import parse_options
+from rmqsource.read_columns import read_columns
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.committing import commit_parts, discard
 from rmqsource.sink.errors import SinkCommitError
+from rmqsource.sink.local_host import local_address
 from rmqsource.sink.options import parse_sink_options
 from rmqsource.sink.planning import plan_write
 from rmqsource.sink.task import stage_part
@@ -87,6 +91,25 @@ def test_a_new_store_is_complete(tmp_path):
     assert rmqsource.last_commit(str(tmp_path / "s")) == done
     assert (done.messages, done.dropped) == (40, {})
     assert list((tmp_path / "s" / "_staging").iterdir()) == [tmp_path / "s/_staging/turn.lock"]
+
+
+def test_new_messages_name_the_broker_that_has_the_store(tmp_path):
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerIP1=10.1.2.3\nlistenPort=20911")
+    write(tmp_path / "s", [rows(0, 30)], config=config)
+    write(tmp_path / "s", [rows(30, 60)])
+    assert store_hosts(tmp_path / "s") == {"10.1.2.3:20911"}
+    config.write_text("brokerIP1=2001:db8::7")
+    write(tmp_path / "s", [rows(90, 60)], config=config)
+    write(tmp_path / "s", [rows(150, 1)])
+    assert store_hosts(tmp_path / "s") == {"10.1.2.3:20911", "[2001:db8:0:0:0:0:0:7]:10911"}
+    write(tmp_path / "new", [rows(0, 1)])
+    assert store_hosts(tmp_path / "new") == {f"{socket.inet_ntoa(local_address())}:10911"}
+
+
+def store_hosts(root):
+    parts = read_columns(parse_options({"path": str(root)}), ("store_host",))
+    return {host for part in parts for host in part["store_host"].to_pylist()}
 
 
 def test_parts_follow_each_other_by_partition_whatever_order_they_come_in(tmp_path):

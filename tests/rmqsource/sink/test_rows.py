@@ -21,7 +21,7 @@ words = st.lists(st.text("abü", min_size=1, max_size=3), min_size=1, max_size=3
 row = st.fixed_dictionaries(
     {
         "topic": st.sampled_from(["A", "B", "C-1"]),
-        "body": st.binary(max_size=20),
+        "body": st.binary(min_size=1, max_size=20),
         "keys": st.none() | words,
         "tags": st.none() | text,
         "properties": st.none()
@@ -76,7 +76,7 @@ RAW = b"b\x011\x02KEYS\x01k1  k2\x02b\x012\x02empty\x01\x02TAGS\x01t\x02x"
 def test_exact_bytes_stay_exact_where_the_columns_agree():
     batch = batch_of(
         topic=["A"] * 4,
-        body=[b""] * 4,
+        body=[b"x"] * 4,
         properties_raw=[RAW, RAW, b"", None],
         keys=[["k1", "k2"], None, None, ["k"]],
         tags=["t", None, None, None],
@@ -99,19 +99,19 @@ def test_exact_bytes_stay_exact_where_the_columns_agree():
     ],
 )
 def test_a_column_that_differs_wins_over_exact_bytes(column, value, expected):
-    batch = batch_of(topic=["A"], body=[b""], properties_raw=[RAW], **{column: [value]})
+    batch = batch_of(topic=["A"], body=[b"x"], properties_raw=[RAW], **{column: [value]})
     (record,) = convert(batch)
     properties = string_to_properties(record.properties_raw)
     assert properties == {"b": "2", "KEYS": "k1  k2", "TAGS": "t", **expected}
 
 
 def test_an_empty_value_removes_a_property():
-    batch = batch_of(topic=["A"], body=[b""], properties_raw=[RAW], tags=[""], keys=[[]])
+    batch = batch_of(topic=["A"], body=[b"x"], properties_raw=[RAW], tags=[""], keys=[[]])
     assert string_to_properties(convert(batch)[0].properties_raw) == {"b": "2"}
 
 
 def test_round_robin_goes_on_over_batches_and_begins_elsewhere_in_each_task():
-    batch = batch_of(topic=["A", "B", "A"], body=[b""] * 3)
+    batch = batch_of(topic=["A", "B", "A"], body=[b"x"] * 3)
     converter = converter_of(batch, partition_id=1, topic_queues={"B": 2})
     seen = [r.queue_id for _ in range(3) for r in records_of(converter.convert(batch))]
     assert seen == [1, 1, 2, 3, 0, 0, 1, 1, 2]
@@ -119,7 +119,7 @@ def test_round_robin_goes_on_over_batches_and_begins_elsewhere_in_each_task():
 
 
 def test_given_queues_are_needed_in_the_topic():
-    batch = batch_of(topic=["A", "A"], body=[b""] * 2, queue_id=[6, None])
+    batch = batch_of(topic=["A", "A"], body=[b"x"] * 2, queue_id=[6, None])
     converter = converter_of(batch)
     converter.convert(batch)
     assert converter.topics == {"A": 7}
@@ -180,7 +180,7 @@ def test_raw_bodies_keep_their_bits_and_decoded_ones_lose_them():
 def test_missing_values_have_defaults():
     batch = batch_of(
         topic=["A", None],
-        body=[b"", b""],
+        body=[b"x", b"y"],
         born_timestamp=[None, 5_123_456],
         born_host=["[2001:db8::17]:80", None],
         reconsume_times=[3, None],
@@ -201,6 +201,7 @@ BAD = [
     ("topic", "%RETRY%g", "kind retry"),
     ("topic", "SCHEDULE_TOPIC_XXXX", "kind delay"),
     ("body", None, "is null"),
+    ("body", b"", "is empty, .* set compatibility to 5"),
     ("body", b"x" * 4_194_305, "4194305 bytes, at most 4194304"),
     ("queue_id", -1, "is -1; it must be 0 to"),
     ("queue_id", 65536, "is 65536"),
@@ -245,7 +246,7 @@ def test_bad_rows_fail_or_are_dropped(column, value, reason):
 
 
 def test_a_batch_of_bad_rows_only_leaves_nothing():
-    batch = batch_of(topic=["a b"], body=[b""])
+    batch = batch_of(topic=["a b"], body=[b"x"])
     assert converter_of(batch, badRows="drop").convert(batch) is None
     too_long = batch_of(topic=["A"], body=[b"x" * 500])
     assert converter_of(too_long, badRows="drop", segment_bytes=512).convert(too_long) is None
@@ -254,7 +255,7 @@ def test_a_batch_of_bad_rows_only_leaves_nothing():
 def test_more_is_allowed_where_it_is_asked_for():
     batch = batch_of(topic=["%RETRY%g", "t" * 200], body=[b"", b""])
     assert len(convert(batch, systemTopics="true", compatibility=5)) == 2
-    separators = batch_of(topic=["A"], body=[b""], properties=[[("a", "b\1c")]])
+    separators = batch_of(topic=["A"], body=[b"x"], properties=[[("a", "b\1c")]])
     (record,) = convert(separators, compatibility=5)
     assert string_to_properties(record.properties_raw)["a"] == "b\1c"
 

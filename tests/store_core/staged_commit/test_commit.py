@@ -73,6 +73,19 @@ def test_a_second_job_goes_on_where_the_first_ended(tmp_path):
     assert problems(tmp_path) == []
 
 
+def test_staged_records_go_when_they_are_in_the_log_and_not_before(tmp_path):
+    job, directory = staged_job(tmp_path, "a", [bodies(0, 11), bodies(1, 40)])
+    left = {}
+
+    def look(name):
+        left[name] = len(list(directory.glob("*.records")))
+
+    commit(tmp_path, job, directory, hook=look)
+    assert left["before eight bytes"] == left["after eight bytes"] == 2
+    assert left["before ledger content"] == 0
+    assert left["before intent done"] == 0
+
+
 class Killer:
     """Raises at the n-th call."""
 
