@@ -32,6 +32,7 @@ BODY_POOL = 1024
 """Different bodies a store has; enough that no cache level holds them all at 1 KB."""
 
 _UNIQ_PREFIX = b"7F00000100002A9F18B40000"
+_UNIQ_PREFIX_TEXT = _UNIQ_PREFIX.decode()
 _KEY_PREFIX = b"order"
 
 
@@ -63,7 +64,7 @@ def key_of(index: int) -> str:
 
 def unique_key_of(index: int) -> str:
     """Return the UNIQ_KEY property of message ``index``."""
-    return f"{_UNIQ_PREFIX.decode()}{index:08X}"
+    return f"{_UNIQ_PREFIX_TEXT}{index:08X}"
 
 
 def java_hash(text: bytes, start: int = 0) -> int:

@@ -33,6 +33,7 @@ __all__ = [
 
 DEFAULT_MAX_HASH_SLOT_NUM = 5_000_000
 DEFAULT_MAX_INDEX_NUM = 20_000_000
+SYNC_FLUSH = "SYNC_FLUSH"
 _CQ_UNIT_BYTES = 20
 _BATCH_CQ_UNIT_BYTES = 46
 _DEFAULT_SIZES = {
@@ -44,7 +45,7 @@ _DEFAULT_SIZES = {
     "max_index_num": DEFAULT_MAX_INDEX_NUM,
 }
 _CHOICES = {
-    "flush_disk_type": ("ASYNC_FLUSH", "SYNC_FLUSH"),
+    "flush_disk_type": ("ASYNC_FLUSH", SYNC_FLUSH),
     "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
 }
 _PERCENT = (1, 100)

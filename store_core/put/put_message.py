@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Callable
 
 from store_core.codec.encoded_records import reserve_property_crc
 from store_core.codec.record_draft import draft_record
+from store_core.config import SYNC_FLUSH
 from store_core.errors import StoreWriteError
 from store_core.layout.message import INNER_BATCH_FLAG, MAX_PROPERTIES_BYTES, PROPERTY_INNER_BASE
 from store_core.put.put_checks import (
@@ -102,6 +103,7 @@ class MessagePutter:
         self._is_batch_topic, self._stats = is_batch_topic, stats
         self._crc = config.enabled_append_prop_crc
         self._max_message_size = config.max_message_size
+        self._may_wait = config.flush_disk_type == SYNC_FLUSH
         self._facts = self._context.facts
         self._columnar = RecordBatchPutter(self._context)
 
@@ -140,7 +142,8 @@ class MessagePutter:
         if isinstance(done, Refusal):
             return self._refused(done)
         next_offset = done.commit_log_offset + done.store_size
-        status = self._flush.handle(next_offset, waits_for_flush(properties))
+        waits = self._may_wait and waits_for_flush(properties)
+        status = self._flush.handle(next_offset, waits)
         self._stats.record_put(done.message_num, done.store_size, self._clock() - begin)
         return tuple.__new__(PutMessageResult, (status, done, ""))
 

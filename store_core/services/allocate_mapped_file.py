@@ -9,6 +9,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from store_core.config import SYNC_FLUSH
 from store_core.errors import StoreWriteError
 from store_core.files.mapped_file import OS_PAGE_BYTES, MappedFile
 from store_core.services.service_thread import ServiceThread
@@ -21,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 _INTERVAL_MS = 1000
 _WAIT_S = 5.0
-_SYNC_FLUSH = "SYNC_FLUSH"
 
 
 class AllocateMappedFileService(ServiceThread):
@@ -50,7 +50,7 @@ class AllocateMappedFileService(ServiceThread):
         self._file_size, self._pool = file_size, pool
         self._warms = config.warm_maped_file_enable
         pages = config.flush_least_pages_when_warm_maped_file
-        is_sync = config.flush_disk_type == _SYNC_FLUSH
+        is_sync = config.flush_disk_type == SYNC_FLUSH
         self._sync_bytes = pages * OS_PAGE_BYTES if is_sync else None
         self._changed = threading.Condition()
         self._wanted: str | None = None

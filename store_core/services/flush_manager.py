@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
+from store_core.config import SYNC_FLUSH
 from store_core.results import PutMessageStatus
 from store_core.services.flush_services import (
     CommitRealTimeService,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from store_core.services.service_thread import ServiceThread
     from store_core.state.checkpoint_file import CheckpointFile
 
-SYNC_FLUSH = "SYNC_FLUSH"
 SLAVE = "SLAVE"
 
 

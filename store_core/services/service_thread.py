@@ -37,6 +37,8 @@ class ServiceThread(ABC):
     ----------
     last_error
         What `run_once` raised last.
+    is_failing
+        The last run, or `finish`, raised it.
     repeats_while_busy
         There is no rest after a run that did something.
     """
@@ -47,7 +49,7 @@ class ServiceThread(ABC):
         self.last_error: Exception | None = None
         self._interval_s, self._first_delay_s = interval_ms / 1000, first_delay_ms / 1000
         self._wakeable = wakeable
-        self._is_failing = False
+        self.is_failing = False
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._pauses: threading.Event | None = None
@@ -61,11 +63,6 @@ class ServiceThread(ABC):
     def is_running(self) -> bool:
         """Started and not shut down."""
         return self._thread is not None
-
-    @property
-    def is_failing(self) -> bool:
-        """The last run, or `finish`, raised `last_error`."""
-        return self._is_failing
 
     @abstractmethod
     def run_once(self) -> bool:
@@ -120,7 +117,7 @@ class ServiceThread(ABC):
         self._stop.wait(self._first_delay_s)
         while not self._stop.is_set():
             was_busy = self._guarded(self.run_once)
-            if self._is_failing:
+            if self.is_failing:
                 self._rest(max(self._interval_s, _REST_AFTER_ERROR_S))
             elif not (was_busy and self.repeats_while_busy):
                 self._rest(self._interval_s)
@@ -133,12 +130,12 @@ class ServiceThread(ABC):
         try:
             was_busy = bool(work())
         except Exception as err:  # whatever it is, the service goes on
-            repeated = self._is_failing and str(err) == str(self.last_error)
+            repeated = self.is_failing and str(err) == str(self.last_error)
             level = logging.DEBUG if repeated else logging.ERROR
             logger.log(level, "%s failed and goes on: %s", self.name, err, exc_info=True)
-            self.last_error, self._is_failing = err, True
+            self.last_error, self.is_failing = err, True
             return False
-        self._is_failing = False
+        self.is_failing = False
         return was_busy
 
 

@@ -140,8 +140,8 @@ def test_a_put_is_refused_while_another_takes_long(log, since, status):
     assert log.put().status is status
 
 
-def test_sync_flush_is_asked_for_the_end_of_the_record_unless_nobody_waits(log):
-    ends = []
+def test_sync_flush_is_asked_for_the_end_of_the_record_unless_nobody_waits(tmp_path):
+    log, ends = Log(tmp_path, flush_disk_type="SYNC_FLUSH"), []
     for properties in ({}, {"WAIT": "false"}, {"WAIT": "true"}, {"AWAIT": "false"}):
         appended = log.put_ok(properties=properties)
         ends.append(appended.commit_log_offset + appended.store_size)
@@ -149,6 +149,7 @@ def test_sync_flush_is_asked_for_the_end_of_the_record_unless_nobody_waits(log):
     log.flush.status = PutMessageStatus.FLUSH_DISK_TIMEOUT
     result = log.put()
     assert (result.status, result.is_appended) == (PutMessageStatus.FLUSH_DISK_TIMEOUT, True)
+    log.queue.close()
 
 
 def test_inner_batches_go_to_batch_queues_only(log):
