@@ -51,7 +51,8 @@ def merge_properties(raw: Any, properties: Any, named: Mapping[str, Any], count:
     properties_raw
         Without ``__CRC32#``: that of another record is wrong for this one. The encoder makes it.
     """
-    return _without_crc(_merged(raw, properties, named, count))
+    merged = _merged(raw, properties, named, count)
+    return merged if raw is None and properties is None else _without_crc(merged)
 
 
 def _without_crc(merged: Any) -> Any:
@@ -65,13 +66,14 @@ def _without_crc(merged: Any) -> Any:
 
 def _merged(raw: Any, properties: Any, named: Mapping[str, Any], count: int) -> Any:
     if raw is None:
-        return properties_block(_no_maps(count) if properties is None else properties, named)
+        return properties_block(_maps(properties, named, count), named)
     exact = raw.is_valid().to_numpy(zero_copy_only=False)
     merged = pc.fill_null(raw, b"")
     built = np.flatnonzero(~exact)
     if len(built):
         rows = pa.array(built)
-        maps = _no_maps(len(built)) if properties is None else properties.take(rows)
+        maps = _maps(properties, named, count)
+        maps = maps if maps is None else maps.take(rows)
         merged = replace_rows(merged, built, properties_block(maps, _take(named, rows)))
     decoded = PropertyColumns(pc.fill_null(raw, b""))
     differs = np.zeros(count, bool)
@@ -89,7 +91,10 @@ def _take(named: Mapping[str, Any], rows: Any) -> dict[str, Any]:
     return {name: values.take(rows) for name, values in named.items()}
 
 
-def _no_maps(count: int) -> Any:
+def _maps(properties: Any, named: Mapping[str, Any], count: int) -> Any:
+    """Return what `properties_block` takes: maps, if only empty ones, where nothing is named."""
+    if properties is not None or named:
+        return properties
     nothing = pa.array([], pa.string())
     offsets = pa.array(np.zeros(count + 1, np.int32))
     return pa.MapArray.from_arrays(offsets, nothing, nothing)

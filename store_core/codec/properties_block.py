@@ -25,23 +25,31 @@ _SEPARATOR = _scalar(bytes([PROPERTY_SEPARATOR]))
 _EMPTY = _scalar(b"")
 
 
-def properties_block(properties: Any, named: Mapping[str, Any]) -> Any:
+def properties_block(properties: Any | None, named: Mapping[str, Any]) -> Any:
     """Return the property string of every row as a ``pa.BinaryArray``.
 
     Parameters
     ----------
     properties
         Array of type map<string, string>; its entries come first, in order. Entries with a null
-        or empty value, or an empty name, are left out: no decoder would see them.
+        or empty value, or an empty name, are left out: no decoder would see them. None, if there is
+        a named one: there are no others.
     named
         Property name -> array of strings, or of lists of strings, which become words with a space
         between; as many rows as ``properties``. Where the value is not null it replaces that of
         the map; an empty one removes it.
     """
     values = {name: _words(array).cast(pa.binary()) for name, array in named.items()}
-    parts = [_map_entries(properties, values)]
-    parts += [_entries(_scalar(name.encode()), value) for name, value in values.items()]
-    return pc.binary_join_element_wise(*parts, _EMPTY)
+    parts = [] if properties is None else [_map_entries(properties, values)]
+    before = b""
+    for name, value in values.items():
+        if value.null_count == 0 and (pc.min(pc.binary_length(value)).as_py() or 0) > 0:
+            parts += [_scalar(before + name.encode() + _NAME_VALUE.as_py()), value]
+            before = _SEPARATOR.as_py()  # of all rows; goes along with the next name
+        else:
+            parts += [_scalar(before), _entries(_scalar(name.encode()), value)]
+            before = b""
+    return pc.binary_join_element_wise(*parts, _scalar(before), _EMPTY)
 
 
 def _words(array: Any) -> Any:

@@ -11,7 +11,13 @@ import pyarrow as pa
 from store_core.codec.group_ranks import group_ranks
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.record_frames import RecordFrames
-from store_core.files.file_writing import flush_directory, make_directory, sync_data, write_error
+from store_core.files.file_writing import (
+    flush_directory,
+    make_directory,
+    start_writeback,
+    sync_data,
+    write_error,
+)
 from store_core.index.index_entries import index_entries
 from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.staged_commit.staged_part import (
@@ -117,6 +123,8 @@ class StagedPartWriter:
         self._messages += len(records)
         try:
             _write_all(self._records, memoryview(records.block))
+            written = self._records_bytes - len(records.block)
+            start_writeback(self._records.fileno(), written, len(records.block))
             if sum(batch.num_rows for batch in self._held) >= _ROWS_AT_ONCE:
                 self._write_rows()
         except OSError as err:

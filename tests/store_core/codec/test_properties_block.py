@@ -35,3 +35,11 @@ def test_equals_the_rows_encoded_one_by_one(given_rows, skipped):
     block = properties_block(maps, {"TAGS": tags, "KEYS": keys})
     assert block.type == pa.binary()
     assert block.to_pylist() == [expected(*row) for row in given_rows[skipped:]]
+
+
+@given(st.lists(st.tuples(value, st.none() | value), min_size=1, max_size=6))
+def test_without_maps_it_is_as_with_empty_ones(given_rows):
+    tags, keys = (pa.array([row[i] for row in given_rows], pa.string()) for i in range(2))
+    named = {"TAGS": tags, "KEYS": keys, "a": pa.array(["x"] * len(tags))}
+    none = pa.array([None] * len(given_rows), MAP)
+    assert properties_block(None, named).equals(properties_block(none, named))
