@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from rmqsource.sink.bad_rows import BadRows
 from rmqsource.sink.bodies import stored_bodies
 from rmqsource.sink.local_host import host_bytes, local_address
-from rmqsource.sink.properties import has_property, merge_properties
+from rmqsource.sink.properties import has_property, joined_words, merge_properties
 from rmqsource.sink.queues import QueueChooser
 from rmqsource.sink.row_checks import input_checks, size_checks
 from rmqsource.sink.source_columns import SourceColumns, is_null
@@ -54,12 +54,28 @@ class RecordRows(NamedTuple):
         Names that ``topic_code`` counts.
     topic_code, queue_id
         Of every row, as stored: a delayed row waits in the schedule topic.
+    properties
+        All of them, by name, null where a row has none; None where that is not known.
     """
 
     batch: Any
     topics: list[str]
     topic_code: Int32s
     queue_id: Int32s
+    properties: dict[str, Any] | None
+
+    def filter(self, good: npt.NDArray[np.bool_]) -> RecordRows:
+        """Return some of the rows."""
+        mask, properties = pa.array(good), self.properties
+        if properties is not None:
+            properties = {name: values.filter(mask) for name, values in properties.items()}
+        return RecordRows(
+            self.batch.filter(mask),
+            self.topics,
+            self.topic_code[good],
+            self.queue_id[good],
+            properties,
+        )
 
 
 class RowConverter:
@@ -129,8 +145,7 @@ class RowConverter:
             return rows
         if not good.any():
             return None
-        kept = rows.batch.filter(pa.array(good))
-        return RecordRows(kept, rows.topics, rows.topic_code[good], rows.queue_id[good])
+        return rows.filter(good)
 
     def _columns(self, batch: Any) -> SourceColumns:
         return SourceColumns(batch, self._plan.columns, self._plan.options.topic)
@@ -169,7 +184,10 @@ class RowConverter:
             if given is not None:
                 values[name] = given.fill_null(0).cast(pa.int32())
         batch = pa.record_batch(values)
-        return RecordRows(batch, topics, topic_code, queue_id), self._record_bytes(batch)
+        is_known = columns.properties_raw is None and columns.properties is None
+        properties = _as_found(named) if is_known else None
+        rows = RecordRows(batch, topics, topic_code, queue_id, properties)
+        return rows, self._record_bytes(batch)
 
     def _record_bytes(self, batch: Any) -> npt.NDArray[np.int64]:
         """Return the length of every record (``MessageExtEncoder.calMsgLength``)."""
@@ -185,7 +203,7 @@ class RowConverter:
             PROPERTY_UNIQ_KEY: self._unique_keys(columns),
             PROPERTY_SHARDING_KEY: columns.sharding_key,
         }
-        return {name: values for name, values in given.items() if values is not None}
+        return {name: joined_words(values) for name, values in given.items() if values is not None}
 
     def _unique_keys(self, columns: SourceColumns) -> Any:
         """Return the unique keys; generated where there is none.
@@ -211,6 +229,16 @@ class RowConverter:
         hosts = [parse_host(text) for text in encoded.dictionary.to_pylist()]
         hosts.append(self._born_host)
         return pa.array(hosts, pa.binary()).take(encoded.indices.fill_null(len(hosts) - 1))
+
+
+def _as_found(named: dict[str, Any]) -> dict[str, Any]:
+    """Return values as a decoder finds them: an empty one is none."""
+    found = {}
+    for name, values in named.items():
+        texts = values.cast(pa.string())
+        empty = pc.equal(pc.binary_length(texts), 0)
+        found[name] = pc.if_else(empty, pa.scalar(None, pa.string()), texts)
+    return found
 
 
 def _lengths(array: Any) -> npt.NDArray[np.int64]:

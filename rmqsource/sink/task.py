@@ -80,7 +80,7 @@ def _stage(
             encoded = encode_records(
                 rows.batch, store_host=plan.store_host, property_crc=plan.property_crc
             )
-            writer.append(encoded, rows.topics, rows.topic_code, rows.queue_id)
+            writer.append(encoded, rows.topics, rows.topic_code, rows.queue_id, rows.properties)
         return StagedFiles() if writer is None else writer.finish()
     finally:
         if writer is not None:

@@ -24,6 +24,8 @@ from store_core.layout.message import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
@@ -94,6 +96,9 @@ class MessageColumns:
     inflate_budget
         Bytes of decompressed bodies after which `InflatedTooLargeError` is raised (not for the
         first one), so that memory stays bounded whatever the bodies inflate to.
+    known_properties
+        All properties that any row has, as `property_values` would find them, by whoever has just
+        encoded the records; None: they are read from the records.
     """
 
     def __init__(
@@ -102,8 +107,10 @@ class MessageColumns:
         *,
         raw_body: bool = False,
         inflate_budget: int | None = None,
+        known_properties: Mapping[str, Any] | None = None,
     ) -> None:
         self.frames = frames
+        self._known = known_properties
         self._inflate_budget = inflate_budget
         self._raw_body = raw_body
         self._properties: PropertyColumns | None = None
@@ -174,11 +181,15 @@ class MessageColumns:
 
     def has_property(self, name: str) -> bool:
         """Tell whether any row has a property; cheaper than its values."""
-        return self._property_columns().holds(name)
+        if self._known is None:
+            return self._property_columns().holds(name)
+        return name in self._known and self._known[name].null_count < len(self.frames)
 
     def property_values(self, name: str) -> Any:
         """Return the value of any property, null where it is absent."""
-        return self._property_columns().values_of(name)
+        if self._known is None:
+            return self._property_columns().values_of(name)
+        return self._known[name] if name in self._known else pa.nulls(len(self.frames), pa.string())
 
     def _block(self) -> Any:
         if self._properties_block is None:

@@ -29,7 +29,7 @@ from store_core.staged_commit.staged_part import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -93,6 +93,7 @@ class StagedPartWriter:
         topics: Sequence[str],
         topic_code: Int32s,
         queue_id: Int32s,
+        known_properties: Mapping[str, Any] | None = None,
     ) -> None:
         """Write a block.
 
@@ -102,13 +103,15 @@ class StagedPartWriter:
             Encoded, not patched.
         topics, topic_code, queue_id
             Names, which of them each record has, and its queue.
+        known_properties
+            See `MessageColumns`.
 
         Raises
         ------
         StoreWriteError
             The disk is full, or another failure.
         """
-        tags_code, key_hashes = self._dispatch_columns(records)
+        tags_code, key_hashes = self._dispatch_columns(records, known_properties)
         queue, rank = self._number(topics, topic_code, queue_id)
         columns = [
             pa.array(records.sizes.astype(np.int32)),
@@ -167,14 +170,17 @@ class StagedPartWriter:
             for batch in table.to_batches():
                 self._rows.write_batch(batch)
 
-    def _dispatch_columns(self, records: EncodedRecords) -> tuple[Int64s, Any]:
+    def _dispatch_columns(
+        self, records: EncodedRecords, known_properties: Mapping[str, Any] | None
+    ) -> tuple[Int64s, Any]:
         """Return what queues and index will need of each record, so that a commit decodes none.
 
         The same code works it out as for records that are in a log.
         """
         starts = records.starts
         records.patch(np.zeros_like(starts), starts, RELATIVE_TO_STORE_TIME)
-        columns = MessageColumns(RecordFrames(records.block, 0, starts))
+        frames = RecordFrames(records.block, 0, starts)
+        columns = MessageColumns(frames, known_properties=known_properties)
         requests = self._decoder.decode_columns(columns)
         if requests.light.any():
             self._is_multi_dispatch = True

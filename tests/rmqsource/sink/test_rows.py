@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import zlib
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,9 +12,19 @@ from rmqsource.sink.errors import SinkRowError
 from store_core.codec.compression import deflate, inflate
 from store_core.codec.hosts import parse_host
 from store_core.codec.java_string import string_hash
+from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.properties import split_keys, string_to_properties
+from store_core.codec.record_encoder import encode_records
+from store_core.codec.record_frames import RecordFrames
 from store_core.layout.message import COMPRESSION_LZ4
-from tests.rmqsource.sink.support import NOW_MS, batch_of, convert, converter_of, records_of
+from tests.rmqsource.sink.support import (
+    NOW_MS,
+    STORE_HOST,
+    batch_of,
+    convert,
+    converter_of,
+    records_of,
+)
 
 text = st.text(st.characters(blacklist_characters="\1\2", blacklist_categories=["Cs"]), max_size=6)
 filled = text.filter(bool)
@@ -68,6 +79,27 @@ def test_rows_are_converted_as_the_rules_say(rows, skipped):
             assert record.queue_id == abs(string_hash(values["sharding_key"])) % 4
         assert 0 <= record.queue_id < 10
     assert len(records) == batch.num_rows
+
+
+@given(st.lists(row, min_size=1, max_size=6), st.sampled_from(["fail", "drop"]))
+def test_known_properties_are_those_that_a_decoder_finds(rows, bad_rows):
+    columns = {name: [r[name] for r in rows] for name in rows[0] if name != "properties"}
+    columns["delay_level"] = [r["flag"] and abs(r["flag"]) % 19 for r in rows]
+    if bad_rows == "drop":
+        columns["body"][0] = None
+    converted = converter_of(batch_of(**columns), badRows=bad_rows).convert(batch_of(**columns))
+    if converted is None:
+        return
+    encoded = encode_records(converted.batch, store_host=STORE_HOST)
+    encoded.patch(np.zeros_like(encoded.starts), encoded.starts, NOW_MS)
+    frames = RecordFrames(encoded.block, 0, encoded.starts)
+    decoded = MessageColumns(frames)
+    known = MessageColumns(frames, known_properties=converted.properties)
+    for name in (*converted.properties, "DELAY", "INNER_NUM"):
+        assert known.property_values(name).equals(decoded.property_values(name)), name
+        assert known.has_property(name) == decoded.has_property(name)
+    names = {name for r in records_of(converted) for name in string_to_properties(r.properties_raw)}
+    assert names <= set(converted.properties)
 
 
 RAW = b"b\x011\x02KEYS\x01k1  k2\x02b\x012\x02empty\x01\x02TAGS\x01t\x02x"
