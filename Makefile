@@ -64,6 +64,7 @@ java:
 		|| { echo "Spark needs Java 17 or newer: none on PATH, and JAVA_HOME has none" >&2; exit 1; }
 
 $(READY): setup.cfg pyproject.toml
+	@echo "making $(VENV), once: takes a minute or two"
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python $(PIP) -e '.[cli,test]'
 	touch $@

@@ -22,7 +22,10 @@ Paths = Annotated[
 ]
 Output = Annotated[Format, typer.Option("--format", help="How rows are written.")]
 Config = Annotated[
-    str, typer.Option(metavar="BROKER.CONF", help="The broker's configuration file, for sizes.")
+    str,
+    typer.Option(
+        metavar="BROKER.CONF", help="The broker's configuration file: sizes, delay levels."
+    ),
 ]
 Options = Annotated[
     list[str], typer.Option("--option", metavar="KEY=VALUE", help="Any option of the source.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -14,7 +15,10 @@ from rmqsource.cli_output import Format, row_writer, write_record
 from rmqsource.cli_read import WrongUseError
 from rmqsource.stores import store_config
 from store_core.check import Severity, check_store
+from store_core.config import MessageStoreConfig
 from store_core.files.store_directory import expand_paths
+from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.queue.queue_file_sizes import SIMPLE_ROOT
 from store_core.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 
 if TYPE_CHECKING:
@@ -162,7 +166,7 @@ def rebuild_queues(options: SourceOptions, report: Report, *, accept_moved: bool
     with stage_progress() as progress:
         rebuilt = rebuild_queues_in_place(
             path,
-            store_config(options),
+            config_to_write(options, report),
             accept_moved=accept_moved,
             progress=lambda done, total: progress.step("queues", done, total),
         )
@@ -179,6 +183,20 @@ def rebuild_queues(options: SourceOptions, report: Report, *, accept_moved: bool
             f"{result.moved} units do not stand at the queue offset of their record, "
             f"{result.repeated} records got none as their queue offset was taken"
         )
+
+
+def config_to_write(options: SourceOptions, report: Report) -> MessageStoreConfig:
+    """Return the configuration, and warn where delivery times hang on one that is not given."""
+    config = store_config(options)
+    delayed = Path(one_path(options), SIMPLE_ROOT, SCHEDULE_TOPIC)
+    is_default = config.message_delay_level == MessageStoreConfig().message_delay_level
+    if is_default and not options.config and delayed.is_dir():
+        report.note(
+            "warning: the store has delayed messages, and queues made anew hold the times of their "
+            "delivery: those are RocketMQ's delay levels; if the broker has others "
+            "(messageDelayLevel), do it again with --config and the broker's configuration file"
+        )
+    return config
 
 
 def one_path(options: SourceOptions) -> str:

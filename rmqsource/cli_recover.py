@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.cli_check import now_ms, one_path, stage_progress
+from rmqsource.cli_check import config_to_write, now_ms, one_path, stage_progress
 from rmqsource.cli_output import write_record
-from rmqsource.stores import store_config
 from store_core.errors import LogDamageError
 from store_core.repair.store_recovery import plan_recovery, recover_store
 
@@ -20,7 +19,7 @@ _SHOWN = 10
 
 def recover(options: SourceOptions, report: Report, *, dry_run: bool, cut: bool) -> None:
     """Recover a store, or say what that would do."""
-    path, config = one_path(options), store_config(options)
+    path, config = one_path(options), config_to_write(options, report)
     if dry_run:
         found = plan_recovery(path, config)
     else:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqsource.cli_arguments import Config, Options, Output, examples
-from rmqsource.cli_check import now_ms, one_path, stage_progress
+from rmqsource.cli_check import config_to_write, now_ms, one_path, stage_progress
 from rmqsource.cli_output import Format, row_writer, write_record
 from rmqsource.cli_read import source_options
 from rmqsource.cli_report import Report, reporting
-from rmqsource.stores import store_config
 from store_core.salvage import SalvageOptions, SalvageReport, report_path, salvage_store
 
 if TYPE_CHECKING:
@@ -51,9 +50,10 @@ def salvage(
 
 def salvage_and_tell(options: "SourceOptions", out: str, output: Format, report: Report) -> None:
     """Salvage a store and say what became of it."""
+    config = config_to_write(options, report)
     with stage_progress() as progress:
         done = SalvageOptions(clock=now_ms, progress=progress.step)
-        found = salvage_store(one_path(options), out, store_config(options), done)
+        found = salvage_store(one_path(options), out, config, done)
     report.rows = found.records
     if output is Format.json:
         row_writer(output, ()).write(found.as_dict())

@@ -174,7 +174,9 @@ def _complain(text: str) -> int:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m rmqsource.demo", description=_PURPOSE)
     parser.add_argument("store", nargs="?", help="a store root; without it, the bundled store")
-    parser.add_argument("--config", default="", help="the broker's configuration file, for sizes")
+    parser.add_argument(
+        "--config", default="", help="the broker's configuration file: sizes, delay levels"
+    )
     return parser.parse_args(arguments)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -78,3 +79,4 @@ def _copy(source: Path, root: Path, lost: tuple[str, ...], *, abort: bool) -> No
         shutil.rmtree(root / name)
     if abort:
         (root / "abort").touch()
+    os.sync()  # else whoever forces files to the disk waits for the copy to get there

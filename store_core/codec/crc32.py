@@ -96,6 +96,8 @@ def _side_by_side(data: npt.NDArray[np.uint8], ends: Int64s, lengths: Int64s, wi
 def _mask_beginning(columns: Table, unused: Int64s) -> None:
     """Clear the bytes before each range, and put the register's first value into its first four."""
     kept, first_value = _masks()
+    if len(unused) and (unused == unused[0]).all():  # as often: all of one length
+        unused = unused[:1]
     for number in range(min(len(columns), _GROUP_BYTES // _STEP_BYTES + 1)):
         shift = np.clip(unused - number * _STEP_BYTES, -_STEP_BYTES, _STEP_BYTES) + _STEP_BYTES
         columns[number] &= kept[shift]

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import StoreFormatError
-from store_core.files.ahead import ahead
 from store_core.files.file_writing import flush_directory, sync_data, write_error
 from store_core.queue.queue_mending import cut_phantoms
 from store_core.recovery.cut_bytes import keep_cut_bytes
@@ -210,7 +209,7 @@ def _walk(parts: RecoveryParts, dispatch: RecoveryDispatch, start: int) -> tuple
     walk = LogWalk(parts.log, start, check_crc=parts.config.check_crc_on_recover)
     segments = list(parts.log.segments)
     total = segments[-1].from_offset + segments[-1].size - start if segments else 0
-    for frames in ahead(walk.frames()):
+    for frames in walk.frames():
         dispatch.take(frames)
         if parts.progress is not None:
             parts.progress(walk.end_offset - start, total)

@@ -207,3 +207,12 @@ def test_progress_is_for_people_only(monkeypatch: pytest.MonkeyPatch) -> None:
     shown.step("log", 2, 2)
     shown.stop()
     assert "log" in stream.getvalue()
+
+
+def test_delay_levels_that_are_not_known_are_asked_for(run: Run, tmp_path: Path) -> None:
+    store = golden("classic-5x")
+    root = store.copy_to(tmp_path)
+    (root / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "0").mkdir(parents=True, exist_ok=True)
+    guessed = run("recover", str(root), "--dry-run")
+    assert "messageDelayLevel" in guessed.err
+    assert "messageDelayLevel" not in run("recover", str(root), "--dry-run", *sizes(store)).err
