@@ -4,13 +4,14 @@ import json
 
 import pytest
 from chispa import assert_df_equality
+from pyspark.sql import functions as sf
 
 import rmqsource
 from rmqsource.metadata.topic_kind import topic_kind
 from store_core import StoreSnapshot
 from store_core.check.finding_kinds import Severity
 from store_core.check.store_check import check_store
-from tests.golden_store import golden
+from tests.golden_store import GOLDEN_NAMES, golden
 
 KEPT = (
     *("topic", "queue_id", "tags", "keys", "unique_key", "properties", "body", "flag"),
@@ -31,18 +32,23 @@ def copied(spark, tmp_path):
     return copy
 
 
-@pytest.mark.parametrize("name", ["classic-5x", "classic-4x", "cluster-5x"])
+@pytest.mark.parametrize("name", sorted({*GOLDEN_NAMES} - {"empty-5x"}))
 def test_copied_messages_are_equal(read, copied, tmp_path, name):
-    store = golden(name)
+    store = golden(name, recovered=name == "torn-5x")
     done = copied(store, compatibility="5", mappedFileSizeCommitLog="1m")
     messages = read(store.root, **store.options)
     topics = [row.topic for row in messages.select("topic").distinct().collect()]
     normal = [topic for topic in topics if topic_kind(topic) == "normal"]
     left = messages.where(messages["topic"].isin(normal)).select(*KEPT)
+    # The CRC of the record that they were in is not theirs in another.
+    own = sf.map_filter("properties", lambda name, _: name != "__CRC32#")
+    left = left.withColumn("properties", own)
     again = read(tmp_path / "copy").select(*KEPT)
     assert (done.commit.messages, done.skipped) == (left.count(), messages.count() - left.count())
-    order = ["topic", "queue_id", "unique_key", "body"]
+    order = [name for name in KEPT if name != "properties"]  # a map has no order
     assert_df_equality(left.orderBy(*order), again.orderBy(*order), ignore_nullable=True)
+    if name == "batch-5x":  # its light queues need the broker's configuration
+        return
     with StoreSnapshot.open(str(tmp_path / "copy")) as snapshot:
         found = check_store(snapshot).findings
     assert [str(one) for one in found if one.severity is not Severity.INFORMATION] == []
