@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from store_core.codec.message_codec import (
     encode_message,
 )
 from store_core.codec.properties import properties_to_bytes, split_keys, string_to_properties
+from store_core.config import MessageStoreConfig
 from store_core.index.index_file import key_hash
 from store_core.layout.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES
 from store_core.layout.consume_queue import CQ_UNIT
@@ -152,6 +154,12 @@ class StoreFactory:
         """Return the file that holds an offset of the log."""
         return self.root / "commitlog" / f"{offset - offset % self.segment_bytes:020d}"
 
+    def erase(self, record: StoredRecord) -> None:
+        """Put zeros in the place of a record, in the file that `write` made."""
+        with self.segment_path(record.commit_log_offset).open("r+b") as file:
+            file.seek(record.commit_log_offset % self.segment_bytes)
+            file.write(bytes(record.total_size))
+
     def _write_segments(self, spare_segments: int) -> None:
         size = self.segment_bytes
         count = max(-(-len(self.data) // size), 1) + spare_segments
@@ -209,4 +217,28 @@ def small_store(root: Path, count: int = 60, **sizes: Any) -> StoreFactory:
             born_host=ipv6 if number % 5 == 0 else BORN_HOST,
             store_host=ipv6 if number % 11 == 0 else STORE_HOST,
         )
+    return factory
+
+
+PARTLY_INDEXED = MessageStoreConfig(
+    max_hash_slot_num=8, max_index_num=16, mapped_file_size_commit_log=1024
+)
+"""Sizes of `partly_indexed`."""
+
+
+def partly_indexed(
+    root: Path, keys_of_messages: Sequence[Iterable[int]], indexed: int
+) -> StoreFactory:
+    """Return a factory with messages that have such keys (``k1``, …).
+
+    The index knows the first ``indexed`` only; none of them or all is allowed.
+    """
+    factory = StoreFactory(root, segment_bytes=1024, entries=16)
+    known = 0
+    for number, keys in enumerate(keys_of_messages):
+        if number == indexed:
+            known = len(factory._indexed)
+        factory.add(properties={"KEYS": " ".join(f"k{key}" for key in keys)})
+    if indexed < len(keys_of_messages):
+        del factory._indexed[known:]
     return factory

@@ -9,7 +9,7 @@ import numpy as np
 from store_core.check.finding_kinds import FindingKind
 from store_core.check.queue_units import MissingRecords
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, open_batch_consume_queue
+from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, BatchConsumeQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ class CheckedBatchQueue:
         self._units: Any = np.empty(0, NATIVE_BATCH_CQ_UNIT)
         size = view.config.mapper_file_size_batch_consume_queue
         try:
-            queue = open_batch_consume_queue(view.directory, *key, path, size)
+            queue = BatchConsumeQueue.open(view.directory, *key, path, size)
             self._units = queue.read_units()
         except (CorruptRecordError, StoreFormatError, StoreReadError) as err:
             kind = FindingKind.QUEUE_UNREADABLE

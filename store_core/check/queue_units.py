@@ -10,7 +10,7 @@ from store_core.check.finding_kinds import FindingKind
 from store_core.check.offset_ranges import OffsetRanges
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.message import SCHEDULE_TOPIC
-from store_core.queue.consume_queue import open_consume_queue
+from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import is_ext_address, open_consume_queue_ext
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.check.findings import CheckCounts, Findings
-    from store_core.queue.consume_queue import ConsumeQueue
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.store_view import StoreView
@@ -83,7 +82,7 @@ class CheckedQueue:
         config = view.config
         try:
             size = config.mapped_file_size_consume_queue
-            self._queue = open_consume_queue(view.directory, *key, path, size)
+            self._queue = ConsumeQueue.open(view.directory, *key, path, size)
             if ext_path is not None:
                 size = config.mapped_file_size_consume_queue_ext
                 self._ext = open_consume_queue_ext(view.directory, ext_path, size)

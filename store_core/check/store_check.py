@@ -10,8 +10,8 @@ from store_core.check.index_check import IndexCheck
 from store_core.check.log_check import LogCheck
 from store_core.check.queue_check import QueueCheck
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.queue.batch_consume_queue import open_batch_consume_queue
-from store_core.queue.consume_queue import open_consume_queue
+from store_core.queue.batch_consume_queue import BatchConsumeQueue
+from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_range import queue_range
 
 if TYPE_CHECKING:
@@ -86,16 +86,14 @@ def _dispatched_end(view: StoreView) -> int:
     for (topic, queue_id), path in view.queue_paths.items():
         size = view.config.mapped_file_size_consume_queue
         try:
-            queue = open_consume_queue(view.directory, topic, queue_id, path, size)
+            queue = ConsumeQueue.open(view.directory, topic, queue_id, path, size)
             end = max(end, queue_range(queue, view.log, view.end_offset).last_end)
         except _UNREADABLE:
             continue
     for (topic, queue_id), path in view.batch_queue_paths.items():
         size = view.config.mapper_file_size_batch_consume_queue
         try:
-            units = open_batch_consume_queue(
-                view.directory, topic, queue_id, path, size
-            ).read_units()
+            units = BatchConsumeQueue.open(view.directory, topic, queue_id, path, size).read_units()
         except _UNREADABLE:
             continue
         ends = units["commit_log_offset"] + units["message_size"]

@@ -194,12 +194,10 @@ def encode_message(  # noqa: PLR0913 (one parameter a field)
     magic_code: int | None = None,
     stored_body_crc: int | None = None,
 ) -> bytes:
-    """Return the bytes of a record.
+    """Return the bytes of a record; topic, body and properties are stored as they are given.
 
     Parameters
     ----------
-    topic, body, properties_raw
-        As they are to be stored.
     born_host, store_host
         8 or 20 raw bytes; the two IPv6 bits of the sys flag are set accordingly.
     magic_code
@@ -212,34 +210,19 @@ def encode_message(  # noqa: PLR0913 (one parameter a field)
     ValueError
         A host of another length; a topic or properties too long.
     """
-    if magic_code is None:
-        long_topic = len(topic) > MAX_TOPIC_BYTES_V1
-        magic_code = MESSAGE_MAGIC_CODE_V2 if long_topic else MESSAGE_MAGIC_CODE
-    if len(topic) > MAX_TOPIC_BYTES_V1 and magic_code == MESSAGE_MAGIC_CODE:
-        raise ValueError(f"a topic of {len(topic)} bytes does not fit a record of version 1")
-    if len(topic) > MAX_PROPERTIES_BYTES or len(properties_raw) > MAX_PROPERTIES_BYTES:
-        raise ValueError(f"topic or properties are longer than {MAX_PROPERTIES_BYTES} bytes")
+    magic_code = _version(topic, magic_code)
+    tail = _tail(topic, magic_code, properties_raw)
     sys_flag = _with_host_flags(sys_flag, born_host, store_host)
     layout = header_layout(sys_flag)
-    tail = _TOPIC_LENGTHS[magic_code].pack(len(topic)) + topic
-    tail += _SHORT.pack(len(properties_raw)) + properties_raw
+    size = layout.size + len(body) + len(tail)
+    crc = body_crc(body) if stored_body_crc is None else stored_body_crc
     header = layout.pack(
-        total_size=layout.size + len(body) + len(tail),
-        magic_code=magic_code,
-        body_crc=body_crc(body) if stored_body_crc is None else stored_body_crc,
-        queue_id=queue_id,
-        flag=flag,
-        queue_offset=queue_offset,
-        commit_log_offset=commit_log_offset,
-        sys_flag=sys_flag,
-        born_timestamp=born_timestamp,
-        born_host=born_host,
-        store_timestamp=store_timestamp,
-        store_host=store_host,
-        reconsume_times=reconsume_times,
-        prepared_transaction_offset=prepared_transaction_offset,
-        body_length=len(body),
-    )
+        total_size=size, magic_code=magic_code, body_crc=crc, queue_id=queue_id, flag=flag,
+        queue_offset=queue_offset, commit_log_offset=commit_log_offset, sys_flag=sys_flag,
+        born_timestamp=born_timestamp, born_host=born_host, store_timestamp=store_timestamp,
+        store_host=store_host, reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared_transaction_offset, body_length=len(body),
+    )  # fmt: skip
     return header + body + tail
 
 
@@ -270,6 +253,24 @@ def encode_blank(size: int) -> bytes:
     if size < BLANK_RECORD_BYTES:
         raise ValueError(f"a blank record has at least {BLANK_RECORD_BYTES} bytes, not {size}")
     return RECORD_PREFIX.pack(total_size=size, magic_code=BLANK_MAGIC_CODE)
+
+
+def _version(topic: bytes, magic_code: int | None) -> int:
+    """Return the magic code; without one, that of the first version that holds the topic."""
+    if magic_code is None:
+        long_topic = len(topic) > MAX_TOPIC_BYTES_V1
+        return MESSAGE_MAGIC_CODE_V2 if long_topic else MESSAGE_MAGIC_CODE
+    if len(topic) > MAX_TOPIC_BYTES_V1 and magic_code == MESSAGE_MAGIC_CODE:
+        raise ValueError(f"a topic of {len(topic)} bytes does not fit a record of version 1")
+    return magic_code
+
+
+def _tail(topic: bytes, magic_code: int, properties_raw: bytes) -> bytes:
+    """Return topic and properties, each behind its length."""
+    if len(topic) > MAX_PROPERTIES_BYTES or len(properties_raw) > MAX_PROPERTIES_BYTES:
+        raise ValueError(f"topic or properties are longer than {MAX_PROPERTIES_BYTES} bytes")
+    counted_topic = _TOPIC_LENGTHS[magic_code].pack(len(topic)) + topic
+    return counted_topic + _SHORT.pack(len(properties_raw)) + properties_raw
 
 
 def _with_host_flags(sys_flag: int, born_host: bytes, store_host: bytes) -> int:

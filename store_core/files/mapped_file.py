@@ -7,22 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable
 
 from store_core.errors import StoreReadError, StoreWriteError
-from store_core.files.file_writing import (
-    create_file,
-    erase,
-    fill_with_zeros,
-    flush_directory,
-    open_file,
-    sync_data,
-    write_all,
-    write_error,
-)
-from store_core.files.held_map import HeldMap
-from store_core.files.reserved_window import ReservedWindow
+from store_core.files.file_writing import flush_directory, sync_data, write_error
+from store_core.files.writable_map import OS_PAGE_BYTES, WritableMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,18 +20,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-OS_PAGE_BYTES = 4096
-_HEAD_BYTES = 8
 _NOTHING_LOST = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # the directory could not be opened
-_MOST_IN_MEMORY_BYTES = 16 << 10  # larger ones are worth the system call
 
 
-class MappedFile(HeldMap):
+class MappedFile(WritableMap):
     """A segment of a queue of files, named by the offset of its first byte.
-
-    Large blocks are written through the descriptor, small ones in memory where blocks of the disk
-    are reserved (`ReservedWindow`); all is read through a map. RocketMQ writes sparse files through
-    a map: there a full disk ends the process (SIGBUS).
 
     One thread at a time appends; any number read what lies before ``readable_position``.
 
@@ -89,9 +72,7 @@ class MappedFile(HeldMap):
         self._flush_failure: StoreWriteError | None = None
         self._is_destroyed = False
         self._directory_is_flushed = False  # nor may it have been, before a crash
-        fd = create_file(path, file_size) if create else open_file(path, file_size)
-        super().__init__(path, file_size, fd)
-        self._window = ReservedWindow(fd, file_size)
+        super().__init__(path, file_size, create=create)
         position = 0 if create else file_size
         self.wrote_position = self.committed_position = self.flushed_position = position
         self._data_end = position  # behind it nothing was written, up to the wrote position
@@ -219,10 +200,7 @@ class MappedFile(HeldMap):
         """
         if self.wrote_position:
             raise ValueError(f"{self.path}: {self.wrote_position} bytes were appended")
-        try:
-            fill_with_zeros(self.descriptor(), self.file_size, sync_bytes)
-        except OSError as err:
-            raise write_error(err, self.path) from err
+        self._fill_with_zeros(sync_bytes)
 
     def truncate(self, position: int) -> None:
         """Cut the data at ``position`` and erase what lies behind it, on the disk too.
@@ -232,11 +210,7 @@ class MappedFile(HeldMap):
         """
         if not 0 <= position <= self.file_size:
             raise ValueError(f"position {position} of {self.file_size}")
-        try:
-            if erase(self.descriptor(), position, self.file_size):
-                sync_data(self.descriptor())
-        except OSError as err:
-            raise write_error(err, self.path) from err
+        self._erase(position)
         if self._buffer is not None:
             self._buffer[position:] = bytes(self.file_size - position)
         self.wrote_position = self.committed_position = self.flushed_position = position
@@ -284,7 +258,6 @@ class MappedFile(HeldMap):
         self.close()
 
     def _unmap(self) -> None:
-        self._window.close()
         super()._unmap()
         self._drop_buffer()
 
@@ -302,23 +275,3 @@ class MappedFile(HeldMap):
         if self.is_full or least_pages == 0:
             return stop > done
         return stop // OS_PAGE_BYTES - done // OS_PAGE_BYTES >= least_pages
-
-    def _write(self, at: int, view: memoryview) -> None:
-        """Write, the first bytes last where more than one page is touched.
-
-        The kernel looks for a kill between pages only. So no half of a record is left behind with
-        a good beginning: recovery could not tell that its properties are cut.
-        """
-        fd = self.descriptor()
-        try:
-            if len(view) <= _MOST_IN_MEMORY_BYTES and self._window.write(at, view):
-                return
-            if at // OS_PAGE_BYTES == (at + len(view) - 1) // OS_PAGE_BYTES:
-                write_all(fd, at, view)
-            else:
-                write_all(fd, at + _HEAD_BYTES, view[_HEAD_BYTES:])
-                write_all(fd, at, view[:_HEAD_BYTES])
-        except OSError as err:
-            with suppress(OSError):  # the first error tells; recovery erases what this leaves
-                erase(fd, at, self.file_size)
-            raise write_error(err, self.path) from err

@@ -10,7 +10,6 @@ import struct
 from typing import TYPE_CHECKING, Callable
 
 from store_core.codec.encoded_records import reserve_property_crc
-from store_core.codec.record_draft import draft_record
 from store_core.config import SYNC_FLUSH
 from store_core.errors import StoreWriteError
 from store_core.layout.message import INNER_BATCH_FLAG, MAX_PROPERTIES_BYTES, PROPERTY_INNER_BASE
@@ -101,6 +100,7 @@ class MessagePutter:
         self._config, self._appender, self._offsets = config, appender, offsets
         self._flush, self._store_host, self._clock = flush, store_host, clock
         self._is_batch_topic, self._stats = is_batch_topic, stats
+        self._own_hosts = (store_host, store_host)
         self._crc = config.enabled_append_prop_crc
         self._max_message_size = config.max_message_size
         self._may_wait = config.flush_disk_type == SYNC_FLUSH
@@ -130,7 +130,9 @@ class MessagePutter:
         if refusal is not None:
             return self._refused(refusal)
         properties = property_string(message)
-        hosts = hosts_of(message, self._store_host)
+        hosts = self._own_hosts  # as a rule: spares a call
+        if message.born_host is not None or message.store_host is not None:
+            hosts = hosts_of(message, self._store_host)
         is_special = (
             INNER_MARK in properties or message.sys_flag & INNER_BATCH_FLAG or facts.is_light
         )
@@ -177,19 +179,7 @@ class MessagePutter:
             refusal = size_refusal(len(properties), len(message.body), self._config)
             if refusal is not None:
                 return refusal
-        record = draft_record(
-            facts.encoded,
-            message.body,
-            properties,
-            message.queue_id,
-            message.flag,
-            message.sys_flag,
-            message.born_timestamp or now,
-            hosts[0],
-            hosts[1],
-            message.reconsume_times,
-            message.prepared_transaction_offset,
-        )
+        record = draft_message(message, facts, properties, hosts, now)
         queue, offsets = (message.topic, message.queue_id), self._offsets
         counters = offsets.batch if self._is_batch_topic(message.topic) else offsets.simple
         counted = not message.sys_flag & NOT_QUEUED_BIT

@@ -7,36 +7,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core.errors import CorruptRecordError
-from store_core.files.segment_list import Segment, SegmentList, load_segments
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.queue.consume_queue import FILES_RECOVERED
+from store_core.queue.segmented_queue import SegmentedQueue
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from store_core.files.store_directory import StoreDirectory
+    from store_core.files.segment_list import Segment
 
 NATIVE_BATCH_CQ_UNIT = BATCH_CQ_UNIT.dtype.newbyteorder("=")
 
 
-class BatchConsumeQueue:
-    """Units of one queue of a topic with ``queue.type=BatchCQ``; can be rebuilt from the log.
+class BatchConsumeQueue(SegmentedQueue):
+    """Units of one queue of a topic with ``queue.type=BatchCQ``; can be rebuilt from the log."""
 
-    Parameters
-    ----------
-    directory, topic, queue_id
-        What it belongs to.
-    segments
-        Its files; `open_batch_consume_queue` lists them.
-    """
-
-    def __init__(
-        self, directory: StoreDirectory, topic: str, queue_id: int, segments: SegmentList
-    ) -> None:
-        self.directory = directory
-        self.topic = topic
-        self.queue_id = queue_id
-        self.segments = segments
+    unit = BATCH_CQ_UNIT
+    size_option = "mapperFileSizeBatchConsumeQueue"
 
     def read_units(self) -> npt.NDArray[np.void]:
         """Return all valid units as a native array, oldest first.
@@ -110,22 +97,3 @@ def _is_valid(units: npt.NDArray[np.void]) -> Any:
         & (units["base_queue_offset"] >= 0)
         & (units["batch_size"] > 0)
     )
-
-
-def open_batch_consume_queue(
-    directory: StoreDirectory, topic: str, queue_id: int, path: str, file_size: int | None
-) -> BatchConsumeQueue:
-    """List the files of a queue's directory below ``batchconsumequeue``.
-
-    Raises
-    ------
-    StoreFormatError
-        File names and the size (key ``mapperFileSizeBatchConsumeQueue``) do not fit.
-    """
-    segments = load_segments(
-        directory.list(path),
-        file_size=file_size,
-        unit_bytes=BATCH_CQ_UNIT.size,
-        option="mapperFileSizeBatchConsumeQueue",
-    )
-    return BatchConsumeQueue(directory, topic, queue_id, segments)

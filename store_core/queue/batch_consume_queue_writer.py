@@ -10,8 +10,8 @@ from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.queue.consume_queue_writer import Appended
 
 if TYPE_CHECKING:
-    from store_core.queue.consume_queue_writer import QueueFiles
     from store_core.queue.dispatch_request import DispatchRequests
+    from store_core.queue.queue_files import QueueFiles
 
 _NOT_COMPACTED = -1
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 import numpy as np
 
 from store_core.errors import CorruptRecordError
-from store_core.files.segment_list import SegmentList, load_segments
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
+from store_core.queue.segmented_queue import SegmentedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,28 +63,15 @@ def list_consume_queues(directory: StoreDirectory, root_name: str = "consumequeu
     return QueueListing(queues, tuple(ignored))
 
 
-class ConsumeQueue:
+class ConsumeQueue(SegmentedQueue):
     """Units of one queue. It grows at the end; files are deleted at the front; recovery cuts it.
 
     It can be rebuilt from the commit log. Files are opened for the length of a call only, so any
     number of queues may be held; calls from several threads do not disturb each other.
-
-    Parameters
-    ----------
-    directory, topic, queue_id
-        What it belongs to.
-    segments
-        Its files; `open_consume_queue` lists them.
     """
 
-    def __init__(
-        self, directory: StoreDirectory, topic: str, queue_id: int, segments: SegmentList
-    ) -> None:
-        self.directory = directory
-        self.topic = topic
-        self.queue_id = queue_id
-        self.segments = segments
-        self.units_per_file = segments.file_size // CQ_UNIT.size
+    unit = CQ_UNIT
+    size_option = "mappedFileSizeConsumeQueue"
 
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)`` as a native array, clipped to what the files hold.
@@ -174,25 +161,6 @@ class ConsumeQueue:
             yield files
         finally:
             files.close()
-
-
-def open_consume_queue(
-    directory: StoreDirectory, topic: str, queue_id: int, path: str, file_size: int | None
-) -> ConsumeQueue:
-    """List the files of a queue's directory (see `list_consume_queues`).
-
-    Raises
-    ------
-    StoreFormatError
-        File names and the size (key ``mappedFileSizeConsumeQueue``) do not fit.
-    """
-    segments = load_segments(
-        directory.list(path),
-        file_size=file_size,
-        unit_bytes=CQ_UNIT.size,
-        option="mappedFileSizeConsumeQueue",
-    )
-    return ConsumeQueue(directory, topic, queue_id, segments)
 
 
 class _UnitFiles:

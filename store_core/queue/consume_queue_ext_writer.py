@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.queue.consume_queue_writer import QueueFiles
     from store_core.queue.dispatch_request import DispatchRequests
+    from store_core.queue.queue_files import QueueFiles
 
     Int64s = npt.NDArray[np.int64]
     FilterBitmaps = Callable[[DispatchRequests], Sequence[bytes | None]]

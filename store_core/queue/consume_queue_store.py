@@ -16,12 +16,13 @@ from store_core.files.segment_list import SegmentList, load_segments
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.queue.consume_queue import list_consume_queues
-from store_core.queue.consume_queue_writer import Appended, QueueFiles
+from store_core.queue.consume_queue_writer import Appended
 from store_core.queue.live_batch_queue import LiveBatchQueue
 from store_core.queue.live_queue import LiveQueue
 from store_core.queue.live_queue_ext import LiveQueueExt
 from store_core.queue.queue_directories import check_kind, configured_kinds, is_directory_name
 from store_core.queue.queue_file_sizes import BATCH_ROOT, EXT_ROOT, SIMPLE_ROOT, queue_file_sizes
+from store_core.queue.queue_files import QueueFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,164 +1,23 @@
-"""Write consume queues: files of units, of which each is created at its full length."""
+"""Write consume queues: a unit for each message, in the order of the log."""
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store_core.files.file_writing import (
-    erase,
-    flush_directory,
-    make_directory,
-    new_file,
-    start_writeback,
-    sync_data,
-    write_all,
-)
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy.typing as npt
 
     from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
     from store_core.queue.dispatch_request import DispatchRequests
+    from store_core.queue.queue_files import QueueFiles
 
     Int64s = npt.NDArray[np.int64]
 
 _MAX_QUEUE_OFFSET = 1 << 58  # byte positions stay within 63 bits, 20 bytes a unit
-
-
-class QueueFiles:
-    """Files of one queue, named by 20 digits; a file is zeros where nothing was written.
-
-    Files are opened for the length of a call only, so any number of queues may be written.
-
-    Parameters
-    ----------
-    directory
-        The queue's; it is created with the first file.
-    file_size
-        Bytes of each file.
-    """
-
-    def __init__(self, directory: Path, file_size: int) -> None:
-        self.directory = directory
-        self.file_size = file_size
-        self._dirty: set[Path] = set()
-        self._last = (-1, directory)
-        self._created = False
-
-    def write(self, position: int, data: Any, *, continues: bool = False) -> None:
-        """Write bytes at a byte position of the queue, across as many files as it takes.
-
-        With ``continues`` other bytes lie before them, so a file that has to be there and is not
-        is an error: made anew it would have zeros in their places.
-
-        Raises
-        ------
-        OSError
-            A file cannot be created or written (disk full, permission, vanished, …).
-        """
-        view = memoryview(data).cast("B")
-        at = 0
-        while at < len(view):
-            inside = (position + at) % self.file_size
-            stop = min(len(view), at + self.file_size - inside)
-            create = not (continues and inside)
-            self._write_file(position + at - inside, inside, view[at:stop], create=create)
-            at = stop
-
-    def flush(self) -> None:
-        """Make what was written survive a loss of power.
-
-        Another thread may write meanwhile: what it writes is forced by this call or the next.
-        """
-        for path in sorted(self._dirty):
-            self._dirty.discard(path)  # at first: what is written meanwhile makes it dirty again
-            try:
-                _sync(path)
-            except FileNotFoundError:  # expired meanwhile
-                continue
-            except OSError:
-                self._dirty.add(path)
-                raise
-        if self._created:
-            self._created = False
-            try:
-                flush_directory(str(self.directory))
-            except OSError:
-                self._created = True
-                raise
-
-    def erase(self, position: int) -> bool:
-        """Put zeros behind a byte position, up to the end of its file; tell whether it did.
-
-        On the disk too, so that no unit that was cut off counts again. Holes stay holes.
-        """
-        path = self.path(position - position % self.file_size)
-        try:
-            file = os.open(path, os.O_RDWR)
-        except FileNotFoundError:
-            return False
-        try:
-            erased = erase(file, position % self.file_size, os.fstat(file).st_size)
-            if erased:
-                sync_data(file)
-        finally:
-            os.close(file)
-        return erased
-
-    def delete(self, from_offset: int) -> None:
-        """Delete the file that begins at a byte position, if it is there; on the disk too."""
-        path = self.path(from_offset)
-        try:
-            path.unlink()
-        except FileNotFoundError:
-            return
-        self._dirty.discard(path)
-        flush_directory(str(self.directory))
-
-    def path(self, from_offset: int) -> Path:
-        """Return the file that begins at a byte position."""
-        last = self._last
-        if last[0] != from_offset:
-            last = self._last = (from_offset, self.directory / f"{from_offset:020d}")
-        return last[1]
-
-    def _write_file(
-        self, from_offset: int, position: int, data: memoryview, *, create: bool
-    ) -> None:
-        path = self.path(from_offset)
-        file = self._open(path, create=create)
-        try:
-            if os.fstat(file).st_size < self.file_size:
-                os.ftruncate(file, self.file_size)
-            write_all(file, position, data)
-            start_writeback(file, position, len(data))
-        finally:
-            self._dirty.add(path)  # behind the write: `flush` must not take it off in between
-            os.close(file)
-
-    def _open(self, path: Path, *, create: bool) -> int:
-        try:
-            return os.open(path, os.O_RDWR)
-        except FileNotFoundError:
-            if not create:
-                raise
-            make_directory(str(self.directory.absolute()))
-            self._created = True
-            return new_file(str(path.absolute()), self.file_size)
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        sync_data(file)
-    finally:
-        os.close(file)
 
 
 class Appended(NamedTuple):

@@ -5,13 +5,11 @@ Source: RocketMQ ``BatchConsumeQueue`` (release 5.3.3).
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from store_core.errors import StoreReadError
-from store_core.files.segment_list import Segment, SegmentList
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.queue.batch_consume_queue import (
     BatchConsumeQueue,
@@ -19,26 +17,27 @@ from store_core.queue.batch_consume_queue import (
     min_queue_offset,
 )
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
-from store_core.queue.file_traces import has_data_behind
+from store_core.queue.growing_queue import GrowingQueue
 from store_core.queue.torn_units import first_torn_batch_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
 
+    from store_core.files.segment_list import Segment, SegmentList
     from store_core.files.store_directory import StoreDirectory
     from store_core.log.readable_log import ReadableLog
-    from store_core.queue.consume_queue_writer import Appended, QueueFiles
+    from store_core.queue.consume_queue_writer import Appended
     from store_core.queue.dispatch_request import DispatchRequests
+    from store_core.queue.queue_files import QueueFiles
 
     Units = npt.NDArray[np.void]
 
 
-class LiveBatchQueue:
+class LiveBatchQueue(GrowingQueue[BatchConsumeQueue]):
     """One queue of a topic with ``queue.type=BatchCQ``: a unit a record of several messages.
 
-    Appended to by one thread, read by any; expired by a third. It can be rebuilt from the log.
+    It can be rebuilt from the log. Without units its ``min_offset`` is -1, as in RocketMQ, whose
+    ``max_physic_offset`` is the start of the last record, not its end.
 
     Parameters
     ----------
@@ -50,18 +49,7 @@ class LiveBatchQueue:
         Its files.
     files
         The same, to be written.
-
-    Attributes
-    ----------
-    unit_bytes, file_size
-        Bytes of a unit and of a file.
-    max_physic_offset
-        End of the last record that is in the queue; -1 for none. RocketMQ has its start here.
-    lost_from
-        As `LiveQueue.lost_from`.
     """
-
-    unit_bytes = BATCH_CQ_UNIT.size
 
     def __init__(
         self,
@@ -71,25 +59,10 @@ class LiveBatchQueue:
         segments: SegmentList,
         files: QueueFiles,
     ) -> None:
-        self.topic, self.queue_id, self.file_size = topic, queue_id, files.file_size
-        self.max_physic_offset = -1
-        self.lost_from: int | None = None
-        self._files = files
-        self._queue = BatchConsumeQueue(directory, topic, queue_id, segments)
+        queue = BatchConsumeQueue(directory, topic, queue_id, segments)
+        super().__init__(queue, files, (-1, 0))
         self._wrote = 0  # byte behind the last unit, in the queue
-        self._span = (-1, 0)
         self._writer = BatchConsumeQueueWriter(files)
-        self._lock = threading.Lock()
-
-    @property
-    def min_offset(self) -> int:
-        """First queue offset whose record is in the log; -1 without units, as in RocketMQ."""
-        return self._span[0]
-
-    @property
-    def max_offset(self) -> int:
-        """Queue offset behind the last message; 0 without units."""
-        return self._span[1]
 
     def read_units(self) -> Units:
         """Return all units that are there, as a native array, oldest first.
@@ -129,11 +102,7 @@ class LiveBatchQueue:
             good[1:] = (start[1:] >= stop[:-1]) & (base[1:] >= base[:-1] + units["batch_size"][:-1])
             end = end if good.all() else int(np.argmin(good))
         self._set_units(units[:end])
-        self.lost_from = None
-        if not trusted and has_data_behind(
-            self._queue.directory, self._queue.segments, self._wrote
-        ):
-            self.lost_from = max(self.max_physic_offset, 0)
+        self._look_for_loss(self._wrote, trusted=trusted)
 
     def append(self, requests: DispatchRequests) -> Appended:
         """Add units (`BatchConsumeQueueWriter.append`); readers see them when all are written."""
@@ -142,7 +111,7 @@ class LiveBatchQueue:
             if appended.units:
                 wrote = self._writer.wrote_position
                 first = self._span[0]
-                self._add_files(wrote)
+                self._add_files(self._segments, 0, wrote)
                 last = self._unit_at(wrote - self.unit_bytes)
                 if first < 0:
                     begin = wrote - appended.units * self.unit_bytes
@@ -182,16 +151,13 @@ class LiveBatchQueue:
             begin = self._queue.segments.min_offset
             kept = begin + len(units) * self.unit_bytes
             changed = kept < self._wrote
-            while on_disk and len(segments := self._queue.segments.segments):
-                if segments[-1].from_offset < kept:
-                    break
-                self._files.delete(segments[-1].from_offset)
-                self._set_segments(segments[:-1])
+            while on_disk and self._segments and self._segments[-1].from_offset >= kept:
+                self._delete_last()
             if on_disk:
                 self._files.erase(kept)
             self._set_units(units)
             if changed:
-                self.lost_from = max(self.max_physic_offset, 0)
+                self._note_loss()
             return changed
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
@@ -199,23 +165,6 @@ class LiveBatchQueue:
         with self._lock:
             first = min_queue_offset(self.read_units(), min_phy_offset)
             self._span = (first, self._span[1])
-
-    def delete_expired(self, min_phy_offset: int) -> int:
-        """Delete files, oldest first, of which no record is left; return how many.
-
-        Never the last file.
-        """
-        self.correct_min_offset(min_phy_offset)
-        count = 0
-        for segment in self._queue.segments.segments[:-1]:
-            last = self._unit_at(segment.from_offset + self.file_size - self.unit_bytes)
-            if int(last["commit_log_offset"][0]) >= min_phy_offset:
-                break
-            with self._lock:
-                self._set_segments(self._queue.segments.segments[1:])
-                self._files.delete(segment.from_offset)
-            count += 1
-        return count
 
     def flush(self) -> None:
         """Make what was appended survive a loss of power."""
@@ -242,15 +191,6 @@ class LiveBatchQueue:
         with self._queue.directory.open(path) as source:
             return BATCH_CQ_UNIT.table(source.read_at(inside, self.unit_bytes))
 
-    def _add_files(self, stop: int) -> None:
-        known, size = self._queue.segments.segments, self.file_size
-        begin = known[-1].from_offset + size if known else 0
-        added = [Segment(at, str(self._files.path(at)), size) for at in range(begin, stop, size)]
-        if added:
-            self._set_segments((*known, *added))
-
-    def _set_segments(self, segments: Sequence[Segment]) -> None:
-        queue = self._queue
-        self._queue = BatchConsumeQueue(
-            queue.directory, self.topic, self.queue_id, SegmentList(segments, self.file_size)
-        )
+    def _last_record(self, segment: Segment) -> int:
+        last = self._unit_at(segment.from_offset + self.file_size - self.unit_bytes)
+        return int(last["commit_log_offset"][0])

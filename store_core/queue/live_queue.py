@@ -6,32 +6,28 @@ Source: RocketMQ ``ConsumeQueue`` (release 5.3.3).
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from store_core.errors import StoreReadError
-from store_core.files.segment_list import Segment, SegmentList
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.consume_queue import FILES_RECOVERED, ConsumeQueue
 from store_core.queue.consume_queue_writer import Appended, ConsumeQueueWriter
-from store_core.queue.file_traces import has_data_behind
+from store_core.queue.growing_queue import GrowingQueue
 from store_core.queue.queue_range import queue_range
 from store_core.queue.torn_units import first_torn_ext_unit, first_torn_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
 
+    from store_core.files.segment_list import Segment, SegmentList
     from store_core.files.store_directory import StoreDirectory
     from store_core.log.readable_log import ReadableLog
-    from store_core.queue.consume_queue_writer import QueueFiles
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.live_queue_ext import LiveQueueExt
+    from store_core.queue.queue_files import QueueFiles
 
-    Int64s = npt.NDArray[np.int64]
     Units = npt.NDArray[np.void]
 
 logger = logging.getLogger(__name__)
@@ -39,11 +35,10 @@ logger = logging.getLogger(__name__)
 _BLOCK_UNITS = 1 << 16
 
 
-class LiveQueue:
+class LiveQueue(GrowingQueue[ConsumeQueue]):
     """One queue: its units, and where they begin and end now.
 
-    Appended to by one thread, read by any; expired by a third. Files are opened for the length of
-    a call only. It can be rebuilt from the log.
+    Files are opened for the length of a call only. It can be rebuilt from the log.
 
     Parameters
     ----------
@@ -60,18 +55,9 @@ class LiveQueue:
 
     Attributes
     ----------
-    unit_bytes, file_size
-        Bytes of a unit and of a file.
-    max_physic_offset
-        End of the last record that is in the queue; -1 for none.
     last_start
         Start of the last record that was in the queue when it was recovered or cut; -1 for none.
-    lost_from
-        Units of records behind this offset of the log were found to be lost, or were cut off;
-        None: not that one would know.
     """
-
-    unit_bytes = CQ_UNIT.size
 
     def __init__(
         self,
@@ -82,25 +68,12 @@ class LiveQueue:
         files: QueueFiles,
         ext: LiveQueueExt | None = None,
     ) -> None:
-        self.topic, self.queue_id, self.file_size = topic, queue_id, files.file_size
-        self.max_physic_offset = self.last_start = -1
-        self.lost_from: int | None = None
-        self._files, self._ext = files, ext
-        self._queue = ConsumeQueue(directory, topic, queue_id, segments)
-        self._span = (0, 0)
+        queue = ConsumeQueue(directory, topic, queue_id, segments)
+        super().__init__(queue, files, (0, 0))
+        self.last_start = -1
+        self._ext = ext
         self._first = (-1, -1)  # first unit in the files, and where its record starts
         self._writer = self._new_writer(None)
-        self._lock = threading.Lock()
-
-    @property
-    def min_offset(self) -> int:
-        """First queue offset whose record is in the log, as of the last correction."""
-        return self._span[0]
-
-    @property
-    def max_offset(self) -> int:
-        """Queue offset behind the last unit."""
-        return self._span[1]
 
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)`` as a native array, clipped to what is there.
@@ -136,10 +109,7 @@ class LiveQueue:
         if not trusted:
             end = self._first_hole(end)
         self._set_end(end)
-        self.lost_from = None
-        segments = self._queue.segments
-        if not trusted and has_data_behind(self._queue.directory, segments, end * self.unit_bytes):
-            self.lost_from = max(self.max_physic_offset, 0)
+        self._look_for_loss(end * self.unit_bytes, trusted=trusted)
 
     def append(self, requests: DispatchRequests) -> Appended:
         """Add units (`ConsumeQueueWriter.append`); readers see them when all are written."""
@@ -148,7 +118,7 @@ class LiveQueue:
             if appended.units:
                 end = self._writer.next_queue_offset or 0
                 first = end - appended.units if self.max_physic_offset < 0 else self._span[0]
-                self._add_files(first, end)
+                self._know_files(first, end)
                 if self._ext is not None:
                     self._ext.added()
                 self.max_physic_offset = self._writer.max_physic_offset
@@ -206,7 +176,7 @@ class LiveQueue:
             else:
                 self._set_end(end if end > self._queue.first_unit_offset() else 0)
             if changed:
-                self.lost_from = max(self.max_physic_offset, 0)
+                self._note_loss()
             return changed
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
@@ -221,27 +191,6 @@ class LiveQueue:
             if self._ext is not None and low < high:
                 self._ext.delete_before(self._queue.read_units(low, low + 1))
 
-    def delete_expired(self, min_phy_offset: int) -> int:
-        """Delete files, oldest first, of which no record is left; return how many.
-
-        Never the last file. The first queue offset is corrected before, so that nobody reads what
-        is deleted (``ConsumeQueue.deleteExpiredFile``).
-        """
-        count, per_file = 0, self._queue.units_per_file
-        segments = self._queue.segments.segments
-        for segment in segments[:-1]:
-            stop = segment.from_offset // self.unit_bytes + per_file
-            last = self._queue.read_units(stop - 1, stop)
-            if int(last["commit_log_offset"][0]) >= min_phy_offset:
-                break
-            count += 1
-        self.correct_min_offset(min_phy_offset)
-        for segment in segments[:count]:
-            with self._lock:
-                self._set_segments(self._queue.segments.segments[1:])
-                self._files.delete(segment.from_offset)
-        return count
-
     def flush(self) -> None:
         """Make what was appended survive a loss of power; extension units first."""
         self._writer.flush()
@@ -250,7 +199,7 @@ class LiveQueue:
         """Delete all files."""
         with self._lock:
             self._span = (0, 0)
-            while len(self._queue.segments):
+            while self._segments:
                 self._delete_last()
             self._set_end(0)
             if self._ext is not None:
@@ -266,7 +215,7 @@ class LiveQueue:
 
     def _first_hole(self, end: int) -> int:
         """Return the first unit of the last files that is none, or out of order; else ``end``."""
-        segments = self._queue.segments.segments[-FILES_RECOVERED:]
+        segments = self._segments[-FILES_RECOVERED:]
         at = segments[0].from_offset // self.unit_bytes if segments else 0
         at, before = max(at, self._queue.first_unit_offset()), -1
         while at < end:
@@ -307,8 +256,8 @@ class LiveQueue:
         kept = end * self.unit_bytes
         if end <= first:  # the first file stays, without units, where its name tells an offset
             kept = self._queue.segments.min_offset
-        while len(self._queue.segments) and self._queue.segments.segments[-1].from_offset >= kept:
-            if kept and len(self._queue.segments) == 1:
+        while self._segments and self._segments[-1].from_offset >= kept:
+            if kept and len(self._segments) == 1:
                 break
             self._delete_last()
         self._erase(kept // self.unit_bytes)
@@ -319,38 +268,24 @@ class LiveQueue:
     def _erase(self, end: int) -> None:
         """Put zeros behind a queue offset; files behind its file are not there."""
         kept = end * self.unit_bytes
-        while (
-            len(self._queue.segments) > 1 and self._queue.segments.segments[-1].from_offset > kept
-        ):
+        while len(self._segments) > 1 and self._segments[-1].from_offset > kept:
             self._delete_last()
-        if len(self._queue.segments) and self._files.erase(kept):
+        if self._segments and self._files.erase(kept):
             logger.info("erased what lay behind unit %d of queue %d of topic %s",
                         end, self.queue_id, self.topic)  # fmt: skip
 
-    def _delete_last(self) -> None:
-        segments = self._queue.segments.segments
-        self._files.delete(segments[-1].from_offset)
-        self._set_segments(segments[:-1])
-
-    def _add_files(self, first: int, end: int) -> None:
+    def _know_files(self, first: int, end: int) -> None:
         """Let readers know of the files that hold the units ``[first, end)``."""
-        stop, size = end * self.unit_bytes, self.file_size
         begin = first * self.unit_bytes
-        begin -= begin % size
-        known = self._queue.segments.segments
+        begin -= begin % self.file_size
+        known = self._segments
         if self.max_physic_offset < 0:
             for segment in known:  # kept for its name, which is no use any more
                 if segment.from_offset != begin:
                     self._files.delete(segment.from_offset)
             known = ()
-        if known:
-            begin = known[-1].from_offset + size
-        added = [Segment(at, str(self._files.path(at)), size) for at in range(begin, stop, size)]
-        if added:
-            self._set_segments((*known, *added))
+        self._add_files(known, begin, end * self.unit_bytes)
 
-    def _set_segments(self, segments: Sequence[Segment]) -> None:
-        queue = self._queue
-        self._queue = ConsumeQueue(
-            queue.directory, self.topic, self.queue_id, SegmentList(segments, self.file_size)
-        )
+    def _last_record(self, segment: Segment) -> int:
+        stop = segment.from_offset // self.unit_bytes + self._queue.units_per_file
+        return int(self._queue.read_units(stop - 1, stop)["commit_log_offset"][0])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
     from store_core.queue.consume_queue_ext import ExtUnits
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
-    from store_core.queue.consume_queue_writer import QueueFiles
+    from store_core.queue.queue_files import QueueFiles
 
     Units = npt.NDArray[np.void]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT
-from store_core.queue.consume_queue import list_consume_queues, open_consume_queue
+from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def set_queue_file_times(view: StoreView, new_root: Path) -> None:
     """
     directory = StoreDirectory(str(new_root))
     for (topic, queue_id), path in list_consume_queues(directory).queues.items():
-        queue = open_consume_queue(directory, topic, queue_id, path, None)
+        queue = ConsumeQueue.open(directory, topic, queue_id, path, None)
         end = queue.end_of_units()
         for segment in queue.segments:
             begin = segment.from_offset // CQ_UNIT.size

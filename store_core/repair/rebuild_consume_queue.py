@@ -15,12 +15,9 @@ from store_core.log.whole_log import log_parts
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue import list_consume_queues
 from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
-from store_core.queue.consume_queue_writer import (
-    Appended,
-    ConsumeQueueWriter,
-    QueueFiles,
-)
+from store_core.queue.consume_queue_writer import Appended, ConsumeQueueWriter
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
+from store_core.queue.queue_files import QueueFiles
 
 if TYPE_CHECKING:
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps

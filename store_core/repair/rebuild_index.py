@@ -75,27 +75,35 @@ def rebuild_index(
         A file cannot be written; there is no ``index`` then.
     """
     unfinished = _unfinished_directory(target_root)
+    with IndexWriter(unfinished, max_hash_slot_num, max_index_num, clock) as writer:
+        records, entries, gaps = _write_entries(view, writer, progress)
+    names = tuple(index_file_names(_put_in_place(unfinished, target_root)))
+    return RebuiltIndex(names, records, entries, gaps, writer.flushed_end_timestamp)
+
+
+def _write_entries(
+    view: StoreView, writer: IndexWriter, progress: Callable[[int, int], None] | None
+) -> tuple[int, int, tuple[Gap, ...]]:
+    """Write the entries of all records; return how many records and entries, and the damage."""
     records = entry_count = 0
     gaps = []
     start = max(view.min_phy_offset, 0)
     total = max(view.end_offset - start, 0)
-    with IndexWriter(unfinished, max_hash_slot_num, max_index_num, clock) as writer:
-        for part in log_parts(view.log, view.end_offset):
-            if isinstance(part, Gap):
-                gaps.append(part)
-                continue
-            entries = index_entries(MessageColumns(part))
-            writer.append(entries)
-            writer.flush_full()
-            records += len(part)
-            entry_count += len(entries.key_hash)
-            if progress is not None:
-                last = int(part.column("total_size")[-1])
-                progress(entries.last_record_offset + last - start, total)
+    for part in log_parts(view.log, view.end_offset):
+        if isinstance(part, Gap):
+            gaps.append(part)
+            continue
+        entries = index_entries(MessageColumns(part))
+        writer.append(entries)
+        writer.flush_full()
+        records += len(part)
+        entry_count += len(entries.key_hash)
+        if progress is not None:
+            last = int(part.column("total_size")[-1])
+            progress(entries.last_record_offset + last - start, total)
     if progress is not None:
         progress(total, total)
-    names = tuple(index_file_names(_put_in_place(unfinished, target_root)))
-    return RebuiltIndex(names, records, entry_count, tuple(gaps), writer.flushed_end_timestamp)
+    return records, entry_count, tuple(gaps)
 
 
 def _unfinished_directory(target_root: Path) -> Path:

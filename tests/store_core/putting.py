@@ -23,6 +23,15 @@ from store_core.results import PutMessageStatus
 
 HOST = bytes([192, 168, 7, 8, 0, 0, 42, 159])
 OPTION = "mappedFileSizeCommitLog"
+PRODUCER_NUMBERS = (
+    "queue_id",
+    "flag",
+    "sys_flag",
+    "born_timestamp",
+    "reconsume_times",
+    "prepared_transaction_offset",
+)
+"""What a producer gave, of the numbers in a line of messages.jsonl."""
 
 
 class Clock:
@@ -139,17 +148,7 @@ def golden_message(line):
         properties_raw=base64.b64decode(line["properties_raw_b64"]),
         born_host=_host(line["born_host"]),
         store_host=_host(line["store_host"]),
-        **{
-            name: line[name]
-            for name in (
-                "queue_id",
-                "flag",
-                "sys_flag",
-                "born_timestamp",
-                "reconsume_times",
-                "prepared_transaction_offset",
-            )
-        },
+        **{name: line[name] for name in PRODUCER_NUMBERS},
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,48 +18,12 @@ from store_core import (
     StoreFormatError,
     StoreLockedError,
 )
-from store_core.services import store_services
-from store_core.services.store_services import Surroundings
 from store_core.state.running_flags import RunningFlag
-from tests.golden_store import golden, tree_state
-from tests.store_core.crash.by_hand import dispatch_all, without_threads
+from tests.golden_store import golden
+from tests.store_core.crash.by_hand import dispatch_all
 from tests.store_core.crash.judge import judge
-from tests.store_core.crash.messages import config_of, make_batch, make_message, numbers_in
-
-EVER = 2**62
-
-
-@pytest.fixture
-def root(tmp_path):
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def by_hand(root):
-    """A started store without threads."""
-    with without_threads(), MessageStore(config_of(root)) as store:
-        yield store
-
-
-def contents(root):
-    """Return size and digest of all files, by name."""
-    return {name: (size, digest) for name, (size, _, digest) in tree_state(root).items()}
-
-
-def statuses(store):
-    return [
-        result.status.name
-        for result in (
-            store.put_message(make_message(0)),
-            store.put_messages([make_message(0)]),
-            store.append_batch(make_batch([0])),
-        )
-    ]
-
-
-def put(store, numbers):
-    for number in numbers:
-        assert store.put_message(make_message(number)).status.name == "PUT_OK"
+from tests.store_core.crash.messages import config_of, make_message, numbers_in
+from tests.store_core.whole_store import EVER, contents, put, statuses
 
 
 def test_put_and_read_in_every_way(root):
@@ -246,81 +209,6 @@ def test_several_log_directories_and_read_only_ones(tmp_path):
         MessageStore(replace(config, read_only_commit_log_store_paths="c2,c1")).load()
 
 
-def test_transient_pool(root):
-    config = config_of(root, transient_store_pool_enable=True, flush_disk_type="ASYNC_FLUSH")
-    with without_threads(), MessageStore(config) as store:
-        put(store, range(10))
-        assert (store.max_phy_offset, store.dispatch_behind_bytes) == (0, 0)
-        end = store.flush()
-        assert store.max_phy_offset == end > 0
-        dispatch_all(store)
-        put(store, range(10, 100))  # rolls; `shutdown` writes it out
-    judge(root, config, range(100), range(100))
-
-
-def test_transient_pool_without_memory(root, monkeypatch):
-    def no_memory(*_):
-        raise OSError(12, "Cannot allocate memory")
-
-    config = config_of(root, transient_store_pool_enable=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(store_services, "TransientStorePool", no_memory)
-        with pytest.raises(StoreConfigError, match="transientStorePoolSize=5: there is no memory"):
-            MessageStore(config).load()
-    with MessageStore(config) as store:  # the lock was given back
-        put(store, [0])
-
-
-def test_dispatchers_get_all_records_once(root):
-    seen = []
-    config = config_of(root)
-    take = lambda frames: seen.extend(frames.column("commit_log_offset").tolist())  # noqa: E731
-    with MessageStore(config, dispatchers=[take]) as store:
-        puts = [store.put_message(make_message(n)).append_result for n in range(60)]
-        assert store.wait_for_dispatch()
-    assert seen == [done.commit_log_offset for done in puts]
-
-
-def test_a_dispatcher_that_fails_gets_the_records_again(by_hand, root):
-    by_hand.shutdown()
-    calls = []
-
-    def fail_once(frames):
-        calls.append(len(frames))
-        if len(calls) == 1:
-            raise ValueError("not now")
-
-    store = MessageStore(config_of(root), dispatchers=[fail_once])
-    with store:
-        put(store, range(3))
-        with pytest.raises(ValueError, match="not now"):
-            dispatch_all(store)
-        dispatch_all(store)
-        assert calls == [3, 3]
-    judge(root, store.config, range(3), range(3))
-
-
-def test_runtime_info_has_rocketmqs_keys(by_hand, root):
-    put(by_hand, range(3))
-    info = by_hand.runtime_info()
-    assert info["putMessageTimesTotal"] == "3"
-    assert int(info["commitLogMaxOffset"]) == by_hand.max_phy_offset
-    directory = root / "commitlog"
-    assert info["commitLogDiskRatio"] == info[f"commitLogDiskRatio_{directory}"]
-    assert 0 <= float(info["consumeQueueDiskRatio"]) <= 1
-    assert {"bootTimestamp", "putTps", "getTotalTps", "commitLogMinOffset"} <= set(info)
-
-
-def test_shutdown_that_cannot_dispatch_leaves_abort(root):
-    def never(_):
-        raise ValueError("never")
-
-    with without_threads(), MessageStore(config_of(root), dispatchers=[never]) as store:
-        put(store, range(3))
-    assert (root / "abort").exists()
-    judge(root, store.config, range(3), range(3))
-
-
 def test_destroy_deletes_what_a_broker_would(root):
     store = MessageStore(config_of(root, enable_consume_queue_ext=True))
     for is_open in (True, False):
@@ -336,69 +224,6 @@ def test_destroy_deletes_what_a_broker_would(root):
         assert left == {"lock", "config/topics.json"}
     with pytest.raises(StoreClosedError):
         _ = store.max_phy_offset
-
-
-def test_index_is_rebuilt_while_the_store_is_used(root):
-    config = config_of(root)
-    progress = []
-    with MessageStore(config) as store:
-        put(store, range(200))
-        assert store.wait_for_dispatch()
-        store.query_message("TopicA", "k0", 32, 0, EVER)  # has the files open
-        stop = threading.Event()
-        done = []
-
-        def put_on():
-            for number in range(200, 100_000):
-                if stop.is_set():
-                    return
-                put(store, [number])
-                done.append(number)
-
-        thread = threading.Thread(target=put_on)
-        thread.start()
-        for _ in range(3):
-            store.rebuild_index(lambda *seen: progress.append(seen))
-            assert len(store.query_message("TopicA", "k100", 32, 0, EVER).messages) == 1
-        stop.set()
-        thread.join()
-    assert progress[-1][0] == progress[-1][1] > 0
-    everything = [*range(200), *done]
-    judge(root, config, everything, everything)
-
-
-def test_index_that_is_switched_off_is_not_rebuilt(root):
-    with MessageStore(config_of(root, message_index_enable=False)) as store:
-        put(store, range(3))
-        with pytest.raises(StoreConfigError, match="messageIndexEnable"):
-            store.rebuild_index()
-    assert not (root / "index").exists()
-
-
-@pytest.mark.parametrize("opened", ["started", "loaded", "closed"])
-def test_queues_are_rebuilt_and_the_store_is_as_it_was(root, opened):
-    with MessageStore(config_of(root)) as store:
-        put(store, range(100))
-    units = {path: path.read_bytes() for path in (root / "consumequeue").rglob("0" * 20)}
-    for path in units:
-        path.write_bytes(bytes(path.stat().st_size))
-    if opened != "closed":
-        store.load()
-    if opened == "started":
-        store.start()
-    result = store.rebuild_consume_queue()
-    assert result.result.units == 100
-    if opened == "started":
-        put(store, [100])
-    elif opened == "loaded":
-        assert store.max_phy_offset > 0
-        assert statuses(store) == ["SERVICE_NOT_AVAILABLE"] * 3
-    else:
-        with pytest.raises(StoreClosedError):
-            _ = store.max_phy_offset
-    store.shutdown()
-    numbers = range(101 if opened == "started" else 100)
-    judge(root, store.config, numbers, numbers)
 
 
 _HOLD = """
@@ -433,92 +258,3 @@ def test_a_store_is_opened_once(root):
             MessageStore(config_of(root)).load()
         put(store, [0])  # the failed try did not take the lock away
         assert (root / "abort").exists()
-
-
-def test_sync_flush_that_takes_too_long(root, monkeypatch):
-    """The message is in the log, and safe when the disk has done its work."""
-    from store_core.files import mapped_file
-
-    slow, true = threading.Event(), mapped_file.sync_data
-
-    def sync(fd):
-        assert slow.wait(30)
-        true(fd)
-
-    monkeypatch.setattr(mapped_file, "sync_data", sync)
-    with MessageStore(config_of(root, sync_flush_timeout=30)) as store:
-        result = store.put_message(make_message(0))
-        assert (result.status.name, result.append_result.queue_offset) == ("FLUSH_DISK_TIMEOUT", 0)
-        assert store.append_batch(make_batch([4])).status.name == "FLUSH_DISK_TIMEOUT"
-        slow.set()
-        assert store.flush() == store.max_phy_offset
-        assert store.put_message(make_message(8)).status.name == "PUT_OK"
-    judge(root, store.config, [0, 4, 8], [0, 4, 8])
-
-
-class TestExpiry:
-    """What the cleaning services do to a whole store; clock and disks are made up."""
-
-    @pytest.fixture
-    def store(self, root):
-        self.ratio, self.hour, self.later_ms = 0.5, 12, 0
-        begin = 1_000  # before any file was changed
-        store = MessageStore(
-            config_of(root, mapped_file_size_commit_log=8 << 10, delete_file_batch_max=2),
-            surroundings=Surroundings(
-                lambda: begin + self.later_ms, lambda _: self.ratio, lambda _: self.hour
-            ),
-        )
-        with without_threads(), store:
-            put(store, range(200))
-            dispatch_all(store)
-            self.segments = len(store.services.flush._queue.mapped_files)
-            yield store
-
-    def clean(self, store):
-        services = store.services
-        before = store.min_phy_offset
-        services.clean_commit_log.run_once()
-        services.correct_logic_offset.run_once()
-        services.clean_consume_queue.run_once()
-        return (store.min_phy_offset - before) // (8 << 10)
-
-    def test_at_the_hour_when_old(self, store):
-        assert self.clean(store) == 0
-        self.hour = 4
-        assert self.clean(store) == 0  # not old enough
-        self.later_ms = 10**15
-        assert [self.clean(store) for _ in range(3)] == [2, 2, 2]
-        self.hour = 5
-        assert self.clean(store) == 0
-        for (topic, queue_id), numbers in numbers_in(store).items():
-            least = store.get_min_offset_in_queue(topic, queue_id)
-            first = store.get_message("g", topic, queue_id, least, 1).messages[0]
-            assert first.commit_log_offset >= store.min_phy_offset
-            assert store.get_max_offset_in_queue(topic, queue_id) - least == len(numbers) < 50
-
-    def test_disk_is_nearly_full(self, store):
-        self.ratio = 0.8
-        assert self.clean(store) == 0  # not old enough
-        self.ratio = 0.86
-        assert self.clean(store) == 2
-        assert statuses(store) == ["PUT_OK"] * 3
-        self.ratio = 0.95
-        assert self.clean(store) == 2
-        refused = store.put_message(make_message(0))
-        assert refused.status.name == "SERVICE_NOT_AVAILABLE"
-        assert "free space" in refused.reason
-        self.ratio = 0.5
-        assert self.clean(store) == 0
-        assert statuses(store) == ["PUT_OK"] * 3
-
-    def test_what_is_not_dispatched_stays(self, store):
-        put(store, range(200, 800))
-        self.ratio = 0.86
-        while self.clean(store):
-            pass
-        assert store.min_phy_offset <= store.services.reput.reput_from_offset
-        assert store.dispatch_behind_bytes > 0
-        dispatch_all(store)
-        assert sum(map(len, numbers_in(store).values())) >= 600
-        assert self.clean(store) > 0

@@ -17,6 +17,7 @@ from store_core.codec.record_encoder import encode_records
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.log.commit_log_appender import CommitLogAppender, SegmentNotMadeError
 from tests.golden_store import golden
+from tests.store_core.putting import PRODUCER_NUMBERS
 
 HOST = bytes([192, 168, 7, 8, 0, 0, 42, 159])
 OPTION = "mappedFileSizeCommitLog"
@@ -209,17 +210,7 @@ def fields_of(line):
         "properties_raw": base64.b64decode(line["properties_raw_b64"]),
         "born_host": host_bytes(line["born_host"]),
         "store_host": host_bytes(line["store_host"]),
-        **{
-            name: line[name]
-            for name in (
-                "queue_id",
-                "flag",
-                "sys_flag",
-                "born_timestamp",
-                "reconsume_times",
-                "prepared_transaction_offset",
-            )
-        },
+        **{name: line[name] for name in PRODUCER_NUMBERS},
     }
 
 

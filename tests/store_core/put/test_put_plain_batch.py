@@ -11,13 +11,6 @@ ILLEGAL = PutMessageStatus.MESSAGE_ILLEGAL
 TOO_MANY = PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
 
 
-@pytest.fixture
-def log(tmp_path):
-    made = Log(tmp_path, 1024)
-    yield made
-    made.queue.close()
-
-
 def batch(count, size=10, **fields):
     return [Message("T", bytes([n]) * size, **fields) for n in range(count)]
 

@@ -16,13 +16,6 @@ OK, ILLEGAL = PutMessageStatus.PUT_OK, PutMessageStatus.MESSAGE_ILLEGAL
 TOO_MANY = PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
 
 
-@pytest.fixture
-def log(tmp_path):
-    made = Log(tmp_path, 1024)
-    yield made
-    made.queue.close()
-
-
 def rows(count, **columns):
     given_columns = {"topic": ["T"] * count, "body": [b"b"] * count, **columns}
     return pa.record_batch({name: pa.array(values) for name, values in given_columns.items()})

@@ -7,10 +7,10 @@ from store_core.errors import CorruptRecordError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.queue.batch_consume_queue import (
+    BatchConsumeQueue,
     find_unit,
     max_queue_offset,
     min_queue_offset,
-    open_batch_consume_queue,
 )
 from store_core.queue.consume_queue import list_consume_queues
 from tests.golden_store import golden
@@ -33,7 +33,7 @@ def units_of(count, batch=3):
 
 def read(path):
     directory = StoreDirectory(str(path.parents[2]))
-    return open_batch_consume_queue(directory, "T", 0, str(path), None).read_units()
+    return BatchConsumeQueue.open(directory, "T", 0, str(path), None).read_units()
 
 
 def test_golden_units_and_bounds():
@@ -44,7 +44,7 @@ def test_golden_units_and_bounds():
     assert len(rows) == len(queues) == 2
     for row in rows:
         key = row["topic"], row["queue_id"]
-        units = open_batch_consume_queue(directory, *key, queues[key], None).read_units()
+        units = BatchConsumeQueue.open(directory, *key, queues[key], None).read_units()
         assert [list(unit)[:7] for unit in units.tolist()] == row["batch_units"]
         assert min_queue_offset(units, store.meta["min_phy_offset"]) == row["min_offset"]
         assert max_queue_offset(units) == row["max_offset"]

@@ -4,9 +4,10 @@ import numpy as np
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
-from store_core.queue.batch_consume_queue import open_batch_consume_queue
+from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
-from store_core.queue.consume_queue_writer import Appended, QueueFiles
+from store_core.queue.consume_queue_writer import Appended
+from store_core.queue.queue_files import QueueFiles
 from tests.store_core.queue.test_consume_queue_writer import requests_of
 
 FILE_SIZE = 3 * BATCH_CQ_UNIT.size
@@ -21,7 +22,7 @@ def batches(sizes, start=0, base=0):
 
 
 def read(directory):
-    queue = open_batch_consume_queue(
+    queue = BatchConsumeQueue.open(
         StoreDirectory(str(directory)), "T", 0, str(directory), FILE_SIZE
     )
     return [tuple(unit) for unit in queue.read_units().tolist()]

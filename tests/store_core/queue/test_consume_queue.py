@@ -11,7 +11,6 @@ from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue import (
     ConsumeQueue,
     list_consume_queues,
-    open_consume_queue,
 )
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden
 
@@ -36,7 +35,7 @@ def write_queue(root, units, first=0, files=None, units_per_file=UNITS_PER_FILE)
 def open_queue(root, file_size=None) -> ConsumeQueue:
     directory = StoreDirectory(str(root))
     path = list_consume_queues(directory).queues["T", 0]
-    return open_consume_queue(directory, "T", 0, path, file_size)
+    return ConsumeQueue.open(directory, "T", 0, path, file_size)
 
 
 def units_of(count, step=100):
@@ -54,7 +53,7 @@ def test_units_and_bounds_are_those_of_rocketmq(name):
     assert {(r["topic"], r["queue_id"]) for r in rows} == set(listing.queues)
     for row in rows:
         key = row["topic"], row["queue_id"]
-        queue = open_consume_queue(directory, *key, listing.queues[key], None)
+        queue = ConsumeQueue.open(directory, *key, listing.queues[key], None)
         end = queue.end_of_units()
         units = queue.read_units(0, end)
         # recovery cuts a queue at the end of the log, but leaves the units' bytes

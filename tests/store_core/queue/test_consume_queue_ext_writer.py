@@ -8,7 +8,8 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_EXT_UNIT, CQ_UNIT, EXT_ADDRESS_BASE
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
-from store_core.queue.consume_queue_writer import ConsumeQueueWriter, QueueFiles
+from store_core.queue.consume_queue_writer import ConsumeQueueWriter
+from store_core.queue.queue_files import QueueFiles
 from tests.store_core.queue.test_consume_queue_writer import in_row, requests_of
 
 FILE_SIZE = 64

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -9,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
-from store_core.queue import consume_queue_writer
-from store_core.queue.consume_queue_writer import Appended, ConsumeQueueWriter, QueueFiles
+from store_core.queue.consume_queue_writer import Appended, ConsumeQueueWriter
 from store_core.queue.dispatch_request import DispatchRequests
+from store_core.queue.queue_files import QueueFiles
 
 PER_FILE = 4
 FILE_SIZE = PER_FILE * CQ_UNIT.size
@@ -151,48 +150,6 @@ def test_equal_to_the_rule_one_by_one(tmp_path_factory, steps, first):
     assert {q: unit for q, unit in flat.items() if unit != UNWRITTEN} == expected
     assert sum(c.units for c in counts) == sum(unit != BLANK for unit in expected.values())
     assert sum(sum(c[:3]) for c in counts) == sum(map(len, batches))
-
-
-@settings(deadline=None)
-@given(st.lists(st.binary(max_size=40), max_size=12))
-def test_bytes_lie_where_they_were_written(tmp_path_factory, blocks):
-    directory = tmp_path_factory.mktemp("files")
-    files = QueueFiles(directory, 16)
-    for position, block in zip(accumulate([3, *map(len, blocks)]), blocks):
-        files.write(position, block)
-    data = b"".join(path.read_bytes() for path in sorted(directory.iterdir()))
-    assert data.strip(b"\0") == b"".join(blocks).strip(b"\0")
-    assert len(data) % 16 == 0
-
-
-def test_flush_syncs_each_written_file_once_and_the_directory(tmp_path, monkeypatch):
-    synced, named = [], []
-    monkeypatch.setattr(consume_queue_writer, "_sync", lambda path: synced.append(path.name))
-    monkeypatch.setattr(consume_queue_writer, "flush_directory", named.append)
-    writer = writer_in(tmp_path / "q")
-    writer.append(in_row(range(5)))
-    writer.flush()
-    assert synced == [f"{0:020d}", f"{80:020d}"]
-    assert named == [str(tmp_path / "q")]
-    writer.flush()
-    assert len(synced) == 2
-    writer.append(in_row([5], 1050))
-    writer.flush()
-    assert synced[2:] == [f"{80:020d}"]
-    assert len(named) == 1
-
-
-def test_what_could_not_be_flushed_is_tried_again(tmp_path, monkeypatch):
-    writer = writer_in(tmp_path / "q")
-    writer.append(in_row(range(2)))
-    with monkeypatch.context() as patch:
-        patch.setattr(consume_queue_writer, "_sync", lambda _: (_ for _ in ()).throw(OSError(5)))
-        with pytest.raises(OSError, match="5"):
-            writer.flush()
-    synced = []
-    monkeypatch.setattr(consume_queue_writer, "_sync", lambda path: synced.append(path.name))
-    writer.flush()
-    assert synced == [f"{0:020d}"]
 
 
 def test_a_failed_call_can_be_repeated(tmp_path, monkeypatch):

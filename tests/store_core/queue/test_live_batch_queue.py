@@ -3,29 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from store_core.files.segment_list import load_segments
-from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
-from store_core.queue.consume_queue_writer import QueueFiles
+from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.live_batch_queue import LiveBatchQueue
+from tests.store_core.queue.live_queues import open_live, state
 from tests.store_core.queue.test_batch_consume_queue_writer import batches
 
 FILE_SIZE = 3 * BATCH_CQ_UNIT.size
 
 
 def opened(root, *, trusted=True):
-    directory = StoreDirectory(str(root))
     path = root / "batchconsumequeue" / "T" / "0"
-    segments = load_segments(
-        directory.list(str(path)), file_size=FILE_SIZE, unit_bytes=46, option="x"
-    )
-    queue = LiveBatchQueue(directory, "T", 0, segments, QueueFiles(path, FILE_SIZE))
-    queue.recover(trusted=trusted)
-    return queue
-
-
-def state(queue):
-    return queue.min_offset, queue.max_offset, queue.max_physic_offset
+    return open_live(LiveBatchQueue, BatchConsumeQueue, path, FILE_SIZE, trusted=trusted)
 
 
 def bases(queue):

@@ -7,27 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core.files.segment_list import load_segments
-from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT
-from store_core.queue.consume_queue_writer import QueueFiles
+from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.live_queue import LiveQueue
+from tests.store_core.queue.live_queues import open_live, state
 from tests.store_core.queue.test_consume_queue_writer import BLANK, FILE_SIZE, in_row, units_in
 
 
 def opened(root, *, trusted=True):
-    directory = StoreDirectory(str(root))
     path = root / "consumequeue" / "T" / "0"
-    segments = load_segments(
-        directory.list(str(path)), file_size=FILE_SIZE, unit_bytes=20, option="x"
-    )
-    queue = LiveQueue(directory, "T", 0, segments, QueueFiles(path, FILE_SIZE))
-    queue.recover(trusted=trusted)
-    return queue
-
-
-def state(queue):
-    return queue.min_offset, queue.max_offset, queue.max_physic_offset
+    return open_live(LiveQueue, ConsumeQueue, path, FILE_SIZE, trusted=trusted)
 
 
 def offsets(queue, start=0, stop=1 << 40):

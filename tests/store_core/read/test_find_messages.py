@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from store_core import CorruptRecordError, MessageStoreConfig, StoreSnapshot
 from store_core.layout.message import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
-from tests.store_factory import StoreFactory, small_store
+from tests.store_factory import PARTLY_INDEXED, StoreFactory, partly_indexed, small_store
 
 SIZES = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
 
@@ -115,17 +115,7 @@ def test_lost_segment_is_an_error_only_where_it_is_scanned(tmp_path):
 @given(st.lists(st.lists(st.integers(0, 5), max_size=3), max_size=40), st.integers(0, 40))
 def test_equals_a_walk(keys_of_messages, indexed):
     with tempfile.TemporaryDirectory() as folder:
-        factory = StoreFactory(Path(folder), segment_bytes=1024, entries=16)
-        known = []
-        for number, keys in enumerate(keys_of_messages):
-            if number == indexed:
-                known = list(factory._indexed)
-            factory.add(properties={"KEYS": " ".join(f"k{key}" for key in keys)})
-        if indexed < len(keys_of_messages):
-            factory._indexed = known
-        config = MessageStoreConfig(
-            max_hash_slot_num=8, max_index_num=16, mapped_file_size_commit_log=1024
-        )
+        factory = partly_indexed(Path(folder), keys_of_messages, indexed)
         root = factory.write()
         for key in range(6):
             expected = [
@@ -133,4 +123,4 @@ def test_equals_a_walk(keys_of_messages, indexed):
                 for record, keys in zip(factory.records, keys_of_messages)
                 if key in keys
             ]
-            assert _find(root, "TopicA", [f"k{key}"], config=config) == expected
+            assert _find(root, "TopicA", [f"k{key}"], config=PARTLY_INDEXED) == expected

@@ -15,7 +15,7 @@ from store_core import CorruptRecordError, MessageStoreConfig, StoreSnapshot
 from store_core.layout.message import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from store_core.read import find_offsets
 from tests.golden_store import golden
-from tests.store_factory import StoreFactory, small_store
+from tests.store_factory import PARTLY_INDEXED, StoreFactory, partly_indexed, small_store
 
 SIZES = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
 
@@ -111,18 +111,8 @@ def test_equals_one_key_at_a_time(keys_of_messages, indexed, chunk, few):
     find_offsets._CHUNK_RECORDS, find_offsets._FEW = chunk, few
     try:
         with tempfile.TemporaryDirectory() as folder:
-            factory = StoreFactory(Path(folder), segment_bytes=1024, entries=16)
-            known = []
-            for number, keys in enumerate(keys_of_messages):
-                if number == indexed:
-                    known = list(factory._indexed)
-                factory.add(properties={"KEYS": " ".join(f"k{key}" for key in keys)})
-            if indexed < len(keys_of_messages):
-                factory._indexed = known
-            config = MessageStoreConfig(
-                max_hash_slot_num=8, max_index_num=16, mapped_file_size_commit_log=1024
-            )
-            with StoreSnapshot.open(str(factory.write()), config) as snapshot:
+            factory = partly_indexed(Path(folder), keys_of_messages, indexed)
+            with StoreSnapshot.open(str(factory.write()), PARTLY_INDEXED) as snapshot:
                 asked = [f"k{key}" for key in (3, 0, 1, 2, 3, 4, 5, 6)]
                 found = snapshot.find_offsets("TopicA", asked)
                 pairs = list(zip(found.key_index.tolist(), found.commit_log_offset.tolist()))

@@ -11,7 +11,7 @@ from store_core.config import MessageStoreConfig
 from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT
-from store_core.queue.consume_queue import list_consume_queues, open_consume_queue
+from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from store_core.store_view import StoreView
@@ -46,7 +46,7 @@ def kept_bitmaps(root):
     directory, bitmap_of = StoreDirectory(str(root)), {}
     ext_paths = list_consume_queues(directory, "consumequeue_ext").queues
     for key, path in list_consume_queues(directory).queues.items():
-        queue = open_consume_queue(directory, *key, path, None)
+        queue = ConsumeQueue.open(directory, *key, path, None)
         units = queue.read_units(0, queue.end_of_units())
         ext = open_consume_queue_ext(directory, ext_paths[key], None)
         found = ext.read(np.ascontiguousarray(units["tags_code"]), with_bitmaps=True)
@@ -243,8 +243,8 @@ def test_topics_json_says_which_queues_are_batch_queues(tmp_path):
 
 def test_new_directories_are_synced_once_the_files_are(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr("store_core.queue.consume_queue_writer._sync", synced.append)
-    for module in ("queue.consume_queue_writer", "repair.rebuild_consume_queue"):
+    monkeypatch.setattr("store_core.queue.queue_files._sync", synced.append)
+    for module in ("queue.queue_files", "repair.rebuild_consume_queue"):
         monkeypatch.setattr(
             f"store_core.{module}.flush_directory", lambda path: synced.append(Path(path))
         )

@@ -1,0 +1,120 @@
+"""What queues that grow have in common: their files, and where their units begin and end now."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from store_core.files.segment_list import Segment, SegmentList
+from store_core.queue.file_traces import has_data_behind
+from store_core.queue.segmented_queue import SegmentedQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store_core.queue.queue_files import QueueFiles
+
+Queue = TypeVar("Queue", bound=SegmentedQueue)
+
+
+class GrowingQueue(ABC, Generic[Queue]):
+    """A queue that one thread appends to, any may read, and a third expires.
+
+    Parameters
+    ----------
+    queue
+        The files that are there, to be read.
+    files
+        The same, to be written.
+    span
+        First queue offset, and the one behind the last, of a queue without units.
+
+    Attributes
+    ----------
+    topic, queue_id
+        What it belongs to.
+    unit_bytes, file_size
+        Bytes of a unit and of a file.
+    max_physic_offset
+        End of the last record that is in the queue; -1 for none.
+    lost_from
+        Units of records behind this offset of the log were found to be lost, or were cut off;
+        None: not that one would know.
+    """
+
+    def __init__(self, queue: Queue, files: QueueFiles, span: tuple[int, int]) -> None:
+        self.topic, self.queue_id = queue.topic, queue.queue_id
+        self.unit_bytes, self.file_size = queue.unit.size, files.file_size
+        self.max_physic_offset = -1
+        self.lost_from: int | None = None
+        self._queue, self._files, self._span = queue, files, span
+        self._lock = threading.Lock()
+
+    @property
+    def min_offset(self) -> int:
+        """First queue offset whose record is in the log, as of the last correction."""
+        return self._span[0]
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last message."""
+        return self._span[1]
+
+    @abstractmethod
+    def correct_min_offset(self, min_phy_offset: int) -> None:
+        """Move the first queue offset to the first record that is in the log."""
+
+    def delete_expired(self, min_phy_offset: int) -> int:
+        """Delete files, oldest first, of which no record is left; return how many.
+
+        Never the last file. The first queue offset is corrected before, so that nobody reads what
+        is deleted (``ConsumeQueue.deleteExpiredFile``).
+        """
+        expired = []
+        for segment in self._segments[:-1]:
+            if self._last_record(segment) >= min_phy_offset:
+                break
+            expired.append(segment)
+        self.correct_min_offset(min_phy_offset)
+        for segment in expired:
+            with self._lock:
+                self._set_segments(self._segments[1:])
+                self._files.delete(segment.from_offset)
+        return len(expired)
+
+    @abstractmethod
+    def _last_record(self, segment: Segment) -> int:
+        """Return where in the log the record of the last unit of a full file begins."""
+
+    @property
+    def _segments(self) -> tuple[Segment, ...]:
+        return self._queue.segments.segments
+
+    def _set_segments(self, segments: Sequence[Segment]) -> None:
+        self._queue = self._queue.with_segments(SegmentList(segments, self.file_size))
+
+    def _add_files(self, known: Sequence[Segment], begin: int, stop: int) -> None:
+        """Let readers know of the files that were made behind those known, up to a byte position.
+
+        The first begins at ``begin`` when none is known.
+        """
+        size = self.file_size
+        begin = known[-1].from_offset + size if known else begin
+        added = [Segment(at, str(self._files.path(at)), size) for at in range(begin, stop, size)]
+        if added:
+            self._set_segments((*known, *added))
+
+    def _delete_last(self) -> None:
+        self._files.delete(self._segments[-1].from_offset)
+        self._set_segments(self._segments[:-1])
+
+    def _note_loss(self) -> None:
+        """Take note that units behind the end are lost."""
+        self.lost_from = max(self.max_physic_offset, 0)
+
+    def _look_for_loss(self, end: int, *, trusted: bool) -> None:
+        """Take note of whether units were lost behind the byte position at which they end now."""
+        self.lost_from = None
+        if not trusted and has_data_behind(self._queue.directory, self._queue.segments, end):
+            self._note_loss()

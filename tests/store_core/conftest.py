@@ -1,0 +1,22 @@
+"""Fixtures of tests that open a whole store."""
+
+from __future__ import annotations
+
+import pytest
+
+from store_core import MessageStore
+from tests.store_core.crash.by_hand import without_threads
+from tests.store_core.crash.messages import config_of
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Return where a store is made."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def by_hand(root):
+    """A started store without threads."""
+    with without_threads(), MessageStore(config_of(root)) as store:
+        yield store

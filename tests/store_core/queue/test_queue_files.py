@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store_core.queue import queue_files
+from store_core.queue.queue_files import QueueFiles
+from tests.store_core.queue.test_consume_queue_writer import in_row, writer_in
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=40), max_size=12))
+def test_bytes_lie_where_they_were_written(tmp_path_factory, blocks):
+    directory = tmp_path_factory.mktemp("files")
+    files = QueueFiles(directory, 16)
+    for position, block in zip(accumulate([3, *map(len, blocks)]), blocks):
+        files.write(position, block)
+    data = b"".join(path.read_bytes() for path in sorted(directory.iterdir()))
+    assert data.strip(b"\0") == b"".join(blocks).strip(b"\0")
+    assert len(data) % 16 == 0
+
+
+def test_flush_syncs_each_written_file_once_and_the_directory(tmp_path, monkeypatch):
+    synced, named = [], []
+    monkeypatch.setattr(queue_files, "_sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(queue_files, "flush_directory", named.append)
+    writer = writer_in(tmp_path / "q")
+    writer.append(in_row(range(5)))
+    writer.flush()
+    assert synced == [f"{0:020d}", f"{80:020d}"]
+    assert named == [str(tmp_path / "q")]
+    writer.flush()
+    assert len(synced) == 2
+    writer.append(in_row([5], 1050))
+    writer.flush()
+    assert synced[2:] == [f"{80:020d}"]
+    assert len(named) == 1
+
+
+def test_what_could_not_be_flushed_is_tried_again(tmp_path, monkeypatch):
+    writer = writer_in(tmp_path / "q")
+    writer.append(in_row(range(2)))
+    with monkeypatch.context() as patch:
+        patch.setattr(queue_files, "_sync", lambda _: (_ for _ in ()).throw(OSError(5)))
+        with pytest.raises(OSError, match="5"):
+            writer.flush()
+    synced = []
+    monkeypatch.setattr(queue_files, "_sync", lambda path: synced.append(path.name))
+    writer.flush()
+    assert synced == [f"{0:020d}"]
