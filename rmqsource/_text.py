@@ -6,12 +6,13 @@ import json
 import re
 from collections import Counter
 from datetime import datetime, timedelta, timezone
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -30,6 +31,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MAX_OFFSET_MINUTES = 18 * 60
 _MINUTES = 60
 _MILLISECOND = timedelta(milliseconds=1)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence that names the nearest known name; empty where none is near."""
+    by_lower_name = {one.lower(): one for one in known}
+    near = get_close_matches(name.lower(), by_lower_name, 1)
+    return f", did you mean {by_lower_name[near[0]]!r}?" if near else ""
 
 
 def parse_bool(option: str, text: str) -> bool:

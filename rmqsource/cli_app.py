@@ -4,10 +4,12 @@ Annotations are real objects here, not text: typer cannot read the text form on 
 """
 
 import json
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rmqsource import __version__
 from rmqsource.cli_arguments import EXIT_CODES, Config, Options, Output, Paths
 from rmqsource.cli_arguments import examples as _examples
 from rmqsource.cli_check import check_and_tell, rebuild_index, rebuild_queues
@@ -15,7 +17,13 @@ from rmqsource.cli_explore import add_commands
 from rmqsource.cli_info import FACTS, store_facts
 from rmqsource.cli_messages import show_messages
 from rmqsource.cli_output import Format, row_writer, write_record
-from rmqsource.cli_read import MESSAGE_COLUMNS, id_options, source_options
+from rmqsource.cli_read import (
+    MESSAGE_COLUMNS,
+    id_options,
+    not_found,
+    source_options,
+    unknown_topics,
+)
 from rmqsource.cli_recover import recover as recover_and_tell
 from rmqsource.cli_report import reporting
 from rmqsource.cli_salvage import add_command as add_salvage
@@ -36,6 +44,25 @@ app = typer.Typer(
     epilog=EXIT_CODES,
     rich_markup_mode=None,
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        print(f"rocketmq-store {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _first(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_tell_version, help="Tell the version and leave."
+        ),
+    ] = False,
+) -> None:
+    """Take what is no command's own."""
+
 
 Path = Annotated[
     str, typer.Argument(metavar="PATH", help="The store root (storePathRootDir), a local path.")
@@ -85,7 +112,7 @@ def topics(
     with reporting() as report:
         options = _table_options("topics", path, config, option)
         show_topics(options, output, report)
-        report.nothing("no topic")
+        report.nothing("no topic", unknown_topics(options))
 
 
 @app.command(
@@ -132,6 +159,7 @@ def messages(  # noqa: PLR0913, PLR0917 (one parameter a flag)
         "endingTimestamp": ("--until", until),
     }
     wanted = limit if limit >= 0 else _TABLE_LIMIT if output is Format.table else 0
+    ids = [message_id] if message_id else []
     with reporting() as report:
         for name, value in id_options(message_id) if message_id else [("", "")]:
             given = {**flags, name: ("--id", value)} if name else flags
@@ -144,7 +172,7 @@ def messages(  # noqa: PLR0913, PLR0917 (one parameter a flag)
                 return
         if output is Format.csv:
             row_writer(output, MESSAGE_COLUMNS).close()
-        report.nothing("no message matches")
+        report.nothing("no message matches", chain(not_found(ids), unknown_topics(options)))
 
 
 @app.command(
@@ -173,7 +201,10 @@ def check(
 
 
 @app.command(
-    epilog=_examples("recover /data/store --dry-run", "recover /data/store --config broker.conf")
+    epilog=_examples(
+        "recover /data/store --dry-run --format json | jq .bytes_cut",
+        "recover /data/store --config broker.conf",
+    )
 )
 def recover(
     path: Path,
@@ -183,6 +214,7 @@ def recover(
     cut: Annotated[
         bool, typer.Option("--cut", help="Cut off readable records behind damage; keep a copy.")
     ] = False,
+    output: Output = Format.table,
     config: Config = "",
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
@@ -192,7 +224,7 @@ def recover(
     """
     with reporting(warnings_are_damage=False) as report:
         options = _table_options("checkpoint", [path], config, option)
-        recover_and_tell(options, report, dry_run=dry_run, cut=cut)
+        recover_and_tell(options, output, report, dry_run=dry_run, cut=cut)
 
 
 @app.command(
@@ -204,6 +236,7 @@ def recover(
 )
 def index(
     path: Path,
+    output: Output = Format.table,
     config: Config = "",
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
@@ -212,7 +245,8 @@ def index(
     The new files are written beside the old ones and then put in their place at once.
     """
     with reporting() as report:
-        rebuild_index(_table_options("checkpoint", [path], config, option), report)
+        options = _table_options("checkpoint", [path], config, option)
+        rebuild_index(options, output, report)
 
 
 @app.command(
@@ -228,6 +262,7 @@ def queues(
             help="Go on where damage in the log gives messages other queue offsets.",
         ),
     ] = False,
+    output: Output = Format.table,
     config: Config = "",
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
@@ -237,7 +272,7 @@ def queues(
     """
     with reporting() as report:
         options = _table_options("checkpoint", [path], config, option)
-        rebuild_queues(options, report, accept_moved=accept_moved)
+        rebuild_queues(options, output, report, accept_moved=accept_moved)
 
 
 add_commands(app)

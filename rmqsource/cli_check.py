@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from rmqsource.cli_output import Format, row_writer, write_record
+from rmqsource.cli_output import Format, row_writer, write_record, write_result
 from rmqsource.cli_read import WrongUseError
 from rmqsource.stores import store_config
 from store_core.check import Severity, check_store
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rmqsource.options import SourceOptions
     from store_core.check import CheckReport, Finding
     from store_core.log.log_scan import Gap
+    from store_core.repair.rebuild_in_place import RebuiltQueues
     from store_core.store_view import StoreView
 
 FINDING_COLUMNS = (
@@ -143,7 +144,7 @@ def _tell_person(found: CheckReport) -> None:
         write_record({name: value for name, value in finding.items() if value not in (None, "")})
 
 
-def rebuild_index(options: SourceOptions, report: Report) -> None:
+def rebuild_index(options: SourceOptions, output: Format, report: Report) -> None:
     """Make the index of a store anew, and say so."""
     path = one_path(options)
     with stage_progress() as progress:
@@ -154,13 +155,19 @@ def rebuild_index(options: SourceOptions, report: Report) -> None:
             progress=lambda done, total: progress.step("index", done, total),
         )
     _tell_gaps(rebuilt.gaps, report)
-    print(
-        f"index of {path}: {len(rebuilt.files)} files with {rebuilt.entries} entries for "
-        f"{rebuilt.records} records"
-    )
+    row = {
+        "store": path,
+        "index_files": len(rebuilt.files),
+        "entries": rebuilt.entries,
+        "records": rebuilt.records,
+        "damaged_parts": len(rebuilt.gaps),
+    }
+    write_result(row, output)
 
 
-def rebuild_queues(options: SourceOptions, report: Report, *, accept_moved: bool) -> None:
+def rebuild_queues(
+    options: SourceOptions, output: Format, report: Report, *, accept_moved: bool
+) -> None:
     """Make the queues of a store anew, and say so."""
     path = one_path(options)
     with stage_progress() as progress:
@@ -174,15 +181,28 @@ def rebuild_queues(options: SourceOptions, report: Report, *, accept_moved: bool
     _tell_gaps(result.gaps, report)
     for (topic, queue_id), rows in result.refused.items():
         report.note(f"no directory can be made for queue {topic!r}/{queue_id}: {rows} records")
-    print(
-        f"queues of {path}: {result.queues} queues with {result.units} units for "
-        f"{result.records} records; {rebuilt.kept} more kept, whose records have expired"
-    )
+    write_result(queues_row(path, rebuilt), output)
     if result.moved or result.repeated:
         report.note(
             f"{result.moved} units do not stand at the queue offset of their record, "
             f"{result.repeated} records got none as their queue offset was taken"
         )
+
+
+def queues_row(path: str, rebuilt: RebuiltQueues) -> dict[str, Any]:
+    """Return what a rebuild of the queues did, by name."""
+    result = rebuilt.result
+    return {
+        "store": path,
+        "queues": result.queues,
+        "units": result.units,
+        "records": result.records,
+        "queues_kept_without_records": rebuilt.kept,
+        "queues_not_made": len(result.refused),
+        "units_moved": result.moved,
+        "records_without_unit": result.repeated,
+        "damaged_parts": len(result.gaps),
+    }
 
 
 def config_to_write(options: SourceOptions, report: Report) -> MessageStoreConfig:

@@ -4,6 +4,7 @@ Annotations are real objects here, not text: typer cannot read the text form on 
 """
 
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,13 @@ from rmqsource.cli_arguments import (
 from rmqsource.cli_export import export_messages
 from rmqsource.cli_output import Format
 from rmqsource.cli_page import write_report
-from rmqsource.cli_read import WrongUseError, option_texts, source_options
+from rmqsource.cli_read import (
+    WrongUseError,
+    not_found,
+    option_texts,
+    source_options,
+    unknown_topics,
+)
 from rmqsource.cli_report import reporting, scan_progress
 from rmqsource.cli_trace import show_differences, show_lives
 from rmqsource.diff_stores import diff as compare
@@ -97,7 +104,7 @@ def trace(
         options = source_options(path, option, filter_flags(config, topic))
         lives = find_lives(options, keys=key, ids=message_id)
         show_lives(lives, output, said)
-        said.nothing("no message matches")
+        said.nothing("no message matches", chain(not_found(message_id), unknown_topics(options)))
 
 
 def report(
@@ -145,7 +152,8 @@ def export(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     """
     with reporting() as said:
         flags = filter_flags(config, topic, key, tag, since, until)
-        source_options(path, option, flags)  # tells what is wrong before Spark starts
+        # Tells what is wrong before Spark starts.
+        said.note(*unknown_topics(source_options(path, option, flags)))
         texts = option_texts(path, option, flags)
         export_messages(texts, out, output.value, partition_by, said)
 
@@ -175,3 +183,5 @@ def diff(  # noqa: PLR0913, PLR0917 (one parameter a flag)
         found = compare(sides[0], sides[1], by.value, progress.splits)
         progress.stop()
         show_differences(found, output, limit, said)
+        if not found.messages_a and not found.messages_b:
+            said.note(*unknown_topics(*sides))

@@ -118,6 +118,16 @@ class _CsvWriter(RowWriter):
         super().close()
 
 
+def write_result(row: Row, output: Format) -> None:
+    """Write the one row that a command answers with."""
+    if output is Format.table:
+        write_record(row)
+        return
+    writer = row_writer(output, tuple(row))
+    writer.write(row)
+    writer.close()
+
+
 def write_record(row: Row) -> None:
     """Write one row with a line per column, for a person."""
     table = Table(box=None, show_header=False, pad_edge=False)

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.cli_read import WrongUseError
+from rmqsource.cli_read import WrongUseError, unknown_topics
 from rmqsource.extras import MissingExtraError, notebook_package
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def _content(
 
     findings = gather(options, progress.splits)
     progress.stop()
+    if not findings.counts.messages:
+        report.note(*unknown_topics(options))
     if findings.counts.gaps:
         report.damage(
             f"{findings.counts.gaps:,} places, {findings.counts.gap_bytes:,} bytes; they are listed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from rmqsource._text import did_you_mean
 from rmqsource.errors import SourceOptionError
 from rmqsource.metadata import read_metadata
 from rmqsource.option_table import is_message_id
@@ -12,6 +13,7 @@ from rmqsource.options import parse_options
 from rmqsource.read_columns import read_columns
 from rmqsource.stores import open_snapshots
 from rmqsource.tables import TABLES
+from store_core.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,6 +92,40 @@ def id_options(text: str) -> list[tuple[str, str]]:
     """
     by_key = ("uniqueKeys", json.dumps([text]))
     return [("messageIds", text), by_key] if is_message_id(text.upper()) else [by_key]
+
+
+def not_found(ids: Sequence[str]) -> list[str]:
+    """Return what to say of ids, as given with ``--id``, of which there is no message."""
+    both = "neither as offset message id nor as unique key"
+    return [
+        f"id {text!r} was not found, {both if is_message_id(text.upper()) else 'as unique key'}"
+        for text in ids
+    ]
+
+
+def unknown_topics(*options: SourceOptions) -> Iterator[str]:
+    """Yield what to say of each topic asked for that is neither in topics.json nor has queues.
+
+    Nothing where topics.json cannot be read, or there is neither: what topics there are is not
+    known then.
+    """
+    asked = dict.fromkeys(topic for one in options for topic in one.topics or ())
+    if not asked:
+        return
+    known: set[str] = set()
+    stores = 0
+    try:
+        for snapshot in (snapshot for one in options for snapshot in open_snapshots(one)):
+            with snapshot:
+                queues = (*snapshot.queue_paths, *snapshot.batch_queue_paths)
+                known |= {topic for topic, _ in queues} | set(snapshot.topic_configs or {})
+                stores += 1
+    except StoreError:
+        return
+    who = "the store knows" if stores == 1 else "the stores know"
+    for topic in asked:
+        if known and topic not in known:
+            yield f"{who} no topic {topic!r}{did_you_mean(topic, known)}"
 
 
 def read_messages(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.cli_check import config_to_write, now_ms, one_path, stage_progress
-from rmqsource.cli_output import write_record
+from rmqsource.cli_output import Format, write_result
 from store_core.errors import LogDamageError
 from store_core.repair.store_recovery import plan_recovery, recover_store
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-def recover(options: SourceOptions, report: Report, *, dry_run: bool, cut: bool) -> None:
+def recover(
+    options: SourceOptions, output: Format, report: Report, *, dry_run: bool, cut: bool
+) -> None:
     """Recover a store, or say what that would do."""
     path, config = one_path(options), config_to_write(options, report)
     if dry_run:
@@ -36,7 +38,10 @@ def recover(options: SourceOptions, report: Report, *, dry_run: bool, cut: bool)
             report.damage(str(err))
             report.note("nothing was cut; --cut cuts there, and keeps a copy below _cut")
             return
-    write_record(recovery_row(path, found, dry_run=dry_run))
+    row = recovery_row(path, found, dry_run=dry_run)
+    if output is Format.table and len(row["queues_cut"]) > _SHOWN:
+        row["queues_cut"] = [*row["queues_cut"][:_SHOWN], "…"]
+    write_result(row, output)
     if found.log.records_behind:
         verb = "would be" if dry_run else "were"
         report.damage(
@@ -48,7 +53,6 @@ def recover(options: SourceOptions, report: Report, *, dry_run: bool, cut: bool)
 def recovery_row(path: str, found: RecoveryResult, *, dry_run: bool) -> dict[str, Any]:
     """Return what was done, or would be, by name; ends are exclusive."""
     log = found.log
-    queues = [f"{topic}/{queue_id}" for topic, queue_id in log.queues_cut]
     return {
         "store": path,
         "done": "nothing (dry run)" if dry_run else "recovered",
@@ -63,7 +67,7 @@ def recovery_row(path: str, found: RecoveryResult, *, dry_run: bool) -> dict[str
         "segments_deleted": len(log.deleted_files),
         "units_added": log.dispatched_units,
         "units_repaired": log.repaired_units,
-        "queues_cut": [*queues[:_SHOWN], *(["…"] if len(queues) > _SHOWN else [])],
+        "queues_cut": [f"{topic}/{queue_id}" for topic, queue_id in log.queues_cut],
         "index_files_dropped": list(found.index_dropped),
         "index_files_dropped_because": found.index_reason or None,
         "indexed_again_from": found.index_from_offset,

@@ -24,7 +24,7 @@ from store_core.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 GOOD, FOUND_DAMAGE_OR_NOTHING, WRONG_USE = 0, 1, 2
 
@@ -41,9 +41,10 @@ class Report:
         self.rows = 0
         self.exit_code = GOOD
 
-    def note(self, text: str) -> None:
-        """Say something that is no error."""
-        print(text.replace("\n", " "), file=sys.stderr)
+    def note(self, *texts: str) -> None:
+        """Say something that is no error, a line each."""
+        for text in texts:
+            print(text.replace("\n", " "), file=sys.stderr)
 
     def damage(self, text: str) -> None:
         """Say what is damaged."""
@@ -54,11 +55,11 @@ class Report:
         """Let the exit code say that damage was found; what, is in the rows."""
         self.exit_code = FOUND_DAMAGE_OR_NOTHING
 
-    def nothing(self, text: str) -> None:
-        """Say that nothing was found, if so."""
+    def nothing(self, text: str, hints: Iterable[str] = ()) -> None:
+        """Say that nothing was found, if so, and why that may be."""
         if not self.rows:
             self.exit_code = FOUND_DAMAGE_OR_NOTHING
-            self.note(text)
+            self.note(text, *hints)
 
     def error(self, err: Exception) -> None:
         """Say why the command ended, and what to write."""

@@ -9,10 +9,17 @@ import typer
 
 from rmqsource.cli_arguments import Config, Options, Output, examples
 from rmqsource.cli_check import config_to_write, now_ms, one_path, stage_progress
-from rmqsource.cli_output import Format, row_writer, write_record
+from rmqsource.cli_output import Format, write_result
 from rmqsource.cli_read import source_options
 from rmqsource.cli_report import Report, reporting
-from store_core.salvage import SalvageOptions, SalvageReport, report_path, salvage_store
+from rmqsource.stores import open_snapshots
+from store_core.salvage import (
+    SalvageOptions,
+    SalvageReport,
+    checked_target,
+    report_path,
+    salvage_store,
+)
 
 if TYPE_CHECKING:
     from rmqsource.options import SourceOptions
@@ -50,20 +57,16 @@ def salvage(
 
 def salvage_and_tell(options: "SourceOptions", out: str, output: Format, report: Report) -> None:
     """Salvage a store and say what became of it."""
+    path = one_path(options)
+    for view in open_snapshots(options):
+        with view:
+            checked_target(view, out)  # before anything is said of a salvage that cannot be
     config = config_to_write(options, report)
     with stage_progress() as progress:
         done = SalvageOptions(clock=now_ms, progress=progress.step)
-        found = salvage_store(one_path(options), out, config, done)
+        found = salvage_store(path, out, config, done)
     report.rows = found.records
-    if output is Format.json:
-        row_writer(output, ()).write(found.as_dict())
-    elif output is Format.csv:
-        row = salvage_row(found)
-        writer = row_writer(output, tuple(row))
-        writer.write(row)
-        writer.close()
-    else:
-        write_record(salvage_row(found))
+    write_result(found.as_dict() if output is Format.json else salvage_row(found), output)
     _tell_losses(found, report)
 
 

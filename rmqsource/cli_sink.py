@@ -3,10 +3,10 @@
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -16,6 +16,7 @@ from rmqsource.cli_arguments import (
     ExportFormat,
     Key,
     Options,
+    Output,
     Since,
     Tag,
     Topic,
@@ -24,7 +25,8 @@ from rmqsource.cli_arguments import (
     filter_flags,
 )
 from rmqsource.cli_job import spark_job
-from rmqsource.cli_read import WrongUseError, option_texts, source_options
+from rmqsource.cli_output import Format, row_writer, write_result
+from rmqsource.cli_read import WrongUseError, option_texts, source_options, unknown_topics
 from rmqsource.cli_report import Report, reporting
 from rmqsource.errors import SourceOptionError
 from rmqsource.sink.options import parse_sink_options
@@ -73,6 +75,7 @@ def copy(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     tag: Tag = "",
     since: Since = "",
     until: Until = "",
+    output: Output = Format.table,
     config: Config = "",
     option: Options = [],  # noqa: B006 (typer copies it)
     write_option: WriteOptions = [],  # noqa: B006 (typer copies it)
@@ -86,7 +89,8 @@ def copy(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     """
     with reporting(warnings_are_damage=False) as said:
         flags = filter_flags(config, topic, key, tag, since, until)
-        source_options([source], option, flags)  # tells what is wrong before Spark starts
+        # Tells what is wrong before Spark starts.
+        options = source_options([source], option, flags)
         sink = _sink_options(target, write_option)
         if Path(source).resolve() == Path(target).resolve():
             raise WrongUseError("copy: SRC and DST are the same store")
@@ -95,7 +99,9 @@ def copy(  # noqa: PLR0913, PLR0917 (one parameter a flag)
 
             texts = option_texts([source], option, flags)
             done = copy_store(spark, texts, target, sink)
-        _tell("copied", target, done, said)
+        if output is not Format.table:
+            write_result(copied_row(target, done), output)
+        _tell("copied", target, done, said, unknown_topics(options))
 
 
 def import_(
@@ -147,12 +153,24 @@ def _no_empty_store(target: str) -> Iterator[None]:
         raise
 
 
-def _tell(verb: str, target: str, done: "Copied", said: Report) -> None:
+def copied_row(target: str, done: "Copied") -> dict[str, Any]:
+    """Return what a copy appended, by name."""
+    made = done.commit
+    return {
+        "store": target,
+        "messages": made.messages if made else 0,
+        "record_bytes": made.record_bytes if made else 0,
+        "queues": len(made.queues) if made else 0,
+        "left_out": done.skipped,
+    }
+
+
+def _tell(verb: str, target: str, done: "Copied", said: Report, hints: Iterable[str] = ()) -> None:
     """Say what was appended, and what was left out."""
     if done.skipped:
         said.note(f"left out: {done.skipped:,} messages of system, retry or dead-letter topics")
     if done.commit is None:
-        said.nothing(f"nothing was {verb}")
+        said.nothing(f"nothing was {verb}", hints)
         return
     made = done.commit
     said.note(
@@ -167,6 +185,7 @@ def clean_staging(
         float,
         typer.Option("--older-than", min=0, metavar="HOURS", help="Since anything was written."),
     ] = _DAY_HOURS,
+    output: Output = Format.table,
 ) -> None:
     """Delete what writes staged and never committed. Every write does so for a day's leftovers.
 
@@ -176,10 +195,20 @@ def clean_staging(
         if not Path(path).is_dir():
             raise WrongUseError(f"{path}: no such directory")
         removed = clean(path, round(older_than * _HOUR_MS))
-        for directory, size in removed:
-            said.note(f"deleted {directory}: {size:,} bytes")
-        if not removed:
-            said.note("nothing to delete")
+        if output is Format.table:
+            for directory, size in removed:
+                said.note(f"deleted {directory}: {size:,} bytes")
+            if not removed:
+                said.note("nothing to delete")
+            return
+        rows = [{"directory": directory, "bytes": size} for directory, size in removed]
+        if output is Format.json:
+            write_result({"store": path, "deleted": rows}, output)
+            return
+        writer = row_writer(output, ("directory", "bytes"))
+        for row in rows:
+            writer.write(row)
+        writer.close()
 
 
 def _sink_options(target: str, texts: list[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from rmqsource.copy_store import COPIED_COLUMNS, append_messages
+from rmqsource.copy_store import COPIED_COLUMNS, Copied, append_messages
 from rmqsource.errors import SourceError
 from rmqsource.export_store import CSV_OPTIONS, FORMATS, TIME_FORM
 from rmqsource.metadata.topic_kind import topic_kind
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from rmqsource.copy_store import Copied
-
 _PLACE = {"store": "string", "commit_log_offset": "bigint", "queue_offset": "bigint"}
 """What orders messages as the log has them; an inner batch has one place in the log."""
 _NULLABLE = frozenset({"born_timestamp"})
 _NORMAL = "normal"
+_WRITTEN = "_SUCCESS"
+"""Spark's sign that a directory is whole; alone where an export by topic or day has no message."""
 
 
 class NotAnExportError(SourceError, ValueError):
@@ -65,6 +65,8 @@ def format_of(directory: Path, file_format: str | None = None) -> str:
         raise NotAnExportError(str(directory), "no such directory")
     found = {suffix for path in directory.rglob("part-*") for suffix in path.name.split(".")[1:]}
     kinds = [kind for kind in FORMATS if kind in found]
+    if _has_no_message(directory):
+        return file_format or FORMATS[0]
     if file_format is not None and file_format not in kinds:
         there = f"there are {' and '.join(kinds)} files" if kinds else "nor any of another kind"
         raise NotAnExportError(str(directory), f"there is no part-*.{file_format} file; {there}")
@@ -147,8 +149,15 @@ def import_messages(
     NotAnExportError
         The files lack a column.
     """
+    if _has_no_message(directory):
+        return Copied(None, 0)
     messages = read_export(spark, directory, file_format)
     return append_messages(messages, lambda: _system_topics(messages), target, sink_options)
+
+
+def _has_no_message(directory: Path) -> bool:
+    """Return whether Spark wrote the directory, and not even a file without rows."""
+    return {path.name for path in directory.iterdir() if path.name[0] != "."} == {_WRITTEN}
 
 
 def _system_topics(messages: DataFrame) -> list[str]:

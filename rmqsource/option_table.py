@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from rmqsource._text import (
     INT32_MAX,
+    did_you_mean,
     load_json,
     parse_bool,
     parse_bytes,
@@ -273,10 +273,9 @@ def given_options(
     for name, text in options.items():
         info = by_lower_name.get(name.lower())
         if info is None:
-            near = get_close_matches(name.lower(), by_lower_name, 1)
-            hint = f", did you mean {by_lower_name[near[0]].name!r}?" if near else ""
-            names = ", ".join(info.name for info in table)
-            raise SourceOptionError(name, f"is unknown{where}{hint}; options are {names}")
+            names = [info.name for info in table]
+            hint = did_you_mean(name, names) or f"; options are {', '.join(names)}"
+            raise SourceOptionError(name, f"is unknown{where}{hint}")
         if info.name in given:
             raise SourceOptionError(info.name, "is given twice, in different case of letters")
         if text is not None:

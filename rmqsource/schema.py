@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -19,6 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rmqsource._text import did_you_mean
 from rmqsource.errors import SourceSchemaError
 from rmqsource.spark_compat import to_arrow_schema
 from rmqsource.tables import CORRUPT_RECORD, TABLES
@@ -128,9 +128,7 @@ def _check_type(table: str, column: Column, field: StructField) -> None:
 def _unknown(name: str, known: dict[str, Column], mode: str) -> str:
     if name.lower() == CORRUPT_RECORD.name:
         return f"column {name!r} exists in tables of messages with mode=PERMISSIVE; mode is {mode}"
-    near = get_close_matches(name.lower(), known, 1)
-    hint = f", did you mean {near[0]!r}?" if near else ""
-    return f"there is no column {name!r}{hint}; {_listing(known)}"
+    return f"there is no column {name!r}{did_you_mean(name, known)}; {_listing(known)}"
 
 
 def _listing(known: dict[str, Column]) -> str:

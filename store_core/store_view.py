@@ -11,8 +11,8 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_service import IndexService
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_end import LogEnd, find_log_end
-from store_core.queue.batch_consume_queue import open_batch_consume_queue
-from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues, open_consume_queue
+from store_core.queue.batch_consume_queue import BatchConsumeQueue
+from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
 from store_core.queue.queue_range import QueueRange, queue_range
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
@@ -20,7 +20,6 @@ from store_core.state.store_state import ABORT_FILE, StoreState, store_state, wr
 
 if TYPE_CHECKING:
     from store_core.config_files import TopicConfig
-    from store_core.queue.batch_consume_queue import BatchConsumeQueue
 
 _PARTS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint", "lock", "config")
 _proven_starts: dict[tuple[object, ...], tuple[int, bytes]] = {}
@@ -117,7 +116,7 @@ class StoreView:
         if path is None:
             return None
         size = self.config.mapped_file_size_consume_queue
-        return open_consume_queue(self.directory, topic, queue_id, path, size)
+        return ConsumeQueue.open(self.directory, topic, queue_id, path, size)
 
     def batch_consume_queue(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
         """Return a batch consume queue, or None when it has no directory."""
@@ -125,7 +124,7 @@ class StoreView:
         if path is None:
             return None
         size = self.config.mapper_file_size_batch_consume_queue
-        return open_batch_consume_queue(self.directory, topic, queue_id, path, size)
+        return BatchConsumeQueue.open(self.directory, topic, queue_id, path, size)
 
     def queue_range(self, topic: str, queue_id: int) -> QueueRange:
         """Return the proved range of a consume queue; ``(0, 0)`` when it does not exist."""
@@ -233,13 +232,7 @@ class _Evidence:
 
 
 def _check_is_store(directory: StoreDirectory, config: MessageStoreConfig) -> None:
-    root = directory.stat(directory.resolve())
-    if root is None or not root.is_dir:
-        what = "does not exist" if root is None else "is a file, not a store directory"
-        raise StoreNotFoundError(
-            f"{directory.uri}: {what}; give the store root (storePathRootDir), the directory "
-            "that holds commitlog/"
-        )
+    directory.check_root()
     names = {entry.name for entry in directory.list(directory.resolve())}
     if names.isdisjoint(_PARTS_OF_A_STORE) and not config.store_path_commit_log:
         found = ", ".join(sorted(names)[:5]) or "nothing"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from rmqsource._text import did_you_mean
 from rmqsource.sink.errors import SinkSchemaError
 from rmqsource.tables import TABLES
 
@@ -109,8 +109,7 @@ def _check_needed(index: dict[str, int], default_topic: str | None) -> None:
 
 
 def _unknown(name: str) -> str:
-    near = get_close_matches(name.lower(), [*SINK_COLUMNS, *IGNORED_COLUMNS], 1)
-    hint = f", did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name, [*SINK_COLUMNS, *IGNORED_COLUMNS])
     return (
         f"the sink knows no column {name!r}{hint}; columns are {', '.join(SINK_COLUMNS)} (and "
         f"ignored: {', '.join(sorted(IGNORED_COLUMNS))}). Drop or rename it"

@@ -145,6 +145,16 @@ class StoreDirectory:
         self.is_local = not _is_remote(self.uri)
         self._files = None
 
+    def check_root(self) -> None:
+        """Raise `StoreNotFoundError` where the root does not exist or is no directory."""
+        root = self.stat(self.resolve())
+        if root is None or not root.is_dir:
+            what = "does not exist" if root is None else "is a file, not a store directory"
+            raise StoreNotFoundError(
+                f"{self.uri}: {what}; give the store root (storePathRootDir), the directory that "
+                "holds commitlog/"
+            )
+
     def resolve(self, *parts: str) -> str:
         """Return the path of ``parts`` below the root, in the form the other methods take."""
         return self._opened().join(*parts)

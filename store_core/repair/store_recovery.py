@@ -136,6 +136,7 @@ def _check_is_store(root: str, config: MessageStoreConfig) -> None:
     directory = StoreDirectory(root)
     if not directory.is_local:
         raise StoreFormatError("only a local store can be recovered", root)
+    directory.check_root()
     if not any(directory.list(path) for path in commit_log_directories(directory, config)):
         names = ("commitlog", "consumequeue", "checkpoint")
         if not any(directory.stat(directory.resolve(name)) for name in names):

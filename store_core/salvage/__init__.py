@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from store_core.salvage.salvage import SalvageOptions, report_path, salvage_store
 from store_core.salvage.salvage_report import SalvageReport
+from store_core.salvage.target_path import checked_target
 
-__all__ = ["SalvageOptions", "SalvageReport", "report_path", "salvage_store"]
+__all__ = ["SalvageOptions", "SalvageReport", "checked_target", "report_path", "salvage_store"]

@@ -15,11 +15,7 @@ from store_core.files.directory_swap import remove_tree
 from store_core.files.file_writing import flush_directory, make_directory, write_error
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.store_directory import StoreDirectory, local_path
-from store_core.log.commit_log import (
-    DEFAULT_SEGMENT_BYTES,
-    SEGMENT_SIZE_OPTION,
-    commit_log_directories,
-)
+from store_core.log.commit_log import DEFAULT_SEGMENT_BYTES, SEGMENT_SIZE_OPTION
 from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.log.log_scan import Gap
 from store_core.log.whole_log import log_parts
@@ -31,6 +27,7 @@ from store_core.salvage.carried_files import ConfigFiles
 from store_core.salvage.derived_files import DerivedFiles
 from store_core.salvage.log_copy import LogCopy
 from store_core.salvage.salvage_report import SalvageReport
+from store_core.salvage.target_path import checked_target
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.store_view import StoreView
 
@@ -95,7 +92,7 @@ def salvage_store(
         Something cannot be written; nothing is left of the new store.
     """
     with StoreView(StoreDirectory(source), config) as view:
-        path = _checked_target(view, target)
+        path = checked_target(view, target)
         with _unfinished(path) as part:
             report = _Salvage(view, part, options).run(str(path))
             _write_report(report)
@@ -255,25 +252,6 @@ def _queue_keys(root: Path) -> set[tuple[str, int]]:
         for name in ("consumequeue", "batchconsumequeue")
         for path in (root / name).glob("*/*")
     }
-
-
-def _checked_target(view: StoreView, target: str) -> Path:
-    """Return the absolute path, if a new store may be made there."""
-    directory = StoreDirectory(target)
-    if not directory.is_local:
-        raise StoreConfigError(f"{target}: a store can be written on this machine only")
-    path = Path(os.path.abspath(local_path(target)))  # noqa: PTH100 (links stay as they are)
-    if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
-        raise StoreConfigError(f"{path} is there already; give a new directory")
-    if view.directory.is_local:
-        sources = [view.directory.resolve(), *commit_log_directories(view.directory, view.config)]
-        real = os.path.realpath(path)
-        for source in map(os.path.realpath, sources):
-            if os.path.commonpath([source, real]) in {source, real}:
-                raise StoreConfigError(
-                    f"{path} and {source} lie one inside the other; give another directory"
-                )
-    return path
 
 
 @contextmanager

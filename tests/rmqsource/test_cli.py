@@ -10,9 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -21,33 +19,9 @@ from rmqsource.cli_info import FACTS
 from rmqsource.cli_output import printable, shown
 from tests.conftest import ROOT
 from tests.golden_store import GoldenStore, golden
+from tests.rmqsource.command_line import Run
 
 pytest.importorskip("typer")
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Run = Callable[..., Answer]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["rocketmq-store", *arguments])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        code = left.value.code
-        return Answer(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +101,7 @@ def test_topics_without_any_is_one(run: Run, store: GoldenStore) -> None:
     answer = run("topics", str(store.root), "--option", "topic=nobody", "--format", "csv")
     assert answer.code == 1
     assert answer.out.startswith("topic,queues,messages,bytes,")
-    assert answer.err == "no topic\n"
+    assert answer.err == "no topic\nthe store knows no topic 'nobody'\n"
 
 
 def test_messages_as_json_are_exact(run: Run, store: GoldenStore) -> None:
@@ -193,7 +167,11 @@ def test_id_says_which_id_it_was(run: Run, store: GoldenStore) -> None:
 
 def test_nothing_found_is_one(run: Run, store: GoldenStore) -> None:
     answer = run("messages", str(store.root), "--id", "F" * 32)
-    assert (answer.code, answer.out, answer.err) == (1, "", "no message matches\n")
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.splitlines() == [
+        "no message matches",
+        f"id '{'F' * 32}' was not found, neither as offset message id nor as unique key",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,29 +8,18 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests.golden_store import GoldenStore, golden, tree_state
+from tests.rmqsource.command_line import Answer, Run
 from tests.store_factory import small_store
 
 pytest.importorskip("typer")
 
-from rmqsource import cli
 from rmqsource.cli_check import FINDING_COLUMNS, StageProgress
 from store_core.state.store_lock import StoreLock
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Answer]
 
 
 @pytest.fixture(autouse=True)
@@ -38,18 +27,6 @@ def _no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait for the disk."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(os, "fdatasync", lambda _: None, raising=False)
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["rocketmq-store", *arguments])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        code = left.value.code
-        return Answer(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return call
 
 
 def sizes(store: GoldenStore) -> list[str]:
@@ -112,12 +89,48 @@ def test_rebuilds_bring_back_what_was_lost(run: Run, tmp_path: Path) -> None:
     assert "needs repair" in lost.out
     index = run("rebuild-index", str(root), *sizes(store))
     assert (index.code, index.err) == (0, "")
-    assert "15 files with 5669 entries for 2600 records" in index.out
+    assert said(index) > {("index_files", "15"), ("entries", "5669"), ("records", "2600")}
     queues = run("rebuild-queues", str(root), *sizes(store))
     assert (queues.code, queues.err) == (0, "")
-    assert "34 queues with 2530 units" in queues.out
+    assert said(queues) > {("queues", "34"), ("units", "2530"), ("records", "2600")}
     good = run("check", str(root), *sizes(store))
     assert good.code == 0, good.out
+
+
+def said(answer: Answer) -> set[tuple[str, ...]]:
+    return {tuple(line.split()) for line in answer.out.splitlines()}
+
+
+def test_repairs_for_programs(run: Run, tmp_path: Path) -> None:
+    store = golden("torn-5x")
+    root = store.copy_to(tmp_path)
+    rows = {}
+    for command in (
+        *(["rebuild-queues", "--accept-moved"], ["rebuild-index"]),
+        *(["recover", "--dry-run"], ["recover"]),
+    ):
+        answer = run(*command, str(root), "--format", "json", *sizes(store))
+        assert answer.code == 1
+        assert "damage: " in answer.err
+        rows[" ".join(command)] = json.loads(answer.out)
+    assert all(row["store"] == str(root) for row in rows.values())
+    queues, index, plan, done = rows.values()
+    assert (queues["units_moved"], queues["damaged_parts"]) == (9, 2)
+    assert (index["records"], index["damaged_parts"]) == (queues["records"], 2)
+    assert plan["log_end"] == done["log_end"] == 222710
+    assert plan["done"] != done["done"]
+    assert len(plan["queues_cut"]) == len(done["queues_cut"])
+    table = run("recover", str(root), "--format", "csv", *sizes(store))
+    assert next(csv.DictReader(io.StringIO(table.out)))["log_end"] == "222710"
+
+
+@pytest.mark.parametrize("command", ["check", "recover", "rebuild-index", "rebuild-queues"])
+def test_a_path_that_is_not_there_is_told(run: Run, tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").touch()
+    for name, reason in (("none", "does not exist"), ("file", "is a file"), ("", "no RocketMQ")):
+        answer = run(command, str(tmp_path / name))
+        assert (answer.code, answer.out) == (2, "")
+        assert f"{tmp_path / name}: {reason}" in answer.err
 
 
 def test_rebuilds_of_a_damaged_log(run: Run, tmp_path: Path) -> None:

@@ -6,37 +6,14 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from rmqsource import cli
 from tests.golden_store import GoldenStore, golden
+from tests.rmqsource.command_line import Run
 
 pytest.importorskip("typer")
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Answer]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["rocketmq-store", *arguments])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        code = left.value.code
-        return Answer(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,7 @@ RUNNER = CliRunner()
 def damaged_store(tmp_path):
     factory = small_store(tmp_path / "old", 40)
     root, lost = factory.write(), factory.records[20]
-    with factory.segment_path(lost.commit_log_offset).open("r+b") as file:
-        file.seek(lost.commit_log_offset % factory.segment_bytes)
-        file.write(bytes(lost.total_size))
+    factory.erase(lost)
     return root
 
 
@@ -41,6 +39,14 @@ def test_json_is_the_whole_report(damaged_store, tmp_path):
     result = run(damaged_store, tmp_path / "new", "--format", "json")
     line = next(line for line in result.output.splitlines() if line.startswith("{"))
     assert json.loads(line) == json.loads((tmp_path / "new.salvage.json").read_text("utf-8"))
+
+
+def test_the_target_comes_before_warnings(damaged_store, tmp_path):
+    (damaged_store / "consumequeue" / "SCHEDULE_TOPIC_XXXX").mkdir(parents=True)
+    assert "messageDelayLevel" in run(damaged_store, tmp_path / "new").output
+    refused = run(damaged_store, tmp_path / "new")
+    assert refused.output.endswith("is there already; give a new directory\n")
+    assert refused.output.count("\n") == 1
 
 
 def test_a_good_store_loses_nothing(tmp_path):

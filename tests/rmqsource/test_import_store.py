@@ -94,6 +94,27 @@ def test_system_topics_are_left_out(
     assert (done.commit.messages, done.skipped) == (16, 4)
 
 
+@pytest.mark.parametrize("file_format", ["parquet", "json", "csv"])
+@pytest.mark.parametrize("partitions", [[], ["topic", "day"]])
+def test_an_export_of_no_message(
+    messages_of: Callable[..., DataFrame],
+    imported: Import,
+    tmp_path: Path,
+    file_format: str,
+    partitions: list[str],
+) -> None:
+    from rmqsource.export_store import export
+    from rmqsource.import_store import format_of
+
+    store = golden("classic-5x")
+    none = messages_of(store.root, **store.options, topic="NoSuchTopic")
+    export(none, tmp_path / "files", file_format, partitions)
+    assert format_of(tmp_path / "files", file_format) == file_format
+    done = imported(tmp_path / "files")
+    assert (done.commit, done.skipped) == (None, 0)
+    assert not (tmp_path / "store" / "commitlog").exists()
+
+
 ODD_ROWS = [
     ("T", 1, b"", b"", 0, -62135596799999, "1.2.3.4:5"),
     ("U", 0, bytes(range(256)) * 9, b'KEYS\x01"a\\,b"\r\n\x02', -1, 253402300800001, "[::1]:9"),
@@ -159,6 +180,7 @@ def test_a_row_of_something_else_fails_the_job(
     ("names", "wanted", "reason"),
     [
         ([], None, "there is no file part-"),
+        (["_SUCCESS", "more"], None, "there is no file part-"),
         (["commitlog/00000000000000000000", "part-0.txt"], None, "not made by export"),
         (["part-0.csv"], "json", "no part-\\*.json file; there are csv files"),
         (["a=1/part-0.csv", "part-1.snappy.parquet"], None, "parquet and csv files; say which"),

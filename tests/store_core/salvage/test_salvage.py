@@ -66,9 +66,7 @@ def test_every_golden_store_gives_a_sound_one(tmp_path):
 def test_what_lies_behind_a_loss_moves_and_the_report_says_where(tmp_path):
     factory = small_store(tmp_path / "old", 60)
     root, lost = factory.write(), factory.records[20]
-    with factory.segment_path(lost.commit_log_offset).open("r+b") as file:
-        file.seek(lost.commit_log_offset % factory.segment_bytes)
-        file.write(bytes(lost.total_size))
+    factory.erase(lost)
     report = salvaged(root, tmp_path / "new")
     assert [g[:2] for g in report.gaps] == [(lost.commit_log_offset, lost.total_size)]
     assert (report.records, report.missing_messages, report.moved_queues) == (59, 1, 1)
@@ -109,9 +107,7 @@ def test_offsets_of_consumers_and_delays_follow(tmp_path):
     root, lost = factory.write(), factory.records[20]
     topic, queue_id = lost.topic_bytes.decode(), lost.queue_id
     for record in (lost, factory.records[62]):
-        with factory.segment_path(record.commit_log_offset).open("r+b") as file:
-            file.seek(record.commit_log_offset % factory.segment_bytes)
-            file.write(bytes(record.total_size))
+        factory.erase(record)
     ends = len(factory.queues[topic, queue_id])
     offsets = {
         f"{topic}@g": {str(queue_id): ends},
@@ -163,9 +159,7 @@ def test_end_marks_name_the_new_place_of_what_was_prepared(tmp_path):
         factory.add(sys_flag=0x8, prepared_transaction_offset=offset, body=b"end %d" % offset)
     root, lost = factory.write(), [factory.records[3], prepared[1]]
     for record in lost:
-        with factory.segment_path(record.commit_log_offset).open("r+b") as file:
-            file.seek(record.commit_log_offset % factory.segment_bytes)
-            file.write(bytes(record.total_size))
+        factory.erase(record)
     report = salvaged(root, tmp_path / "new")
     assert report.records == len(factory.records) - 2
     found = []
@@ -210,9 +204,7 @@ def test_light_queues_get_offsets_without_holes(tmp_path):
             }
         )
     root, lost = factory.write(), factory.records[1]
-    with factory.segment_path().open("r+b") as file:
-        file.seek(lost.commit_log_offset)
-        file.write(bytes(lost.total_size))
+    factory.erase(lost)
     report = salvaged(root, tmp_path / "new")
     found = [
         string_to_properties(r.raw[r.raw.index(b"INNER") :])["INNER_MULTI_QUEUE_OFFSET"]

@@ -1,0 +1,97 @@
+"""What the command line says of names that a store does not know, and of itself."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.golden_store import golden
+from tests.rmqsource.command_line import Run
+
+pytest.importorskip("typer")
+
+from rmqsource import cli_explore
+from rmqsource.cli_read import unknown_topics
+from rmqsource.options import options_for
+
+STORE = golden("cluster-5x")
+SIZES = ("--config", STORE.config_file)
+NEAR = " no topic 'Order', did you mean 'orders'?"
+ID = "C000020253ED30946E0969AAA41D0FFF"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["messages", STORE.root, "--topic", "Order"], 1),
+        (["messages", STORE.root, "--topic", "Order", "--id", ID], 1),
+        (["topics", STORE.root, "--option", "topic=Order"], 1),
+        (["trace", STORE.root, "--topic", "Order", "--key", "R0"], 1),
+        (["diff", STORE.root, STORE.root, "--topic", "Order"], 0),
+    ],
+)
+def test_the_nearest_topic_is_named(run: Run, command: list[object], code: int) -> None:
+    answer = run(*command, *SIZES)
+    assert (answer.code, NEAR in answer.out) == (code, False)
+    assert any(line.endswith(NEAR) for line in answer.err.splitlines())
+
+
+def test_files_of_no_message_say_why(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(cli_explore, "export_messages", lambda *_: None)
+    for command in ("report", "export"):
+        answer = run(command, STORE.root, "-o", tmp_path / command, "--topic", "Order", *SIZES)
+        assert (answer.code, answer.err.splitlines()[0]) == (0, f"the store knows{NEAR}")
+
+
+@pytest.mark.parametrize("command", ["messages", "trace"])
+def test_ids_that_are_not_there(run: Run, command: str) -> None:
+    for message_id, as_what in (
+        (ID, "neither as offset message id nor as unique key"),
+        ("4711", "as unique key"),
+    ):
+        answer = run(command, STORE.root, "--id", message_id, *SIZES)
+        expected = ["no message matches", f"id {message_id!r} was not found, {as_what}"]
+        assert (answer.code, answer.err.splitlines()) == (1, expected)
+
+
+def test_nothing_is_said_of_a_topic_that_is_known(run: Run) -> None:
+    none = run("messages", STORE.root, "--topic", "orders", "--key", "none", *SIZES)
+    assert (none.code, none.err) == (1, "no message matches\n")
+    assert "no topic" not in run("diff", STORE.root, STORE.root, "--topic", "orders", *SIZES).err
+
+
+def test_several_stores_know_topics_together() -> None:
+    roots = [str(golden(name).root) for name in ("cluster-5x", "classic-5x")]
+    asked = options_for(roots, {"topic": "orders,TopicTest,nobody-at-all"})
+    assert list(unknown_topics(asked)) == ["the stores know no topic 'nobody-at-all'"]
+
+
+def test_topics_that_cannot_be_read_are_no_hint(tmp_path: Path) -> None:
+    root = STORE.copy_to(tmp_path)
+    for name in ("topics.json", "topics.json.bak"):
+        (root / "config" / name).write_text("{not json at all")
+    assert list(unknown_topics(options_for(str(root), {"topic": "Order"}))) == []
+    for name in ("config", "consumequeue"):
+        shutil.rmtree(root / name)
+    assert list(unknown_topics(options_for(str(root), {"topic": "Order"}))) == []
+
+
+def test_an_option_far_from_all_is_told_them(run: Run) -> None:
+    near = run("messages", STORE.root, "--option", "topics=a")
+    assert near.err == "rocketmq-store: --option topics: is unknown, did you mean 'topic'?\n"
+    far = run("messages", STORE.root, "--option", "zzzzzz=a")
+    assert (near.code, far.code) == (2, 2)
+    assert "is unknown; options are path, paths, table, topic, " in far.err
+
+
+def test_version(run: Run) -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    assert run("--version") == (0, f"rocketmq-store {setup['metadata']['version']}\n", "")
