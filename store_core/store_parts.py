@@ -25,7 +25,7 @@ from store_core.log.commit_log import (
 )
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.queue_file_sizes import BATCH_ROOT, EXT_ROOT, SIMPLE_ROOT, queue_file_sizes
-from store_core.recovery.held_keys import keys_to_hold
+from store_core.recovery.index_proof import index_keys
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
 from store_core.staged_commit.settle import settle, uncommitted_offset
 from store_core.staged_commit.steps import Steps
@@ -196,8 +196,11 @@ def _open(
         queues.recover(trusted=last_exit_ok)
         before = load_checkpoint(directory) or StoreCheckpoint()
         index = IndexDispatcher(root, config, options.clock)
-        keys = keys_to_hold(
-            index.path, is_enabled=config.message_index_enable, last_exit_ok=last_exit_ok
+        keys = index_keys(
+            directory,
+            config,
+            last_exit_ok=last_exit_ok,
+            index_msg_timestamp=before.index_msg_timestamp or 0,
         )
         parts = RecoveryParts(
             log,
@@ -219,6 +222,7 @@ def _open(
             log_range=(max(segments.min_offset, 0), recovery.log_end),
             last_exit_ok=last_exit_ok,
             index_msg_timestamp=before.index_msg_timestamp or 0,
+            proved=keys.proved if keys is not None else (),
         )
         undo.callback(index.close)
         config = _with_sizes(config, segments.file_size, queue_file_sizes(directory, config), files)

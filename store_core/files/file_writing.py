@@ -48,6 +48,15 @@ def start_writeback(fd: int, at: int, length: int) -> None:
         os.posix_fadvise(fd, at, length, os.POSIX_FADV_DONTNEED)
 
 
+def sync_file(path: str) -> None:
+    """Force what anybody wrote to a file to the disk."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        sync_data(fd)
+    finally:
+        os.close(fd)
+
+
 def flush_directory(path: str) -> None:
     """Force the names in a directory to the disk."""
     fd = os.open(path, os.O_RDONLY)

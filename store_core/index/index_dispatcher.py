@@ -16,7 +16,7 @@ import numpy as np
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.files.byte_source import LocalByteSource
-from store_core.files.file_writing import flush_directory, write_error
+from store_core.files.file_writing import flush_directory, sync_file, write_error
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file import read_index_header
@@ -25,7 +25,7 @@ from store_core.index.index_writer import IndexWriter, index_file_names
 from store_core.log.log_stretch import frames_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
@@ -95,6 +95,7 @@ class IndexDispatcher:
         log_range: tuple[int, int],
         last_exit_ok: bool,
         index_msg_timestamp: int,
+        proved: Collection[str] = (),
     ) -> IndexFileSet | None:
         """Return what `load` would do; changes nothing. None without an index."""
         if not self._config.message_index_enable:
@@ -106,6 +107,7 @@ class IndexDispatcher:
             log_range=log_range,
             last_exit_ok=last_exit_ok,
             index_msg_timestamp=index_msg_timestamp,
+            proved=proved,
         )
 
     def load(
@@ -115,17 +117,18 @@ class IndexDispatcher:
         log_range: tuple[int, int],
         last_exit_ok: bool,
         index_msg_timestamp: int,
+        proved: Collection[str] = (),
     ) -> IndexFileSet | None:
         """Open the index behind a recovered log; delete the files that cannot be trusted.
 
         RocketMQ deletes the newest file after a crash and builds it again from where its recovery
-        happens to start; what was indexed before that is lost. Here all of it is indexed again,
-        by `catch_up`; and so is what is missing after a clean stop. Nothing is done where
-        ``message_index_enable`` is false.
+        happens to start; what was indexed before that is lost. Here it is kept if it is proved,
+        else all of it is indexed again, by `catch_up`; and so is what is missing after a clean
+        stop. Nothing is done where ``message_index_enable`` is false.
 
         Parameters
         ----------
-        log, log_range, last_exit_ok, index_msg_timestamp
+        log, log_range, last_exit_ok, index_msg_timestamp, proved
             See `index_file_set`.
 
         Raises
@@ -133,7 +136,7 @@ class IndexDispatcher:
         StoreConfigError
             Slots and entries of the files are not those of the configuration.
         StoreWriteError
-            A file cannot be deleted.
+            A file cannot be deleted, or forced to the disk.
         """
         self._flushed_end_timestamp = index_msg_timestamp
         self.from_offset = self._dispatched_to = log_range[1]
@@ -142,6 +145,7 @@ class IndexDispatcher:
             log_range=log_range,
             last_exit_ok=last_exit_ok,
             index_msg_timestamp=index_msg_timestamp,
+            proved=proved,
         )
         if found is None:
             return None
@@ -151,6 +155,8 @@ class IndexDispatcher:
                 len(found.dropped), found.from_offset, found.reason,
             )  # fmt: skip
             self._delete(found.dropped)
+        # Before a later file is full: then the checkpoint says that these are flushed, too.
+        self._sync([name for name in found.kept[:-1] if name in proved])
         self._sizes = found.sizes
         self._flushed_end_timestamp = found.flushed_end_timestamp
         self._writer = IndexWriter(self.path, *found.sizes, self._clock)
@@ -354,6 +360,11 @@ class IndexDispatcher:
                 (self.path / name).unlink()
             if names:
                 flush_directory(str(self.path))
+
+    def _sync(self, names: Iterable[str]) -> None:
+        with self._errors():
+            for name in names:
+                sync_file(str(self.path / name))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

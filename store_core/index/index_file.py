@@ -127,8 +127,12 @@ class IndexFile:
 
     def entries(self, start: int = 1, stop: int | None = None) -> npt.NDArray[np.void]:
         """Return the entries ``[start, stop)`` as a native array; the first is number 1."""
+        return self.table(start, stop).astype(NATIVE_INDEX_ENTRY)
+
+    def table(self, start: int = 1, stop: int | None = None) -> npt.NDArray[np.void]:
+        """Return the same as a view of the file, in its byte order."""
         end = self.header.index_count if stop is None else min(stop, self.header.index_count)
-        return self._table(max(start, 1), end).astype(NATIVE_INDEX_ENTRY)
+        return self._table(max(start, 1), end)
 
     def slots(self) -> Int32s:
         """Return the number of the newest entry of every slot; 0 = empty."""

@@ -20,6 +20,8 @@ from store_core.index.index_writer import index_file_names
 from store_core.log.log_stretch import frames_from
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from store_core.config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
     from store_core.log.readable_log import ReadableLog
@@ -67,13 +69,14 @@ def index_file_set(
     log_range: tuple[int, int],
     last_exit_ok: bool,
     index_msg_timestamp: int,
+    proved: Collection[str] = (),
 ) -> IndexFileSet:
     """Decide; changes nothing.
 
     A file can be trusted if it is whole, its last record is in the log, no file is missing before
-    it, and, after a crash, if it is known to have been flushed: it ends no later than
-    ``index_msg_timestamp``, as RocketMQ decides. All files behind the first that cannot be
-    trusted are dropped: entries must come in the order of the log.
+    it, and, after a crash, if its entries were compared with the log, or it is known to have been
+    flushed: it ends no later than ``index_msg_timestamp``, as RocketMQ decides. All files behind
+    the first that cannot be trusted are dropped: entries must come in the order of the log.
 
     Parameters
     ----------
@@ -87,27 +90,26 @@ def index_file_set(
         The store was stopped cleanly.
     index_msg_timestamp
         The checkpoint's, ms.
+    proved
+        Names of files whose entries are known to be those of the log.
 
     Raises
     ------
     StoreConfigError
         The sizes of the files are not known, or contradict the configuration.
     """
-    path = directory.resolve("index")
-    names = index_file_names(Path(path))
-    wanted = set(names)
-    sizes = resolve_sizes(directory, [e for e in directory.list(path) if e.name in wanted], config)
+    names, sizes = names_and_sizes(directory, config)
     if sizes is None and names and last_exit_ok:
         raise StoreConfigError(
-            f"{path}: slots and entries of the index files cannot be found from the files; "
-            f"give {INDEX_SIZE_OPTIONS}"
+            f"{directory.resolve('index')}: slots and entries of the index files cannot be found "
+            f"from the files; give {INDEX_SIZE_OPTIONS}"
         )
     sizes = sizes or _default_sizes(config)
     flushed = None if last_exit_ok else index_msg_timestamp
     judge = _Judge(directory, sizes, log, log_range, flushed)
     kept, reason = [], ""
     for name in names:
-        reason = judge.refuse(directory.resolve("index", name))
+        reason = judge.refuse(directory.resolve("index", name), is_proved=name in proved)
         if reason:
             break
         kept.append(name)
@@ -125,6 +127,16 @@ def index_file_set(
         behind,
         min(index_msg_timestamp, judge.end_timestamp) if behind else index_msg_timestamp,
     )
+
+
+def names_and_sizes(
+    directory: StoreDirectory, config: MessageStoreConfig
+) -> tuple[list[str], tuple[int, int] | None]:
+    """Return the names of a store's index files, oldest first, and `resolve_sizes` of them."""
+    path = directory.resolve("index")
+    names = index_file_names(Path(path))
+    entries = [entry for entry in directory.list(path) if entry.name in set(names)]
+    return names, resolve_sizes(directory, entries, config)
 
 
 class _Judge:
@@ -145,22 +157,23 @@ class _Judge:
         """Start of the last record that the files so far have; -1 without any."""
         self.end_timestamp = 0
 
-    def refuse(self, path: str) -> str:
+    def refuse(self, path: str, *, is_proved: bool) -> str:
         """Return why a file cannot be trusted; empty when it can."""
         try:
             with self._directory.open(path) as source:
                 header = IndexFile(source, *self._sizes).header
         except (CorruptRecordError, StoreReadError) as err:
             return f"{path}: {err.reason}"
-        reason = self._of_header(header)
+        reason = self._of_header(header, is_proved=is_proved)
         if reason:
             return f"{path}: {reason}"
         if header.entry_count:
             self.end, self.end_timestamp = header.end_phy_offset, header.end_timestamp
         return ""
 
-    def _of_header(self, header: IndexHeader) -> str:
-        if self._flushed_ms is not None and header.end_timestamp > self._flushed_ms:
+    def _of_header(self, header: IndexHeader, *, is_proved: bool) -> str:
+        is_trusted = is_proved or self._flushed_ms is None
+        if not is_trusted and header.end_timestamp > (self._flushed_ms or 0):
             return "it is not known to have been flushed before the crash"
         if header.entry_count == 0:
             return ""
@@ -173,9 +186,7 @@ class _Judge:
         if last >= self._min_offset and found != header.end_timestamp:
             return "its last record is not in the log"
         start = max(self.end, self._min_offset)
-        if self._flushed_ms is None and has_keys(
-            self._log, start, header.begin_phy_offset, self.end
-        ):
+        if is_trusted and has_keys(self._log, start, header.begin_phy_offset, self.end):
             return "records before its first have keys that no file has"
         return ""
 

@@ -153,9 +153,9 @@ class IndexFileWriter:
         this one, or nothing.
         """
         begin = self.header.begin_timestamp
-        diffs = _seconds_since(begin, store_timestamp)
+        diffs = seconds_since(begin, store_timestamp)
         if self.header.index_count == 1:
-            diffs[1:] = _seconds_since(int(store_timestamp[0]), store_timestamp[1:])
+            diffs[1:] = seconds_since(int(store_timestamp[0]), store_timestamp[1:])
         return diffs
 
     def publish(self) -> None:
@@ -208,7 +208,8 @@ def _grouped(slot: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
     return packed & ((1 << _ROW_BITS) - 1), first
 
 
-def _seconds_since(begin_ms: int, times_ms: Int64s) -> Int64s:
+def seconds_since(begin_ms: int, times_ms: Int64s) -> Int64s:
+    """Return what entries say of store times, in a file that begins with a time."""
     if begin_ms <= 0:
         return np.zeros(len(times_ms), np.int64)
     # Before the begin it is 0, so that rounding down equals Java's rounding towards zero.

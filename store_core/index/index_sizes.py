@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadError
+from store_core.index.index_chains import is_whole
 from store_core.index.index_file import IndexFile, read_index_header
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    import numpy.typing as npt
 
     from store_core.config import MessageStoreConfig
     from store_core.files.byte_source import ByteSource
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 INDEX_SIZE_OPTIONS = "options maxHashSlotNum and maxIndexNum"
 _DEFAULT_BYTES = index_file_bytes(DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM)
 _CHUNK_BYTES = 1 << 22
-_CHUNK_ENTRIES = 1 << 18
 
 
 def infer_sizes(source: ByteSource) -> tuple[int, int] | None:
@@ -48,7 +46,7 @@ def infer_sizes(source: ByteSource) -> tuple[int, int] | None:
     entries = (source.size - begin) // INDEX_ENTRY.size
     if slots < 1 or rest or header.entry_count >= entries:
         return None
-    return (slots, entries) if _is_proven(IndexFile(source, slots, entries)) else None
+    return (slots, entries) if is_whole(IndexFile(source, slots, entries)) else None
 
 
 def _last_nonzero(source: ByteSource) -> int:
@@ -61,58 +59,6 @@ def _last_nonzero(source: ByteSource) -> int:
         source.forget(start, stop - start)
         stop = start
     return -1
-
-
-def _is_proven(file: IndexFile) -> bool:
-    """Tell whether slots and entries are what inserting the entries in order would give.
-
-    That is so if every link leads back within its slot and every entry is linked to exactly once
-    (by a later entry or by its slot): then each slot has one descending chain of all its entries.
-    """
-    header = file.header
-    newest = file.slots()
-    used = np.flatnonzero(newest)
-    heads = newest[used]
-    if len(heads) == 0 or heads.min() < 0 or heads.max() > header.entry_count:
-        return False
-    linked = np.zeros(header.index_count, bool)
-    linked[0] = True  # the entry that does not exist: what empty links name
-    linked[heads] = True
-    slot_of = np.full(header.index_count, -1, np.int32)
-    links = len(used)
-    offset_before = header.begin_phy_offset
-    for start in range(1, header.index_count, _CHUNK_ENTRIES):
-        chunk = file.entries(start, start + _CHUNK_ENTRIES)
-        if not _is_plausible(chunk, start, offset_before):
-            return False
-        slot = chunk["key_hash"] % np.int32(file.max_hash_slot_num)
-        slot_of[start : start + len(chunk)] = slot
-        previous = chunk["previous_entry"]
-        if ((slot_of[previous] != slot) & (previous > 0)).any():
-            return False
-        linked[previous] = True
-        links += int(np.count_nonzero(previous))
-        offset_before = int(chunk["commit_log_offset"][-1])
-    return bool(
-        links == header.entry_count
-        and linked.all()
-        and (slot_of[heads] == used).all()
-        and offset_before == header.end_phy_offset
-        and int(file.entries(1, 2)["commit_log_offset"][0]) == header.begin_phy_offset
-    )
-
-
-def _is_plausible(chunk: npt.NDArray[np.void], first_entry: int, offset_before: int) -> bool:
-    offsets: Any = chunk["commit_log_offset"]
-    previous: Any = chunk["previous_entry"]
-    number = np.arange(first_entry, first_entry + len(chunk), dtype=np.int32)
-    return bool(
-        (chunk["key_hash"] >= 0).all()
-        and (previous >= 0).all()
-        and (previous < number).all()
-        and offsets[0] >= offset_before
-        and (offsets[1:] >= offsets[:-1]).all()
-    )
 
 
 def resolve_sizes(

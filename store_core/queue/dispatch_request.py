@@ -160,24 +160,40 @@ class DispatchDecoder:
         """
         return self.decode_columns(MessageColumns.shared(frames))
 
-    def decode_columns(self, columns: MessageColumns) -> DispatchRequests:
-        """Return the same of columns that somebody else has a use for, too."""
+    def outline(self, frames: RecordFrames) -> DispatchRequests:
+        """Return a request for each record without what its properties say.
+
+        No tags code, no batch, no further queues; the rest is that of `decode`.
+        """
+        return self._outline(MessageColumns.shared(frames))
+
+    def _outline(self, columns: MessageColumns) -> DispatchRequests:
         frames = columns.frames
         queue_offset = frames.column("queue_offset")
-        batch = _inner_batches(columns, queue_offset)
-        requests = DispatchRequests(
+        return DispatchRequests(
             self.topics,
             self._topic_codes(columns),
             frames.column("queue_id"),
             queue_offset,
             frames.column("commit_log_offset"),
             frames.column("total_size"),
-            string_hashes(columns.property_values(PROPERTY_TAGS)).astype(np.int64),
+            np.zeros(len(frames), np.int64),
             frames.column("store_timestamp"),
-            batch.base_queue_offset,
-            batch.size,
+            queue_offset,
+            np.ones(len(frames), np.int16),
             frames.column("sys_flag") & TRANSACTION_MASK,
             np.zeros(len(frames), bool),
+        )
+
+    def decode_columns(self, columns: MessageColumns) -> DispatchRequests:
+        """Return the same of columns that somebody else has a use for, too."""
+        outline = self._outline(columns)
+        batch = _inner_batches(columns, outline.queue_offset)
+        requests = replace(
+            outline,
+            tags_code=string_hashes(columns.property_values(PROPERTY_TAGS)).astype(np.int64),
+            base_queue_offset=batch.base_queue_offset,
+            batch_size=batch.size,
         )
         self._set_deliver_times(requests, columns)
         light = self._light_requests(requests, columns)

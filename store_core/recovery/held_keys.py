@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING
 
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.index.index_entries import index_entries
-from store_core.index.index_writer import index_file_names
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from store_core.codec.record_frames import RecordFrames
     from store_core.index.index_dispatcher import IndexDispatcher
     from store_core.index.index_entries import IndexEntries
@@ -28,6 +25,11 @@ class HeldKeys:
         self._start = -1
         self._entries = 0
         self._held: list[tuple[IndexEntries, int]] = []
+
+    @property
+    def proved(self) -> frozenset[str]:
+        """Names of index files that were found to be those of the log: none was looked at."""
+        return frozenset()
 
     def take(self, frames: RecordFrames) -> None:
         """Take records; each call's follow those of the call before."""
@@ -51,10 +53,3 @@ class HeldKeys:
         held, self._held = self._held, []
         if held and index.is_behind and self._start <= index.from_offset:
             index.take_up(held)
-
-
-def keys_to_hold(directory: Path, *, is_enabled: bool, last_exit_ok: bool) -> HeldKeys | None:
-    """Return where to keep entries if the index will have to be built, or its newest file."""
-    if not is_enabled or (last_exit_ok and index_file_names(directory)):
-        return None
-    return HeldKeys()

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
+from store_core.log.log_stretch import frames_of
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
 from store_core.queue.queue_mending import count_missing, put_again
+from store_core.queue.unit_proof import unproved_records
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_store import ConsumeQueueStore
     from store_core.recovery.held_keys import HeldKeys
+    from store_core.recovery.index_proof import IndexProof
     from store_core.state.store_checkpoint import StoreCheckpoint
 
 Progress = Callable[[int, int], None]
@@ -42,7 +47,7 @@ class RecoveryParts:
     progress
         Called with the bytes of the log done and all of them.
     keys
-        Keeps what the index will lack; None: nothing is to be kept.
+        Sees all records, for the index; None: it needs none.
     trusts_confirmed
         After a clean stop nothing before the record that the checkpoint confirms is validated.
     """
@@ -53,12 +58,16 @@ class RecoveryParts:
     config: MessageStoreConfig
     last_exit_ok: bool
     progress: Progress | None = None
-    keys: HeldKeys | None = None
+    keys: HeldKeys | IndexProof | None = None
     trusts_confirmed: bool = False
 
 
 class RecoveryDispatch:
-    """Collects what records mean to the queues, and hands it on in large parts."""
+    """Collects what records mean to the queues, and hands it on in large parts.
+
+    After a crash all records of the walk are compared with the queues, and only those of queues
+    that lack some, or that hold other units, are handed on: most of them are as they should be.
+    """
 
     def __init__(self, parts: RecoveryParts, target: PutUnits | CountUnits) -> None:
         self.target = target
@@ -66,7 +75,11 @@ class RecoveryDispatch:
         # After a clean stop nothing before this is missing in any queue.
         self._from_offset = parts.queues.dispatch_from if parts.last_exit_ok else -1
         self._held: list[DispatchRequests] = []
-        self._keys = parts.keys
+        self._keys, self._log, self._queues = parts.keys, parts.log, parts.queues
+        config = parts.config
+        self._compares = not (
+            parts.last_exit_ok or config.enable_multi_dispatch or config.enable_consume_queue_ext
+        )
 
     def take(self, frames: RecordFrames) -> None:
         """Take records, in order; their bytes are not needed afterwards."""
@@ -78,16 +91,28 @@ class RecoveryDispatch:
             return
         if first:
             frames = frames.take(np.arange(first, len(frames)))
-        self._held.append(self._decoder.decode(frames).queued())
+        decode = self._decoder.outline if self._compares else self._decoder.decode
+        self._held.append(decode(frames).queued())
         if sum(map(len, self._held)) >= _HELD_ROWS:
             self.finish()
 
     def finish(self) -> None:
         """Hand on what was collected."""
-        if self._held:
-            requests = concat_requests(self._held)
-            self._held = []
-            self.target.take(requests)
+        if not self._held:
+            return
+        requests = concat_requests(self._held)
+        self._held = []
+        if self._compares:
+            starts = unproved_records(self._queues, requests, self._decoded)
+            if len(starts) == 0:
+                return
+            requests = self._decoded(starts)
+        self.target.take(requests)
+
+    def _decoded(self, starts: npt.NDArray[np.int64]) -> DispatchRequests:
+        """Return the requests of records, read once more, given where they start (ascending)."""
+        parts = [self._decoder.decode(frames) for frames in frames_of(self._log, starts)]
+        return concat_requests(parts).queued()
 
 
 class PutUnits:

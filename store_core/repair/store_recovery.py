@@ -11,6 +11,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.queue.consume_queue_store import ConsumeQueueStore
+from store_core.recovery.index_proof import index_proof
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, plan_log
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
@@ -117,15 +118,19 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
         queues.load()
         queues.recover(trusted=last_exit_ok)
         checkpoint = load_checkpoint(directory) or StoreCheckpoint()
-        parts = RecoveryParts(log, queues, checkpoint, config, last_exit_ok)
-        found = plan_log(parts)
+        index_ms = checkpoint.index_msg_timestamp or 0
+        proof = None
+        if config.message_index_enable and not last_exit_ok:
+            proof = index_proof(directory, config, index_ms)
+        found = plan_log(RecoveryParts(log, queues, checkpoint, config, last_exit_ok, keys=proof))
         if found.log_end == uncommitted_offset(directory, log):
             found = replace(found, reason=_UNCOMMITTED, records_behind=0)
         files = IndexDispatcher(root, config, lambda: 0).plan(
             log,
             log_range=(max(log.min_offset, 0), found.log_end),
             last_exit_ok=last_exit_ok,
-            index_msg_timestamp=checkpoint.index_msg_timestamp or 0,
+            index_msg_timestamp=index_ms,
+            proved=proof.proved if proof is not None else (),
         )
     finally:
         log.close()

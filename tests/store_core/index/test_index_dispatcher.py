@@ -23,8 +23,12 @@ NAME = "classic-5x"
 class Opened:
     """A dispatcher on a copy of a store, and the store's log."""
 
-    def __init__(self, store, root, names=(), *, ok=True, end=None, **settings):
+    def __init__(
+        self, store, root, names=(), *, ok=True, end=None, proved=(), since_ms=None, **settings
+    ):
         self.store, self.root = store, root
+        if since_ms is None:
+            since_ms = store.meta["checkpoint_file"]["index_msg_timestamp"]
         config = MessageStoreConfig.from_properties({**store.config_properties, **settings})
         self.log = CommitLog(StoreDirectory(str(root)), config)
         self.end = store.meta["max_phy_offset"] if end is None else end
@@ -33,7 +37,8 @@ class Opened:
             self.log,
             log_range=(max(self.log.min_offset, 0), self.end),
             last_exit_ok=ok,
-            index_msg_timestamp=store.meta["checkpoint_file"]["index_msg_timestamp"],
+            index_msg_timestamp=since_ms,
+            proved=proved,
         )
 
     def catch_up(self, limit=20_000):
@@ -94,6 +99,29 @@ def test_after_a_crash_the_file_that_was_not_full_is_built_again(copy):
     assert "not known to have been flushed" in opened.found.reason
     opened.catch_up()
     assert opened.index.flushed_end_timestamp == store.meta["checkpoint"]["index_msg_timestamp"]
+    opened.close()
+    assert contents(root) == contents(store.root)
+
+
+def test_after_a_crash_files_that_were_proved_are_kept(copy, monkeypatch):
+    store, root = copy
+    names, synced = index_file_names(root / "index"), []
+    monkeypatch.setattr("store_core.index.index_dispatcher.sync_file", synced.append)
+    opened = Opened(store, root, ok=False, proved=names[:13], since_ms=0)
+    assert opened.found.dropped == tuple(names[13:])
+    # Else a crash after the next full file would find them named by the checkpoint, and torn.
+    assert synced == [str(root / "index" / name) for name in names[:12]]
+    opened.close()
+
+
+def test_proved_files_behind_a_missing_one_are_built_again(copy):
+    store, root = copy
+    names = index_file_names(root / "index")
+    (root / "index" / names[4]).unlink()
+    opened = Opened(store, root, names[4:], ok=False, proved=names, since_ms=0)
+    assert opened.found.dropped == tuple(names[5:])
+    assert "have keys that no file has" in opened.found.reason
+    opened.catch_up()
     opened.close()
     assert contents(root) == contents(store.root)
 

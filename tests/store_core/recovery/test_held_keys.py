@@ -5,7 +5,7 @@ import pytest
 import store_core.recovery.held_keys as module
 from store_core.index.index_writer import index_file_names
 from store_core.log.log_stretch import frames_from
-from store_core.recovery.held_keys import HeldKeys, keys_to_hold
+from store_core.recovery.held_keys import HeldKeys
 from tests.golden_store import golden
 from tests.store_core.index.test_index_dispatcher import NAME, Opened
 from tests.store_core.repair.test_rebuild_index import contents
@@ -83,14 +83,3 @@ def test_a_whole_index_gets_nothing(copy):
     held(opened).give(opened.index)
     opened.close()
     assert contents(root) == contents(store.root)
-
-
-def test_kept_where_the_index_will_be_built(tmp_path):
-    def kept(**given):
-        return keys_to_hold(tmp_path, **{"is_enabled": True, "last_exit_ok": True, **given})
-
-    assert kept() is not None
-    assert kept(is_enabled=False) is None
-    (tmp_path / "20240101000000000").touch()
-    assert kept() is None
-    assert kept(last_exit_ok=False) is not None
