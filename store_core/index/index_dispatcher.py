@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.errors import CorruptRecordError, StoreReadError
-from store_core.files.byte_source import LocalByteSource
-from store_core.files.file_writing import flush_directory, sync_file, write_error
 from store_core.files.store_directory import StoreDirectory
+from store_core.index.index_directory import IndexDirectory
 from store_core.index.index_entries import index_entries
-from store_core.index.index_file import read_index_header
-from store_core.index.index_file_set import IndexFileSet, index_file_set
-from store_core.index.index_writer import IndexWriter, index_file_names
+from store_core.index.index_file_set import IndexFileSet, RecoveredLog, index_file_set
+from store_core.index.index_writer import IndexWriter
 from store_core.log.log_stretch import frames_from
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
@@ -66,6 +62,7 @@ class IndexDispatcher:
         self.from_offset = 0
         self.is_behind = False
         self._directory = StoreDirectory(root)
+        self._files = IndexDirectory(Path(self._directory.resolve("index")))
         self._config, self._clock = config, clock
         self._writer: IndexWriter | None = None
         self._sizes = (0, 0)
@@ -76,7 +73,7 @@ class IndexDispatcher:
     @property
     def path(self) -> Path:
         """The directory of the index files."""
-        return Path(self._directory.resolve("index"))
+        return self._files.path
 
     @property
     def flushed_end_timestamp(self) -> int:
@@ -88,48 +85,19 @@ class IndexDispatcher:
         flushed = self._writer.flushed_end_timestamp if self._writer is not None else 0
         return max(self._flushed_end_timestamp, flushed)
 
-    def plan(
-        self,
-        log: ReadableLog,
-        *,
-        log_range: tuple[int, int],
-        last_exit_ok: bool,
-        index_msg_timestamp: int,
-        proved: Collection[str] = (),
-    ) -> IndexFileSet | None:
+    def plan(self, recovered: RecoveredLog) -> IndexFileSet | None:
         """Return what `load` would do; changes nothing. None without an index."""
         if not self._config.message_index_enable:
             return None
-        return index_file_set(
-            self._directory,
-            self._config,
-            log,
-            log_range=log_range,
-            last_exit_ok=last_exit_ok,
-            index_msg_timestamp=index_msg_timestamp,
-            proved=proved,
-        )
+        return index_file_set(self._directory, self._config, recovered)
 
-    def load(
-        self,
-        log: ReadableLog,
-        *,
-        log_range: tuple[int, int],
-        last_exit_ok: bool,
-        index_msg_timestamp: int,
-        proved: Collection[str] = (),
-    ) -> IndexFileSet | None:
+    def load(self, recovered: RecoveredLog) -> IndexFileSet | None:
         """Open the index behind a recovered log; delete the files that cannot be trusted.
 
         RocketMQ deletes the newest file after a crash and builds it again from where its recovery
         happens to start; what was indexed before that is lost. Here it is kept if it is proved,
         else all of it is indexed again, by `catch_up`; and so is what is missing after a clean
         stop. Nothing is done where ``message_index_enable`` is false.
-
-        Parameters
-        ----------
-        log, log_range, last_exit_ok, index_msg_timestamp, proved
-            See `index_file_set`.
 
         Raises
         ------
@@ -138,15 +106,9 @@ class IndexDispatcher:
         StoreWriteError
             A file cannot be deleted, or forced to the disk.
         """
-        self._flushed_end_timestamp = index_msg_timestamp
-        self.from_offset = self._dispatched_to = log_range[1]
-        found = self.plan(
-            log,
-            log_range=log_range,
-            last_exit_ok=last_exit_ok,
-            index_msg_timestamp=index_msg_timestamp,
-            proved=proved,
-        )
+        self._flushed_end_timestamp = recovered.index_msg_timestamp
+        self.from_offset = self._dispatched_to = recovered.end_offset
+        found = self.plan(recovered)
         if found is None:
             return None
         if found.dropped:
@@ -154,9 +116,9 @@ class IndexDispatcher:
                 "%d index files are built again, from offset %d on: %s",
                 len(found.dropped), found.from_offset, found.reason,
             )  # fmt: skip
-            self._delete(found.dropped)
+            self._files.delete(found.dropped)
         # Before a later file is full: then the checkpoint says that these are flushed, too.
-        self._sync([name for name in found.kept[:-1] if name in proved])
+        self._files.sync([name for name in found.kept[:-1] if name in recovered.proved])
         self._sizes = found.sizes
         self._flushed_end_timestamp = found.flushed_end_timestamp
         self._writer = IndexWriter(self.path, *found.sizes, self._clock)
@@ -176,9 +138,9 @@ class IndexDispatcher:
         if self._writer is None:
             return
         with self._lock:
-            with self._errors():
+            with self._files.errors():
                 self._writer.close()
-            self._delete(index_file_names(self.path))
+            self._files.delete_all()
             self._writer = IndexWriter(self.path, *self._sizes, self._clock)
             self._flushed_end_timestamp = 0
             self.from_offset, self.is_behind = from_offset, True
@@ -220,7 +182,7 @@ class IndexDispatcher:
             return
         with self._lock:
             if not self.is_behind:
-                with self._errors():
+                with self._files.errors():
                     self._writer.append(entries)
                 self.from_offset = max(self.from_offset, end_offset)
             self._dispatched_to = max(self._dispatched_to, end_offset)
@@ -243,7 +205,7 @@ class IndexDispatcher:
         with self._lock:
             for entries, end_offset in parts:
                 if end_offset > self.from_offset:
-                    with self._errors():
+                    with self._files.errors():
                         self._writer.append(entries)
                     self.from_offset = end_offset
             self._publish()
@@ -295,7 +257,7 @@ class IndexDispatcher:
         Cheap where none did; for a thread that may wait.
         """
         if self._writer is not None:
-            with self._errors():
+            with self._files.errors():
                 self._writer.flush_full()
 
     def publish(self) -> None:
@@ -307,38 +269,24 @@ class IndexDispatcher:
         """Force everything to the disk."""
         if self._writer is None:
             return
-        with self._lock, self._errors():
+        with self._lock, self._files.errors():
             self._writer.flush()
 
     def delete_expired(self, min_phy_offset: int) -> int:
-        """Delete files, oldest first, whose records are gone; return how many. Never the last.
-
-        Source: ``IndexService.deleteExpiredFile``.
-        """
-        expired = []
-        for name in index_file_names(self.path)[:-1]:
-            try:
-                with LocalByteSource(str(self.path / name)) as source:
-                    header = read_index_header(source)
-            except (CorruptRecordError, StoreReadError):
-                break
-            if header.end_phy_offset >= min_phy_offset:
-                break
-            expired.append(name)
-        self._delete(expired)
-        return len(expired)
+        """Delete files whose records are gone (`IndexDirectory.delete_expired`)."""
+        return self._files.delete_expired(min_phy_offset)
 
     def close(self) -> None:
         """Flush and close the files."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            with self._errors():
+            with self._files.errors():
                 writer.close()
 
     def destroy(self) -> None:
         """Close and delete all files."""
         self.close()
-        self._delete(index_file_names(self.path))
+        self._files.delete_all()
 
     def _append(self, frames: RecordFrames) -> None:
         first = int(np.searchsorted(frames.column("commit_log_offset"), self.from_offset))
@@ -346,33 +294,13 @@ class IndexDispatcher:
             frames = frames.take(np.arange(first, len(frames)))
         if self._writer is None or len(frames) == 0:
             return
-        with self._errors():
+        with self._files.errors():
             self._writer.append(index_entries(MessageColumns.shared(frames)))
 
     def _publish(self) -> None:
         if self._writer is not None:
-            with self._errors():
+            with self._files.errors():
                 self._writer.publish()
-
-    def _delete(self, names: tuple[str, ...] | list[str]) -> None:
-        with self._errors():
-            for name in names:
-                (self.path / name).unlink()
-            if names:
-                flush_directory(str(self.path))
-
-    def _sync(self, names: Iterable[str]) -> None:
-        with self._errors():
-            for name in names:
-                sync_file(str(self.path / name))
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn an ``OSError`` into one that names the file (`StoreWriteError`)."""
-        try:
-            yield
-        except OSError as err:
-            raise write_error(err, str(err.filename or self.path)) from err
 
 
 def _end(frames: RecordFrames) -> int:

@@ -61,15 +61,33 @@ class IndexFileSet(NamedTuple):
     flushed_end_timestamp: int
 
 
+class RecoveredLog(NamedTuple):
+    """A log of which the end is known, and what is known of the index beside it.
+
+    Attributes
+    ----------
+    log
+        The log; its files may reach behind the end.
+    min_offset, end_offset
+        Where its first record starts, and where it ends.
+    last_exit_ok
+        The store was stopped cleanly.
+    index_msg_timestamp
+        The checkpoint's, ms.
+    proved
+        Names of index files whose entries are known to be those of the log.
+    """
+
+    log: ReadableLog
+    min_offset: int
+    end_offset: int
+    last_exit_ok: bool
+    index_msg_timestamp: int
+    proved: Collection[str] = ()
+
+
 def index_file_set(
-    directory: StoreDirectory,
-    config: MessageStoreConfig,
-    log: ReadableLog,
-    *,
-    log_range: tuple[int, int],
-    last_exit_ok: bool,
-    index_msg_timestamp: int,
-    proved: Collection[str] = (),
+    directory: StoreDirectory, config: MessageStoreConfig, recovered: RecoveredLog
 ) -> IndexFileSet:
     """Decide; changes nothing.
 
@@ -82,16 +100,8 @@ def index_file_set(
     ----------
     directory, config
         The store; ``max_hash_slot_num``, ``max_index_num``.
-    log
+    recovered
         Its log.
-    log_range
-        First offset of the log, and its end.
-    last_exit_ok
-        The store was stopped cleanly.
-    index_msg_timestamp
-        The checkpoint's, ms.
-    proved
-        Names of files whose entries are known to be those of the log.
 
     Raises
     ------
@@ -99,25 +109,23 @@ def index_file_set(
         The sizes of the files are not known, or contradict the configuration.
     """
     names, sizes = names_and_sizes(directory, config)
-    if sizes is None and names and last_exit_ok:
+    if sizes is None and names and recovered.last_exit_ok:
         raise StoreConfigError(
             f"{directory.resolve('index')}: slots and entries of the index files cannot be found "
             f"from the files; give {INDEX_SIZE_OPTIONS}"
         )
     sizes = sizes or _default_sizes(config)
-    flushed = None if last_exit_ok else index_msg_timestamp
-    judge = _Judge(directory, sizes, log, log_range, flushed)
+    judge = _Judge(directory, sizes, recovered)
     kept, reason = [], ""
     for name in names:
-        reason = judge.refuse(directory.resolve("index", name), is_proved=name in proved)
+        reason = judge.refuse(name)
         if reason:
             break
         kept.append(name)
-    start = judge.end if judge.end >= 0 else log_range[0]
-    end = log_range[1]
-    behind = start < end and (
-        not last_exit_ok or not kept or bool(reason) or has_keys(log, start, end, judge.end)
-    )
+    start = judge.end if judge.end >= 0 else recovered.min_offset
+    end, flushed_ms = recovered.end_offset, recovered.index_msg_timestamp
+    is_whole = recovered.last_exit_ok and bool(kept) and not reason
+    behind = start < end and not (is_whole and not has_keys(recovered.log, start, end, judge.end))
     return IndexFileSet(
         sizes,
         tuple(kept),
@@ -125,7 +133,7 @@ def index_file_set(
         reason,
         start if behind else end,
         behind,
-        min(index_msg_timestamp, judge.end_timestamp) if behind else index_msg_timestamp,
+        min(flushed_ms, judge.end_timestamp) if behind else flushed_ms,
     )
 
 
@@ -143,50 +151,49 @@ class _Judge:
     """Looks at one file after the other."""
 
     def __init__(
-        self,
-        directory: StoreDirectory,
-        sizes: tuple[int, int],
-        log: ReadableLog,
-        log_range: tuple[int, int],
-        flushed_ms: int | None,
+        self, directory: StoreDirectory, sizes: tuple[int, int], recovered: RecoveredLog
     ) -> None:
-        self._directory, self._sizes, self._log = directory, sizes, log
-        self._min_offset, self._log_end = log_range
-        self._flushed_ms = flushed_ms
+        self._directory, self._sizes, self._recovered = directory, sizes, recovered
         self.end = -1
         """Start of the last record that the files so far have; -1 without any."""
         self.end_timestamp = 0
 
-    def refuse(self, path: str, *, is_proved: bool) -> str:
+    def refuse(self, name: str) -> str:
         """Return why a file cannot be trusted; empty when it can."""
+        path, recovered = self._directory.resolve("index", name), self._recovered
         try:
             with self._directory.open(path) as source:
                 header = IndexFile(source, *self._sizes).header
         except (CorruptRecordError, StoreReadError) as err:
             return f"{path}: {err.reason}"
-        reason = self._of_header(header, is_proved=is_proved)
-        if reason:
-            return f"{path}: {reason}"
-        if header.entry_count:
-            self.end, self.end_timestamp = header.end_phy_offset, header.end_timestamp
-        return ""
-
-    def _of_header(self, header: IndexHeader, *, is_proved: bool) -> str:
-        is_trusted = is_proved or self._flushed_ms is None
-        if not is_trusted and header.end_timestamp > (self._flushed_ms or 0):
-            return "it is not known to have been flushed before the crash"
+        is_trusted = recovered.last_exit_ok or name in recovered.proved
+        if not is_trusted and header.end_timestamp > recovered.index_msg_timestamp:
+            return f"{path}: it is not known to have been flushed before the crash"
         if header.entry_count == 0:
             return ""
+        reason = self._misplaced(header) or (self._gap(header) if is_trusted else "")
+        if reason:
+            return f"{path}: {reason}"
+        self.end, self.end_timestamp = header.end_phy_offset, header.end_timestamp
+        return ""
+
+    def _misplaced(self, header: IndexHeader) -> str:
+        """Return why a file does not fit the log and the file before it; empty when it does."""
+        recovered = self._recovered
         if header.begin_phy_offset < self.end:
             return "it begins before the end of the file before it"
         last = header.end_phy_offset
-        if last >= self._log_end:
+        if last >= recovered.end_offset:
             return "it ends behind the end of the log"
-        found = self._log.store_timestamp_at(last, self._log_end)
-        if last >= self._min_offset and found != header.end_timestamp:
+        found = recovered.log.store_timestamp_at(last, recovered.end_offset)
+        if last >= recovered.min_offset and found != header.end_timestamp:
             return "its last record is not in the log"
-        start = max(self.end, self._min_offset)
-        if is_trusted and has_keys(self._log, start, header.begin_phy_offset, self.end):
+        return ""
+
+    def _gap(self, header: IndexHeader) -> str:
+        """Return that a file is missing before this one; empty where none is."""
+        log, start = self._recovered.log, max(self.end, self._recovered.min_offset)
+        if has_keys(log, start, header.begin_phy_offset, self.end):
             return "records before its first have keys that no file has"
         return ""
 

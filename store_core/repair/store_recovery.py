@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Callable
 from store_core.errors import StoreFormatError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
+from store_core.index.index_file_set import IndexFileSet, RecoveredLog
 from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.recovery.index_proof import index_proof
@@ -20,7 +21,6 @@ from store_core.store_parts import OpenOptions, StoreParts, open_parts
 
 if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
-    from store_core.index.index_file_set import IndexFileSet
     from store_core.recovery.recovery import Progress
 
 _CATCH_UP_BYTES = 256 << 20
@@ -126,11 +126,14 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
         if found.log_end == uncommitted_offset(directory, log):
             found = replace(found, reason=_UNCOMMITTED, records_behind=0)
         files = IndexDispatcher(root, config, lambda: 0).plan(
-            log,
-            log_range=(max(log.min_offset, 0), found.log_end),
-            last_exit_ok=last_exit_ok,
-            index_msg_timestamp=index_ms,
-            proved=proof.proved if proof is not None else (),
+            RecoveredLog(
+                log,
+                max(log.min_offset, 0),
+                found.log_end,
+                last_exit_ok,
+                index_ms,
+                proof.proved if proof is not None else (),
+            )
         )
     finally:
         log.close()

@@ -10,6 +10,7 @@ from store_core.codec.properties import properties_to_bytes
 from store_core.config import MessageStoreConfig
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.index.index_dispatcher import IndexDispatcher
+from store_core.index.index_file_set import RecoveredLog
 from store_core.index.live_index import LiveIndex
 from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.log.live_log import PinnedLog
@@ -45,7 +46,7 @@ class LiveStore:
         self.queues.load()
         self.index = IndexDispatcher(str(root), self.config, lambda: START_MS)
         with PinnedLog(self.log, str(root)) as log:
-            self.index.load(log, log_range=(0, 0), last_exit_ok=True, index_msg_timestamp=0)
+            self.index.load(RecoveredLog(log, 0, 0, last_exit_ok=True, index_msg_timestamp=0))
         self.live_index = LiveIndex(root / "index", self.config, lambda: self.index.from_offset)
         self.reads = LiveReads(self.log, self.queues, self.live_index, self.config)
         self.dispatched_to = 0

@@ -10,6 +10,7 @@ from store_core.files.byte_source import LocalByteSource
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.index.index_file import read_index_header
+from store_core.index.index_file_set import RecoveredLog
 from store_core.index.index_writer import index_file_names
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_stretch import frames_from
@@ -33,13 +34,8 @@ class Opened:
         self.log = CommitLog(StoreDirectory(str(root)), config)
         self.end = store.meta["max_phy_offset"] if end is None else end
         self.index = IndexDispatcher(str(root), config, clock_of(names))
-        self.found = self.index.load(
-            self.log,
-            log_range=(max(self.log.min_offset, 0), self.end),
-            last_exit_ok=ok,
-            index_msg_timestamp=since_ms,
-            proved=proved,
-        )
+        begin = max(self.log.min_offset, 0)
+        self.found = self.index.load(RecoveredLog(self.log, begin, self.end, ok, since_ms, proved))
 
     def catch_up(self, limit=20_000):
         calls = 1
@@ -106,7 +102,7 @@ def test_after_a_crash_the_file_that_was_not_full_is_built_again(copy):
 def test_after_a_crash_files_that_were_proved_are_kept(copy, monkeypatch):
     store, root = copy
     names, synced = index_file_names(root / "index"), []
-    monkeypatch.setattr("store_core.index.index_dispatcher.sync_file", synced.append)
+    monkeypatch.setattr("store_core.index.index_directory.sync_file", synced.append)
     opened = Opened(store, root, ok=False, proved=names[:13], since_ms=0)
     assert opened.found.dropped == tuple(names[13:])
     # Else a crash after the next full file would find them named by the checkpoint, and torn.
@@ -149,7 +145,9 @@ def test_files_behind_the_end_of_the_log_are_dropped(copy):
     index = IndexDispatcher(str(root), config_of(store), lambda: 0)
     log = CommitLog(StoreDirectory(str(root)), config_of(store))
     ends = [pair[1] for pair in pairs(store, root)]
-    plan = index.plan(log, log_range=(0, ends[-1]), last_exit_ok=True, index_msg_timestamp=1 << 60)
+    plan = index.plan(
+        RecoveredLog(log, 0, ends[-1], last_exit_ok=True, index_msg_timestamp=1 << 60)
+    )
     assert plan.dropped == tuple(index_file_names(root / "index")[-1:])
     log.close()
 
@@ -179,7 +177,7 @@ def test_dispatch_alone_builds_the_index(copy):
     for name in names:
         (root / "index" / name).unlink()
     index = IndexDispatcher(str(root), config_of(store), clock_of(names))
-    index.load(log, log_range=(0, 0), last_exit_ok=True, index_msg_timestamp=0)
+    index.load(RecoveredLog(log, 0, 0, last_exit_ok=True, index_msg_timestamp=0))
     for frames in frames_from(log, 0, store.meta["max_phy_offset"]):
         index.dispatch(frames)
         index.flush_full()
@@ -217,7 +215,9 @@ def test_a_log_without_keys_is_not_read_again_and_again(tmp_path):
     config = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
     for expected in (True, False):
         index = IndexDispatcher(str(root), config, lambda: 1_800_000_000_000)
-        index.load(log, log_range=(0, factory.end_offset), last_exit_ok=True, index_msg_timestamp=0)
+        index.load(
+            RecoveredLog(log, 0, factory.end_offset, last_exit_ok=True, index_msg_timestamp=0)
+        )
         assert index.is_behind == expected  # no file at all; then one that has no entries
         index.catch_up(log, factory.end_offset, 1 << 30)
         index.close()
