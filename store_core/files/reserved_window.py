@@ -9,6 +9,7 @@ import os
 _WINDOW_BYTES = 4 << 20
 _HEAD_BYTES = 8
 _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
+_NOT_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}  # a map takes a descriptor
 
 
 class ReservedWindow:
@@ -32,7 +33,7 @@ class ReservedWindow:
         self._is_supported = hasattr(os, "posix_fallocate")
 
     def write(self, at: int, view: memoryview) -> bool:
-        """Write, the first eight bytes last; False where blocks cannot be reserved.
+        """Write, the first eight bytes last; False where nothing can be reserved and mapped.
 
         Raises
         ------
@@ -65,9 +66,9 @@ class ReservedWindow:
             os.posix_fallocate(self._fd, start, size)
             self._map = mmap.mmap(self._fd, size, offset=start)
         except OSError as err:
-            if err.errno not in _NOT_SUPPORTED:
+            if err.errno not in _NOT_SUPPORTED | _NOT_NOW:
                 raise
-            self._is_supported = False
+            self._is_supported = err.errno in _NOT_NOW
             return False
         self._start, self._stop = start, start + size
         return True

@@ -27,6 +27,19 @@ def test_what_is_written_is_in_the_file(fd, length):
     window.close()
 
 
+def test_memory_is_used_again_when_there_are_descriptors_again(fd, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    window = ReservedWindow(fd, _SIZE)
+    with monkeypatch.context() as patch:
+        patch.setattr("store_core.files.reserved_window.mmap.mmap", fail)
+        assert not window.write(0, memoryview(b"x" * 100))
+    assert window.write(0, memoryview(b"y" * 100))
+    assert os.pread(fd, 100, 0) == b"y" * 100
+    window.close()
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EOPNOTSUPP])
 def test_nothing_is_written_where_no_blocks_can_be_reserved(fd, monkeypatch, code):
     def fail(*_):
