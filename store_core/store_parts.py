@@ -17,7 +17,6 @@ from store_core.files.directory_swap import remove_tree
 from store_core.files.file_writing import make_directory, write_error
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
-from store_core.index.index_file_set import IndexFileSet, RecoveredLog
 from store_core.log.commit_log import (
     CommitLog,
     commit_log_directories,
@@ -37,6 +36,7 @@ from store_core.state.store_lock import StoreLock
 if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.index.index_file_set import IndexFileSet
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
     from store_core.queue.queue_file_sizes import QueueFileSizes
     from store_core.recovery.recovery import Progress
@@ -196,12 +196,7 @@ def _open(
         queues.recover(trusted=last_exit_ok)
         before = load_checkpoint(directory) or StoreCheckpoint()
         index = IndexDispatcher(root, config, options.clock)
-        keys = index_keys(
-            directory,
-            config,
-            last_exit_ok=last_exit_ok,
-            index_msg_timestamp=before.index_msg_timestamp or 0,
-        )
+        keys = index_keys(directory, config, before, last_exit_ok=last_exit_ok)
         parts = RecoveryParts(
             log,
             queues,
@@ -217,16 +212,7 @@ def _open(
         recovery = _recover(parts, segments, lock, options)
         _make_directories(directory, config)
         settle(root, segments, options.steps)
-        files = index.load(
-            RecoveredLog(
-                log,
-                max(segments.min_offset, 0),
-                recovery.log_end,
-                last_exit_ok,
-                before.index_msg_timestamp or 0,
-                keys.proved if keys is not None else (),
-            )
-        )
+        files = index.load(parts.recovered(segments.min_offset, recovery.log_end))
         undo.callback(index.close)
         config = _with_sizes(config, segments.file_size, queue_file_sizes(directory, config), files)
         checkpoint = _checkpoint(

@@ -50,7 +50,7 @@ def start_writeback(fd: int, at: int, length: int) -> None:
 
 def sync_file(path: str) -> None:
     """Force what anybody wrote to a file to the disk."""
-    fd = os.open(path, os.O_RDWR)
+    fd = os.open(path, os.O_RDONLY)
     try:
         sync_data(fd)
     finally:

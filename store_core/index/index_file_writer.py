@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store_core.files.byte_source import LocalByteSource
-from store_core.files.file_writing import new_file, start_writeback, write_all
+from store_core.files.file_writing import new_file, start_writeback, sync_data, write_all
 from store_core.index.index_file import IndexFile, IndexHeader
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
 
@@ -180,7 +180,7 @@ class IndexFileWriter:
 
     def sync(self) -> None:
         """Wait until all that was published is on disk."""
-        os.fdatasync(self._descriptor)
+        sync_data(self._descriptor)
 
     def _write(self, data: bytes | memoryview, at: int) -> None:
         try:

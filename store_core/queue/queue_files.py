@@ -12,6 +12,7 @@ from store_core.files.file_writing import (
     new_file,
     start_writeback,
     sync_data,
+    sync_file,
     write_all,
 )
 
@@ -67,7 +68,7 @@ class QueueFiles:
         for path in sorted(self._dirty):
             self._dirty.discard(path)  # at first: what is written meanwhile makes it dirty again
             try:
-                _sync(path)
+                sync_file(str(path))
             except FileNotFoundError:  # expired meanwhile
                 continue
             except OSError:
@@ -139,11 +140,3 @@ class QueueFiles:
             make_directory(str(self.directory.absolute()))
             self._created = True
             return new_file(str(path.absolute()), self.file_size)
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        sync_data(file)
-    finally:
-        os.close(file)

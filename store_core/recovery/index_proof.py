@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
     from store_core.index.index_dispatcher import IndexDispatcher
+    from store_core.state.store_checkpoint import StoreCheckpoint
 
     Int64s = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
@@ -117,7 +118,7 @@ class _Entries:
 
 
 def index_proof(
-    directory: StoreDirectory, config: MessageStoreConfig, index_msg_timestamp: int
+    directory: StoreDirectory, config: MessageStoreConfig, checkpoint: StoreCheckpoint
 ) -> IndexProof | None:
     """Return a proof for the files that a crash may have torn, up to the first that it did.
 
@@ -125,8 +126,8 @@ def index_proof(
     ----------
     directory, config
         The store; ``max_hash_slot_num``, ``max_index_num``.
-    index_msg_timestamp
-        Files that end no later (ms) were flushed, says the checkpoint.
+    checkpoint
+        Files that end no later than its ``index_msg_timestamp`` were flushed.
 
     Returns
     -------
@@ -147,7 +148,7 @@ def index_proof(
             try:
                 source = opened.enter_context(directory.open(directory.resolve("index", name)))
                 file = IndexFile(source, *sizes)
-                if file.header.end_timestamp > index_msg_timestamp:
+                if file.header.end_timestamp > (checkpoint.index_msg_timestamp or 0):
                     if not is_whole(file):
                         break
                     found.append(file)
@@ -159,9 +160,9 @@ def index_proof(
 def index_keys(
     directory: StoreDirectory,
     config: MessageStoreConfig,
+    checkpoint: StoreCheckpoint,
     *,
     last_exit_ok: bool,
-    index_msg_timestamp: int,
 ) -> IndexProof | HeldKeys | None:
     """Return what is to see the records of the walk for the index; None: it needs none of them.
 
@@ -172,4 +173,4 @@ def index_keys(
     if last_exit_ok:
         is_there = index_file_names(Path(directory.resolve("index")))
         return None if is_there else HeldKeys()
-    return index_proof(directory, config, index_msg_timestamp) or HeldKeys()
+    return index_proof(directory, config, checkpoint) or HeldKeys()

@@ -146,16 +146,10 @@ def recover_log(
         walk, found = _walk(parts, dispatch, start)
     if not found.is_allowed and not cut:
         raise damage_error(parts.log, walk.end_offset, found.behind)
-    kept = ""
-    if found.behind.records:
-        kept = keep_cut_bytes(parts.log, root, walk.end_offset, clock())
-        logger.warning("records cut off at offset %d are kept in %s", walk.end_offset, kept)
+    kept = _keep_cut(parts, (walk, found), root, clock)
     queues_cut = parts.queues.truncate_dirty(walk.end_offset)
     parts.queues.flush()
     deleted = _cut_log(segments, walk.end_offset)
-    if found.data_bytes:
-        logger.warning("%d bytes cut off the log at offset %d: %s",
-                       found.data_bytes, walk.end_offset, found.reason)  # fmt: skip
     parts.queues.correct_min_offsets(max(segments.min_offset, 0))
     return _result(
         parts,
@@ -252,6 +246,21 @@ def _force_log(segments: MappedFileQueue, start: int) -> None:
             flush_directory(directory)
     except OSError as err:
         raise write_error(err, segments.directories[0]) from err
+
+
+def _keep_cut(
+    parts: RecoveryParts, walked: tuple[LogWalk, Cut], root: str, clock: Callable[[], int]
+) -> str:
+    """Copy the readable records that will be cut off; return where to, empty without any."""
+    walk, found = walked
+    if found.data_bytes:
+        logger.warning("%d bytes are cut off the log at offset %d: %s",
+                       found.data_bytes, walk.end_offset, found.reason)  # fmt: skip
+    if not found.behind.records:
+        return ""
+    kept = keep_cut_bytes(parts.log, root, walk.end_offset, clock())
+    logger.warning("records cut off at offset %d are kept in %s", walk.end_offset, kept)
+    return kept
 
 
 def _cut_log(segments: MappedFileQueue, end: int) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
+from store_core.index.index_file_set import RecoveredLog
 from store_core.log.log_stretch import frames_of
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
 from store_core.queue.queue_mending import count_missing, put_again
@@ -60,6 +61,17 @@ class RecoveryParts:
     progress: Progress | None = None
     keys: HeldKeys | IndexProof | None = None
     trusts_confirmed: bool = False
+
+    def recovered(self, min_offset: int, end_offset: int) -> RecoveredLog:
+        """Return what is known for the index when the log was walked and cut."""
+        return RecoveredLog(
+            self.log,
+            max(min_offset, 0),
+            end_offset,
+            self.last_exit_ok,
+            self.checkpoint.index_msg_timestamp or 0,
+            self.keys.proved if self.keys is not None else (),
+        )
 
 
 class RecoveryDispatch:

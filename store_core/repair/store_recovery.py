@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Callable
 from store_core.errors import StoreFormatError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
-from store_core.index.index_file_set import IndexFileSet, RecoveredLog
 from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.recovery.index_proof import index_proof
@@ -21,6 +20,7 @@ from store_core.store_parts import OpenOptions, StoreParts, open_parts
 
 if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
+    from store_core.index.index_file_set import IndexFileSet
     from store_core.recovery.recovery import Progress
 
 _CATCH_UP_BYTES = 256 << 20
@@ -118,23 +118,15 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
         queues.load()
         queues.recover(trusted=last_exit_ok)
         checkpoint = load_checkpoint(directory) or StoreCheckpoint()
-        index_ms = checkpoint.index_msg_timestamp or 0
         proof = None
         if config.message_index_enable and not last_exit_ok:
-            proof = index_proof(directory, config, index_ms)
-        found = plan_log(RecoveryParts(log, queues, checkpoint, config, last_exit_ok, keys=proof))
+            proof = index_proof(directory, config, checkpoint)
+        parts = RecoveryParts(log, queues, checkpoint, config, last_exit_ok, keys=proof)
+        found = plan_log(parts)
         if found.log_end == uncommitted_offset(directory, log):
             found = replace(found, reason=_UNCOMMITTED, records_behind=0)
-        files = IndexDispatcher(root, config, lambda: 0).plan(
-            RecoveredLog(
-                log,
-                max(log.min_offset, 0),
-                found.log_end,
-                last_exit_ok,
-                index_ms,
-                proof.proved if proof is not None else (),
-            )
-        )
+        index = IndexDispatcher(root, config, lambda: 0)
+        files = index.plan(parts.recovered(log.min_offset, found.log_end))
     finally:
         log.close()
     return _result(found, files)

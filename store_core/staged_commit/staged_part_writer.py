@@ -16,6 +16,7 @@ from store_core.files.file_writing import (
     make_directory,
     start_writeback,
     sync_data,
+    sync_file,
     write_error,
 )
 from store_core.index.index_entries import index_entries
@@ -147,7 +148,7 @@ class StagedPartWriter:
             self._sink.close()
             sync_data(self._records.fileno())
             self._records.close()
-            _sync(self._rows_path)
+            sync_file(self._rows_path)
             flush_directory(self._directory)
             rows_bytes = os.path.getsize(self._rows_path)
         except OSError as err:
@@ -215,11 +216,3 @@ class StagedPartWriter:
 def _write_all(file: Any, view: memoryview) -> None:
     while view:
         view = view[file.write(view) :]
-
-
-def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        sync_data(fd)
-    finally:
-        os.close(fd)

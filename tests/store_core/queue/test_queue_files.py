@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ def test_bytes_lie_where_they_were_written(tmp_path_factory, blocks):
 
 def test_flush_syncs_each_written_file_once_and_the_directory(tmp_path, monkeypatch):
     synced, named = [], []
-    monkeypatch.setattr(queue_files, "_sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(queue_files, "sync_file", lambda path: synced.append(Path(path).name))
     monkeypatch.setattr(queue_files, "flush_directory", named.append)
     writer = writer_in(tmp_path / "q")
     writer.append(in_row(range(5)))
@@ -44,10 +45,10 @@ def test_what_could_not_be_flushed_is_tried_again(tmp_path, monkeypatch):
     writer = writer_in(tmp_path / "q")
     writer.append(in_row(range(2)))
     with monkeypatch.context() as patch:
-        patch.setattr(queue_files, "_sync", lambda _: (_ for _ in ()).throw(OSError(5)))
+        patch.setattr(queue_files, "sync_file", lambda _: (_ for _ in ()).throw(OSError(5)))
         with pytest.raises(OSError, match="5"):
             writer.flush()
     synced = []
-    monkeypatch.setattr(queue_files, "_sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(queue_files, "sync_file", lambda path: synced.append(Path(path).name))
     writer.flush()
     assert synced == [f"{0:020d}"]

@@ -13,6 +13,7 @@ from store_core.log.commit_log import CommitLog
 from store_core.log.log_stretch import frames_from
 from store_core.recovery.held_keys import HeldKeys
 from store_core.recovery.index_proof import IndexProof, index_keys, index_proof
+from store_core.state.store_checkpoint import StoreCheckpoint
 from tests.golden_store import golden
 from tests.store_core.repair.test_rebuild_index import (
     WHOLE,
@@ -30,7 +31,7 @@ class Walked:
 
     def __init__(self, store, root, *, since_ms=0, start=0):
         config, directory = config_of(store), StoreDirectory(str(root))
-        self.proof = index_proof(directory, config, since_ms)
+        self.proof = index_proof(directory, config, StoreCheckpoint(index_msg_timestamp=since_ms))
         log = CommitLog(directory, config)
         self.records = []
         for frames in frames_from(log, max(start, log.min_offset), log.segments.max_offset):
@@ -152,12 +153,12 @@ def test_what_is_to_see_the_walk(copy):
     store, root = copy
     config, directory = config_of(store), StoreDirectory(str(root))
 
-    def chosen(config=config, **given):
-        settings = {"last_exit_ok": False, "index_msg_timestamp": 0, **given}
-        return type(index_keys(directory, config, **settings))
+    def chosen(config=config, since_ms=0, last_exit_ok=False):
+        checkpoint = StoreCheckpoint(index_msg_timestamp=since_ms)
+        return type(index_keys(directory, config, checkpoint, last_exit_ok=last_exit_ok))
 
     assert chosen() is IndexProof
-    assert chosen(index_msg_timestamp=1 << 60) is HeldKeys  # nothing to prove; the tail may lack
+    assert chosen(since_ms=1 << 60) is HeldKeys  # nothing to prove; the tail may lack
     assert chosen(last_exit_ok=True) is type(None)
     assert chosen(MessageStoreConfig(message_index_enable=False)) is type(None)
     for name in index_file_names(root / "index"):

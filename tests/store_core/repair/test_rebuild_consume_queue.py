@@ -243,11 +243,12 @@ def test_topics_json_says_which_queues_are_batch_queues(tmp_path):
 
 def test_new_directories_are_synced_once_the_files_are(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr("store_core.queue.queue_files._sync", synced.append)
-    for module in ("queue.queue_files", "repair.rebuild_consume_queue"):
-        monkeypatch.setattr(
-            f"store_core.{module}.flush_directory", lambda path: synced.append(Path(path))
-        )
+    for function in (
+        "queue.queue_files.sync_file",
+        "queue.queue_files.flush_directory",
+        "repair.rebuild_consume_queue.flush_directory",
+    ):
+        monkeypatch.setattr(f"store_core.{function}", lambda path: synced.append(Path(path)))
     target = tmp_path / "target"
     rebuild_consume_queues(open_store(small_store(tmp_path / "store")), str(target))
     queues = target / "consumequeue"
