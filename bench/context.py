@@ -37,7 +37,7 @@ class Context:
         self.puts = 5_000 if quick else 300_000
         self.sync_puts = 500 if quick else 20_000
         self.commit_runs = 1 if quick else 7
-        self.reopen_runs = 1 if quick else 3
+        self.store_runs = 1 if quick else 3
         self._spark: Any = None
 
     @property

@@ -98,10 +98,12 @@ class Message:
         self.prepared_transaction_offset = prepared_transaction_offset
         self.store = store
         self.properties_raw = properties_raw
-        words = keys if keys is None or isinstance(keys, str) else KEY_SEPARATOR.join(keys)
-        self._put(PROPERTY_TAGS, tags)
-        self._put(PROPERTY_KEYS, words)
-        self._put(PROPERTY_UNIQ_KEY, unique_key)
+        if tags is not None:
+            self._put(PROPERTY_TAGS, tags)
+        if keys is not None:
+            self._put(PROPERTY_KEYS, keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys))
+        if unique_key is not None:
+            self._put(PROPERTY_UNIQ_KEY, unique_key)
 
     @property
     def tags(self) -> str | None:
@@ -133,10 +135,10 @@ class Message:
             f"tags={self.tags!r}, keys={self.keys!r}, body={len(self.body)} bytes)"
         )
 
-    def _put(self, name: str, value: str | None) -> None:
+    def _put(self, name: str, value: str) -> None:
         if value:
             self.properties[name] = value
-        elif value is not None:  # a decoder drops empty values: an empty one means absent
+        else:  # a decoder drops empty values: an empty one means absent
             self.properties.pop(name, None)
 
 

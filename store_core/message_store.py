@@ -189,7 +189,8 @@ class MessageStore(OpenStoreReads):
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Put one message; see ``MessagePutter.put_message``."""
-        return self._putting().put_message(message)
+        putter = self._putter or self._putting()  # as a rule: spares a call
+        return putter.put_message(message)
 
     def put_messages(self, messages: Sequence[Message]) -> PutMessageResult:
         """Put messages of one queue, all or none; see ``MessagePutter.put_messages``."""

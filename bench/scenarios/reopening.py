@@ -38,7 +38,7 @@ def _reopened(
     root = context.work / "reopened-store"
     ours, java = [], []
     try:
-        for _ in range(context.reopen_runs):
+        for _ in range(context.store_runs):
             _copy(Path(context.root(spec)), root, lost, abort=abort)
             figures = context.java.run("open", str(root.resolve()))
             java.append(float(last_round(figures, "open_until_dispatched")["seconds"]))

@@ -29,7 +29,7 @@ def _beside_append(context: Context, spec: StoreSpec) -> Figure:
     root, target = context.root(spec), context.work / "salvaged"
     batches = MessageBatches(spec.body_bytes)
     ours, other = [], []
-    for number in range(context.reopen_runs + 1):  # in turn, so that both meet the same noise
+    for number in range(context.store_runs + 1):  # in turn, so that both meet the same noise
         salvaged = _salvage(root, target, spec.messages)
         appended = _append(context.work / "appended", batches, spec.messages)
         if number or context.quick:  # the first is a warm-up

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
-from bench.figures import Figure
+from bench.figures import rate_figure, time_figure
 from bench.java_side import last_round
 from bench.message_batches import MessageBatches, message
 from store_core import MessageStore, MessageStoreConfig, PutMessageStatus
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.context import Context
+    from bench.figures import Figure
 
 _POLL_SECONDS = 0.002
 _BODY_POOL = 1024
@@ -27,16 +29,16 @@ def append_batches(context: Context) -> list[Figure]:
     """Append whole batches; all but their bodies is made while the clock runs, on both sides."""
     figures = []
     for spec in (context.sizes.short, context.sizes.long):
-        java = java_put(context, spec.messages, spec.body_bytes)
-        ours = _ours(context, partial(_append, MessageBatches(spec.body_bytes), spec.messages))
+        work = partial(_append, MessageBatches(spec.body_bytes), spec.messages)
+        ours, java = _in_turn(context, work, spec.messages, spec.body_bytes)
         figures.append(
-            _rate(
+            rate_figure(
                 "i",
                 f"append_batch until dispatched, {spec.label}",
                 "Java putMessage until dispatched",
-                spec.messages,
-                ours["dispatched"],
-                float(java["put_and_dispatch"]["seconds"]),
+                rows=spec.messages,
+                ours_seconds=ours["dispatched"],
+                other_seconds=java["put_and_dispatch"],
                 must=3,
                 aim=6,
             )
@@ -45,32 +47,28 @@ def append_batches(context: Context) -> list[Figure]:
 
 
 def put_one_by_one(context: Context) -> list[Figure]:
-    """Put single messages in one thread."""
-    count = context.puts
-    java = java_put(context, context.sizes.short.messages, context.sizes.short.body_bytes)
-    ours = _ours(context, lambda store: _put(store, range(count), context.sizes.short.body_bytes))
-    label = f"{count:,} x {context.sizes.short.body_bytes} B"
-    put = java["put"]
+    """Put single messages in one thread; Java puts more of them, and is warm sooner."""
+    count, spec = context.puts, context.sizes.short
+    work = partial(_put, numbers=range(count), body_bytes=spec.body_bytes)
+    ours, java = _in_turn(context, work, spec.messages, spec.body_bytes)
+    label = f"{count:,} x {spec.body_bytes} B"
     return [
-        Figure(
+        rate_figure(
             "j",
             f"put_message, one thread, {label}",
             "Java putMessage",
-            count / ours["put"],
-            float(put["count"]) / float(put["seconds"]),
-            "rows/s",
-            higher_is_better=True,
+            rows=count,
+            ours_seconds=ours["put"],
+            other_seconds=[seconds * count / spec.messages for seconds in java["put"]],
             must=0.25,
             aim=0.5,
         ),
-        Figure(
+        time_figure(
             "j",
             f"the same until dispatched, {label}",
             "until acknowledged",
-            ours["dispatched"] * 1000,
-            ours["put"] * 1000,
-            "ms",
-            higher_is_better=False,
+            ours_seconds=ours["dispatched"],
+            other_seconds=ours["put"],
             must=2,
         ),
     ]
@@ -79,7 +77,6 @@ def put_one_by_one(context: Context) -> list[Figure]:
 def group_commit(context: Context) -> list[Figure]:
     """Eight threads that each wait until their message is on disk."""
     count = context.sync_puts
-    java = java_put(context, count, 100, threads=_THREADS, sync=True)
 
     def put(store: MessageStore) -> None:
         parts = [range(first, count, _THREADS) for first in range(_THREADS)]
@@ -89,19 +86,41 @@ def group_commit(context: Context) -> list[Figure]:
         for thread in threads:
             thread.join()
 
-    ours = _ours(context, put, flush_disk_type="SYNC_FLUSH")
+    ours, java = _in_turn(context, put, count, 100, threads=_THREADS, sync=True)
     return [
-        _rate(
+        rate_figure(
             "n",
             f"put_message, {_THREADS} threads, sync flush, {count:,} x 100 B",
             f"Java putMessage, {_THREADS} threads, sync flush",
-            count,
-            ours["put"],
-            float(java["put"]["seconds"]),
+            rows=count,
+            ours_seconds=ours["put"],
+            other_seconds=java["put"],
             must=0.25,
             aim=1,
         )
     ]
+
+
+def _in_turn(
+    context: Context,
+    work: Callable[[MessageStore], None],
+    java_count: int,
+    body_bytes: int,
+    *,
+    threads: int = 1,
+    sync: bool = False,
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return the seconds of several runs of both sides, by name, so that both meet one noise."""
+    ours: dict[str, list[float]] = defaultdict(list)
+    java: dict[str, list[float]] = defaultdict(list)
+    settings = {"flush_disk_type": "SYNC_FLUSH"} if sync else {}
+    for _ in range(context.store_runs):
+        figures = java_put(context, java_count, body_bytes, threads=threads, sync=sync)
+        for name, figure in figures.items():
+            java[name].append(float(figure["seconds"]))
+        for name, seconds in _ours(context, work, **settings).items():
+            ours[name].append(seconds)
+    return ours, java
 
 
 def _append(source: MessageBatches, messages: int, store: MessageStore) -> None:
@@ -159,27 +178,3 @@ def java_put(
 def _fresh(root: Path) -> Path:
     shutil.rmtree(root, ignore_errors=True)
     return root
-
-
-def _rate(
-    scenario: str,
-    what: str,
-    against: str,
-    count: int,
-    ours_seconds: float,
-    other_seconds: float,
-    *,
-    must: float,
-    aim: float,
-) -> Figure:
-    return Figure(
-        scenario,
-        what,
-        against,
-        count / ours_seconds,
-        count / other_seconds,
-        "rows/s",
-        higher_is_better=True,
-        must=must,
-        aim=aim,
-    )

@@ -117,18 +117,23 @@ class MappedFile(WritableMap):
         stop = at + len(view)
         if stop > self.file_size:
             raise ValueError(f"{len(view)} bytes do not fit at {at} of {self.file_size}")
-        if self._buffer is None:
+        buffer = self._buffer
+        if buffer is None:
             self._write(at, view)
         else:
-            self._buffer[at:stop] = view
+            buffer[at:stop] = view
         self._data_end = stop  # before the wrote position: another thread commits up to that
-        self._advance(stop)
+        self.wrote_position = stop
+        if buffer is None:
+            self.committed_position = stop
         return at
 
     def append_last(self, data: Any) -> int:
         """Append bytes and declare the file full; what lies behind them stays as it is."""
         at = self.append(data)
-        self._advance(self.file_size)
+        self.wrote_position = self.file_size
+        if self._buffer is None:
+            self.committed_position = self.file_size
         return at
 
     def commit(self, least_pages: int = 0) -> int:
@@ -265,11 +270,6 @@ class MappedFile(WritableMap):
         buffer, self._buffer = self._buffer, None
         if buffer is not None and self._give_back is not None:
             self._give_back(buffer)
-
-    def _advance(self, stop: int) -> None:
-        self.wrote_position = stop
-        if self._buffer is None:
-            self.committed_position = stop
 
     def _is_worth(self, done: int, stop: int, least_pages: int) -> bool:
         if self.is_full or least_pages == 0:
