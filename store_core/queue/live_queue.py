@@ -114,6 +114,8 @@ class LiveQueue(GrowingQueue[ConsumeQueue]):
     def append(self, requests: DispatchRequests) -> Appended:
         """Add units (`ConsumeQueueWriter.append`); readers see them when all are written."""
         with self._lock:
+            if self._ext is not None:
+                self._ext.ready()
             appended = self._writer.append(requests)
             if appended.units:
                 end = self._writer.next_queue_offset or 0
@@ -171,6 +173,8 @@ class LiveQueue(GrowingQueue[ConsumeQueue]):
             changed = end < self._span[1] and self._span[0] < self._span[1]
             if on_disk and end == self.max_offset and self.max_physic_offset >= 0:
                 self._erase(end)
+                if self._ext is not None:
+                    self._ext.ready()
             elif on_disk:
                 self._cut(end)
             else:

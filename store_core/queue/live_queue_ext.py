@@ -52,11 +52,13 @@ class LiveQueueExt:
         self.writer = ConsumeQueueExtWriter(files, filter_bitmaps=filter_bitmaps)
         self._directory, self._files, self._bitmaps = directory, files, filter_bitmaps
         self._segments = {segment.from_offset: segment for segment in segments}
+        self._is_ready = False
 
     def recover(self, units: Units) -> None:
         """Take the end of the last unit that is named by units of the queue's last files.
 
-        Units behind it are named by nobody: they are overwritten, as in RocketMQ.
+        Units behind it are named by nobody: a replay of RocketMQ left them. It overwrites them,
+        and where a new unit ends inside of an old one its next start fails; see `ready`.
         """
         codes = units["tags_code"].astype(np.int64)
         addresses = codes[is_ext_address(codes)]
@@ -69,6 +71,12 @@ class LiveQueueExt:
         self.writer = ConsumeQueueExtWriter(
             self._files, wrote_position=end, filter_bitmaps=self._bitmaps
         )
+        self._is_ready = False
+
+    def ready(self) -> None:
+        """Erase what lies behind the end before anything is appended there."""
+        if not self._is_ready:
+            self.erase_behind()
 
     def read(self, tags_codes: npt.NDArray[np.int64]) -> ExtUnits:
         """Look up the extension units that tags codes name; see ``ConsumeQueueExt.read``."""
@@ -85,6 +93,7 @@ class LiveQueueExt:
                 self._files.delete(begin)
                 del self._segments[begin]
         self._files.erase(end)
+        self._is_ready = True
 
     def delete_before(self, unit: Units) -> None:
         """Delete the files that end before the extension unit of the queue's first unit."""
