@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ _ALL = np.uint32(0xFFFFFFFF)
 _POLYNOMIAL = np.uint32(0xEDB88320)
 _TOP_CLEARED = np.uint32(0x7FFFFFFF)
 _BLOCK_ROWS = 1 << 14
+_ROWS_AT_ONCE = 1 << 13  # of more, registers and tables together leave a core's cache
 _STEP_BYTES = 4
 _HALF_BITS = 16
 _GROUP_BYTES = 16
@@ -79,29 +80,42 @@ def _one_by_one(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Ta
 
 def _side_by_side(data: npt.NDArray[np.uint8], ends: Int64s, lengths: Int64s, width: int) -> Table:
     """Return the CRCs of ranges of up to ``width`` bytes, and of more than 16 fewer."""
+    found = np.empty(len(ends), np.uint32)
+    for first in range(0, len(ends), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        found[rows] = _registers(data, ends[rows], lengths[rows], width)
+    return found
+
+
+def _registers(data: npt.NDArray[np.uint8], ends: Int64s, lengths: Int64s, width: int) -> Table:
     overlapping = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
     words = overlapping[ends - width].view("<u4").reshape(len(ends), -1)
     columns = np.ascontiguousarray(words.T).astype(np.uint32, copy=False)
     _mask_beginning(columns, width - lengths)
     low, high = _tables()
-    crc, halves = np.zeros(len(ends), np.uint32), np.empty((2, len(ends)), np.intp)
+    crc, other = np.zeros((2, len(ends)), np.uint32)
+    halves = np.empty((2, len(ends)), np.intp)
     for column in columns:
         crc ^= column
         np.bitwise_and(crc, np.uint32(0xFFFF), out=halves[0])
         np.right_shift(crc, np.uint32(_HALF_BITS), out=halves[1])
-        crc = low[halves[0]] ^ high[halves[1]]
+        low.take(halves[0], out=crc, mode="clip")  # no index is outside: spares looking at them
+        high.take(halves[1], out=other, mode="clip")
+        crc ^= other
     return crc ^ _ALL
 
 
 def _mask_beginning(columns: Table, unused: Int64s) -> None:
     """Clear the bytes before each range, and put the register's first value into its first four."""
     kept, first_value = _masks()
-    if len(unused) and (unused == unused[0]).all():  # as often: all of one length
-        unused = unused[:1]
+    is_one_length = (unused == unused[0]).all()  # as often
     for number in range(min(len(columns), _GROUP_BYTES // _STEP_BYTES + 1)):
-        shift = np.clip(unused - number * _STEP_BYTES, -_STEP_BYTES, _STEP_BYTES) + _STEP_BYTES
-        columns[number] &= kept[shift]
-        columns[number] ^= first_value[shift]
+        if is_one_length:
+            begin: Any = min(max(int(unused[0]) - number * _STEP_BYTES, -_STEP_BYTES), _STEP_BYTES)
+        else:
+            begin = np.clip(unused - number * _STEP_BYTES, -_STEP_BYTES, _STEP_BYTES)
+        columns[number] &= kept[begin + _STEP_BYTES]
+        columns[number] ^= first_value[begin + _STEP_BYTES]
 
 
 @lru_cache(maxsize=1)
