@@ -130,7 +130,6 @@ def patch_record(
     queue_offset: int,
     commit_log_offset: int,
     store_timestamp: int,
-    *,
     property_crc: bool = False,
 ) -> None:
     """Fill in what the append knows of one encoded record."""

@@ -52,14 +52,18 @@ class ReservedWindow:
         return True
 
     def close(self) -> None:
-        """Unmap; what was written stays written."""
+        """Unmap, for good; what was written stays written."""
+        self._is_supported = False
+        self._unmap()
+
+    def _unmap(self) -> None:
         if self._map is not None:
             self._map.close()
             self._map = None
         self._start = self._stop = 0
 
     def _move(self, at: int, length: int) -> bool:
-        self.close()
+        self._unmap()
         start = at - at % mmap.ALLOCATIONGRANULARITY
         size = min(max(_WINDOW_BYTES, at - start + length), self._file_size - start)
         try:

@@ -58,10 +58,10 @@ class WritableMap(HeldMap):
         The kernel looks for a kill between pages only. So no half of a record is left behind with
         a good beginning: recovery could not tell that its properties are cut.
         """
-        fd = self.descriptor()
         try:
             if len(view) <= _MOST_IN_MEMORY_BYTES and self._window.write(at, view):
                 return
+            fd = self.descriptor()
             if at // OS_PAGE_BYTES == (at + len(view) - 1) // OS_PAGE_BYTES:
                 write_all(fd, at, view)
             else:
@@ -69,7 +69,7 @@ class WritableMap(HeldMap):
                 write_all(fd, at, view[:_HEAD_BYTES])
         except OSError as err:
             with suppress(OSError):  # the first error tells; recovery erases what this leaves
-                erase(fd, at, self.file_size)
+                erase(self.descriptor(), at, self.file_size)
             raise write_error(err, self.path) from err
 
     def _fill_with_zeros(self, sync_bytes: int | None) -> None:

@@ -111,17 +111,12 @@ class CommitLogAppender:
         with self._lock:
             self.begin_time_in_lock = store_timestamp = self._clock()
             try:
-                file = self._queue.last
-                if (
-                    self._is_closed
-                    or file is None
-                    or file.wrote_position + size + BLANK_RECORD_BYTES > file.file_size
-                ):
+                files = self._queue.mapped_files
+                file = files[-1] if files and not self._is_closed else None
+                if file is None or file.wrote_position + size + BLANK_RECORD_BYTES > file.file_size:
                     file = self._file_with_room(size)
                 offset = file.file_from_offset + file.wrote_position
-                patch_record(
-                    record, queue_offset, offset, store_timestamp, property_crc=property_crc
-                )
+                patch_record(record, queue_offset, offset, store_timestamp, property_crc)
                 file.append(record)
                 file.store_timestamp = store_timestamp
             finally:

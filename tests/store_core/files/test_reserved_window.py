@@ -27,6 +27,14 @@ def test_what_is_written_is_in_the_file(fd, length):
     window.close()
 
 
+def test_nothing_is_written_when_it_was_closed(fd):
+    window = ReservedWindow(fd, _SIZE)
+    assert window.write(0, memoryview(b"x" * 100))
+    window.close()
+    assert not window.write(0, memoryview(b"y" * 100))  # the number may be another file's by now
+    assert os.pread(fd, 100, 0) == b"x" * 100
+
+
 def test_memory_is_used_again_when_there_are_descriptors_again(fd, monkeypatch):
     def fail(*_, **__):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
