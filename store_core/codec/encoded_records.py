@@ -134,8 +134,8 @@ def patch_record(
 ) -> None:
     """Fill in what the append knows of one encoded record."""
     _OFFSETS.pack_into(record, _OFFSETS_AT, queue_offset, commit_log_offset)
-    born_v6 = record[_LOW_FLAGS_AT] & BORNHOST_V6_FLAG
-    _TIME.pack_into(record, _STORE_TIMESTAMP_AT[bool(born_v6)], store_timestamp)
+    time_at = _STORE_TIMESTAMP_AT[record[_LOW_FLAGS_AT] & BORNHOST_V6_FLAG != 0]
+    _TIME.pack_into(record, time_at, store_timestamp)
     if property_crc:
         end = len(record) - CRC32_PROPERTY_BYTES
         digits = crc_digits(zlib.crc32(memoryview(record)[:end]) & 0x7FFFFFFF)

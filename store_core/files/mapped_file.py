@@ -112,16 +112,15 @@ class MappedFile(WritableMap):
         StoreWriteError
             Nothing was appended.
         """
-        view = memoryview(data)
         at = self.wrote_position
-        stop = at + len(view)
+        stop = at + len(data)
         if stop > self.file_size:
-            raise ValueError(f"{len(view)} bytes do not fit at {at} of {self.file_size}")
+            raise ValueError(f"{len(data)} bytes do not fit at {at} of {self.file_size}")
         buffer = self._buffer
         if buffer is None:
-            self._write(at, view)
+            self._write(at, data)
         else:
-            buffer[at:stop] = view
+            buffer[at:stop] = data
         self._data_end = stop  # before the wrote position: another thread commits up to that
         self.wrote_position = stop
         if buffer is None:

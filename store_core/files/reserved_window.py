@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from typing import Any
 
 _WINDOW_BYTES = 4 << 20
-_HEAD_BYTES = 8
+HEAD_BYTES = 8
+"""What is written last: zeros until all that follows is there."""
 _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 _NOT_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}  # a map takes a descriptor
 
@@ -28,27 +30,33 @@ class ReservedWindow:
 
     def __init__(self, fd: int, file_size: int) -> None:
         self._fd, self._file_size = fd, file_size
-        self._map: mmap.mmap | None = None
+        self._map: Any = None
         self._start = self._stop = 0
         self._is_supported = hasattr(os, "posix_fallocate")
 
-    def write(self, at: int, view: memoryview) -> bool:
+    def write(self, at: int, data: Any) -> bool:
         """Write, the first eight bytes last; False where nothing can be reserved and mapped.
+
+        Parameters
+        ----------
+        at
+            Position in the file.
+        data
+            Any buffer of single bytes; few, as slicing may copy them (faster than a view).
 
         Raises
         ------
         OSError
             The disk is full; nothing was written.
         """
-        stop = at + len(view)
-        is_inside = self._start <= at and stop <= self._stop
-        if not is_inside and not (self._is_supported and self._move(at, len(view))):
+        stop = at + len(data)
+        if not self._start <= at < stop <= self._stop and not self._move(at, len(data)):
             return False
-        window, at = self._map, at - self._start
-        if window is None:  # as long as nothing was written
-            return False
-        window[at + _HEAD_BYTES : at + len(view)] = view[_HEAD_BYTES:]
-        window[at : at + min(_HEAD_BYTES, len(view))] = view[:_HEAD_BYTES]
+        window, at, stop = self._map, at - self._start, stop - self._start
+        if stop - at > HEAD_BYTES:
+            window[at + HEAD_BYTES : stop] = data[HEAD_BYTES:]
+            stop = at + HEAD_BYTES
+        window[at:stop] = data[:HEAD_BYTES]
         return True
 
     def close(self) -> None:
@@ -64,6 +72,8 @@ class ReservedWindow:
 
     def _move(self, at: int, length: int) -> bool:
         self._unmap()
+        if not self._is_supported:
+            return False
         start = at - at % mmap.ALLOCATIONGRANULARITY
         size = min(max(_WINDOW_BYTES, at - start + length), self._file_size - start)
         try:

@@ -6,6 +6,7 @@ Source: RocketMQ ``DefaultMappedFile`` (release 5.3.3).
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 from store_core.files.file_writing import (
     create_file,
@@ -17,10 +18,9 @@ from store_core.files.file_writing import (
     write_error,
 )
 from store_core.files.held_map import HeldMap
-from store_core.files.reserved_window import ReservedWindow
+from store_core.files.reserved_window import HEAD_BYTES, ReservedWindow
 
 OS_PAGE_BYTES = 4096
-_HEAD_BYTES = 8
 _MOST_IN_MEMORY_BYTES = 16 << 10  # larger ones are worth the system call
 
 
@@ -52,21 +52,15 @@ class WritableMap(HeldMap):
         super().__init__(path, file_size, fd)
         self._window = ReservedWindow(fd, file_size)
 
-    def _write(self, at: int, view: memoryview) -> None:
-        """Write, the first bytes last where more than one page is touched.
+    def _write(self, at: int, data: Any) -> None:
+        """Write any buffer of single bytes, the first ones last where several pages are touched.
 
         The kernel looks for a kill between pages only. So no half of a record is left behind with
         a good beginning: recovery could not tell that its properties are cut.
         """
         try:
-            if len(view) <= _MOST_IN_MEMORY_BYTES and self._window.write(at, view):
-                return
-            fd = self.descriptor()
-            if at // OS_PAGE_BYTES == (at + len(view) - 1) // OS_PAGE_BYTES:
-                write_all(fd, at, view)
-            else:
-                write_all(fd, at + _HEAD_BYTES, view[_HEAD_BYTES:])
-                write_all(fd, at, view[:_HEAD_BYTES])
+            if len(data) > _MOST_IN_MEMORY_BYTES or not self._window.write(at, data):
+                _write_through(self.descriptor(), at, memoryview(data))
         except OSError as err:
             with suppress(OSError):  # the first error tells; recovery erases what this leaves
                 erase(self.descriptor(), at, self.file_size)
@@ -90,3 +84,11 @@ class WritableMap(HeldMap):
     def _unmap(self) -> None:
         self._window.close()
         super()._unmap()
+
+
+def _write_through(fd: int, at: int, view: memoryview) -> None:
+    if at // OS_PAGE_BYTES == (at + len(view) - 1) // OS_PAGE_BYTES:
+        write_all(fd, at, view)
+    else:
+        write_all(fd, at + HEAD_BYTES, view[HEAD_BYTES:])
+        write_all(fd, at, view[:HEAD_BYTES])

@@ -106,8 +106,6 @@ class CommitLogAppender:
             A segment cannot be made, or written.
         """
         size = len(record)
-        if size > self._queue.file_size - BLANK_RECORD_BYTES:
-            self._refuse_larger_than_segment(size)
         with self._lock:
             self.begin_time_in_lock = store_timestamp = self._clock()
             try:
@@ -164,7 +162,6 @@ class CommitLogAppender:
         begin = int(records.starts[first])
         ends = records.starts[first:] + records.sizes[first:] - begin
         together = int(ends[-1] if one_segment else ends[0])
-        self._refuse_larger_than_segment(together)
         with self._lock:
             self.begin_time_in_lock = store_timestamp = self._clock()
             try:
@@ -194,14 +191,12 @@ class CommitLogAppender:
             if file is not None and file.wrote_position and not file.is_full:
                 self._close(file)
 
-    def _refuse_larger_than_segment(self, size: int) -> None:
-        most = self._queue.file_size - BLANK_RECORD_BYTES
-        if size > most:
-            raise ValueError(f"{size} bytes do not fit a segment, which takes {most}")
-
     def _file_with_room(self, size: int) -> MappedFile:
         if self._is_closed:
             raise LogClosedError("the store was shut down meanwhile", self._queue.directories[0])
+        most = self._queue.file_size - BLANK_RECORD_BYTES
+        if size > most:
+            raise ValueError(f"{size} bytes do not fit a segment, which takes {most}")
         file = self._queue.last or self._next_file()
         left = file.file_size - file.wrote_position
         if size + BLANK_RECORD_BYTES <= left:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from store_core.codec.record_draft import TopicBytes, topic_bytes
 from store_core.layout.message import (
     INNER_BATCH_FLAG,
     LMQ_PREFIX,
@@ -21,6 +20,7 @@ from store_core.layout.message import (
     SCHEDULE_TOPIC,
     TRANSACTION_MASK,
 )
+from store_core.put.put_draft import TopicBytes, topic_bytes
 from store_core.put.put_properties import property_value
 from store_core.results import PutMessageStatus
 

@@ -1,63 +1,141 @@
-"""From a message to its record, before its place is known."""
+"""From a message to its record, before its place is known; encoded fast.
+
+Equal to ``message_codec.encode_message`` with zeros in what the append fills in; a property test
+holds it so. That one takes 4 us by its names, this one 1 us by position.
+"""
 
 from __future__ import annotations
 
+import struct
+import zlib
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.codec.hosts import parse_host
-from store_core.codec.record_draft import draft_record
-from store_core.layout.message import TRANSACTION_PREPARED_TYPE
+from store_core.layout.message import (
+    BORNHOST_V6_FLAG,
+    HEADERS,
+    IPV4_HOST_BYTES,
+    IPV6_HOST_BYTES,
+    MAX_TOPIC_BYTES_V1,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    PROPERTIES_LENGTH,
+    STOREHOST_V6_FLAG,
+    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH_V2,
+    TRANSACTION_PREPARED_TYPE,
+)
 
 if TYPE_CHECKING:
     from store_core.message import Message
-    from store_core.put.put_checks import TopicFacts
 
 NOT_QUEUED_BIT = TRANSACTION_PREPARED_TYPE
 """Set in the sys flag of prepared and of rollback messages: they have no place in a queue."""
 
-_host_bytes = lru_cache(maxsize=4096)(parse_host)
+
+class _HeaderKind(NamedTuple):
+    header: struct.Struct
+    flags: int
 
 
-def hosts_of(message: Message, store_host: bytes) -> tuple[bytes, bytes]:
-    """Return born host and store host as stored; the store's where the message has none.
+# By the bytes of both hosts: the one number tells which header it is and what flags it has.
+_KINDS = {
+    (born, store): _HeaderKind(
+        HEADERS[born == IPV6_HOST_BYTES, store == IPV6_HOST_BYTES].struct,
+        BORNHOST_V6_FLAG * (born == IPV6_HOST_BYTES)
+        | STOREHOST_V6_FLAG * (store == IPV6_HOST_BYTES),
+    )
+    for born in (IPV4_HOST_BYTES, IPV6_HOST_BYTES)
+    for store in (IPV4_HOST_BYTES, IPV6_HOST_BYTES)
+}
+_OTHER_FLAGS = ~(BORNHOST_V6_FLAG | STOREHOST_V6_FLAG)
+_pack_properties_length = PROPERTIES_LENGTH.struct.pack
+_crc32 = zlib.crc32
+
+
+class TopicBytes(NamedTuple):
+    """What the topic decides of a record: its version, and the topic with its length."""
+
+    magic_code: int
+    counted: bytes
+
+
+def topic_bytes(topic: bytes) -> TopicBytes:
+    """Return version 1 where its one length byte (signed) holds the topic, else version 2.
+
+    RocketMQ counts characters, not bytes; its next start cuts the log at such a record.
+    """
+    if len(topic) > MAX_TOPIC_BYTES_V1:
+        return TopicBytes(MESSAGE_MAGIC_CODE_V2, TOPIC_LENGTH_V2.pack(value=len(topic)) + topic)
+    return TopicBytes(MESSAGE_MAGIC_CODE, TOPIC_LENGTH_V1.pack(value=len(topic)) + topic)
+
+
+@lru_cache(maxsize=4096)
+def host_bytes(born: str | None, store: str | None, own: bytes) -> tuple[bytes, bytes]:
+    """Return born host and store host of a message as stored; ``own`` where it has none.
 
     Raises
     ------
     ValueError
         A host is not ``ip:port`` or ``[ipv6]:port``.
     """
-    born, store = message.born_host, message.store_host
-    return (
-        store_host if born is None else _host_bytes(born),
-        store_host if store is None else _host_bytes(store),
-    )
+    return own if born is None else parse_host(born), own if store is None else parse_host(store)
 
 
-def draft_message(
+def draft_record(
     message: Message,
-    facts: TopicFacts,
+    topic: TopicBytes,
     properties_raw: bytes,
     hosts: tuple[bytes, bytes],
     now: int,
 ) -> bytearray:
-    """Return the record of a message; one without a time of birth is born ``now`` (ms).
+    """Return the record of a message whose queue offset, physical offset and store time are 0.
+
+    Parameters
+    ----------
+    message
+        One without a time of birth is born ``now`` (ms). Its topic, properties and hosts are not
+        looked at.
+    properties_raw
+        At most 32767 bytes, checked by the caller.
+    hosts
+        Born host and store host, 8 or 20 raw bytes; the IPv6 bits of the sys flag follow them.
 
     Raises
     ------
     struct.error
         A number does not fit its field.
+    KeyError
+        A host of another length.
     """
-    return draft_record(
-        facts.encoded,
-        message.body,
-        properties_raw,
-        message.queue_id,
-        message.flag,
-        message.sys_flag,
-        message.born_timestamp or now,
-        hosts[0],
-        hosts[1],
-        message.reconsume_times,
-        message.prepared_transaction_offset,
+    born_host, store_host = hosts
+    header, flags = _KINDS[len(born_host), len(store_host)]
+    magic_code, counted = topic
+    body = message.body
+    body_bytes = len(body)
+    return bytearray().join(
+        (
+            header.pack(
+                header.size + body_bytes + len(counted) + 2 + len(properties_raw),
+                magic_code,
+                _crc32(body) & 0x7FFFFFFF,
+                message.queue_id,
+                message.flag,
+                0,
+                0,
+                message.sys_flag & _OTHER_FLAGS | flags,
+                message.born_timestamp or now,
+                born_host,
+                0,
+                store_host,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                body_bytes,
+            ),
+            body,
+            counted,
+            _pack_properties_length(len(properties_raw)),
+            properties_raw,
+        )
     )

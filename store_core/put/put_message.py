@@ -24,7 +24,7 @@ from store_core.put.put_checks import (
     size_refusal,
 )
 from store_core.put.put_context import FlushHandler, PutContext, PutStats, append_failure
-from store_core.put.put_draft import NOT_QUEUED_BIT, draft_message, hosts_of
+from store_core.put.put_draft import NOT_QUEUED_BIT, draft_record, host_bytes
 from store_core.put.put_plain_batch import put_plain_batch
 from store_core.put.put_properties import (
     property_string,
@@ -100,7 +100,6 @@ class MessagePutter:
         self._config, self._appender, self._offsets = config, appender, offsets
         self._flush, self._store_host, self._clock = flush, store_host, clock
         self._is_batch_topic, self._stats = is_batch_topic, stats
-        self._own_hosts = (store_host, store_host)
         self._crc = config.enabled_append_prop_crc
         self._max_message_size = config.max_message_size
         self._may_wait = config.flush_disk_type == SYNC_FLUSH
@@ -123,16 +122,12 @@ class MessagePutter:
         topic, body, queue_id = message.topic, message.body, message.queue_id
         facts = self._facts.get(topic) or context.facts_of(topic)
         refusal = context.refused_now() or facts.refusal
-        if refusal is None and (body is None or queue_id < 0):
-            refusal = message_refusal(body, queue_id)
-        if refusal is None and self._appender.begin_time_in_lock:
-            refusal = context.busy(begin)
+        if refusal is None and (body is None or queue_id < 0 or self._appender.begin_time_in_lock):
+            refusal = message_refusal(body, queue_id) or context.busy(begin)
         if refusal is not None:
             return self._refused(refusal)
         properties = property_string(message)
-        hosts = self._own_hosts  # as a rule: spares a call
-        if message.born_host is not None or message.store_host is not None:
-            hosts = hosts_of(message, self._store_host)
+        hosts = host_bytes(message.born_host, message.store_host, self._store_host)
         is_special = (
             INNER_MARK in properties or message.sys_flag & INNER_BATCH_FLAG or facts.is_light
         )
@@ -179,7 +174,7 @@ class MessagePutter:
             refusal = size_refusal(len(properties), len(message.body), self._config)
             if refusal is not None:
                 return refusal
-        record = draft_message(message, facts, properties, hosts, now)
+        record = draft_record(message, facts.encoded, properties, hosts, now)
         queue, offsets = (message.topic, message.queue_id), self._offsets
         counters = offsets.batch if self._is_batch_topic(message.topic) else offsets.simple
         counted = not message.sys_flag & NOT_QUEUED_BIT
@@ -220,7 +215,7 @@ class MessagePutter:
             refusal = size_refusal(len(properties), len(message.body), self._config)
             if refusal is not None:
                 return illegal(refusal.reason) if names else refusal
-            record = draft_message(message, facts, properties, hosts, now)
+            record = draft_record(message, facts.encoded, properties, hosts, now)
             refusal = light_record_refusal(len(record), self._config) if names else None
             if refusal is not None:
                 return refusal

@@ -29,7 +29,7 @@ from store_core.put.put_checks import (
     size_refusal,
 )
 from store_core.put.put_context import append_failure
-from store_core.put.put_draft import draft_message, hosts_of
+from store_core.put.put_draft import draft_record, host_bytes
 from store_core.put.put_properties import property_string, waits_for_flush
 from store_core.results import AppendMessageResult, AppendMessageStatus, PutMessageResult
 
@@ -50,7 +50,8 @@ def put_plain_batch(context: PutContext, messages: Sequence[Message]) -> PutMess
     begin = context.clock()
     first = messages[0]
     facts = context.facts_of(first.topic)
-    hosts = [hosts_of(message, context.store_host) for message in messages]
+    own = context.store_host
+    hosts = [host_bytes(message.born_host, message.store_host, own) for message in messages]
     properties = [property_string(message) for message in messages]
     refusal = (
         context.refused_now()
@@ -109,7 +110,7 @@ def _append(
 ) -> AppendMessageResult:
     crc = context.config.enabled_append_prop_crc
     drafts = [
-        draft_message(message, facts, reserve_property_crc(raw) if crc else raw, own, now)
+        draft_record(message, facts.encoded, reserve_property_crc(raw) if crc else raw, own, now)
         for message, raw, own in zip(messages, properties, hosts)
     ]
     records = _records(drafts, [born for born, _ in hosts], crc)

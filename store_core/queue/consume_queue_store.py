@@ -64,6 +64,8 @@ class ConsumeQueueStore:
 
     Attributes
     ----------
+    is_batch_topic
+        Tells whether the queues of a topic are batch queues.
     refused
         Queues that no directory can be made for, and the rows that each would have got.
     """
@@ -80,7 +82,7 @@ class ConsumeQueueStore:
         self.refused: dict[QueueKey, int] = {}
         self._config, self._filter_bitmaps = config, filter_bitmaps
         self._sizes = queue_file_sizes(self.directory, config)
-        self._is_batch_topic = is_batch_topic or self._is_configured_batch
+        self.is_batch_topic = is_batch_topic or self._is_configured_batch
         self._batch_topics: frozenset[str] = frozenset()
         self._queues: dict[QueueKey, AnyQueue] = {}
 
@@ -186,10 +188,6 @@ class ConsumeQueueStore:
                     changed.append(key)
         return tuple(changed)
 
-    def is_batch_topic(self, topic: str) -> bool:
-        """Tell whether the queues of a topic are batch queues."""
-        return self._is_batch_topic(topic)
-
     def reaches(self, key: QueueKey, phy_offset: int) -> bool:
         """Tell whether a queue has units of records at or behind an offset of the log."""
         queue = self._queues[key]
@@ -251,7 +249,7 @@ class ConsumeQueueStore:
     def _queue(self, topic: str, queue_id: int) -> AnyQueue:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            is_batch = self._is_batch_topic(topic)
+            is_batch = self.is_batch_topic(topic)
             queue = self._batch(topic, queue_id) if is_batch else self._simple(topic, queue_id)
             queue.recover(trusted=True)
             self._queues[topic, queue_id] = queue

@@ -56,6 +56,7 @@ class FlushManager:
             self.flush_service = FlushRealTimeService(queue, config, checkpoint, clock)
         if uses_transient_pool(config):
             self.commit_service = CommitRealTimeService(queue, config, clock, self.flush_service)
+        self._woken = self._service_to_wake()
 
     def start(self) -> None:
         """Start the services."""
@@ -100,7 +101,8 @@ class FlushManager:
             ``PUT_OK``.
         """
         if self.group_commit is None:
-            self._wake()
+            if self._woken is not None:
+                self._woken.wakeup()
         elif not wait:
             self.group_commit.wakeup()
         elif not self.group_commit.wait_for(next_offset, self._config.sync_flush_timeout):
@@ -114,12 +116,10 @@ class FlushManager:
             return queue.max_offset
         return min(queue.flushed_where, queue.max_offset)
 
-    def _wake(self) -> None:
-        if self.commit_service is None:
-            if self._config.wake_flush_when_put_message:
-                self.flush_service.wakeup()
-        elif self._config.wake_commit_when_put_message:
-            self.commit_service.wakeup()
+    def _service_to_wake(self) -> ServiceThread | None:
+        if self.commit_service is not None:
+            return self.commit_service if self._config.wake_commit_when_put_message else None
+        return self.flush_service if self._config.wake_flush_when_put_message else None
 
 
 def uses_transient_pool(config: MessageStoreConfig) -> bool:
