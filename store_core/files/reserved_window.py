@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 _WINDOW_BYTES = 4 << 20
+_ZEROS = memoryview(bytes(256 << 10))  # so much more than is needed is forced to the disk
 HEAD_BYTES = 8
 """What is written last: zeros until all that follows is there."""
 _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
@@ -20,7 +21,8 @@ class ReservedWindow:
     A ``pwrite`` lets other threads of Python run, and waits for them: with a busy reader beside it,
     a put took 70 µs instead of 10. RocketMQ maps its files too; but a sparse file in a map ends the
     process when the disk is full (SIGBUS). So blocks are reserved before they are written to, and
-    a full disk is an error as ever.
+    a full disk is an error as ever. A page that is touched first through the map costs the file
+    system 2 to 10 µs; filled with zeros by a system call before, among many others, it costs 1.
 
     Parameters
     ----------
@@ -31,7 +33,7 @@ class ReservedWindow:
     def __init__(self, fd: int, file_size: int) -> None:
         self._fd, self._file_size = fd, file_size
         self._map: Any = None
-        self._start = self._stop = 0
+        self._start = self._stop = self._ready = 0
         self._is_supported = hasattr(os, "posix_fallocate")
 
     def write(self, at: int, data: Any) -> bool:
@@ -50,7 +52,7 @@ class ReservedWindow:
             The disk is full; nothing was written.
         """
         stop = at + len(data)
-        if not self._start <= at < stop <= self._stop and not self._move(at, len(data)):
+        if not self._start <= at < stop <= self._ready and not self._prepare(at, stop):
             return False
         window, at, stop = self._map, at - self._start, stop - self._start
         if stop - at > HEAD_BYTES:
@@ -68,7 +70,14 @@ class ReservedWindow:
         if self._map is not None:
             self._map.close()
             self._map = None
-        self._start = self._stop = 0
+        self._start = self._stop = self._ready = 0
+
+    def _prepare(self, at: int, stop: int) -> bool:
+        """Map the place and fill it, and what comes next, with zeros; nothing lies there yet."""
+        if not self._start <= at < stop <= self._stop and not self._move(at, stop - at):
+            return False
+        self._ready = max(stop, at + os.pwrite(self._fd, _ZEROS[: self._stop - at], at))
+        return True
 
     def _move(self, at: int, length: int) -> bool:
         self._unmap()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+from random import Random
 
 import pytest
 
@@ -25,6 +26,20 @@ def test_what_is_written_is_in_the_file(fd, length):
         assert window.write(at, memoryview(data))
         assert os.pread(fd, length, at) == data
     window.close()
+
+
+def test_small_writes_fill_a_file_of_several_windows(tmp_path):
+    size, random = (9 << 20) + 1000, Random(1)
+    with (tmp_path / "long").open("w+b") as file:
+        os.ftruncate(file.fileno(), size)
+        window, written = ReservedWindow(file.fileno(), size), bytearray()
+        while len(written) + 16_000 <= size:
+            data = random.randbytes(random.randint(1, 16_000))
+            assert window.write(len(written), data)
+            written += data
+            assert not any(os.pread(file.fileno(), 16_000, len(written)))
+        window.close()
+        assert file.read() == written.ljust(size, b"\0")
 
 
 def test_nothing_is_written_when_it_was_closed(fd):
