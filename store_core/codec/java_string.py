@@ -22,6 +22,11 @@ _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
 
 _BLOCK_BYTES = 1 << 16  # both power tables of a block stay in the second-level cache
+_WORD_BYTES = 8
+_WORD_ROWS = 1 << 14
+_MOST_IN_WORDS = 256  # bytes of a row: there is a step for each eight of them
+_WORD_FACTOR = np.uint32(31**_WORD_BYTES & 0xFFFFFFFF)
+_EVEN_BYTES, _EVEN_PAIRS, _LOW_HALF = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0x00000000FFFFFFFF
 _INT32_WRAP = 0xFFFFFFFF
 _FOUR_BYTE_LEAD = 0xF0  # of characters that are two UTF-16 units
 _FIRST_LEAD = -0x40  # as signed bytes, continuation bytes (80 to BF) are below
@@ -67,9 +72,21 @@ def string_hashes(strings: Any) -> npt.NDArray[np.int32]:
     if len(strings) == 0:
         return np.empty(0, np.int32)
     offsets, data = _offsets_and_data(strings)
-    hashes = np.zeros(len(strings), np.uint32)
+    hashes = _hashes_of_words(data, offsets)
+    if hashes is None:
+        hashes = _hashes_in_blocks(data, offsets)
+    if strings.null_count:  # the bytes behind a null are undefined
+        hashes[strings.is_null().to_numpy(zero_copy_only=False)] = 0
+    return hashes.view(np.int32)
+
+
+def _hashes_in_blocks(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint32]:
+    count = len(offsets) - 1
+    hashes = np.zeros(count, np.uint32)
     row = 0
-    while row < len(strings):
+    while row < count:
         stop = int(np.searchsorted(offsets, offsets[row] + _BLOCK_BYTES, "right")) - 1
         if stop > row:
             hashes[row:stop] = _block_hashes(data, offsets[row : stop + 1])
@@ -78,9 +95,7 @@ def string_hashes(strings: Any) -> npt.NDArray[np.int32]:
             text = decode_utf8(data[offsets[row] : offsets[stop]].tobytes())
             hashes[row] = string_hash(text) & _INT32_WRAP
         row = stop
-    if strings.null_count:  # the bytes behind a null are undefined
-        hashes[strings.is_null().to_numpy(zero_copy_only=False)] = 0
-    return hashes.view(np.int32)
+    return hashes
 
 
 def _offsets_and_data(strings: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
@@ -112,6 +127,45 @@ def _block_hashes(
         text = decode_utf8(block[bounds[row] : bounds[row + 1]].tobytes())
         hashes[row] = string_hash(text) & _INT32_WRAP
     return hashes
+
+
+def _hashes_of_words(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint32] | None:
+    """Hash equally long rows of 8, 16, … 256 ASCII bytes, as unique keys are; None for others.
+
+    Eight bytes are one number here, and in a third of the time: neighbours are put together where
+    they lie, in fields of 16 bits, then of 32, then of 64.
+    """
+    count, begin, width = len(offsets) - 1, int(offsets[0]), int(offsets[1] - offsets[0])
+    if width % _WORD_BYTES or not 0 < width <= _MOST_IN_WORDS or (np.diff(offsets) != width).any():
+        return None
+    block = data[begin : begin + count * width]
+    if _not_ascii(block).any():
+        return None
+    hashes = np.empty(count, np.uint32)
+    for row in range(0, count, _WORD_ROWS):
+        words = _word_hashes(block[row * width : (row + _WORD_ROWS) * width].view("<u8"))
+        columns = words.reshape(-1, width // _WORD_BYTES).T
+        part = hashes[row : row + _WORD_ROWS]
+        part[:] = columns[0]
+        for column in columns[1:]:
+            part *= _WORD_FACTOR
+            part += column
+    return hashes
+
+
+def _word_hashes(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
+    """Return the polynomial of the eight bytes of each number, the lowest byte first."""
+    low, high = words & _EVEN_BYTES, words >> 8 & _EVEN_BYTES
+    low *= 31
+    low += high
+    for field, factor, mask in ((16, 31**2, _EVEN_PAIRS), (32, 31**4, _LOW_HALF)):
+        np.bitwise_and(low >> field, mask, out=high)
+        low &= mask
+        low *= factor
+        low += high
+    return low.astype(np.uint32)
 
 
 def _not_ascii(block: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:

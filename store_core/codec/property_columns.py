@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     Int32s = npt.NDArray[np.int32]
 
+_SPACE = ord(" ")
 _MAX_SHIFTED_COMPARISONS = 64
 _CODE_LAYOUT = RecordLayout("name_code", [("code", "u8")])
 _CODE_BYTES = _CODE_LAYOUT.size
@@ -237,12 +238,20 @@ def _rows_with_equal_codes(
     return np.unique(rows[1:][(rows[1:] == rows[:-1]) & (codes[1:] == codes[:-1])])
 
 
+def _split_at_spaces(strings: Any) -> Any:
+    """Return all words, empty ones too; as a rule every string is one word."""
+    offsets, data = binary_parts(strings)
+    if strings.null_count or (data[offsets[0] : offsets[-1]] == _SPACE).any():
+        return pc.split_pattern(strings, " ")
+    return pa.ListArray.from_arrays(np.arange(len(strings) + 1, dtype=np.int32), strings)
+
+
 def words_column(strings: Any) -> Any:
     """Split strings at single spaces into ``list<string>``, empty words dropped, nulls kept.
 
     Source: RocketMQ ``IndexService.buildIndex`` (5.3.3), which indexes the words of ``KEYS`` so.
     """
-    words = pc.split_pattern(strings, " ")
+    words = _split_at_spaces(strings)
     flat, offsets = words.values, np.frombuffer(words.buffers()[1], np.int32)
     offsets = offsets[words.offset : words.offset + len(words) + 1]
     filled = np.diff(binary_parts(flat)[0]) > 0

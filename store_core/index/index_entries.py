@@ -79,11 +79,15 @@ def index_entries(columns: MessageColumns) -> IndexEntries:
     count = word_count.astype(np.int64)
     count[unique_row] += 1
     row = np.repeat(np.arange(len(frames)), count)
-    is_unique = np.zeros(len(row), bool)
-    is_unique[(np.cumsum(count) - count)[unique_row]] = True
+    is_unique: Any = slice(0, None, 2)
+    is_word: Any = slice(1, None, 2)
+    if len(unique_row) < len(frames) or not (word_count == 1).all():  # they do not alternate
+        is_unique = np.zeros(len(row), bool)
+        is_unique[(np.cumsum(count) - count)[unique_row]] = True
+        is_word = ~is_unique
     hashes = np.empty(len(row), np.int32)
-    hashes[is_unique] = _hashes(topic_hash[unique_row], unique.drop_null())
-    hashes[~is_unique] = _hashes(topic_hash[row[~is_unique]], words.flatten())
+    hashes[is_unique] = _hashes(topic_hash[row[is_unique]], unique.drop_null())
+    hashes[is_word] = _hashes(topic_hash[row[is_word]], words.flatten())
     return IndexEntries(
         hashes,
         frames.column("commit_log_offset")[row],

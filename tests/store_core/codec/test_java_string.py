@@ -91,3 +91,22 @@ def test_column_hashes_equal_scalar_ones(texts):
 def test_column_hashes_of_any_bytes_equal_scalar_ones(rows):
     want = [string_hash(decode_utf8(row)) for row in rows]
     assert string_hashes(pa.array(rows, pa.binary())).tolist() == want
+
+
+@given(
+    st.sampled_from([8, 16, 56, 256, 264]).flatmap(
+        lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1, max_size=30)
+    ),
+    st.booleans(),
+)
+def test_column_hashes_of_equally_long_rows_equal_scalar_ones(rows, is_ascii):
+    if is_ascii:
+        rows = [bytes(byte & 0x7F for byte in row) for row in rows]
+    want = [string_hash(decode_utf8(row)) for row in rows]
+    assert string_hashes(pa.array(rows, pa.binary())).tolist() == want
+    assert string_hashes(pa.array([b"x", *rows], pa.binary())[1:]).tolist() == want
+
+
+def test_column_hashes_of_many_unique_keys():
+    texts = [f"7F00000100002A9F18B40000{number:08X}" for number in range(40_000)]
+    assert string_hashes(pa.array(texts)).tolist() == [string_hash(text) for text in texts]
