@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_KEEPING_POOL = pa.system_memory_pool()
+_MOST_KEPT_BYTES = 2 << 20
 _MAX_SPAN = 2**31 - 1
 
 
@@ -49,7 +52,18 @@ def gather_binary(
     offsets[-1] = offsets[-2]
     window = pa.py_buffer(data[first : first + span])
     pieces = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), window])
-    return pieces.take(pa.array(np.arange(0, 2 * count, 2)))
+    return take_bytes(pieces, pa.array(np.arange(0, 2 * count, 2)), int(lengths.sum()))
+
+
+def take_bytes(array: Any, rows: Any, most_bytes: int) -> Any:
+    """Return rows of an array of bytes: at most ``most_bytes``.
+
+    Arrow's own pool gives back what was unused for 10 ms; whoever needs a MiB again every 20 ms
+    waits for the kernel to clear it each time, longer than for the copy. ``malloc`` keeps a few
+    MiB, and would give back more: that is the pool's.
+    """
+    pool = _KEEPING_POOL if most_bytes <= _MOST_KEPT_BYTES else None
+    return pc.take(array, rows, memory_pool=pool)
 
 
 def binary_parts(array: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store_core.codec.gather import binary_parts, replace_rows
+from store_core.codec.gather import binary_parts, replace_rows, take_bytes
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.properties import string_to_properties
 from store_core.layout.message import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -132,7 +132,7 @@ class PropertyColumns:
         index = self._pairs_named(name.encode())
         absent = index < 0
         places = pa.array(4 * index + 2, mask=absent if absent.any() else None)
-        return utf8_column(self._pieces.take(places))
+        return utf8_column(take_bytes(self._pieces, places, len(self._data)))
 
     def map_column(self) -> Any:
         """Return all properties as a ``pa.MapArray`` of strings; each name once a row."""
