@@ -114,6 +114,8 @@ class MessagePutter:
 
         Raises
         ------
+        TypeError
+            A name or a value of its properties is no string.
         ValueError
             A host is not ``ip:port`` or ``[ipv6]:port``.
         """
@@ -153,6 +155,8 @@ class MessagePutter:
         ------
         ValueError
             There is no message, or a host is malformed.
+        TypeError
+            A name or a value of a property is no string.
         """
         return put_plain_batch(self._context, messages)
 

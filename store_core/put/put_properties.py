@@ -7,7 +7,7 @@ they were.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from store_core.codec.properties import string_to_properties
 from store_core.layout.message import (
@@ -19,6 +19,8 @@ from store_core.layout.message import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from store_core.message import Message
 
 PROPERTY_WAIT = "WAIT"
@@ -34,6 +36,11 @@ def property_string(message: Message) -> bytes:
     """Return the bytes to store: ``properties_raw`` unchanged where given, else the properties.
 
     Lone surrogates become ``?``, as in Java.
+
+    Raises
+    ------
+    TypeError
+        A name or a value is no string.
     """
     raw = message.properties_raw
     if raw is not None:
@@ -41,10 +48,20 @@ def property_string(message: Message) -> bytes:
     properties = message.properties
     if not properties:
         return b""
-    text = ""
-    for name, value in properties.items():  # a join of all takes a quarter longer
-        text += f"{name}{_NAME_VALUE}{value}{_SEPARATOR}"
-    return text.encode("utf-8", "replace")
+    parts: list[str] = []
+    for name, value in properties.items():
+        parts += (name, _NAME_VALUE, value, _SEPARATOR)
+    try:
+        return "".join(parts).encode("utf-8", "replace")
+    except TypeError:
+        raise TypeError(_what_is_no_text(properties)) from None
+
+
+def _what_is_no_text(properties: Mapping[Any, Any]) -> str:
+    name, value = next(
+        item for item in properties.items() if not all(isinstance(part, str) for part in item)
+    )
+    return f"property {name!r} is {value!r}: names and values of properties are strings"
 
 
 def property_value(properties_raw: bytes, name: str) -> str | None:

@@ -33,6 +33,13 @@ def test_properties_are_stored_in_their_order_and_raw_ones_unchanged():
     assert property_string(Message("T", properties={"x": "y"}, properties_raw=raw)) == raw
 
 
+def test_a_property_that_is_no_string_is_told():
+    with pytest.raises(TypeError, match="property 'b' is 1: names and values"):
+        property_string(Message("T", properties={"a": "x", "b": 1}))
+    with pytest.raises(TypeError, match="property 'a' is None"):
+        property_string(Message("T", properties={"a": None}))
+
+
 @given(PAIRS, st.booleans(), st.sampled_from(["A", "AB", "C"]))
 def test_a_property_is_set_once_and_the_others_stay(pairs, closed, name):
     raw = raw_of(pairs, closed)
