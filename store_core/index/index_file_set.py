@@ -108,12 +108,7 @@ def index_file_set(
     StoreConfigError
         The sizes of the files are not known, or contradict the configuration.
     """
-    names, sizes = names_and_sizes(directory, config)
-    if sizes is None and names and recovered.last_exit_ok:
-        raise StoreConfigError(
-            f"{directory.resolve('index')}: slots and entries of the index files cannot be found "
-            f"from the files; give {INDEX_SIZE_OPTIONS}"
-        )
+    names, sizes = names_and_sizes(directory, config, last_exit_ok=recovered.last_exit_ok)
     sizes = sizes or _default_sizes(config)
     judge = _Judge(directory, sizes, recovered)
     kept, reason = [], ""
@@ -138,13 +133,26 @@ def index_file_set(
 
 
 def names_and_sizes(
-    directory: StoreDirectory, config: MessageStoreConfig
+    directory: StoreDirectory, config: MessageStoreConfig, *, last_exit_ok: bool
 ) -> tuple[list[str], tuple[int, int] | None]:
-    """Return the names of a store's index files, oldest first, and `resolve_sizes` of them."""
+    """Return the names of a store's index files, oldest first, and `resolve_sizes` of them.
+
+    Raises
+    ------
+    StoreConfigError
+        The sizes contradict the configuration; or they are not known, and the store was stopped
+        cleanly: only after a crash may the files be made anew.
+    """
     path = directory.resolve("index")
     names = index_file_names(Path(path))
     entries = [entry for entry in directory.list(path) if entry.name in set(names)]
-    return names, resolve_sizes(directory, entries, config)
+    sizes = resolve_sizes(directory, entries, config)
+    if sizes is None and names and last_exit_ok:
+        raise StoreConfigError(
+            f"{path}: slots and entries of the index files cannot be found from the files; give "
+            f"{INDEX_SIZE_OPTIONS}"
+        )
+    return names, sizes
 
 
 class _Judge:

@@ -15,7 +15,6 @@ from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile
 from store_core.index.index_file_set import names_and_sizes
 from store_core.index.index_file_writer import seconds_since
-from store_core.index.index_writer import index_file_names
 from store_core.recovery.held_keys import HeldKeys
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def index_proof(
     StoreConfigError
         The sizes of the files contradict the configuration.
     """
-    names, sizes = names_and_sizes(directory, config)
+    names, sizes = names_and_sizes(directory, config, last_exit_ok=False)
     if sizes is None:
         return None
     with ExitStack() as opened:
@@ -166,11 +165,12 @@ def index_keys(
 ) -> IndexProof | HeldKeys | None:
     """Return what is to see the records of the walk for the index; None: it needs none of them.
 
-    Parameters and errors are those of `index_proof`.
+    Parameters and errors are those of `index_proof`; after a clean stop the sizes have to be known.
     """
     if not config.message_index_enable:
         return None
     if last_exit_ok:
-        is_there = index_file_names(Path(directory.resolve("index")))
-        return None if is_there else HeldKeys()
+        # Before the first change: a refusal leaves the store as it was, stopped cleanly.
+        names, _ = names_and_sizes(directory, config, last_exit_ok=True)
+        return None if names else HeldKeys()
     return index_proof(directory, config, checkpoint) or HeldKeys()

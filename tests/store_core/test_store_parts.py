@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from dataclasses import replace
 
 import pytest
 
 from store_core.config import MessageStoreConfig
-from store_core.errors import LogDamageError, StoreFormatError, StoreWriteError
+from store_core.errors import (
+    LogDamageError,
+    StoreConfigError,
+    StoreFormatError,
+    StoreWriteError,
+)
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import StoreLock
 from store_core.store_parts import CHECKPOINT_FILE, OpenOptions, delete_files, open_parts
@@ -85,6 +92,18 @@ def test_store_that_does_not_load_is_left_as_it_was(root):
     assert digests(root) == before
     with StoreLock(str(root)):
         pass  # it was given back
+
+
+def test_index_of_unknown_sizes_is_refused_before_anything_is_changed(root):
+    fill(root, 20)
+    for file in (root / "index").iterdir():
+        os.truncate(file, 1000)
+    before = digests(root)
+    config = replace(config_of(root), max_hash_slot_num=None, max_index_num=None)
+    for _ in range(2):  # a second try must not take the refusal for a crash
+        with pytest.raises(StoreConfigError, match="maxHashSlotNum and maxIndexNum"):
+            open_parts(config, OpenOptions(clock))
+        assert digests(root) == before
 
 
 def test_damage_before_readable_records_is_not_cut_unasked(root):
