@@ -12,8 +12,8 @@ import typer
 from rmqsource.cli_output import Format
 
 EXIT_CODES = (
-    "Exit codes: 0 good, 1 found damage or nothing, 2 wrong use, 130 interrupted. JSON is one "
-    "object per line; times in tables are UTC."
+    "Exit codes: 0 good, 1 found damage, a difference or nothing, 2 wrong use or not readable, "
+    "3 recovered by a cut, 130 interrupted. JSON is one object per line; times in tables are UTC."
 )
 
 Paths = Annotated[

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from rmqsource.cli_output import Format, row_writer, write_record, write_result
 from rmqsource.cli_read import WrongUseError
+from rmqsource.exit_codes import FOUND
 from rmqsource.stores import store_config
 from store_core.check import Severity, check_store
 from store_core.config import MessageStoreConfig
@@ -84,7 +85,7 @@ def check_and_tell(view: StoreView, output: Format, report: Report) -> None:
     with stage_progress() as progress:
         found = check_store(view, progress.step)
     if not found.is_good:
-        report.fail()
+        report.end_with(FOUND)
     if output is Format.json:
         row_writer(output, ()).write(report_row(found))
     elif output is Format.csv:

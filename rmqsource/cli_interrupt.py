@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-INTERRUPTED = 130
-"""Exit code, as shells have it: 128 and the number of the signal."""
-
 _AGAIN_SECONDS = 0.2
 
 

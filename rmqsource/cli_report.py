@@ -12,25 +12,25 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from rmqsource.cli_interrupt import INTERRUPTED, interrupted_once
+from rmqsource.cli_interrupt import interrupted_once
 from rmqsource.cli_read import WrongUseError
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceError, SourceOptionError
+from rmqsource.exit_codes import FOUND, GOOD, INTERRUPTED, NOT_DONE
 from store_core.errors import (
     StoreConfigError,
     StoreError,
     StoreLockedError,
     StoreNotFoundError,
     StoreReadError,
+    StoreWriteError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-GOOD, FOUND_DAMAGE_OR_NOTHING, WRONG_USE = 0, 1, 2
-
-_WRONG_USE = (
+_NOT_DONE = (
     *(WrongUseError, SourceOptionError, StoreConfigError),
-    *(StoreNotFoundError, StoreReadError, StoreLockedError),
+    *(StoreNotFoundError, StoreReadError, StoreWriteError, StoreLockedError),
 )
 
 
@@ -48,22 +48,27 @@ class Report:
 
     def damage(self, text: str) -> None:
         """Say what is damaged."""
-        self.exit_code = FOUND_DAMAGE_OR_NOTHING
+        self.end_with(FOUND)
         self.note(f"damage: {text}")
 
-    def fail(self) -> None:
-        """Let the exit code say that damage was found; what, is in the rows."""
-        self.exit_code = FOUND_DAMAGE_OR_NOTHING
+    def missing(self, *texts: str) -> None:
+        """Say what was asked for and is not there, a line each."""
+        if texts:
+            self.end_with(FOUND)
+            self.note(*texts)
+
+    def end_with(self, code: int) -> None:
+        """Let the exit code be this one, or the greater one that was given before."""
+        self.exit_code = max(self.exit_code, code)
 
     def nothing(self, text: str, hints: Iterable[str] = ()) -> None:
         """Say that nothing was found, if so, and why that may be."""
         if not self.rows:
-            self.exit_code = FOUND_DAMAGE_OR_NOTHING
-            self.note(text, *hints)
+            self.missing(text, *hints)
 
     def error(self, err: Exception) -> None:
         """Say why the command ended, and what to write."""
-        self.exit_code = WRONG_USE if isinstance(err, _WRONG_USE) else FOUND_DAMAGE_OR_NOTHING
+        self.end_with(NOT_DONE if isinstance(err, _NOT_DONE) else FOUND)
         hint = ""
         if isinstance(err, DamagedStoreError):
             hint = ", here with --option mode=PERMISSIVE"

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from rmqsource.cli_output import Format, printable, row_writer, stdout_console
 from rmqsource.diff_stores import DIFF_COLUMNS
+from rmqsource.exit_codes import FOUND
 from rmqsource.plot_style import duration_text
 
 if TYPE_CHECKING:
@@ -109,4 +110,4 @@ def show_differences(found: Difference, output: Format, limit: int, report: Repo
         for row in found.rows:
             counts[row["difference"]] += 1
         report.note(", ".join(f"{count:,} {kind}" for kind, count in counts.items()))
-        report.fail()
+        report.end_with(FOUND)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from rmqsource.exit_codes import MEANINGS
 from rmqsource.option_table import OPTION_TABLE, OptionInfo
 from rmqsource.sink.option_table import SINK_OPTION_TABLE
 from rmqsource.tables import TABLES
@@ -52,6 +53,12 @@ def _options(table: Iterable[OptionInfo]) -> str:
     return "\n".join(lines)
 
 
+def exit_codes_section() -> str:
+    """Return every exit code of the command line."""
+    lines = ["", "| exit code | meaning |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {code} | {_cell(text)} |" for code, text in MEANINGS.items())])
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
@@ -62,6 +69,7 @@ def with_tables(readme: str) -> str:
         "columns": columns_section(),
         "options": options_section(),
         "sink options": sink_options_section(),
+        "exit codes": exit_codes_section(),
     }
     for name, section in sections.items():
         pattern = rf"<!-- {name} -->\n.*?<!-- end of {name} -->"

@@ -1,0 +1,21 @@
+"""Exit codes of ``rocketmq-store``: one meaning each, in all commands."""
+
+from __future__ import annotations
+
+GOOD = 0
+FOUND = 1
+NOT_DONE = 2
+TAIL_CUT = 3
+INTERRUPTED = 130
+"""As shells have it: 128 and the number of the signal."""
+
+MEANINGS = {
+    GOOD: "done, and nothing is wrong",
+    FOUND: "damage, a difference between stores, or something asked for is not there: no message "
+    "matches, or a topic or an id is unknown",
+    NOT_DONE: "not done: wrong use; a path that is missing, holds no store, or may not be read or "
+    "written; a store that a broker has open",
+    TAIL_CUT: "`recover` only: recovered, and what a crash left behind the end of the log was cut",
+    INTERRUPTED: "interrupted by Ctrl-C",
+}
+"""Code -> meaning; README.md has the same table. Of two that apply, the greater one counts."""
