@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store_core.errors import StoreConfigError, StoreReadError
+from store_core.regular_file import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ def load_broker_config(path: str) -> dict[str, str]:
         A ``\u`` escape is malformed.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_file(path)
     except OSError as err:
         raise StoreReadError(err.strerror or str(err), path) from err
     try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, write_error
 from store_core.lenient_json import parse_lenient_json
+from store_core.regular_file import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,7 +121,7 @@ def _load(path: Path) -> dict[str, Any]:
     """Return the file's content, or its ``.bak``'s, as a broker does; empty where there is none."""
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
-            text = candidate.read_bytes().decode()
+            text = read_file(str(candidate)).decode()
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError) as err:

@@ -18,6 +18,7 @@ from rmqsource.sink.store_files import note_delays, note_topics
 from store_core.errors import StoreLockedError
 from store_core.files.file_writing import make_directory
 from store_core.offline_store import OfflineStore
+from store_core.regular_file import open_to_write
 from store_core.staged_commit.commit import commit_job, intent_is_open
 from store_core.staged_commit.intent import STAGING_DIRECTORY
 from store_core.staged_commit.job import StagedJob
@@ -135,7 +136,7 @@ def _turn(root: str) -> Iterator[None]:
     """Wait until no other job commits: jobs go one after the other, a broker is not waited for."""
     path = Path(root, STAGING_DIRECTORY, _TURN_FILE)
     make_directory(str(path.parent))
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    fd = open_to_write(str(path), os.O_CREAT)
     try:
         deadline = time.monotonic() + _WAIT_SECONDS
         while not _try_lock(fd):

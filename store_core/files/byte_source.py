@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from store_core.errors import OffsetOutOfRangeError, StoreReadError
+from store_core.regular_file import open_to_read
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -144,7 +145,7 @@ class LocalByteSource(ByteSource):
         self._map: mmap.mmap | None = None
         self._bytes: npt.NDArray[np.uint8] | None = None
         try:
-            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            self._fd = open_to_read(path)
         except OSError as err:
             raise read_error(err, path) from err
         try:

@@ -6,6 +6,7 @@ import errno
 import os
 
 from store_core.errors import StoreFormatError, StoreWriteError
+from store_core.regular_file import open_to_read, open_to_write
 
 _MOST_AT_ONCE = 1 << 20
 _ZEROS = bytes(1 << 20)
@@ -51,7 +52,7 @@ def start_writeback(fd: int, at: int, length: int) -> None:
 
 def sync_file(path: str) -> None:
     """Force what anybody wrote to a file to the disk."""
-    fd = os.open(path, os.O_RDONLY)
+    fd = open_to_read(path)
     try:
         sync_data(fd)
     finally:
@@ -60,7 +61,7 @@ def sync_file(path: str) -> None:
 
 def flush_directory(path: str) -> None:
     """Force the names in a directory to the disk."""
-    fd = os.open(path, os.O_RDONLY)
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
         os.fsync(fd)
     finally:
@@ -141,7 +142,7 @@ def _named_file(path: str, file_size: int) -> int:
 def open_file(path: str, file_size: int) -> int:
     """Open a file that must have this length, to read and write; return its descriptor."""
     try:
-        fd = os.open(path, _OPEN_FLAGS)
+        fd = open_to_write(path)
     except OSError as err:
         raise write_error(err, path) from err
     length = os.fstat(fd).st_size

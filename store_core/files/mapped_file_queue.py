@@ -290,7 +290,8 @@ class MappedFileQueue:
 
 
 def _delete_empty_last(entries: list[FileEntry]) -> None:
-    named = [e for e in entries if not e.is_dir and _SEGMENT_NAME.fullmatch(e.name)]
+    files = [e for e in entries if not e.is_dir and not e.not_a_file]
+    named = [e for e in files if _SEGMENT_NAME.fullmatch(e.name)]
     newest = max(named, key=lambda entry: entry.name, default=None)
     if newest is not None and newest.size == 0:
         try:

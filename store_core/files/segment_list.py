@@ -77,7 +77,7 @@ def load_segments(
 ) -> SegmentList:
     """Pick the segments of a listing as ``MappedFileQueue`` does (RocketMQ 5.3.3).
 
-    Sub-directories, names that are not 20 digits, and an empty last file are skipped. A file
+    Names that are not 20 digits and an empty last file are skipped. A file
     whose length is not the nominal one is kept with its real size; whether that is damage is for
     the caller to say.
 
@@ -96,7 +96,8 @@ def load_segments(
     Raises
     ------
     StoreFormatError
-        A name is no multiple of the nominal size, is too large, or occurs twice.
+        A name is no multiple of the nominal size, is too large, occurs twice, or is that of
+        something other than a regular file.
     """
     segments = _named_segments(entries)
     if segments and segments[-1].size == 0:
@@ -118,11 +119,12 @@ def load_segments(
 
 
 def _named_segments(entries: Sequence[FileEntry]) -> list[Segment]:
-    segments = sorted(
-        Segment(int(entry.name), entry.path, entry.size)
-        for entry in entries
-        if not entry.is_dir and _SEGMENT_NAME.fullmatch(entry.name)
-    )
+    named = [entry for entry in entries if _SEGMENT_NAME.fullmatch(entry.name)]
+    for entry in named:
+        if entry.is_dir or entry.not_a_file:  # to skip it would be to lose what it stands for
+            kind = entry.not_a_file or "a directory"
+            raise StoreFormatError(f"is {kind}, where a regular file was expected", entry.path)
+    segments = sorted(Segment(int(entry.name), entry.path, entry.size) for entry in named)
     for before, after in zip(segments, segments[1:]):
         if before.from_offset == after.from_offset:
             raise StoreFormatError(f"{before.path} has the same name", after.path)

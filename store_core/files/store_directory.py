@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 
 from store_core.errors import StoreNotFoundError, StoreReadError
 from store_core.files.byte_source import ByteSource, LocalByteSource, RemoteByteSource, read_error
+from store_core.regular_file import kind_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,8 @@ class FileEntry(NamedTuple):
     size: int
     is_dir: bool
     modified_ms: int
+    not_a_file: str = ""
+    """What it is instead of a regular file or a directory: "a FIFO", "a link to …"."""
 
 
 class _LocalFiles:
@@ -43,7 +46,9 @@ class _LocalFiles:
         try:
             with os.scandir(path) as scan:
                 return [entry for item in scan if (entry := _scanned_entry(item)) is not None]
-        except FileNotFoundError:
+        except FileNotFoundError as err:
+            if os.path.islink(path):  # taken for empty, a disk that is not mounted would be a loss
+                raise StoreReadError(_broken_link(path), path) from err
             return []
         except OSError as err:
             raise read_error(err, path) from err
@@ -52,6 +57,9 @@ class _LocalFiles:
         try:
             return _local_entry(os.path.basename(path), path, os.stat(path))
         except (FileNotFoundError, NotADirectoryError):
+            if os.path.islink(path):
+                name = os.path.basename(path)
+                return FileEntry(name, path, 0, False, 0, _broken_link(path))
             return None
         except (OSError, ValueError) as err:  # ValueError: a NUL in the path
             raise StoreReadError(str(err), path) from err
@@ -63,15 +71,23 @@ class _LocalFiles:
 def _scanned_entry(item: os.DirEntry[str]) -> FileEntry | None:
     try:
         return _local_entry(item.name, item.path, item.stat())
-    except FileNotFoundError:  # deleted meanwhile, or a link that leads nowhere
-        return None
+    except OSError:
+        if item.is_symlink():
+            return FileEntry(item.name, item.path, 0, False, 0, _broken_link(item.path))
+        if not os.path.lexists(item.path):  # deleted meanwhile
+            return None
+        raise
+
+
+def _broken_link(path: str) -> str:
+    return f"a link to {os.readlink(path)}, which leads nowhere (is its disk mounted?)"
 
 
 def _local_entry(name: str, path: str, found: os.stat_result) -> FileEntry:
     is_dir = stat_mode.S_ISDIR(found.st_mode)
-    return FileEntry(
-        name, path, 0 if is_dir else found.st_size, is_dir, found.st_mtime_ns // 1_000_000
-    )
+    size = 0 if is_dir else found.st_size
+    kind = "" if is_dir else kind_of_file(found.st_mode)
+    return FileEntry(name, path, size, is_dir, found.st_mtime_ns // 1_000_000, kind)
 
 
 class _RemoteFiles:

@@ -14,6 +14,7 @@ from store_core.files.byte_source import LocalByteSource
 from store_core.files.file_writing import new_file, start_writeback, sync_data, write_all
 from store_core.index.index_file import IndexFile, IndexHeader
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
+from store_core.regular_file import open_to_write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,7 @@ class IndexFileWriter:
         self._dirty = np.zeros((index_file_bytes(max_hash_slot_num, 0) >> _PAGE_BITS) + 1, bool)
         if path.exists():
             self._load(max_hash_slot_num)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            self._descriptor = open_to_write(str(path))
         else:
             size = index_file_bytes(max_hash_slot_num, max_index_num)
             self._descriptor = new_file(str(path.absolute()), size)

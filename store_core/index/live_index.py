@@ -21,6 +21,7 @@ from store_core.index.index_queries import (
 )
 from store_core.index.index_writer import index_file_names
 from store_core.log.live_log import HeldByteSource
+from store_core.regular_file import open_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,7 +159,7 @@ class PinnedIndex(IndexQueries):
 
 def _open_map(path: str) -> HeldMap:
     try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        fd = open_to_read(path)
         return HeldMap(path, os.fstat(fd).st_size, fd)
     except OSError as err:
         raise read_error(err, path) from err

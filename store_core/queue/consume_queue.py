@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
-from store_core.errors import CorruptRecordError
+from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.segmented_queue import SegmentedQueue
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.files.byte_source import ByteSource
-    from store_core.files.store_directory import StoreDirectory
+    from store_core.files.store_directory import FileEntry, StoreDirectory
 
     Units = npt.NDArray[np.void]
     UnitTest = Callable[[Units], npt.NDArray[np.bool_]]
@@ -52,6 +52,7 @@ def list_consume_queues(directory: StoreDirectory, root_name: str = "consumequeu
     ignored = []
     for topic in directory.list(directory.resolve(root_name)):
         if not topic.is_dir:
+            _check_link(topic)
             ignored.append(topic.path)
             continue
         for queue in directory.list(topic.path):
@@ -59,8 +60,15 @@ def list_consume_queues(directory: StoreDirectory, root_name: str = "consumequeu
             if is_id and queue.is_dir:
                 queues[topic.name, int(queue.name)] = queue.path
             else:
+                _check_link(queue)
                 ignored.append(queue.path)
     return QueueListing(queues, tuple(ignored))
+
+
+def _check_link(entry: FileEntry) -> None:
+    """Raise where a link led to a directory of queues that cannot be found: they are not lost."""
+    if entry.not_a_file.startswith("a link"):
+        raise StoreReadError(f"is {entry.not_a_file}", entry.path)
 
 
 class ConsumeQueue(SegmentedQueue):

@@ -15,6 +15,7 @@ from store_core.files.file_writing import (
     sync_file,
     write_all,
 )
+from store_core.regular_file import open_to_write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +90,7 @@ class QueueFiles:
         """
         path = self.path(position - position % self.file_size)
         try:
-            file = os.open(path, os.O_RDWR)
+            file = open_to_write(str(path))
         except FileNotFoundError:
             return False
         try:
@@ -133,7 +134,7 @@ class QueueFiles:
 
     def _open(self, path: Path, *, create: bool) -> int:
         try:
-            return os.open(path, os.O_RDWR)
+            return open_to_write(str(path))
         except FileNotFoundError:
             if not create:
                 raise

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store_core.files.file_writing import flush_directory, make_directory, sync_data, write_error
 from store_core.recovery.recovery_plan import end_of_data
+from store_core.regular_file import open_to_read
 
 if TYPE_CHECKING:
     from store_core.log.readable_log import ReadableLog
@@ -44,7 +46,7 @@ def keep_cut_bytes(log: ReadableLog, root: str, end_offset: int, now_ms: int) ->
 
 
 def _copy(path: Path, begin: int, stop: int, target: Path) -> None:
-    with path.open("rb") as source, target.open("wb") as copy:
+    with os.fdopen(open_to_read(str(path)), "rb") as source, target.open("wb") as copy:
         source.seek(begin)
         left = stop - begin
         while left > 0:

@@ -11,6 +11,7 @@ from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadErr
 from store_core.files.file_writing import erase, flush_directory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.queue.batch_consume_queue import min_queue_offset
+from store_core.regular_file import open_to_write
 
 if TYPE_CHECKING:
     from store_core.files.segment_list import Segment
@@ -84,7 +85,7 @@ def _copy(end: _End, target: Path, new_root: Path) -> None:
     target.mkdir(parents=True)
     path = target / Path(end.segment.path).name
     shutil.copy2(end.segment.path, path)
-    fd = os.open(path, os.O_RDWR)
+    fd = open_to_write(str(path))
     try:
         found = os.fstat(fd)
         if erase(fd, end.position, found.st_size):

@@ -19,6 +19,7 @@ from store_core.files.file_writing import flush_directory, sync_data, write_all,
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS
 from store_core.layout.checkpoint import CHECKPOINT
+from store_core.regular_file import open_to_write
 from store_core.repair.keep_queues import keep_queues_without_records
 from store_core.repair.queue_file_times import set_queue_file_times
 from store_core.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
@@ -244,7 +245,7 @@ def _set_index_timestamp(view: StoreView, timestamp_ms: int) -> None:
     if entry is None or entry.size < CHECKPOINT.size:
         return
     at = CHECKPOINT.at("index_msg_timestamp")
-    fd = os.open(path, os.O_RDWR)
+    fd = open_to_write(path)
     try:
         write_all(fd, at, memoryview(timestamp_ms.to_bytes(8, "big", signed=True)))
         sync_data(fd)

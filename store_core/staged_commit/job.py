@@ -13,6 +13,7 @@ import numpy as np
 from store_core.codec.encoded_records import EncodedRecords
 from store_core.errors import StoreFormatError, StoreReadError
 from store_core.layout.message import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_PREFIX
+from store_core.regular_file import open_to_read
 from store_core.staged_commit.intent import QueueRange
 from store_core.staged_commit.placement import Run, place
 from store_core.staged_commit.staged_part import RECORDS_SUFFIX, StagedBlock, read_blocks
@@ -190,7 +191,7 @@ class _RecordsFile:
 
     def __enter__(self) -> _RecordsFile:
         try:
-            self._fd = os.open(self._path, os.O_RDONLY)
+            self._fd = open_to_read(self._path)
         except OSError as err:
             raise StoreReadError(err.strerror or str(err), self._path) from err
         return self

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from store_core.errors import StoreFormatError, StoreWriteError
+from store_core.regular_file import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,6 +139,7 @@ def read_blocks(part: StagedPart) -> Iterator[StagedBlock]:
     path = os.path.join(part.directory, part.name + ROWS_SUFFIX)
     start = messages = 0
     try:
+        check_regular(path)
         with pa.memory_map(path) as source, pa.ipc.open_stream(source) as rows:
             for batch in rows:
                 block = _block(start, batch)

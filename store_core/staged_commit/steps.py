@@ -6,6 +6,7 @@ import os
 from typing import Any, Callable
 
 from store_core.files.file_writing import flush_directory, sync_data, write_all
+from store_core.regular_file import open_to_write
 
 Hook = Callable[[str], None]
 
@@ -52,7 +53,7 @@ class Steps:
     def replace_file(self, name: str, path: str, data: bytes) -> None:
         """Put a small file in place, whole or not at all."""
         temporary = path + ".tmp"
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        fd = open_to_write(temporary, os.O_CREAT | os.O_TRUNC)
         try:
             self.write(name + " content", fd, 0, memoryview(data))
             self.sync(name + " content sync", fd)

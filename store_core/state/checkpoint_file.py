@@ -20,9 +20,8 @@ from store_core.files.file_writing import (
     write_error,
 )
 from store_core.layout.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES
+from store_core.regular_file import open_to_read, open_to_write
 from store_core.state.store_checkpoint import StoreCheckpoint
-
-_OPEN_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 
 
 class CheckpointFile:
@@ -66,7 +65,7 @@ class CheckpointFile:
             It cannot be read.
         """
         try:
-            fd = os.open(self.path, os.O_RDONLY)
+            fd = open_to_read(self.path)
             try:
                 data = os.pread(fd, CHECKPOINT_FILE_BYTES, 0)
             finally:
@@ -134,7 +133,7 @@ class CheckpointFile:
         directory, is_open = str(Path(self.path).absolute().parent), self._fd >= 0
         if not is_open:
             make_directory(directory)
-            self._fd = os.open(self.path, _OPEN_FLAGS, 0o644)
+            self._fd = open_to_write(self.path, os.O_CREAT)
         write_all(self._fd, 0, memoryview(data))
         sync_data(self._fd)
         if not is_open:

@@ -18,6 +18,7 @@ from store_core.files.file_writing import (
     write_all,
     write_error,
 )
+from store_core.regular_file import open_to_read, open_to_write
 from store_core.state.locked_stores import is_locked_here, locked_here, unlocked_here
 from store_core.state.store_state import ABORT_FILE, LOCK_FILE
 
@@ -27,7 +28,6 @@ except ImportError:  # pragma: no cover (Windows)
     fcntl = None  # type: ignore[assignment]  # stores are written on Unix only
 
 _LOCK_TEXT = b"lock"
-_OPEN_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 _changes = threading.Lock()
 
 
@@ -76,7 +76,7 @@ class StoreLock:
             try:
                 make_directory(self.root)
                 self._check_own()
-                fd = os.open(self.path, _OPEN_FLAGS, 0o644)
+                fd = open_to_write(self.path, os.O_CREAT)
             except OSError as err:
                 raise write_error(err, self.path) from err
             try:
@@ -112,7 +112,7 @@ class StoreLock:
             It cannot be written.
         """
         try:
-            fd = os.open(self.abort_path, _OPEN_FLAGS | os.O_TRUNC, 0o644)
+            fd = open_to_write(self.abort_path, os.O_CREAT | os.O_TRUNC)
             try:
                 write_all(fd, 0, memoryview(str(os.getpid()).encode()))
                 sync_data(fd)
@@ -180,7 +180,7 @@ class StoreLock:
 
 def _read_pid(path: str) -> int | None:
     try:
-        with Path(path).open("rb") as file:
+        with os.fdopen(open_to_read(path), "rb") as file:
             text = file.read(20)
     except OSError:
         return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from store_core.regular_file import open_to_read
 from store_core.state.locked_stores import is_locked_here
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def _is_locked(directory: StoreDirectory) -> bool:
 
     query = struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 1, 0)
     try:
-        with open(path, "rb") as lock:  # noqa: PTH123 (the path is the directory's)
+        with os.fdopen(open_to_read(path), "rb") as lock:
             answer = fcntl.fcntl(lock, fcntl.F_GETLK, query)
     except OSError:
         return False

@@ -9,9 +9,9 @@ from store_core.files.segment_list import load_segments
 from store_core.files.store_directory import FileEntry
 
 
-def entry(from_offset, size, name=None, is_dir=False):
+def entry(from_offset, size, name=None):
     name = name or f"{from_offset:020d}"
-    return FileEntry(name, f"/log/{name}", size, is_dir, 0)
+    return FileEntry(name, f"/log/{name}", size, False, 0)
 
 
 def load(*entries, file_size=None, unit_bytes=1):
@@ -31,10 +31,15 @@ def test_names_that_are_no_segment_are_skipped():
         entry(0, 100),
         entry(0, 100, "00000000000000000100.tmp"),
         entry(0, 100, "100"),
-        entry(100, 0, is_dir=True),
         entry(0, 7, "٠" * 20),
     )
     assert [s.path for s in segments] == ["/log/" + "0" * 20]
+
+
+@pytest.mark.parametrize("kind", [{"is_dir": True}, {"not_a_file": "a FIFO"}])
+def test_what_is_no_file_is_not_skipped(kind):
+    with pytest.raises(StoreFormatError, match="where a regular file was expected"):
+        load(entry(0, 100), entry(100, 0)._replace(**kind))
 
 
 def test_an_empty_last_file_is_skipped_and_others_keep_their_length():

@@ -82,10 +82,16 @@ def test_file_uris_are_decoded(tmp_path):
     assert StoreDirectory(f"{tmp_path}/%RETRY%x").resolve() == f"{tmp_path}/%RETRY%x"
 
 
-def test_links_to_nothing_are_skipped(root):
+def test_links_to_nothing_are_not_taken_for_nothing(root):
     (root / "store-a/commitlog/c").symlink_to(root / "gone")
+    (root / "store-a/index").symlink_to(root / "gone")
     directory = StoreDirectory(str(root / "store-a"))
-    assert [e.name for e in directory.list(directory.resolve("commitlog"))] == ["a", "b"]
+    *others, link = directory.list(directory.resolve("commitlog"))
+    assert [e.name for e in others] == ["a", "b"]
+    assert link == directory.stat(link.path)
+    assert "leads nowhere" in link.not_a_file
+    with pytest.raises(StoreReadError, match="leads nowhere"):
+        directory.list(directory.resolve("index"))
 
 
 def test_listing_a_file_is_an_error(directory):

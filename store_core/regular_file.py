@@ -1,0 +1,107 @@
+"""The one place where files of a store are opened: regular files alone, without waiting.
+
+Opening a FIFO waits for somebody at its other end, and reading a terminal or a device may never
+end; a store that came from elsewhere can hold one in place of any file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as stat_mode
+from pathlib import Path
+
+_KINDS = {
+    stat_mode.S_IFDIR: "a directory",
+    stat_mode.S_IFIFO: "a FIFO",
+    stat_mode.S_IFSOCK: "a socket",
+    stat_mode.S_IFCHR: "a device",
+    stat_mode.S_IFBLK: "a device",
+}
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_NOT_REGULAR = errno.EINVAL
+
+
+def open_to_read(path: str) -> int:
+    """Open a regular file, also behind a link, and return its descriptor.
+
+    Raises
+    ------
+    OSError
+        It cannot be opened, or is no regular file; the text says what it is.
+    """
+    return _open_regular(path, os.O_RDONLY, 0)
+
+
+def open_to_write(path: str, flags: int = 0) -> int:
+    """Open a regular file to read and write, never through a link; return its descriptor.
+
+    Parameters
+    ----------
+    path
+        The file.
+    flags
+        ``os.O_CREAT``, ``os.O_TRUNC`` and the like, beside those that are always set.
+
+    Raises
+    ------
+    OSError
+        It cannot be opened, or is a link or no regular file; the text says what it is.
+    """
+    try:
+        return _open_regular(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o644)
+    except OSError as err:
+        if Path(path).is_symlink():
+            raise _link_error(err, path) from err
+        raise
+
+
+def read_file(path: str) -> bytes:
+    """Return the content of a regular file; OSError as from `open_to_read`."""
+    with os.fdopen(open_to_read(path), "rb") as file:
+        return file.read()
+
+
+def check_regular(path: str) -> None:
+    """Raise OSError where ``path`` is no regular file, for what opens files by itself."""
+    os.close(open_to_read(path))
+
+
+def kind_of_file(mode: int) -> str:
+    """Return what a mode of ``stat`` stands for, where that is no regular file; else ''."""
+    return "" if stat_mode.S_ISREG(mode) else _KINDS.get(stat_mode.S_IFMT(mode), "no file")
+
+
+def _open_regular(path: str, flags: int, permissions: int) -> int:
+    # Asked for first, as opening alone does something to a few devices (a tape is wound back).
+    _refuse_kind(path, _mode(path))
+    fd = os.open(path, flags | _FLAGS, permissions)
+    try:
+        _refuse_kind(path, os.fstat(fd).st_mode)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _mode(path: str) -> int:
+    try:
+        return Path(path).stat().st_mode
+    except OSError:  # opening it says why, or makes it
+        return stat_mode.S_IFREG
+    except ValueError as err:
+        raise OSError(_NOT_REGULAR, "is no path: it holds a NUL", path) from err
+
+
+def _refuse_kind(path: str, mode: int) -> None:
+    kind = kind_of_file(mode)
+    if kind:
+        raise OSError(_NOT_REGULAR, f"is {kind}, where a regular file was expected", path)
+
+
+def _link_error(err: OSError, path: str) -> OSError:
+    text = (
+        f"is a link to {Path(path).readlink()}; nothing is written through links to files: put the "
+        "file itself there"
+    )
+    return OSError(err.errno, text, path)
