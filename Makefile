@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 MINUTES ?= 10
 SEED ?= 1
+STORES ?= 10000
 
 # Spark 4.0 runs on Python 3.9 to 3.13. A name may be on PATH and still not run (pyenv), so each is tried.
 PYTHON40 ?= $(shell for p in python3.12 python3.11 python3.10 python3.9 python3.13; do \
@@ -42,8 +43,8 @@ test-interop: $(READY) java ## run the tests that need a JDK and Maven
 bench: $(READY) java ## measure; ratios as a table and as JSON
 	$(BIN)/python -m bench $(ARGS)
 
-soak: $(READY) $(READY40) java ## long tests (MINUTES=10 SEED=1), then the tests on Spark 4.0
-	SOAK_MINUTES=$(MINUTES) SOAK_SEED=$(SEED) $(BIN)/python -m pytest -m soak $(ARGS)
+soak: $(READY) $(READY40) java ## long tests (MINUTES=10 SEED=1 STORES=10000), then Spark 4.0
+	SOAK_MINUTES=$(MINUTES) SOAK_SEED=$(SEED) SOAK_STORES=$(STORES) $(BIN)/python -m pytest -m soak $(ARGS)
 	PYSPARK_PYTHON=$(CURDIR)/$(VENV40)/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(VENV40)/bin/python \
 		$(VENV40)/bin/python -m pytest
 
