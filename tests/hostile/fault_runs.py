@@ -375,9 +375,7 @@ def run_fault(
     return fault
 
 
-def _wrong_end(
-    ended: Ended, disk: FaultyDisk, code: int, sound: Ended, scenario: Scenario
-) -> str:
+def _wrong_end(ended: Ended, disk: FaultyDisk, code: int, sound: Ended, scenario: Scenario) -> str:
     if disk.failed is None:
         return ""  # threads: fewer calls this time
     if ended.code not in EXIT_CODES:
@@ -415,4 +413,3 @@ def _new(place: Path) -> Path:
         shutil.rmtree(place)
     place.mkdir(parents=True)
     return place
-
