@@ -84,7 +84,7 @@ def info(
         writer = row_writer(output, FACTS)
         for snapshot in open_snapshots(options):
             with snapshot:
-                facts = store_facts(snapshot, report.damage)
+                facts = store_facts(snapshot, report.damage, report.note)
             if output is Format.table:
                 write_record(facts)
             else:

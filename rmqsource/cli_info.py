@@ -15,12 +15,18 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def store_facts(snapshot: StoreView, warn: Callable[[str], None]) -> Facts:
+def store_facts(
+    snapshot: StoreView, warn: Callable[[str], None], note: Callable[[str], None]
+) -> Facts:
     """Return what is known of a store; ``warn`` is told what could not be read.
+
+    ``note`` is told of parts that are never read here, such as queues in a database.
 
     Sizes are bytes; ends are exclusive. A fact that a damaged part would tell is None.
     """
     facts: Facts = {"store": snapshot.directory.uri, "state": snapshot.state.value}
+    for text in snapshot.kind.notes():
+        note(text)
     parts: tuple[tuple[Callable[[StoreView], Facts], tuple[str, ...]], ...] = (
         (_log, LOG_FACTS),
         (_queues, QUEUE_FACTS),
@@ -78,6 +84,8 @@ def _log(snapshot: StoreView) -> Facts:
 
 
 def _queues(snapshot: StoreView) -> Facts:
+    if snapshot.kind.queue_database:
+        return {}
     queues = [*snapshot.queue_paths, *snapshot.batch_queue_paths]
     last, _ = snapshot.last_dispatched()
     return {

@@ -19,6 +19,7 @@ from rmqsource.exit_codes import FOUND, GOOD, INTERRUPTED, NOT_DONE
 from store_core.errors import (
     StoreConfigError,
     StoreError,
+    StoreKindError,
     StoreLockedError,
     StoreNotFoundError,
     StoreReadError,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _NOT_DONE = (
     *(WrongUseError, SourceOptionError, StoreConfigError),
-    *(StoreNotFoundError, StoreReadError, StoreWriteError, StoreLockedError),
+    *(StoreKindError, StoreNotFoundError, StoreReadError, StoreWriteError, StoreLockedError),
 )
 
 

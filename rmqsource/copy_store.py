@@ -114,6 +114,7 @@ def _system_topics(options: Mapping[str, str]) -> list[str]:
     found = set()
     for snapshot in open_snapshots(parse_options(dict(options))):
         with snapshot:
+            snapshot.kind.require_queue_files("system topics are not known; copy all topics")
             known = snapshot.topic_configs or {}
             for topic, _ in (*snapshot.queue_paths, *snapshot.batch_queue_paths):
                 if topic_kind(topic, known.get(topic)) != _NORMAL:

@@ -100,6 +100,8 @@ def _topics(snapshot: StoreView, predicate: ScanPredicate) -> list[str]:
 def _queue_ids(
     snapshot: StoreView, topic: str, predicate: ScanPredicate, *, forced: bool
 ) -> list[int]:
+    if snapshot.kind.queue_database:
+        raise UnprovedError("they are in a RocksDB database, which is not read")
     present = {queue_id for name, queue_id in snapshot.queue_paths if name == topic}
     if has_batch_queues(snapshot, topic):
         raise UnprovedError(f"topic {topic} has batch consume queues")

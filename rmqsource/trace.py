@@ -115,7 +115,7 @@ def _of_all_stores(options: SourceOptions, field: str, values: tuple[str, ...]) 
 
 def _topics(snapshot: StoreView, options: SourceOptions) -> tuple[str, ...] | None:
     """Return the topics in which a message may lie; None: all, also deleted ones."""
-    if options.access == COMMIT_LOG:
+    if options.access == COMMIT_LOG or snapshot.kind.queue_database:
         return None
     known = {topic for topic, _ in (*snapshot.queue_paths, *snapshot.batch_queue_paths)}
     try:

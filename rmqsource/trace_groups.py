@@ -15,6 +15,7 @@ from rmqsource.system_topics import (
 from store_core.config_files import load_consumer_offsets
 from store_core.errors import StoreError
 from store_core.files.store_directory import StoreDirectory
+from store_core.state.store_kind import store_kind
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,9 @@ class ConsumerGroups:
         if store not in self._by_store:
             self._by_store[store] = {}
             try:
-                offsets = load_consumer_offsets(StoreDirectory(store))
+                directory = StoreDirectory(store)
+                store_kind(directory).require_config_files("consumer offsets cannot be read")
+                offsets = load_consumer_offsets(directory)
             except StoreError as err:
                 logger.warning("consumer groups of %s are not told: %s", store, err)
                 offsets = {}

@@ -22,7 +22,7 @@ def load_broker_config(path: str) -> dict[str, str]:
     Raises
     ------
     StoreReadError
-        The file cannot be read.
+        The file cannot be read, or is far too large.
     StoreConfigError
         A ``\u`` escape is malformed.
     """

@@ -88,10 +88,10 @@ def _load(
     failure: StoreFormatError | None = None
     path = directory.resolve("config", name)
     for candidate in (path, path + ".bak"):
-        data = directory.read_bytes(candidate)
-        if not data or not data.strip():
-            continue
         try:
+            data = directory.read_bytes(candidate)
+            if not data or not data.strip():
+                continue
             value = parse_lenient_json(data.decode())
             if not isinstance(value, dict):
                 raise ValueError("not an object")  # noqa: TRY004 (one kind of failure)
@@ -99,6 +99,8 @@ def _load(
         except ValueError as err:
             if failure is None and candidate == path:
                 failure = StoreFormatError(f"not what a broker writes: {err}", candidate)
+        except StoreFormatError as err:  # its size alone says that it is none
+            failure = failure or err
     if failure is not None:
         raise failure
     return None

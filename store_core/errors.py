@@ -38,6 +38,10 @@ class StoreFormatError(StorePathError):
     """A file of the store has a wrong size or name."""
 
 
+class StoreKindError(StorePathError):
+    """The store keeps its log, queues or settings in a way that is not known here."""
+
+
 class CorruptRecordError(StoreError):
     """Bytes on disk contradict the layout.
 

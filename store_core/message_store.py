@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from store_core.codec.hosts import parse_host
 from store_core.errors import StoreClosedError
+from store_core.files.store_directory import StoreDirectory
 from store_core.repair.rebuild_in_place import rebuild_queues_in_place
 from store_core.services.open_store import OpenStore
 from store_core.services.open_store_reads import OpenStoreReads
 from store_core.services.store_services import Surroundings
 from store_core.state.running_flags import RunningFlags
+from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
 from store_core.store_parts import OpenOptions, delete_files, open_parts
 
@@ -172,6 +174,7 @@ class MessageStore(OpenStoreReads):
             if closing is not None:
                 closing.destroy()
                 return
+            require_writable(StoreDirectory(self.config.store_path_root_dir))
             with StoreLock(self.config.store_path_root_dir) as lock:
                 delete_files(lock, self.config)
 

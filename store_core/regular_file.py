@@ -21,6 +21,9 @@ _KINDS = {
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _NOT_REGULAR = errno.EINVAL
 
+SMALL_FILE_BYTES = 512 << 20
+"""Most that is read at once of a file such as ``topics.json``: many times what brokers write."""
+
 
 def open_to_read(path: str) -> int:
     """Open a regular file, also behind a link, and return its descriptor.
@@ -57,9 +60,20 @@ def open_to_write(path: str, flags: int = 0) -> int:
 
 
 def read_file(path: str) -> bytes:
-    """Return the content of a regular file; OSError as from `open_to_read`."""
+    """Return the content of a small regular file; OSError as from `open_to_read`, or its size."""
     with os.fdopen(open_to_read(path), "rb") as file:
-        return file.read()
+        size = os.fstat(file.fileno()).st_size
+        if size > SMALL_FILE_BYTES:
+            raise OSError(errno.EFBIG, too_large(size), path)
+        return file.read(SMALL_FILE_BYTES)
+
+
+def too_large(size: int) -> str:
+    """Return what to say of a small file that is none."""
+    return (
+        f"{size} bytes long; such a file has at most {SMALL_FILE_BYTES}. It is damaged: restore "
+        "it, or move it out of the store"
+    )
 
 
 def check_regular(path: str) -> None:

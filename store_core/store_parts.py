@@ -31,6 +31,7 @@ from store_core.staged_commit.settle import settle, uncommitted_offset
 from store_core.staged_commit.steps import Steps
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ def open_parts(config: MessageStoreConfig, options: OpenOptions) -> StoreParts:
         Somebody has it open.
     LogDamageError
         A damaged record lies before readable ones, and ``cut`` is not given.
+    StoreKindError
+        The store keeps its log or its queues in another way than in files of this kind.
     StoreFormatError, StoreConfigError
         Files and configuration do not fit; a broker would not start either.
     StoreReadError, StoreWriteError
@@ -166,6 +169,7 @@ def open_parts(config: MessageStoreConfig, options: OpenOptions) -> StoreParts:
     directory = StoreDirectory(root)
     if not root or not directory.is_local:
         raise StoreFormatError("storePathRootDir must be a local directory", root)
+    require_writable(directory)
     lock = StoreLock(root)
     lock.acquire()
     try:

@@ -96,6 +96,7 @@ class StoreSnapshot(StoreView, StoreReads):
 
     def _readable_queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
         key = (topic, queue_id)
+        self.kind.require_queue_files("they cannot be read")
         if key not in self._readable:
             self._readable[key] = self._open_queue(topic, queue_id)
         return self._readable[key]

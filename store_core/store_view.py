@@ -16,6 +16,7 @@ from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
 from store_core.queue.queue_range import QueueRange, queue_range
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.state.store_kind import StoreKind, store_kind
 from store_core.state.store_state import ABORT_FILE, StoreState, store_state, written_by_5x
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ class StoreView:
     ------
     StoreNotFoundError
         There is no such path, or nothing of a store in it.
+    StoreKindError
+        Its log is one of DLedger.
+
+    Attributes
+    ----------
+    kind
+        What of the store is kept in databases and other logs; queues in a database are, for all
+        that follows, not there.
     """
 
     def __init__(
@@ -59,6 +68,8 @@ class StoreView:
         self.directory = directory
         self.config = config or MessageStoreConfig()
         _check_is_store(directory, self.config)
+        self.kind: StoreKind = store_kind(directory)
+        self.kind.require_commit_log()
         self.state: StoreState = store_state(directory)
         self.checkpoint: StoreCheckpoint | None = load_checkpoint(directory)
         self.log = CommitLog(directory, self.config)
@@ -85,21 +96,25 @@ class StoreView:
     def queue_paths(self) -> dict[tuple[str, int], str]:
         """Directories of the consume queues by (topic, queue id), light queues included."""
         if self._queue_paths is None:
-            self._queue_paths = list_consume_queues(self.directory).queues
+            in_files = not self.kind.queue_database
+            self._queue_paths = list_consume_queues(self.directory).queues if in_files else {}
         return self._queue_paths
 
     @property
     def batch_queue_paths(self) -> dict[tuple[str, int], str]:
         """Directories of the batch consume queues by (topic, queue id)."""
         if self._batch_paths is None:
-            self._batch_paths = list_consume_queues(self.directory, "batchconsumequeue").queues
+            in_files = not self.kind.queue_database
+            found = list_consume_queues(self.directory, "batchconsumequeue").queues
+            self._batch_paths = found if in_files else {}
         return self._batch_paths
 
     @property
     def topic_configs(self) -> dict[str, TopicConfig] | None:
-        """Content of ``topics.json``; None when there is none."""
+        """Content of ``topics.json``; None when there is none, or a database has it."""
         if not self._topics_read:
-            self._topics = load_topics(self.directory)
+            if not self.kind.config_databases:  # else the file is what was true some day
+                self._topics = load_topics(self.directory)
             self._topics_read = True
         return self._topics
 
@@ -219,6 +234,9 @@ class _Evidence:
         """Like ``StoreView.last_dispatched``, while the end of the log is not known yet."""
         view = self._view
         end = view.log.segments.max_offset
+        if view.kind.queue_database:  # what is in it is not known: perhaps everything
+            indexed = self.indexed_offset() or 0
+            return indexed, indexed if self.is_live() else end
         last_start, last_end = -1, 0
         for key in view.queue_paths:
             try:

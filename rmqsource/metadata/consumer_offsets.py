@@ -81,6 +81,7 @@ def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
 
 
 def _commits(snapshot: StoreView, options: SourceOptions) -> list[_Commit]:
+    snapshot.kind.require_config_files("consumer offsets cannot be read")
     selection = Selection(options)
     commits = []
     for (group, topic), offsets in sorted(load_consumer_offsets(snapshot.directory).items()):
@@ -127,6 +128,8 @@ class _Queues:
 
     def _read_facts(self, key: QueueKey) -> QueueFacts:
         exists = key.is_batch or (key.topic, key.queue_id) in self._snapshot.queue_paths
+        if not exists:
+            self._snapshot.kind.require_queue_files("where a group stands cannot be told")
         return queue_facts(self._snapshot, key) if exists else _NO_QUEUE
 
     def _record_of(self, key: QueueKey, queue_offset: int) -> int:

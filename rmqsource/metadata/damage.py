@@ -7,7 +7,12 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.errors import (
+    CorruptRecordError,
+    StoreFormatError,
+    StoreKindError,
+    StoreReadError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +37,7 @@ def skip_damaged(what: str, options: SourceOptions) -> Iterator[None]:
     """
     try:
         yield
-    except (CorruptRecordError, StoreFormatError, StoreReadError) as err:
+    except (CorruptRecordError, StoreFormatError, StoreKindError, StoreReadError) as err:
         if options.mode == _FAILFAST:
             raise
         logger.warning("%s is skipped: %s", what, err)

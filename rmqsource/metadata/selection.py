@@ -45,7 +45,14 @@ class Selection:
 
 
 def selected_queues(snapshot: StoreView, options: SourceOptions) -> list[QueueKey]:
-    """Return the queues that have a directory and are asked for, by topic and queue id."""
+    """Return the queues that have a directory and are asked for, by topic and queue id.
+
+    Raises
+    ------
+    StoreKindError
+        The queues are in a database.
+    """
+    snapshot.kind.require_queue_files("tables of queues and topics cannot be read")
     selection = Selection(options)
     simple = [QueueKey(*key, is_batch=False) for key in snapshot.queue_paths]
     batch = [QueueKey(*key, is_batch=True) for key in snapshot.batch_queue_paths]

@@ -179,6 +179,7 @@ def op_offsets(body: bytes) -> list[int]:
 def _find_pending(snapshot: StoreView, options: SourceOptions, found: list[_Transaction]) -> None:
     offsets: dict[int, int] = {}
     with skip_damaged("config/consumerOffset.json", options):
+        snapshot.kind.require_config_files("which transactions wait for an answer is not known")
         every = load_consumer_offsets(snapshot.directory)
         offsets = every.get((TRANSACTION_GROUP, HALF_TOPIC), {})
     checked_to = offsets.get(0, 0)

@@ -20,6 +20,7 @@ from store_core.config_files import load_topics
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.staged_commit.intent import STAGING_DIRECTORY
+from store_core.state.store_kind import require_writable
 
 if TYPE_CHECKING:
     from rmqsource.sink.columns import SinkColumns
@@ -54,6 +55,7 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
     _check_root(options)
     config = sink_config(options)
     directory = StoreDirectory(options.path)
+    require_writable(directory)
     with closing(CommitLog(directory, config)) as log:
         segment_bytes = log.segments.file_size
         store_host = _store_host(options, log)

@@ -47,7 +47,7 @@ def check_files(view: StoreView, findings: Findings) -> None:
         ("batchconsumequeue", config.mapper_file_size_batch_consume_queue, 46),
         ("consumequeue_ext", config.mapped_file_size_consume_queue_ext, 1),
     )
-    for root, size, unit_bytes in roots:
+    for root, size, unit_bytes in roots if not view.kind.queue_database else ():
         for path in list_consume_queues(directory, root).queues.values():
             entries = directory.list(path)
             _strange_names(entries, findings)

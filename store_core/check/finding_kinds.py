@@ -172,6 +172,11 @@ class FindingKind(Enum):
         "units of a batch queue do not follow each other",
         _QUEUE_FIX,
     )
+    NOT_READ = (
+        Severity.INFORMATION,
+        "a part of the store that is not read here, so it was not checked either",
+        _NONE,
+    )
     INDEX_UNUSABLE = (
         Severity.REPAIRABLE,
         "an index file whose length or header is impossible",

@@ -62,8 +62,10 @@ class QueueCheck:
         self._findings, self._counts = findings, counts
         self._dispatched_end = dispatched_end
         self._decoder = DispatchDecoder(view.config.delay_levels_ms)
-        self._simple = list_consume_queues(view.directory).queues
-        self._batch = list_consume_queues(view.directory, "batchconsumequeue").queues
+        self._in_files = not view.kind.queue_database
+        self._simple = list_consume_queues(view.directory).queues if self._in_files else {}
+        batch = list_consume_queues(view.directory, "batchconsumequeue").queues
+        self._batch = batch if self._in_files else {}
         self._ext = list_consume_queues(view.directory, "consumequeue_ext").queues
         self._queues: dict[tuple[str, int, bool], AnyQueue] = {}
         self._lost: dict[tuple[str, int], MissingRecords] = {}
@@ -74,6 +76,8 @@ class QueueCheck:
 
     def take(self, frames: RecordFrames) -> None:
         """Check the records of a batch, now or a little later."""
+        if not self._in_files:
+            return
         self._held.append(self._decoder.decode(frames).queued())
         if sum(map(len, self._held)) >= _HELD_ROWS:
             self._flush()

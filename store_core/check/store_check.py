@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Callable
 
 from store_core.check.file_check import check_checkpoint, check_files
+from store_core.check.finding_kinds import FindingKind
 from store_core.check.findings import CheckCounts, CheckReport, Findings
 from store_core.check.index_check import IndexCheck
 from store_core.check.log_check import LogCheck
@@ -49,6 +50,8 @@ def check_store(view: StoreView, progress: Progress | None = None) -> CheckRepor
     """
     tell = progress or (lambda _what, _done, _all: None)
     findings, counts = Findings(), CheckCounts()
+    notes = view.kind.notes()
+    findings.add(FindingKind.NOT_READ, count=len(notes), examples=notes)
     check_files(view, findings)
     dispatched_end = _dispatched_end(view)
     log = LogCheck(view, findings, counts)

@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from store_core.errors import StoreNotFoundError, StoreReadError
+from store_core.errors import StoreFormatError, StoreNotFoundError, StoreReadError
 from store_core.files.byte_source import ByteSource, LocalByteSource, RemoteByteSource, read_error
-from store_core.regular_file import kind_of_file
+from store_core.regular_file import SMALL_FILE_BYTES, kind_of_file, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -194,12 +194,28 @@ class StoreDirectory:
         return self._opened().open(path)
 
     def read_bytes(self, path: str) -> bytes | None:
-        """Return the content of a (small) file, or None when it is missing or a directory."""
+        """Return the content of a small file, or None when it is missing or a directory.
+
+        Raises
+        ------
+        StoreFormatError
+            It has more than `SMALL_FILE_BYTES`.
+        """
         entry = self.stat(path)
         if entry is None or entry.is_dir:
             return None
         with self.open(path) as source:
+            if source.size > SMALL_FILE_BYTES:
+                raise StoreFormatError(too_large(source.size), path)
             return source.read_at(0, source.size)
+
+    def read_head(self, path: str, length: int) -> bytes | None:
+        """Return the first bytes of a file, or None when it is missing or a directory."""
+        entry = self.stat(path)
+        if entry is None or entry.is_dir:
+            return None
+        with self.open(path) as source:
+            return source.read_at(0, length)
 
     def _opened(self) -> _LocalFiles | _RemoteFiles:
         if self._files is None:

@@ -86,6 +86,8 @@ def rebuild_index_in_place(
     ------
     StoreLockedError
         A broker or another process has the store open.
+    StoreKindError
+        Its queues are in a database; likewise in `rebuild_queues_in_place`.
     StoreConfigError
         The sizes of the index files are not known.
     StoreWriteError
@@ -202,6 +204,7 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreView, 
     with StoreView(directory, config) as view:
         if view.state is StoreState.LIVE:
             raise StoreLockedError("a broker has it open; stop that broker first", path)
+        view.kind.require_queue_files("nothing can be rebuilt in it")
         seen = _run_of_a_broker(view)
         with StoreLock(path):
             if _run_of_a_broker(view) != seen:

@@ -15,6 +15,7 @@ from store_core.recovery.index_proof import index_proof
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, plan_log
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.state.store_kind import require_writable
 from store_core.state.store_state import ABORT_FILE
 from store_core.store_parts import OpenOptions, StoreParts, open_parts
 
@@ -137,6 +138,7 @@ def _check_is_store(root: str, config: MessageStoreConfig) -> None:
     if not directory.is_local:
         raise StoreFormatError("only a local store can be recovered", root)
     directory.check_root()
+    require_writable(directory)
     if not any(directory.list(path) for path in commit_log_directories(directory, config)):
         names = ("commitlog", "consumequeue", "checkpoint")
         if not any(directory.stat(directory.resolve(name)) for name in names):

@@ -16,6 +16,7 @@ from store_core.files.file_writing import make_directory
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from store_core.lenient_json import parse_lenient_json
 from store_core.queue.queue_directories import BATCH_CQ, QUEUE_TYPE_ATTRIBUTE
+from store_core.state.store_kind import store_kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -59,6 +60,7 @@ class ConfigFiles:
     ) -> None:
         self.notes: list[str] = []
         self._directory, self._root = directory, root
+        self._databases = store_kind(directory).config_databases
         self._queues, self._kept = queues, kept_queues
         self._shifted: dict[str, Callable[[dict[Any, Any]], int]] = {
             "consumerOffset.json": self._shift_consumers,
@@ -84,12 +86,23 @@ class ConfigFiles:
     def _copy_tree(self, *parts: str) -> None:
         for entry in self._directory.list(self._directory.resolve(*parts)):
             below = (*parts, entry.name)
-            if entry.is_dir:
+            if entry.is_dir and entry.path in self._databases:
+                self.notes.append(
+                    f"{'/'.join(below)} is a RocksDB database, which is not read: left out"
+                )
+            elif entry.is_dir:
                 self._copy_tree(*below)
             elif entry.name.removesuffix(_BACKUP) not in self._shifted:
-                data = self._directory.read_bytes(entry.path)
-                if data is not None:
-                    self._write("/".join(below), data)
+                self._copy_file("/".join(below), entry.path)
+
+    def _copy_file(self, name: str, path: str) -> None:
+        try:
+            data = self._directory.read_bytes(path)
+        except StoreFormatError as err:  # too large to be what a broker writes
+            self.notes.append(f"{name} is left out: {err.reason}")
+            return
+        if data is not None:
+            self._write(name, data)
 
     def _write(self, name: str, data: bytes) -> None:
         path = self._root / name
@@ -116,7 +129,11 @@ class ConfigFiles:
         """Return a file's content, or its copy's, as a broker does; and whether one is there."""
         was_there = False
         for candidate in (name, name + _BACKUP):
-            data = self._directory.read_bytes(self._directory.resolve("config", candidate))
+            try:
+                data = self._directory.read_bytes(self._directory.resolve("config", candidate))
+            except StoreFormatError:  # too large to be what a broker writes
+                was_there = True
+                continue
             if not data or not data.strip():
                 continue
             was_there = True

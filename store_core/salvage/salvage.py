@@ -227,6 +227,7 @@ class _Salvage:
         directory = self._view.directory
         names = {entry.name for entry in directory.list(directory.resolve())}
         self._notes += [text for name, text in _NOT_TAKEN.items() if name in names]
+        self._notes += self._view.kind.notes()
         if any(t == _HALF_TOPIC and q.has_moved for (t, _), q in copy.queues.items()):
             self._notes.append(
                 "half messages have other queue offsets than their end marks name: the broker may "

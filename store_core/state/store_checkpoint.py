@@ -51,5 +51,5 @@ def load_checkpoint(directory: StoreDirectory) -> StoreCheckpoint | None:
     StoreReadError
         The file cannot be read.
     """
-    data = directory.read_bytes(directory.resolve("checkpoint"))
+    data = directory.read_head(directory.resolve("checkpoint"), CHECKPOINT.size)
     return None if data is None else StoreCheckpoint.from_bytes(data)

@@ -1,0 +1,18 @@
+"""Stores of other kinds than plain files, as real brokers wrote them (golden/kinds/README.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.golden_store import GOLDEN_DIR, unpack
+
+KINDS = tuple(sorted(path.parent.name for path in GOLDEN_DIR.glob("kinds/*/store.tar.gz")))
+IN_DATABASE = tuple(name for name in KINDS if name.startswith("rocksdb"))
+OPTIONS = {"maxHashSlotNum": "100", "maxIndexNum": "400"}
+MESSAGES = {"orders": 60, "stock": 30}
+
+
+def unpack_kind(name: str, directory: Path) -> Path:
+    """Unpack a store below a directory; return its root."""
+    unpack(GOLDEN_DIR / "kinds" / name / "store.tar.gz", directory)
+    return directory / "store"
