@@ -13,13 +13,9 @@ import pyarrow.compute as pc
 
 from store_core.codec.encoded_records import CRC_ENTRY, CRC_NAME
 from store_core.codec.gather import binary_parts, replace_rows
-from store_core.codec.properties_block import properties_block
+from store_core.codec.properties_block import joined_words, properties_block
 from store_core.codec.property_columns import PropertyColumns, words_column
-from store_core.layout.message import (
-    KEY_SEPARATOR,
-    PROPERTY_KEYS,
-    PROPERTY_SEPARATOR,
-)
+from store_core.layout.message import PROPERTY_KEYS, PROPERTY_SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,13 +94,6 @@ def _maps(properties: Any, named: Mapping[str, Any], count: int) -> Any:
     nothing = pa.array([], pa.string())
     offsets = pa.array(np.zeros(count + 1, np.int32))
     return pa.MapArray.from_arrays(offsets, nothing, nothing)
-
-
-def joined_words(values: Any) -> Any:
-    """Return lists of words as strings with a space between; strings as they are."""
-    if not pa.types.is_list(values.type):
-        return values
-    return pc.binary_join(values, KEY_SEPARATOR)
 
 
 def _differs(name: str, values: Any, decoded: PropertyColumns) -> Bools:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,10 +37,10 @@ def properties_block(properties: Any | None, named: Mapping[str, Any]) -> Any:
         a named one: there are no others.
     named
         Property name -> array of strings, or of lists of strings, which become words with a space
-        between; as many rows as ``properties``. Where the value is not null it replaces that of
-        the map; an empty one removes it.
+        between, nulls left out; as many rows as ``properties``. Where the value is not null it
+        replaces that of the map; an empty one removes it.
     """
-    values = {name: _words(array).cast(pa.binary()) for name, array in named.items()}
+    values = {name: joined_words(array).cast(pa.binary()) for name, array in named.items()}
     parts = [] if properties is None else [_map_entries(properties, values)]
     before = b""
     for name, value in values.items():
@@ -52,10 +53,25 @@ def properties_block(properties: Any | None, named: Mapping[str, Any]) -> Any:
     return pc.binary_join_element_wise(*parts, _scalar(before), _EMPTY)
 
 
-def _words(array: Any) -> Any:
+def joined_words(array: Any) -> Any:
+    """Return lists of words as strings with a space between; strings as they are.
+
+    Nulls among the words are left out: a row keeps the others. A null list stays null.
+    """
     if not pa.types.is_list(array.type):
         return array
-    return pc.binary_join(array.cast(pa.list_(pa.string())), KEY_SEPARATOR)
+    words = array.cast(pa.list_(pa.string()))
+    if words.values.null_count:
+        words = _without_nulls(words)
+    return pc.binary_join(words, KEY_SEPARATOR)
+
+
+def _without_nulls(lists: Any) -> Any:
+    words, row = pc.list_flatten(lists), pc.list_parent_indices(lists)
+    kept = words.is_valid()
+    counts = np.bincount(row.filter(kept).to_numpy(), minlength=len(lists))
+    offsets = pa.array(np.append(0, np.cumsum(counts)).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, words.filter(kept), mask=lists.is_null())
 
 
 def _entries(names: Any, values: Any) -> Any:
@@ -67,7 +83,7 @@ def _entries(names: Any, values: Any) -> Any:
 def _map_entries(properties: Any, values: Mapping[str, Any]) -> Any:
     names = properties.keys.cast(pa.binary())
     entries = _entries(names, properties.items.cast(pa.binary()))
-    keep = pc.greater(pc.binary_length(names), 0)
+    keep = pc.fill_null(pc.greater(pc.binary_length(names), 0), False)
     lists = pa.ListArray.from_arrays(properties.offsets, entries)
     row_of_entry = pc.list_parent_indices(lists)
     first, stop = properties.offsets[0].as_py(), properties.offsets[-1].as_py()
