@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from store_core.codec.compression import inflate
 from store_core.codec.hosts import format_host
 from store_core.codec.inner_batch import is_inner_batch, split_inner_batch
-from store_core.codec.java_string import decode_utf8
+from store_core.codec.java_string import decode_utf8, java_integer
 from store_core.codec.message_id import message_id as offset_message_id
 from store_core.codec.properties import split_keys, string_to_properties
 from store_core.layout.message import (
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from store_core.codec.message_codec import StoredRecord
-
-_JAVA_LONG = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Message:
@@ -232,7 +229,5 @@ def _record_columns(record: StoredRecord, store: str) -> dict[str, Any]:
 
 def _inner_base(properties: Mapping[str, str], queue_offset: int) -> int:
     text = properties.get(PROPERTY_INNER_BASE, "")
-    if not _JAVA_LONG.fullmatch(text):
-        return queue_offset
-    base = int(text)
-    return base if -(1 << 63) <= base < 1 << 63 else queue_offset
+    base = java_integer(text, 64)
+    return queue_offset if base is None else base

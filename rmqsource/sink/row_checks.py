@@ -25,9 +25,11 @@ from store_core.layout.message import (
     MAX_TOPIC_BYTES_V1,
     MAX_TOPIC_BYTES_V2,
 )
+from store_core.put.put_checks import inner_count
+from store_core.put.reserved_properties import marked_rows, reserved_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from rmqsource.sink.source_columns import SourceColumns
 
     Bools = npt.NDArray[np.bool_]
+    Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
 
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
@@ -71,6 +74,38 @@ def size_checks(
     yield _too_long("body", body_bytes, plan.options.max_message_size, "maxMessageSize")
     fits = plan.segment_bytes - 8
     yield _too_long("body", record_bytes, fits, "the whole record in mappedFileSizeCommitLog - 8")
+
+
+def reserved_checks(
+    columns: SourceColumns, records: Any, topics: Sequence[str], topic_code: Int32s
+) -> Iterator[Check]:
+    """Yield the rows with a reserved property that a broker could not read, or would not take.
+
+    Parameters
+    ----------
+    columns
+        As they came.
+    records
+        ``pa.RecordBatch`` with the property bytes as they are stored.
+    topics, topic_code
+        Names, and which of them each record has.
+    """
+    if columns.properties_raw is None and columns.properties is None:
+        return
+    stored = records.column("properties_raw")
+    refused = reserved_faults(stored, topics, topic_code)
+    for row in marked_rows(stored).tolist():
+        if row not in refused:
+            _, refusal = inner_count(topics[topic_code[row]], 0, stored[row].as_py(), False)
+            if refusal is not None:
+                refused[row] = refusal.reason
+    if not refused:
+        return
+    bad = np.zeros(len(columns), bool)
+    bad[list(refused)] = True
+    built = is_null(columns.properties_raw, len(columns))
+    yield Check("properties", bad & built, refused.__getitem__)
+    yield Check("properties_raw", bad & ~built, refused.__getitem__)
 
 
 def _says(text: str) -> Callable[[int], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,12 +12,13 @@ import pyarrow.compute as pc
 from rmqsource.sink.bad_rows import BadRows
 from rmqsource.sink.bodies import stored_bodies
 from rmqsource.sink.local_host import host_bytes, local_address
-from rmqsource.sink.properties import has_property, joined_words, merge_properties
+from rmqsource.sink.properties import has_property, merge_properties
 from rmqsource.sink.queues import QueueChooser
-from rmqsource.sink.row_checks import input_checks, size_checks
+from rmqsource.sink.row_checks import input_checks, reserved_checks, size_checks
 from rmqsource.sink.source_columns import SourceColumns, is_null
 from store_core.codec.gather import binary_parts
 from store_core.codec.hosts import parse_host
+from store_core.codec.properties_block import joined_words
 from store_core.layout.message import (
     IPV4_HOST_BYTES,
     MAX_TOPIC_BYTES_V1,
@@ -140,6 +142,7 @@ class RowConverter:
             record_bytes,
             self._plan,
         )
+        checks = chain(checks, reserved_checks(columns, rows.batch, rows.topics, rows.topic_code))
         good = self.bad_rows.good_rows(checks, batch)
         if good is None:
             return rows

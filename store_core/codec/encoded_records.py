@@ -42,6 +42,7 @@ CRC_NAME = PROPERTY_CRC32.encode() + bytes([NAME_VALUE_SEPARATOR])
 _SEPARATOR = bytes([PROPERTY_SEPARATOR])
 CRC_TAIL = CRC_NAME + b"0" * 10 + _SEPARATOR
 _CRC_DIGITS_AT = len(CRC_NAME)
+_CRC_NAME_STOP = _CRC_DIGITS_AT - CRC32_PROPERTY_BYTES
 CRC_ENTRY = re.compile(b"(?<![^\\x02])" + re.escape(CRC_NAME) + b"[^\\x02]*(?:\\x02|$)")
 _POWERS_OF_TEN = 10 ** np.arange(10, dtype=np.int64)
 
@@ -114,6 +115,16 @@ class EncodedRecords:
         crcs = crc32_ranges(self.block, starts, ends).astype(np.int64)
         digits = crcs[:, None] // _POWERS_OF_TEN % 10 + ord("0")
         self.block[(ends + _CRC_DIGITS_AT)[:, None] + np.arange(10)] = digits
+
+
+def without_stored_crc(properties_raw: bytes) -> bytes:
+    """Return properties without the CRC of another record at their end.
+
+    It says what that record's bytes were: beside others everybody takes the record for damaged.
+    """
+    if properties_raw[-CRC32_PROPERTY_BYTES:_CRC_NAME_STOP] != CRC_NAME:
+        return properties_raw
+    return CRC_ENTRY.sub(b"", properties_raw)
 
 
 def reserve_property_crc(properties_raw: bytes) -> bytes:

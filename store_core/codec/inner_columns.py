@@ -6,7 +6,6 @@ record's. Source: RocketMQ ``MessageDecoder.decodeMessage`` as its 5.x client un
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 from store_core.codec.compression import CorruptBodyError
 from store_core.codec.gather import binary_parts, gather_binary
 from store_core.codec.inner_batch import inner_item_spans
+from store_core.codec.java_string import java_integer
 from store_core.codec.message_batch_codec import (
     PROPERTY_OF_COLUMN,
     InflatedTooLargeError,
@@ -29,8 +29,6 @@ from store_core.layout.message import (
     PROPERTY_KEYS,
 )
 
-_JAVA_LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_INT64 = np.iinfo(np.int64)
 _UNWRAP = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
 _ITEM_COLUMNS = frozenset(
     {"queue_offset", "flag", "body", "properties_raw", "properties", "keys", "tags", "unique_key"}
@@ -146,7 +144,5 @@ class _InnerItems:
 
 def _first_offset(inner_base: str | None, queue_offset: int) -> int:
     """Return the queue offset of a batch's first message: INNER_BASE, if it is a Java long."""
-    if inner_base is None or not _JAVA_LONG.fullmatch(inner_base):
-        return queue_offset
-    base = int(inner_base)
-    return base if _INT64.min <= base <= _INT64.max else queue_offset
+    base = None if inner_base is None else java_integer(inner_base, 64)
+    return queue_offset if base is None else base

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Java takes an encoded surrogate for one malformed sequence, Python for one per byte. 0xED is
 # never a continuation byte, so these bytes always begin a sequence of their own.
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_JAVA_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
 _REPLACEMENT = "\ufffd".encode()
 
 _BLOCK_BYTES = 1 << 16  # both power tables of a block stay in the second-level cache
@@ -39,6 +40,26 @@ def decode_utf8(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return _ENCODED_SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
+
+
+def java_integer(text: str, bits: int) -> int | None:
+    """Return what ``Long.parseLong`` and its like return; None where they throw.
+
+    Those take the digits of other scripts, too, for which this returns None.
+    """
+    found = _JAVA_INTEGER.fullmatch(text)
+    if found is None:
+        return None
+    number = int(found.group(1) + found.group(2))
+    return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
+
+
+def java_split(text: str, separator: str) -> list[str]:
+    """Return what ``String.split`` returns: empty parts at the end are dropped."""
+    parts = text.split(separator)
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts
 
 
 def utf16_length(text: str) -> int:

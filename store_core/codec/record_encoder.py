@@ -18,6 +18,7 @@ from store_core.codec.encoded_records import (
     CRC_NAME,
     CRC_TAIL,
     EncodedRecords,
+    without_stored_crc,
 )
 from store_core.codec.gather import binary_parts, replace_rows
 from store_core.layout.message import (
@@ -112,6 +113,16 @@ def encode_records(batch: Any, *, store_host: bytes, property_crc: bool = False)
         store_timestamp_at=starts + _store_timestamp_at(born_v6),
         property_crc=property_crc,
     )
+
+
+def column_without_stored_crc(properties_raw: Any) -> Any:
+    """Return a ``pa.BinaryArray`` of such properties; one byte of each is looked at."""
+    offsets, data = binary_parts(properties_raw)
+    ends = offsets[1:][np.diff(offsets) >= CRC32_PROPERTY_BYTES]
+    if not len(ends) or not (data[ends - CRC32_PROPERTY_BYTES] == CRC_NAME[0]).any():
+        return properties_raw
+    cleaned = [without_stored_crc(given) for given in properties_raw.to_pylist()]
+    return pa.array(cleaned, pa.binary())
 
 
 def _binary(batch: Any, name: str) -> Any:

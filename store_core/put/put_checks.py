@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from store_core.codec.java_string import java_integer
 from store_core.layout.message import (
     INNER_BATCH_FLAG,
     LMQ_PREFIX,
@@ -22,6 +23,7 @@ from store_core.layout.message import (
 )
 from store_core.put.put_draft import TopicBytes, topic_bytes
 from store_core.put.put_properties import property_value
+from store_core.put.reserved_properties import INNER_MARK, reserved_fault
 from store_core.results import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -30,11 +32,7 @@ if TYPE_CHECKING:
 
 RETRY_PREFIX = "%RETRY%"
 _NEVER_MULTI = (RETRY_PREFIX, "rmq_sys_")
-_SHORT = re.compile(r"[+-]?[0-9]{1,5}", re.ASCII)
-_MAX_SHORT = 32767
 _LEVEL = re.compile(r"\+?0*[1-9][0-9]*", re.ASCII)
-INNER_MARK = b"INNER_"
-"""What the names of all properties begin with that the store acts upon; looked for first."""
 
 
 class Refusal(NamedTuple):
@@ -62,12 +60,15 @@ class TopicFacts(NamedTuple):
         It is a light queue's own name.
     may_fan_out
         Its messages may name light queues.
+    is_special
+        Its messages are looked at one by one: a light queue's, or delayed ones.
     """
 
     refusal: Refusal | None
     encoded: TopicBytes
     is_light: bool
     may_fan_out: bool
+    is_special: bool
 
 
 def topic_facts(topic: str, config: MessageStoreConfig) -> TopicFacts:
@@ -75,7 +76,9 @@ def topic_facts(topic: str, config: MessageStoreConfig) -> TopicFacts:
     try:
         encoded = topic.encode()
     except UnicodeEncodeError:
-        return TopicFacts(illegal(f"topic {topic!r} is no UTF-8"), topic_bytes(b""), False, False)
+        return TopicFacts(
+            illegal(f"topic {topic!r} is no UTF-8"), topic_bytes(b""), False, False, False
+        )
     refusal = _topic_refusal(topic, len(encoded), config)
     is_light = topic.startswith(LMQ_PREFIX)
     return TopicFacts(
@@ -86,6 +89,7 @@ def topic_facts(topic: str, config: MessageStoreConfig) -> TopicFacts:
         and not is_light
         and not topic.startswith(_NEVER_MULTI)
         and (topic != SCHEDULE_TOPIC),
+        topic == SCHEDULE_TOPIC or (config.enable_lmq and is_light),
     )
 
 
@@ -103,12 +107,15 @@ def _topic_refusal(topic: str, size: int, config: MessageStoreConfig) -> Refusal
 
 
 def inner_count(
-    sys_flag: int, properties_raw: bytes, is_batch_topic: bool
+    topic: str, sys_flag: int, properties_raw: bytes, is_batch_topic: bool
 ) -> tuple[int, Refusal | None]:
-    """Return how many queue offsets a message takes, or why it may not be put.
+    """Return how many queue offsets a message takes, or why its properties may not be put.
 
     More than one only for an inner batch, which only a topic of batch queues takes.
     """
+    fault = reserved_fault(topic, properties_raw)
+    if fault is not None:
+        return 1, illegal(fault)
     is_inner = bool(sys_flag & INNER_BATCH_FLAG)
     if not is_inner and INNER_MARK not in properties_raw:
         return 1, None
@@ -121,9 +128,7 @@ def inner_count(
         return 1, illegal("an inner batch for a topic whose queues are no batch queues")
     if value is None:
         return 1, None
-    if not _SHORT.fullmatch(value) or abs(int(value)) > _MAX_SHORT:
-        return 1, illegal(f"property {PROPERTY_INNER_NUM} is {value!r}, no number of messages")
-    return max(int(value), 1), None
+    return max(java_integer(value, 16) or 1, 1), None
 
 
 def size_refusal(

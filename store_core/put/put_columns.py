@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from store_core.codec.encoded_records import reserve_property_crc
-from store_core.codec.gather import binary_parts
 from store_core.codec.java_string import decode_utf8
+from store_core.codec.record_encoder import column_without_stored_crc
 from store_core.layout.message import (
     HEADERS,
     INNER_BATCH_FLAG,
     PROPERTY_INNER_BASE,
 )
 from store_core.put.put_checks import (
-    INNER_MARK,
     Refusal,
     illegal,
     inner_count,
@@ -28,6 +26,7 @@ from store_core.put.put_checks import (
 from store_core.put.put_column_checks import HOSTS, NUMBERS, number_of, refused_row
 from store_core.put.put_draft import NOT_QUEUED_BIT
 from store_core.put.put_properties import queue_names, set_property, with_light_offsets
+from store_core.put.reserved_properties import marked_rows, reserved_fault, reserved_faults
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -92,7 +91,8 @@ def uniform_batch(batch: Any, store_host: bytes, now: int) -> Any:
     try:
         columns["topic"] = _as_binary(batch.column("topic"))
         columns["body"] = _as_binary(batch.column("body"))
-        columns["properties_raw"] = _filled(batch, "properties_raw", b"", _as_binary)
+        properties = _filled(batch, "properties_raw", b"", _as_binary)
+        columns["properties_raw"] = column_without_stored_crc(properties)
         for name in NUMBERS:
             default = now if name == "born_timestamp" else 0
             if name in names or default:
@@ -158,17 +158,14 @@ def _specials(
     counts = np.where(sys_flag & NOT_QUEUED_BIT, 0, 1).astype(np.int64)
     inner = (sys_flag & INNER_BATCH_FLAG) != 0
     properties = batch.column("properties_raw")
-    if _holds(properties, INNER_MARK):
-        marked = pc.match_substring(properties, INNER_MARK).to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(inner | marked)
-    else:
-        rows = np.flatnonzero(inner)
-    special, refused = [], {}
+    rows = np.union1d(np.flatnonzero(inner), marked_rows(properties))
+    faults = reserved_faults(properties, topics, code)
+    special, refused = [], {row: illegal(fault) for row, fault in faults.items()}
     for row in rows.tolist():
-        if code[row] < 0:
+        if code[row] < 0 or row in refused:
             continue
         topic, raw, flag = topics[code[row]], properties[row].as_py(), int(sys_flag[row])
-        count, refusal = inner_count(flag, raw, context.is_batch_topic(topic))
+        count, refusal = inner_count(topic, flag, raw, context.is_batch_topic(topic))
         fans_out = context.facts_of(topic).may_fan_out and bool(queue_names(raw))
         if refusal is None and counts[row]:
             counts[row] = count
@@ -176,20 +173,22 @@ def _specials(
                 special.append(row)
                 names = queue_names(raw) if fans_out else []
                 body = batch.column("body")[row].as_py() or b""
-                bytes_besides = len(topic.encode()) + len(body)
-                refusal = _completed_refusal(raw, flag, names, bytes_besides, context)
+                refusal = _completed_refusal(topic, raw, flag, names, len(body), context)
         if refusal is not None:
             refused[row] = refusal
     return np.array(special, np.int64), counts, refused
 
 
 def _completed_refusal(
-    raw: bytes, sys_flag: int, names: list[str], bytes_besides: int, context: PutContext
+    topic: str, raw: bytes, sys_flag: int, names: list[str], body_bytes: int, context: PutContext
 ) -> Refusal | None:
     """Return why a row may become too large: offsets are taken to have all their digits."""
     if sys_flag & INNER_BATCH_FLAG:
         raw = set_property(raw, PROPERTY_INNER_BASE, str(_GREATEST_OFFSET))
     if names:
+        fault = reserved_fault(topic, with_light_offsets(raw, names, lambda _: 0)[0])
+        if fault is not None:
+            return illegal(fault)
         raw, _ = with_light_offsets(raw, names, lambda _: _GREATEST_OFFSET)
     size = len(reserve_property_crc(raw)) if context.config.enabled_append_prop_crc else len(raw)
     refusal = size_refusal(size, 0, context.config)
@@ -197,10 +196,5 @@ def _completed_refusal(
         return refusal
     if refusal is not None:
         return illegal(refusal.reason)
+    bytes_besides = len(topic.encode()) + body_bytes
     return light_record_refusal(_MAX_FIXED_BYTES + bytes_besides + size, context.config)
-
-
-def _holds(column: Any, mark: bytes) -> bool:
-    """Say whether bytes occur in any row: one search over all, not one a row."""
-    offsets, data = binary_parts(column)
-    return mark in data[offsets[0] : offsets[-1]].tobytes()

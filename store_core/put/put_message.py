@@ -14,7 +14,6 @@ from store_core.config import SYNC_FLUSH
 from store_core.errors import StoreWriteError
 from store_core.layout.message import INNER_BATCH_FLAG, MAX_PROPERTIES_BYTES, PROPERTY_INNER_BASE
 from store_core.put.put_checks import (
-    INNER_MARK,
     Refusal,
     TopicFacts,
     illegal,
@@ -34,6 +33,7 @@ from store_core.put.put_properties import (
     with_light_offsets,
 )
 from store_core.put.put_record_batch import RecordBatchPutter
+from store_core.put.reserved_properties import INNER_MARK, reserved_fault
 from store_core.results import (
     AppendBatchResult,
     AppendMessageResult,
@@ -109,8 +109,9 @@ class MessagePutter:
     def put_message(self, message: Message) -> PutMessageResult:
         """Put one message.
 
-        ``properties_raw`` is stored unchanged where the message has it, else its properties in
-        their order. Without a time of birth it is born now; without hosts it has the store's.
+        ``properties_raw`` is stored where the message has it, but for the CRC of another record at
+        its end; else its properties in their order. Without a time of birth it is born now; without
+        hosts it has the store's.
 
         Raises
         ------
@@ -131,7 +132,7 @@ class MessagePutter:
         properties = property_string(message)
         hosts = host_bytes(message.born_host, message.store_host, self._store_host)
         is_special = (
-            INNER_MARK in properties or message.sys_flag & INNER_BATCH_FLAG or facts.is_light
+            INNER_MARK in properties or message.sys_flag & INNER_BATCH_FLAG or facts.is_special
         )
         append = self._append_special if is_special else self._append
         try:
@@ -200,7 +201,7 @@ class MessagePutter:
         """Append an inner batch, or a message that has to do with light queues."""
         offsets = self._offsets
         is_batch = self._is_batch_topic(message.topic)
-        count, refusal = inner_count(message.sys_flag, properties, is_batch)
+        count, refusal = inner_count(message.topic, message.sys_flag, properties, is_batch)
         if refusal is not None:
             return refusal
         counted = not message.sys_flag & NOT_QUEUED_BIT
@@ -214,6 +215,9 @@ class MessagePutter:
                 properties = set_property(properties, PROPERTY_INNER_BASE, str(queue_offset))
             if names:
                 properties, light = with_light_offsets(properties, names, offsets.next_light)
+                fault = reserved_fault(message.topic, properties)
+                if fault is not None:
+                    return illegal(fault)
             if self._crc:
                 properties = reserve_property_crc(properties)
             refusal = size_refusal(len(properties), len(message.body), self._config)

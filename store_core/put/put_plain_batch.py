@@ -85,7 +85,7 @@ def _first_refusal(
         if refusal is None:
             refusal = batch_refusal(message, raw, messages[0])
         if refusal is None:
-            _, refusal = inner_count(message.sys_flag, raw, is_batch_topic)
+            _, refusal = inner_count(message.topic, message.sys_flag, raw, is_batch_topic)
         if refusal is None:
             properties_bytes = len(reserve_property_crc(raw)) if crc else len(raw)
             refusal = size_refusal(properties_bytes, len(message.body), context.config)

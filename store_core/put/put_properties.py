@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
+from store_core.codec.encoded_records import without_stored_crc
+from store_core.codec.java_string import java_split
 from store_core.codec.properties import string_to_properties
 from store_core.layout.message import (
     LMQ_PREFIX,
@@ -17,6 +19,7 @@ from store_core.layout.message import (
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
     PROPERTY_SEPARATOR,
 )
+from store_core.put.reserved_properties import MULTI_SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from store_core.message import Message
 
 PROPERTY_WAIT = "WAIT"
-MULTI_SEPARATOR = ","
 _NAME_VALUE = chr(NAME_VALUE_SEPARATOR)
 _SEPARATOR = chr(PROPERTY_SEPARATOR)
 _SEPARATOR_BYTES = _SEPARATOR.encode()
@@ -33,9 +35,9 @@ _WAIT_TRUE = _WAIT + b"true" + _SEPARATOR_BYTES
 
 
 def property_string(message: Message) -> bytes:
-    """Return the bytes to store: ``properties_raw`` unchanged where given, else the properties.
+    """Return the bytes to store: ``properties_raw`` where given, else the properties.
 
-    Lone surrogates become ``?``, as in Java.
+    The CRC of another record at their end is left out. Lone surrogates become ``?``, as in Java.
 
     Raises
     ------
@@ -44,7 +46,7 @@ def property_string(message: Message) -> bytes:
     """
     raw = message.properties_raw
     if raw is not None:
-        return raw
+        return without_stored_crc(raw)
     properties = message.properties
     if not properties:
         return b""
@@ -52,7 +54,7 @@ def property_string(message: Message) -> bytes:
     for name, value in properties.items():
         parts += (name, _NAME_VALUE, value, _SEPARATOR)
     try:
-        return "".join(parts).encode("utf-8", "replace")
+        return without_stored_crc("".join(parts).encode("utf-8", "replace"))
     except TypeError:
         raise TypeError(_what_is_no_text(properties)) from None
 
@@ -98,17 +100,11 @@ def set_property(properties_raw: bytes, name: str, value: str) -> bytes:
 
 
 def queue_names(properties_raw: bytes) -> list[str]:
-    """Return the queues that INNER_MULTI_DISPATCH names; none where it is blank.
-
-    Java's split drops empty names at the end.
-    """
+    """Return the queues that INNER_MULTI_DISPATCH names; none where it is blank."""
     value = property_value(properties_raw, PROPERTY_INNER_MULTI_DISPATCH)
     if value is None or not value.strip():
         return []
-    names = value.split(MULTI_SEPARATOR)
-    while names and not names[-1]:
-        names.pop()
-    return names
+    return java_split(value, MULTI_SEPARATOR)
 
 
 def with_light_offsets(

@@ -72,10 +72,11 @@ class RecordBatchPutter:
         ----------
         batch
             Columns ``topic`` and ``body`` (bytes or strings; dictionaries too), and, where they
-            are not empty or 0, ``properties_raw`` (bytes, stored unchanged), ``queue_id``,
-            ``flag``, ``sys_flag``, ``born_timestamp`` (ms), ``born_host`` and ``store_host``
-            (8 or 20 raw bytes), ``reconsume_times``, ``prepared_transaction_offset``. Without
-            a time of birth, or with a null: now; without hosts: the store's.
+            are not empty or 0, ``properties_raw`` (bytes, stored as they are, but for the CRC of
+            another record at their end), ``queue_id``, ``flag``, ``sys_flag``, ``born_timestamp``
+            (ms), ``born_host`` and ``store_host`` (8 or 20 raw bytes), ``reconsume_times``,
+            ``prepared_transaction_offset``. Without a time of birth, or with a null: now; without
+            hosts: the store's.
 
         Raises
         ------

@@ -20,7 +20,8 @@ from store_core.layout.message import (
     PROPERTY_INNER_NUM,
     RECORD_PREFIX,
 )
-from store_core.put.put_properties import MULTI_SEPARATOR, set_property
+from store_core.put.put_properties import set_property
+from store_core.put.reserved_properties import MULTI_SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,101 @@
+"""Reserved properties with odd values by every way in: a broker finds all that was accepted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from rmqsource.sink.columns import resolve_sink_columns
+from rmqsource.sink.committing import commit_parts
+from rmqsource.sink.options import parse_sink_options
+from rmqsource.sink.planning import plan_write
+from rmqsource.sink.task import stage_part
+from store_core import Message, MessageStore, MessageStoreConfig
+from tests.interop import java_oracle
+from tests.rmqsource.sink.support import TYPES, batch_of
+from tests.store_core.put.test_reserved_properties import ODD, raw_of
+
+pytestmark = pytest.mark.interop
+
+NAMES = (
+    "KEYS", "TAGS", "WAIT", "DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "UNIQ_KEY",
+    "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "__CRC32#",
+    "DUP_INFO", "CLUSTER", "CORRELATION_ID", "RETRY_TOPIC", "CONSUME_START_TIME", "TIMER_OUT_MS",
+    "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_ENQUEUE_MS",
+    "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "BORN_HOST", "BORN_TIMESTAMP", "MSG_REGION",
+    "POP_CK", "1ST_POP_TIME", "POP_CK_OFFSET", "TRACE_ON", "__STARTDELIVERTIME",
+    "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "ORIGIN_MESSAGE_ID",
+)  # fmt: skip
+TOPICS = ("A", "SCHEDULE_TOPIC_XXXX", "%RETRY%g", "rmq_sys_wheel_timer")
+SIZES = {
+    "mappedFileSizeCommitLog": 4 << 20,
+    "mappedFileSizeConsumeQueue": 40_000,
+    "maxHashSlotNum": 5000,
+    "maxIndexNum": 20_000,
+}
+
+
+def odd_messages() -> list[tuple[str, bytes]]:
+    """Return (topic, property bytes): every name with every value, alone and with its partner."""
+    beside = (
+        (),
+        (("INNER_NUM", "2"),),
+        (("INNER_MULTI_DISPATCH", "%LMQ%a"),),
+        (("INNER_MULTI_QUEUE_OFFSET", "1"),),
+    )
+    return [
+        (topic, raw_of([(name, value), *more]))
+        for topic in TOPICS
+        for name in NAMES
+        for value in ODD
+        for more in (beside if name.startswith("INNER_") else beside[:1])
+    ]
+
+
+def sink_rows(root: Path, rows: list[tuple[str, bytes]], sizes: dict[str, int]) -> int:
+    """Write rows by the sink; return how many it took."""
+    names = ("topic", "body", "queue_id", "properties_raw")
+    columns = resolve_sink_columns([(name, TYPES[name][0]) for name in names])
+    options = {"path": str(root), **{key: str(size) for key, size in sizes.items()}}
+    options.update(systemTopics="true", compatibility="5", badRows="drop")
+    plan = plan_write(parse_sink_options(options), columns)
+    batch = batch_of(
+        topic=[topic for topic, _ in rows],
+        body=[b"body"] * len(rows),
+        queue_id=[0] * len(rows),
+        properties_raw=[raw for _, raw in rows],
+    )
+    done = commit_parts(plan, [stage_part([batch], plan, 0)])
+    assert done is not None
+    assert done.dropped["properties_raw"] > 0
+    return done.messages
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_brokers_keep_all_that_was_accepted(tmp_path: Path, light: bool) -> None:
+    root, rows = tmp_path / "store", odd_messages()
+    settings = {**SIZES, "enableLmq": light, "enableMultiDispatch": light}
+    (tmp_path / "config.json").write_text(json.dumps({"store": settings}))
+    texts = {key: str(value).lower() for key, value in settings.items()}
+    config = MessageStoreConfig.from_properties({"storePathRootDir": str(root), **texts})
+    accepted = refused = 0
+    with MessageStore(config) as store:
+        for topic, raw in rows:
+            message = Message(topic, b"body", properties_raw=raw)
+            batch = pa.record_batch({"topic": [topic], "body": [b"body"], "properties_raw": [raw]})
+            put = [store.put_message(message).is_appended, store.append_batch(batch).rows]
+            accepted += sum(put) + store.put_messages([message]).is_appended
+            refused += put.count(0)
+    accepted += sink_rows(root, rows, SIZES)
+    assert accepted > 3 * len(rows) > refused > 0
+    for api in java_oracle.APIS:
+        copy = tmp_path / api / "store"
+        shutil.copytree(root, copy)
+        shutil.copy(tmp_path / "config.json", copy.parent)
+        found = java_oracle.check(copy, api=api)
+        assert found["ok"], json.dumps(found)
+        assert found["messages"] == accepted
