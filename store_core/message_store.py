@@ -6,8 +6,10 @@ Source: RocketMQ ``DefaultMessageStore`` (release 5.3.3).
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 from store_core.codec.hosts import parse_host
@@ -37,6 +39,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CLOSED = "the store is not open: load() and start() it first"
+_FORKED = (
+    "process {} has this store open, and this process is a fork of it: it has neither the store's "
+    "lock nor its services. Put and read there, or read here with a StoreSnapshot"
+)
+_stores: weakref.WeakSet[MessageStore] = weakref.WeakSet()
+"""Those of this process, which a child that it forks must not use."""
 
 
 def now_ms() -> int:
@@ -50,7 +58,8 @@ class MessageStore(OpenStoreReads):
     ``load``, ``start``, then use it in any number of threads, then ``shutdown``; as a context
     manager all three are done. A store that a broker has open is refused, and a broker refuses one
     that is open here. After ``shutdown`` puts are refused (``SERVICE_NOT_AVAILABLE``) and reads
-    raise `StoreClosedError`; it may be loaded again.
+    raise `StoreClosedError`; it may be loaded again. It belongs to the process that loaded it: in a
+    forked child all calls raise `StoreClosedError`, but ``shutdown``, which does nothing.
 
     Parameters
     ----------
@@ -99,6 +108,8 @@ class MessageStore(OpenStoreReads):
         self._open: OpenStore | None = None
         self._putter: MessagePutter | None = None
         self._changing = threading.RLock()
+        self._forked_from = 0
+        _stores.add(self)
 
     def load(self, *, cut: bool = False, progress: Progress | None = None) -> LogRecovery:
         """Take the lock, load the store, recover it, and return what that did.
@@ -125,7 +136,7 @@ class MessageStore(OpenStoreReads):
         """
         with self._changing:
             if self._open is None:
-                self._open = self._load(cut, progress)
+                self._open, self._forked_from = self._load(cut, progress), 0
                 self.config, self._putter = self._open.config, self._open.putter
             return self._open.parts.recovery
 
@@ -282,8 +293,22 @@ class MessageStore(OpenStoreReads):
     def _opened(self) -> OpenStore:
         found = self._open
         if found is None:
-            raise StoreClosedError(_CLOSED, self.config.store_path_root_dir)
+            raise self._closed()
         return found
+
+    def _leave_to_parent(self, parent: int) -> None:
+        """Close nothing and write nothing: all belongs to the process that forked this one.
+
+        Its threads are not here, and whatever they had locked stays locked.
+        """
+        self._changing = threading.RLock()
+        if self._open is not None:
+            self._forked_from = parent
+        self._open = self._putter = None
+
+    def _closed(self) -> StoreClosedError:
+        reason = _FORKED.format(self._forked_from) if self._forked_from else _CLOSED
+        return StoreClosedError(reason, self.config.store_path_root_dir)
 
     def _is_open(self, store: OpenStore) -> bool:
         return self._open is store
@@ -291,5 +316,14 @@ class MessageStore(OpenStoreReads):
     def _putting(self) -> MessagePutter:
         """Return the putter: that of a closed store refuses."""
         if self._putter is None:
-            raise StoreClosedError(_CLOSED, self.config.store_path_root_dir)
+            raise self._closed()
         return self._putter
+
+
+def _leave_all_to_parent() -> None:
+    for store in tuple(_stores):
+        store._leave_to_parent(os.getppid())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)

@@ -53,12 +53,13 @@ class StoreLock:
         self.path = str(directory / LOCK_FILE)
         self.abort_path = str(directory / ABORT_FILE)
         self._fd = -1
+        self._pid = 0
         self._key: tuple[int, int] | None = None
 
     @property
     def is_held(self) -> bool:
-        """Whether this object has the lock."""
-        return self._fd >= 0
+        """Whether this object has the lock; in a forked child it has not."""
+        return self._fd >= 0 and self._pid == os.getpid()
 
     def acquire(self) -> None:
         """Take the lock, write its four bytes, and force them to the disk.
@@ -87,7 +88,7 @@ class StoreLock:
             found = os.fstat(fd)
             self._key = (found.st_dev, found.st_ino)
             locked_here(self._key)
-            self._fd = fd
+            self._fd, self._pid = fd, os.getpid()
 
     def release(self) -> None:
         """Give the lock back; the file stays, as a broker leaves it."""
@@ -110,7 +111,10 @@ class StoreLock:
         ------
         StoreWriteError
             It cannot be written.
+        StoreLockedError
+            The process that forked this one has the lock.
         """
+        self._check_fork()
         try:
             fd = open_to_write(self.abort_path, os.O_CREAT | os.O_TRUNC)
             try:
@@ -129,7 +133,10 @@ class StoreLock:
         ------
         StoreWriteError
             It cannot be deleted.
+        StoreLockedError
+            The process that forked this one has the lock.
         """
+        self._check_fork()
         try:
             with suppress(FileNotFoundError):
                 Path(self.abort_path).unlink()
@@ -143,6 +150,13 @@ class StoreLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+    def _check_fork(self) -> None:
+        if self._fd >= 0 and not self.is_held:
+            raise StoreLockedError(
+                f"process {self._pid}, which forked this one, has it open and goes on with it",
+                self.root,
+            )
 
     def _check_own(self) -> None:
         """Raise where this process has the lock: opening the file again would end it."""
@@ -176,6 +190,16 @@ class StoreLock:
         elif pid is not None:
             text += f" (abort names process {pid}, which does not run on this machine)"
         return f"{text}; stop that broker first, or give another directory"
+
+
+def _unlock_changes() -> None:
+    """Let a forked child change locks: the thread that was about to is not there."""
+    global _changes  # noqa: PLW0603 (it guards what is one in a process)
+    _changes = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_changes)
 
 
 def _read_pid(path: str) -> int | None:
