@@ -30,6 +30,8 @@ def load_broker_config(path: str) -> dict[str, str]:
         data = read_file(path)
     except OSError as err:
         raise StoreReadError(err.strerror or str(err), path) from err
+    except ValueError as err:  # a NUL, or half a character, in the path
+        raise StoreReadError(str(err), path) from err
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

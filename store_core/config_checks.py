@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 INT_MAX = 2**31 - 1
 _LAST_HOUR = 23
 _DELAY_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DELAY_LEVEL = re.compile(r"([+-]?[0-9]+)([smhd])", re.ASCII)
+_MAX_DELAY_DIGITS = 9
+_DELAY_LEVEL = re.compile(rf"([+-]?[0-9]{{1,{_MAX_DELAY_DIGITS}}})([smhd])", re.ASCII)
+_SHOWN_CHARACTERS = 200
 _BOOLS = {"true": True, "false": False}
 
 
@@ -30,7 +33,7 @@ def parse_value(key: str, kind: str, text: str) -> Any:
     if kind == "bool":
         value = _BOOLS.get(text.strip().lower())
         if value is None:
-            raise StoreConfigError(f"{key}={text!r}: true or false is needed")
+            raise StoreConfigError(f"{key}={shortened(text)}: true or false is needed")
         return value
     return text
 
@@ -47,17 +50,34 @@ def check_value(key: str, kind: str, value: Any, bounds: tuple[int, int]) -> Non
             raise StoreConfigError(f"{key}={value!r}: True or False is needed")
     elif not isinstance(value, str):
         raise StoreConfigError(f"{key}={value!r}: a text is needed")
+    else:
+        _check_text(key, value)
+
+
+def _check_text(key: str, text: str) -> None:
+    """Refuse what no name of a file can be: some of the texts are paths."""
+    try:
+        is_name = "\0" not in text and bool(os.fsencode(text) or not text)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise StoreConfigError(f"{key}={shortened(text)}: NUL and half characters are not allowed")
+
+
+def shortened(text: str) -> str:
+    """Return a text for an error: quoted, and not all of it where it is long."""
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
 
 
 def check_choice(key: str, value: str, choices: Collection[str]) -> None:
     """Refuse what is none of the names."""
     if value not in choices:
-        raise StoreConfigError(f"{key}={value!r}: one of {', '.join(choices)} is needed")
+        raise StoreConfigError(f"{key}={shortened(value)}: one of {', '.join(choices)} is needed")
 
 
 def _parse_int(key: str, text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,20}", text.strip(), re.ASCII):
-        raise StoreConfigError(f"{key}={text!r}: a whole number is needed")
+        raise StoreConfigError(f"{key}={shortened(text)}: a whole number is needed")
     return int(text)
 
 
@@ -70,7 +90,7 @@ def parse_hours(key: str, text: str) -> tuple[int, ...]:
     hours = tuple(_parse_int(key, word) for word in words)
     if not hours or not all(0 <= hour <= _LAST_HOUR for hour in hours):
         raise StoreConfigError(
-            f"{key}={text!r}: hours 0 to 23, separated by semicolons, are needed"
+            f"{key}={shortened(text)}: hours 0 to 23, separated by semicolons, are needed"
         )
     return hours
 
@@ -86,7 +106,8 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
         level = _DELAY_LEVEL.fullmatch(word)
         if level is None:
             raise StoreConfigError(
-                f"messageDelayLevel={text!r}: {word!r} is not a number with unit s, m, h or d"
+                f"messageDelayLevel={shortened(text)}: {shortened(word)} is not a number of up to "
+                f"{_MAX_DELAY_DIGITS} digits with unit s, m, h or d"
             )
         levels.append(int(level.group(1)) * _DELAY_UNITS_MS[level.group(2)])
     return tuple(levels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +85,13 @@ def _local_root(uri: str) -> str:
         raise SourceOptionError(
             "path", f"{uri!r} is not local; a store can only be written on a local file system"
         )
-    if "\0" in local_path(uri):
-        raise SourceOptionError("path", f"{uri!r} holds a NUL character")
+    path = local_path(uri)
+    try:
+        is_name = "\0" not in path and bool(os.fsencode(path))
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise SourceOptionError("path", f"{uri!r} is no name of a directory: NUL, or half a letter")
     return directory.resolve()
 
 
