@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
@@ -14,8 +16,7 @@ from rmqsource.export_store import CSV_OPTIONS, FORMATS, TIME_FORM
 from rmqsource.metadata.topic_kind import topic_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -59,11 +60,13 @@ def format_of(directory: Path, file_format: str | None = None) -> str:
     Raises
     ------
     NotAnExportError
-        There is no such directory, none of the files is of an export, or they are of several kinds.
+        There is no such directory, none of the files is of an export, they are of several kinds,
+        or something is neither file nor directory.
     """
     if not directory.is_dir():
         raise NotAnExportError(str(directory), "no such directory")
-    found = {suffix for path in directory.rglob("part-*") for suffix in path.name.split(".")[1:]}
+    parts = [path for path in _files(directory) if path.name.startswith("part-")]
+    found = {suffix for path in parts for suffix in path.name.split(".")[1:]}
     kinds = [kind for kind in FORMATS if kind in found]
     if _has_no_message(directory):
         return file_format or FORMATS[0]
@@ -153,6 +156,35 @@ def import_messages(
         return Copied(None, 0)
     messages = read_export(spark, directory, file_format)
     return append_messages(messages, lambda: _system_topics(messages), target, sink_options)
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    """Yield the files of a directory and of those in it.
+
+    Raises
+    ------
+    NotAnExportError
+        There is something that Spark would wait for or go round in for ever: a pipe, a device, a
+        link to a directory.
+    """
+
+    def stop(err: OSError) -> None:
+        raise NotAnExportError(str(directory), f"cannot be read: {err}") from err
+
+    for base, names, files in os.walk(directory, onerror=stop):
+        for name in (*names, *files):
+            path = Path(base, name)
+            try:
+                is_usual = not path.is_symlink() if name in names else path.is_file()
+            except OSError as err:
+                raise NotAnExportError(str(directory), f"cannot be read: {err}") from err
+            if not is_usual:
+                raise NotAnExportError(
+                    str(directory),
+                    f"{path.relative_to(directory)} is a link, a pipe or a device; export makes "
+                    "directories and files only. Remove it, or copy what it leads to",
+                )
+        yield from (Path(base, name) for name in files)
 
 
 def _has_no_message(directory: Path) -> bool:

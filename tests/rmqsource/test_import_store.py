@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,3 +213,83 @@ def test_other_files_are_told_by_their_columns(
         with pytest.raises(NotAnExportError, match=lacking):
             imported(tmp_path / kind)
     assert not (tmp_path / "store").exists()
+
+
+def json_lines(*rows: str) -> str:
+    return "".join(f"{row}\n" for row in rows)
+
+
+def changed(name: str, value: str) -> str:
+    """Return a good row with the JSON of another value."""
+    row = {**json.loads(GOOD), name: "\0"}
+    return json.dumps(row).replace('"\\u0000"', value)
+
+
+HOSTILE_ROWS = {
+    "a queue beyond 32 bits": changed("queue_id", "4294967297"),
+    "half a queue": changed("queue_id", "1.5"),
+    "a queue below 0": changed("queue_id", "-1"),
+    "a topic that leaves the store": changed("topic", '"../../x"'),
+    "a topic of 300 letters": changed("topic", f'"{"x" * 300}"'),
+    "an object for a topic": changed("topic", "null"),
+    "a body that is none": changed("body", "null"),
+    "a host that is none": changed("born_host", '"::::"'),
+    "a time that is none": changed("born_timestamp", '"yesterday"'),
+    "a number of a broker's own": changed("properties_raw", '"SU5ORVJfTlVNAWFiYwI="'),
+    "an offset beyond 64 bits": changed("commit_log_offset", "9" * 30),
+    "an array": "[]",
+    "nested a thousand times": "[" * 1000,
+}
+
+
+def test_hostile_rows_are_an_error_and_nothing_is_written(
+    spark: SparkSession, imported: Import, tmp_path: Path
+) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from rmqsource.import_store import NotAnExportError
+
+    (tmp_path / "files").mkdir()
+    for name, row in HOSTILE_ROWS.items():
+        (tmp_path / "files" / "part-0.json").write_text(json_lines(GOOD, row))
+        with pytest.raises((PySparkException, Py4JError, NotAnExportError)):
+            imported(tmp_path / "files")
+        assert not (tmp_path / "store" / "commitlog").exists(), name
+        assert not list((tmp_path / "store").glob("_staging/[0-9a-f]*")), name
+
+
+def test_directories_that_no_export_makes(
+    spark: SparkSession, imported: Import, tmp_path: Path
+) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from rmqsource.import_store import NotAnExportError
+
+    def make(name: str, **files: str) -> Path:
+        for path, text in files.items():
+            target = tmp_path / name / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        return tmp_path / name
+
+    part, good = {"part-0.json": json_lines(GOOD)}, json_lines(GOOD)
+    round_trip = make("loop", **part)
+    (round_trip / "topic=A").symlink_to(round_trip)
+    pipe = make("pipe", **part)
+    os.mkfifo(pipe / "part-1.json")
+    for directory in (round_trip, pipe):
+        with pytest.raises(NotAnExportError, match="is a link, a pipe or a device"):
+            imported(directory)
+    wrong = [
+        make("depths", **part, **{"topic=A/part-1.json": good}),
+        make("climbs", **{"topic=..%2F..%2Fx/part-0.json": good}),
+        make("no-topic", **{"topic=__HIVE_DEFAULT_PARTITION__/part-0.json": good}),
+        make("no-parquet", **{"part-0.parquet": good}),
+        make("no-gzip", **{"part-0.json.gz": good}),
+    ]
+    for directory in wrong:
+        with pytest.raises((PySparkException, Py4JError, NotAnExportError)):
+            imported(directory)
+        assert not (tmp_path / "store" / "commitlog").exists(), directory.name
