@@ -30,7 +30,7 @@ from rmqsource.cli_read import WrongUseError, option_texts, source_options, unkn
 from rmqsource.cli_report import Report, reporting
 from rmqsource.errors import SourceOptionError
 from rmqsource.sink.options import parse_sink_options
-from store_core.staged_commit.intent import STAGING_DIRECTORY
+from store_core.staged_commit.staging import STAGING_DIRECTORY
 
 if TYPE_CHECKING:
     from rmqsource.copy_store import Copied

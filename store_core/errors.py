@@ -78,6 +78,10 @@ class StoreWriteError(StorePathError):
     """
 
 
+class CommitInDoubtError(StoreWriteError):
+    """A job may be in the log or not: the disk failed at the one write that decides it."""
+
+
 class StoreLockedError(StorePathError):
     """Somebody else has the store open; the text says who, as far as is known."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,16 +14,16 @@ from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.local_host import now_ms
 from rmqsource.sink.planning import sink_config
 from rmqsource.sink.store_files import note_delays, note_topics
-from store_core.errors import StoreLockedError
-from store_core.files.file_writing import make_directory
+from store_core.errors import StoreError, StoreLockedError
+from store_core.files.file_writing import write_error
 from store_core.offline_store import OfflineStore
 from store_core.regular_file import open_to_write
-from store_core.staged_commit.commit import commit_job, intent_is_open
-from store_core.staged_commit.intent import STAGING_DIRECTORY
+from store_core.staged_commit.commit import clear_away, commit_job, intent_is_open
 from store_core.staged_commit.job import StagedJob
 from store_core.staged_commit.ledger import Ledger
 from store_core.staged_commit.settle import clean_staging
 from store_core.staged_commit.staged_part import check_files
+from store_core.staged_commit.staging import make_staging
 from store_core.staged_commit.steps import Steps, no_hook
 
 if TYPE_CHECKING:
@@ -73,7 +72,8 @@ def commit_parts(
     Raises
     ------
     SinkCommitError, StoreError
-        Nothing was appended, unless the text says otherwise.
+        Nothing was appended, unless it is `CommitInDoubtError`. What fails afterwards is logged:
+        whoever sees an error may write the job again.
     """
     root = plan.options.path
     steps = Steps(hook, sync=plan.options.flush == "sync")
@@ -81,42 +81,65 @@ def commit_parts(
     ordered = tuple(sorted((p for p in parts if p.messages), key=lambda part: part.partition_id))
     job = StagedJob(Path(directory).name, ordered, application, version)
     if not ordered:
-        shutil.rmtree(directory, ignore_errors=True)
+        clear_away(directory)
         return None
     for part in ordered:
         check_files(part)
-    with _turn(root), _opened(plan, steps, directory) as store:
-        if Ledger(root).is_committed(application, version):
-            logger.info("version %s of %s is committed already: skipped", version, application)
-            shutil.rmtree(directory, ignore_errors=True)
-            return None
-        note_topics(plan, job, steps)
-        note_delays(plan, job, store.next_queue_offsets(), steps)
-        committed = commit_job(store, job, directory, clock=now_ms, steps=steps)
-    clean_staging(root, ABANDONED_MS, now_ms)
+    committed: Commit | None = None
+    try:
+        with _turn(root), _opened(plan, steps, directory) as store:
+            if Ledger(root).is_committed(application, version):
+                logger.info("version %s of %s is committed already: skipped", version, application)
+                clear_away(directory)
+                return None
+            note_topics(plan, job, steps)
+            note_delays(plan, job, store.next_queue_offsets(), steps)
+            committed = commit_job(store, job, directory, clock=now_ms, steps=steps)
+    except Exception as err:
+        if committed is not None:
+            logger.warning(
+                "%s: job %s is committed, do not write it again; but the store could not be closed "
+                "as it should, and its next opening makes up for it",
+                root,
+                job.name,
+                exc_info=True,
+            )
+        elif isinstance(err, OSError):
+            raise SinkCommitError(root, f"{err}; nothing was written") from err
+        else:
+            raise
+    _clean_up(root)
     return committed
+
+
+def _clean_up(root: str) -> None:
+    """Delete what dead jobs left; a job that is committed does not fail for that."""
+    try:
+        clean_staging(root, ABANDONED_MS, now_ms)
+    except (StoreError, OSError) as err:
+        logger.warning("what an earlier job staged stays: %s", err)
 
 
 def discard(directories: Sequence[str]) -> None:
     """Delete what a job staged, unless its commit began: then the store's next opening decides."""
     for directory in set(directories):
         if not intent_is_open(directory):
-            shutil.rmtree(directory, ignore_errors=True)
+            clear_away(directory)
 
 
 @contextmanager
 def _opened(plan: SinkPlan, steps: Steps, directory: str) -> Iterator[OfflineStore]:
     """Open the store, and close it as it is then: cleanly, or to be recovered."""
     store = _open(plan, steps)
-    clean = False
     try:
         yield store
-        clean = True
     except BaseException:
-        clean = not intent_is_open(directory)
+        try:  # what went wrong first says what became of the job
+            store.close(clean=not intent_is_open(directory))
+        except (StoreError, OSError) as err:
+            logger.warning("%s: not closed as it should be: %s", plan.options.path, err)
         raise
-    finally:
-        store.close(clean=clean)
+    store.close(clean=not intent_is_open(directory))
 
 
 def _open(plan: SinkPlan, steps: Steps) -> OfflineStore:
@@ -134,9 +157,11 @@ def _open(plan: SinkPlan, steps: Steps) -> OfflineStore:
 @contextmanager
 def _turn(root: str) -> Iterator[None]:
     """Wait until no other job commits: jobs go one after the other, a broker is not waited for."""
-    path = Path(root, STAGING_DIRECTORY, _TURN_FILE)
-    make_directory(str(path.parent))
-    fd = open_to_write(str(path), os.O_CREAT)
+    path = str(Path(make_staging(root), _TURN_FILE))
+    try:
+        fd = open_to_write(path, os.O_CREAT)
+    except OSError as err:
+        raise write_error(err, path) from err
     try:
         deadline = time.monotonic() + _WAIT_SECONDS
         while not _try_lock(fd):
@@ -148,6 +173,7 @@ def _turn(root: str) -> Iterator[None]:
             time.sleep(_POLL_SECONDS)
         yield
     finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)  # closing gives it back only when no fork has it, too
         os.close(fd)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqsource._text import parse_int
+from rmqsource.errors import SourceOptionError
 from rmqsource.options import SourceOptions
 from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.local_host import host_bytes, local_address
@@ -19,7 +21,7 @@ from store_core.config import load_broker_config, with_default_sizes
 from store_core.config_files import load_topics
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
-from store_core.staged_commit.intent import STAGING_DIRECTORY
+from store_core.staged_commit.staging import STAGING_DIRECTORY, check_staging
 from store_core.state.store_kind import require_writable
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
 
 _BROKER_PORT = 10911
+_MAX_PORT = 65_535
 _BATCH_TYPE = ("queue.type", "BatchCQ")
 _STORE_NAMES = frozenset({"commitlog", "consumequeue", "checkpoint", "config"})
 _FIRST_NAMES = frozenset({STAGING_DIRECTORY, "lock", "abort"})
@@ -53,6 +56,7 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
         The store cannot be read.
     """
     _check_root(options)
+    check_staging(options.path)
     config = sink_config(options)
     directory = StoreDirectory(options.path)
     require_writable(directory)
@@ -105,10 +109,14 @@ def _store_host(options: SinkOptions, log: CommitLog) -> bytes:
     serve the new ones, too. A new store gets the address of this machine.
     """
     broker = load_broker_config(options.config) if options.config else {}
-    address = broker.get("brokerIP1")
-    port = int(broker.get("listenPort", _BROKER_PORT))
-    if address is not None:
-        return parse_host(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+    address, port = broker.get("brokerIP1", "").strip(), _BROKER_PORT
+    if "listenPort" in broker:
+        port = parse_int("config", broker["listenPort"], 0, _MAX_PORT)
+    if address:
+        try:
+            return parse_host(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+        except ValueError as err:
+            raise SourceOptionError("config", f"brokerIP1={address!r}: {err}") from err
     return _newest_host(log) or host_bytes(local_address(), port)
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 from store_core.codec.message_codec import encode_blank
-from store_core.errors import StoreError
+from store_core.errors import CommitInDoubtError, StoreError
 from store_core.files.ahead import ahead
-from store_core.staged_commit.intent import INTENT_FILE, Commit, write_intent
+from store_core.staged_commit.intent import Commit, write_intent
 from store_core.staged_commit.job import first_record_proof, patched_runs
 from store_core.staged_commit.ledger import Ledger
 from store_core.staged_commit.log_tail import HELD_BYTES, LogTail
+from store_core.staged_commit.staging import INTENT_FILE, remove_job
 from store_core.staged_commit.steps import Steps
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def commit_job(
     Parameters
     ----------
     target
-        The store. After an error it must not be closed as if all were well when
-        ``intent_is_open(directory)``: then the job is in the log, and not all dispatched.
+        The store. It must not be closed as if all were well when ``intent_is_open(directory)``:
+        then the job is in the log, and not all dispatched.
     job
         At least one message, and not committed before.
     directory
@@ -79,20 +79,30 @@ def commit_job(
     Returns
     -------
     commit
-        Where everything went.
+        Where everything went. From the eight bytes on nothing fails a job, which somebody would
+        write a second time then: what cannot be done is logged, and left to whoever opens the
+        store next.
 
     Raises
     ------
-    StoreError
-        Nothing was appended, unless the journal is still there.
+    CommitInDoubtError
+        The disk failed at the eight bytes: the store's next opening tells whether they are there.
+    StoreError, OSError
+        Nothing was appended.
     """
     commit = _plan(target, job, dict(target.next_queue_offsets()), clock())
-    _append(target, job, directory, commit, steps)
-    with ThreadPoolExecutor(1, "staging") as pool:
-        pool.submit(job.remove_records)  # in the log: nobody will ask for them any more
-        steps.run("dispatch", target.dispatch, job, commit)
-        steps.run("flush", target.flush_all)
-    finish(target.root, directory, commit, steps)
+    with LogTail(target.commit_log, steps) as tail:
+        _append(tail, target, job, directory, commit, steps)
+        try:
+            _complete(tail, target, job, directory, commit, steps)
+        except Exception:
+            logger.warning(
+                "job %s is in the log of %s and counts as committed, do not write it again; but "
+                "not all that follows could be done, and the store's next opening makes up for it",
+                commit.job,
+                target.root,
+                exc_info=True,
+            )
     logger.info(
         "committed %d messages of %d bytes at %d of %s",
         commit.messages,
@@ -107,7 +117,18 @@ def finish(root: str, directory: str, commit: Commit, steps: Steps) -> None:
     """Note a job whose records are in the log and dispatched, and clear its staging away."""
     Ledger(root).record(commit, steps)
     steps.remove_file("intent done", os.path.join(directory, INTENT_FILE))
-    steps.run("staging removal", shutil.rmtree, directory, True)
+    clear_away(directory, steps)
+
+
+def clear_away(directory: str, steps: Steps | None = None) -> None:
+    """Delete what a job staged that needs it no more; where that fails, say so and leave it."""
+    try:
+        if steps is None:
+            remove_job(directory)
+        else:
+            steps.run("staging removal", remove_job, directory)
+    except (StoreError, OSError) as err:
+        logger.warning("what a job staged stays; clean-staging deletes it later: %s", err)
 
 
 def intent_is_open(directory: str) -> bool:
@@ -148,24 +169,56 @@ def _plan(
 
 
 def _append(
-    target: CommitTarget, job: StagedJob, directory: str, commit: Commit, steps: Steps
+    tail: LogTail,
+    target: CommitTarget,
+    job: StagedJob,
+    directory: str,
+    commit: Commit,
+    steps: Steps,
 ) -> None:
-    """Write the journal, the job, and its eight bytes."""
-    log = target.commit_log
-    tail = LogTail(log, steps)
+    """Write the journal, the job, and its eight bytes; where that fails, nothing of it stays."""
     offsets = dict(target.next_queue_offsets())
-    runs = patched_runs(job, commit.start_offset, log.file_size, offsets, commit.store_timestamp)
+    segment_bytes = target.commit_log.file_size
+    runs = patched_runs(job, commit.start_offset, segment_bytes, offsets, commit.store_timestamp)
     try:
         write_intent(directory, commit, steps)
-        try:
-            for run in ahead(runs):
-                tail.write(run.commit_log_offset, run.data)
-            tail.flush()
-        except (StoreError, OSError):
-            tail.undo()
-            steps.remove_file("undo intent", os.path.join(directory, INTENT_FILE))
-            raise
+        for run in ahead(runs):
+            tail.write(run.commit_log_offset, run.data)
+        tail.flush()
         tail.commit()
-        tail.adopt(commit.store_timestamp)
-    finally:
-        tail.close()
+    except CommitInDoubtError:
+        raise
+    except (StoreError, OSError):
+        _undo(tail, directory, steps)
+        raise
+
+
+def _undo(tail: LogTail, directory: str, steps: Steps) -> None:
+    """Erase what a job wrote; what cannot be erased is not part of the log, and the journal stays.
+
+    With it whoever opens the store next knows what to erase.
+    """
+    try:
+        tail.undo()
+        intent = os.path.join(directory, INTENT_FILE)
+        if os.path.lexists(intent):
+            steps.remove_file("undo intent", intent)
+    except (StoreError, OSError) as err:
+        logger.warning("%s: the store's next opening erases what the job wrote: %s", directory, err)
+
+
+def _complete(
+    tail: LogTail,
+    target: CommitTarget,
+    job: StagedJob,
+    directory: str,
+    commit: Commit,
+    steps: Steps,
+) -> None:
+    """Do all that follows the eight bytes."""
+    tail.adopt(commit.store_timestamp)
+    with ThreadPoolExecutor(1, "staging") as pool:
+        pool.submit(job.remove_records)  # in the log: nobody will ask for them any more
+        steps.run("dispatch", target.dispatch, job, commit)
+        steps.run("flush", target.flush_all)
+    finish(target.root, directory, commit, steps)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from store_core.errors import StoreFormatError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
+from store_core.staged_commit.staging import INTENT_FILE, job_directories
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from store_core.staged_commit.steps import Steps
 
-STAGING_DIRECTORY = "_staging"
-INTENT_FILE = "intent.json"
 _FORMAT = 1
+_EIGHT_BYTES = re.compile(r"[0-9a-f]{16}")
+_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -76,13 +80,64 @@ def commit_to_json(commit: Commit) -> dict[str, Any]:
     return asdict(commit)
 
 
-def commit_from_json(values: dict[str, Any], path: str) -> Commit:
+def commit_from_json(values: Any, path: str) -> Commit:
     """Return the commit of plain values; StoreFormatError where they are none."""
-    try:
-        queues = tuple(QueueRange(**queue) for queue in values["queues"])
-        return Commit(**{**values, "queues": queues})
-    except (TypeError, KeyError) as err:
-        raise StoreFormatError(f"not what a commit writes: {err}", path) from err
+    _check_fields(values, _COMMIT_FIELDS, "a commit", path)
+    for queue in values["queues"]:
+        _check_fields(queue, _QUEUE_FIELDS, "a queue of a commit", path)
+    queues = tuple(QueueRange(**queue) for queue in values["queues"])
+    return Commit(**{**values, "queues": queues})
+
+
+def is_count(value: Any) -> bool:
+    """Tell whether a value of JSON is a whole number from 0 to the greatest of 64 bits."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_eight_bytes(value: Any) -> bool:
+    return isinstance(value, str) and _EIGHT_BYTES.fullmatch(value) is not None
+
+
+def _is_dropped(value: Any) -> bool:
+    return isinstance(value, dict) and all(is_count(count) for count in value.values())
+
+
+_QUEUE_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "topic": lambda value: isinstance(value, str),
+    "queue_id": is_count,
+    "first_queue_offset": is_count,
+    "messages": is_count,
+}
+_COMMIT_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "job": lambda value: isinstance(value, str),
+    "application": lambda value: value is None or isinstance(value, str),
+    "version": lambda value: value is None or type(value) is int,
+    "start_offset": is_count,
+    "end_offset": is_count,
+    "first_bytes": _is_eight_bytes,
+    "proof_offset": is_count,
+    "proof_bytes": is_count,
+    "proof_crc": is_count,
+    "store_timestamp": is_count,
+    "messages": is_count,
+    "record_bytes": is_count,
+    "queues": lambda value: isinstance(value, list),
+    "dropped": _is_dropped,
+}
+
+
+def _check_fields(
+    values: Any, fields: Mapping[str, Callable[[Any], bool]], what: str, path: str
+) -> None:
+    """Raise StoreFormatError unless values are an object of just these fields, each as it is."""
+    if not isinstance(values, dict) or values.keys() != fields.keys():
+        raise StoreFormatError(
+            f"not what a commit writes: {what} is an object of {', '.join(fields)}", path
+        )
+    for name, is_right in fields.items():
+        if not is_right(values[name]):
+            shown = repr(values[name])[:_SHOWN]
+            raise StoreFormatError(f"not what a commit writes: {name} of {what} is {shown}", path)
 
 
 def write_intent(directory: str, commit: Commit, steps: Steps) -> None:
@@ -128,17 +183,11 @@ def read_json(path: str, store: StoreDirectory) -> dict[str, Any] | None:
         return None
     try:
         values = json.loads(data)
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         raise StoreFormatError(f"not JSON: {err}", path) from err
     if not isinstance(values, dict):
         raise StoreFormatError("not a JSON object", path)
     return values
-
-
-def job_directories(store: StoreDirectory) -> list[str]:
-    """Return the directories of the jobs that were staged below a store root."""
-    entries = store.list(store.resolve(STAGING_DIRECTORY))
-    return [entry.path for entry in entries if entry.is_dir]
 
 
 def open_intents(store: StoreDirectory) -> dict[str, Commit]:

@@ -10,7 +10,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from store_core.files.file_writing import make_directory
+from store_core.errors import StoreFormatError
+from store_core.files.file_writing import make_directory, write_error
 from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.intent import Commit, commit_from_json, commit_to_json, read_json
 
@@ -36,8 +37,8 @@ class Ledger:
 
     def last_commit(self) -> Commit | None:
         """Return the newest job; None before the first."""
-        values = self._load()[_LAST]
-        return None if values is None else commit_from_json(values, self.path)
+        last: Commit | None = self._load()[_LAST]
+        return last
 
     def last_version(self, application: str) -> int | None:
         """Return the newest version that an application committed; None before its first."""
@@ -45,10 +46,15 @@ class Ledger:
         return version
 
     def is_committed(self, application: str | None, version: int | None) -> bool:
-        """Tell whether a version, or a later one, is in the store."""
+        """Tell whether a version, or a later one, is in the store.
+
+        The ledger is read in any case: one that is damaged must be found before a commit, not
+        when it is to be noted.
+        """
+        applications = self._load()[_APPLICATIONS]
         if application is None or version is None:
             return False
-        last = self.last_version(application)
+        last = applications.get(application)
         return last is not None and version <= last
 
     def record(self, commit: Commit, steps: Steps) -> None:
@@ -59,15 +65,25 @@ class Ledger:
             known = applications.get(commit.application, -1)
             applications[commit.application] = max(known, commit.version or 0)
         last = values[_LAST]
-        if last is None or last["end_offset"] <= commit.end_offset:
-            values[_LAST] = commit_to_json(commit)
-        make_directory(os.path.dirname(self.path))
+        newest = commit if last is None or last.end_offset <= commit.end_offset else last
+        values[_LAST] = commit_to_json(newest)
+        try:
+            make_directory(os.path.dirname(self.path))
+        except OSError as err:
+            raise write_error(err, self.path) from err
         steps.replace_file("ledger", self.path, json.dumps(values, indent=1).encode())
 
     def _load(self) -> dict[str, Any]:
         values = read_json(self.path, self._directory) or {}
+        applications, last = values.get(_APPLICATIONS) or {}, values.get(_LAST)
+        if not isinstance(applications, dict) or not all(
+            type(version) is int for version in applications.values()
+        ):
+            raise StoreFormatError(
+                f"not what a commit writes: {_APPLICATIONS} is no object of numbers", self.path
+            )
         return {
             _FORMAT_KEY: _FORMAT,
-            _APPLICATIONS: dict(values.get(_APPLICATIONS) or {}),
-            _LAST: values.get(_LAST),
+            _APPLICATIONS: applications,
+            _LAST: None if last is None else commit_from_json(last, self.path),
         }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from store_core.codec.message_codec import encode_blank
+from store_core.errors import CommitInDoubtError
 from store_core.files.file_writing import (
     create_file,
     erase,
@@ -80,13 +82,37 @@ class LogTail:
             self._steps.sync("first segment sync", self._first_fd)
 
     def commit(self) -> None:
-        """Write the eight bytes, and force them to the disk: the commit point."""
+        """Write the eight bytes, and force them to the disk: the commit point.
+
+        Raises
+        ------
+        StoreWriteError
+            That failed, and they are zeros again, on the disk too.
+        CommitInDoubtError
+            That failed, and so did taking them back.
+        """
         at = self.start_offset % self._segment_bytes
         try:
             self._steps.write("eight bytes", self._first_fd, at, memoryview(self._held))
             self._steps.sync("eight bytes sync", self._first_fd)
         except OSError as err:
+            self._take_back(err)
             raise write_error(err, self._path(self.start_offset)) from err
+
+    def _take_back(self, err: OSError) -> None:
+        """Put zeros over the eight bytes; a page that is written anew is forced anew."""
+        at = self.start_offset % self._segment_bytes
+        try:
+            self._steps.write("eight bytes undo", self._first_fd, at, memoryview(bytes(HELD_BYTES)))
+            self._steps.sync("eight bytes undo sync", self._first_fd)
+        except OSError:
+            raise CommitInDoubtError(
+                f"{err.strerror or err}, while the job was becoming part of the log, and it could "
+                "not be taken back: it may be in the log. Do not write it again before the store "
+                "was opened once more (by another write, or recover) and rmqsource.last_commit "
+                "tells whether it is there",
+                self._path(self.start_offset),
+            ) from err
 
     def adopt(self, store_timestamp: int) -> None:
         """Make the written bytes known to the queue."""
@@ -115,10 +141,17 @@ class LogTail:
             self._steps.sync("undo sync", self._first_fd)
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files; what had to be on the disk was forced there."""
         for fd in {self._fd, self._first_fd} - {-1}:
-            os.close(fd)
+            with suppress(OSError):
+                os.close(fd)
         self._fd = self._first_fd = -1
+
+    def __enter__(self) -> LogTail:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _put(self, name: str, data: memoryview) -> None:
         at = self.position % self._segment_bytes

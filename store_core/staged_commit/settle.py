@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.errors import StoreWriteError
+from store_core.errors import StoreError
+from store_core.files.file_writing import write_error
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
-from store_core.staged_commit.commit import finish
-from store_core.staged_commit.intent import (
+from store_core.staged_commit.commit import clear_away, finish
+from store_core.staged_commit.intent import open_intents, read_intent
+from store_core.staged_commit.staging import (
     INTENT_FILE,
+    check_staging,
     job_directories,
-    open_intents,
-    read_intent,
+    remove_job,
+    staged_files,
 )
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ def settle(root: str, log: MappedFileQueue, steps: Steps) -> list[Commit]:
         else:
             logger.warning("job %s did not get into the log of %s: forgotten", commit.job, root)
             steps.remove_file("intent forgotten", os.path.join(directory, INTENT_FILE))
-            steps.run("staging removal", shutil.rmtree, directory, True)
+            clear_away(directory, steps)
     return committed
 
 
@@ -118,7 +120,8 @@ def clean_staging(
 ) -> tuple[tuple[str, int], ...]:
     """Delete what jobs staged and never committed; return the directories and their bytes.
 
-    A job whose commit began is left alone: `settle` decides about it.
+    A job whose commit began is left alone: `settle` decides about it. What no write made is left
+    alone, and nothing is deleted by way of a link.
 
     Parameters
     ----------
@@ -131,33 +134,40 @@ def clean_staging(
 
     Raises
     ------
-    StoreWriteError
-        A directory cannot be deleted.
+    StoreError
+        The staging directory is a link, or a directory cannot be deleted; all others are.
     """
-    removed = []
+    check_staging(root)
+    removed, failures = [], []
     for directory in job_directories(StoreDirectory(root)):
-        newest, total = _newest_and_bytes(directory)
-        if clock() - newest < older_than_ms or read_intent(directory) is not None:
-            continue
         try:
-            shutil.rmtree(directory)
-        except FileNotFoundError:  # its own job was faster
+            total = _remove_abandoned(directory, clock() - older_than_ms)
+        except StoreError as err:
+            failures.append(err)
             continue
-        except OSError as err:
-            raise StoreWriteError(err.strerror or str(err), directory) from err
-        removed.append((directory, total))
-        logger.info("deleted the abandoned job %s", directory)
+        if total is not None:
+            removed.append((directory, total))
+            logger.info("deleted the abandoned job %s", directory)
+    if failures:
+        raise failures[0]
     return tuple(removed)
 
 
+def _remove_abandoned(directory: str, written_before_ms: int) -> int | None:
+    """Delete a job and return its bytes; None where it is too young, or its commit began."""
+    try:
+        newest, total = _newest_and_bytes(directory)
+        if newest > written_before_ms or read_intent(directory) is not None:
+            return None
+        remove_job(directory)
+    except FileNotFoundError:  # its own job was faster
+        return None
+    except OSError as err:
+        raise write_error(err, directory) from err
+    return total
+
+
 def _newest_and_bytes(directory: str) -> tuple[int, int]:
-    newest = total = 0
-    for path, _, names in os.walk(directory):
-        for name in [".", *names]:
-            try:
-                found = os.stat(os.path.join(path, name))
-            except FileNotFoundError:
-                continue
-            newest = max(newest, found.st_mtime_ns // 1_000_000)
-            total += found.st_size if name != "." else 0
-    return newest, total
+    files = staged_files(directory).values()
+    times = [os.stat(directory).st_mtime_ns, *(found.st_mtime_ns for found in files)]
+    return max(times) // 1_000_000, sum(found.st_size for found in files)

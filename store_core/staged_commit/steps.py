@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable
 
-from store_core.files.file_writing import flush_directory, sync_data, write_all
+from store_core.files.file_writing import flush_directory, sync_data, write_all, write_error
 from store_core.regular_file import open_to_write
 
 Hook = Callable[[str], None]
@@ -51,18 +51,36 @@ class Steps:
             self.run(name, flush_directory, path)
 
     def replace_file(self, name: str, path: str, data: bytes) -> None:
-        """Put a small file in place, whole or not at all."""
+        """Put a small file in place, whole or not at all; a link there is replaced, not followed.
+
+        Raises
+        ------
+        StoreWriteError
+            It cannot be written.
+        """
         temporary = path + ".tmp"
-        fd = open_to_write(temporary, os.O_CREAT | os.O_TRUNC)
         try:
-            self.write(name + " content", fd, 0, memoryview(data))
-            self.sync(name + " content sync", fd)
-        finally:
-            os.close(fd)
-        self.run(name + " rename", os.replace, temporary, path)
-        self.sync_directory(name + " directory sync", os.path.dirname(path))
+            fd = open_to_write(temporary, os.O_CREAT | os.O_TRUNC)
+            try:
+                self.write(name + " content", fd, 0, memoryview(data))
+                self.sync(name + " content sync", fd)
+            finally:
+                os.close(fd)
+            self.run(name + " rename", os.replace, temporary, path)
+            self.sync_directory(name + " directory sync", os.path.dirname(path))
+        except OSError as err:
+            raise write_error(err, path) from err
 
     def remove_file(self, name: str, path: str) -> None:
-        """Delete a file and force that to the disk."""
-        self.run(name, os.unlink, path)
-        self.sync_directory(name + " directory sync", os.path.dirname(path))
+        """Delete a file and force that to the disk.
+
+        Raises
+        ------
+        StoreWriteError
+            It cannot be deleted.
+        """
+        try:
+            self.run(name, os.unlink, path)
+            self.sync_directory(name + " directory sync", os.path.dirname(path))
+        except OSError as err:
+            raise write_error(err, path) from err

@@ -77,10 +77,11 @@ def test_what_was_abandoned_is_deleted(run, tmp_path):
 
 
 def test_what_was_abandoned_as_json(run, tmp_path):
-    leftover = tmp_path / "_staging" / "old"
+    leftover = tmp_path / "_staging" / ("0" * 32)
     leftover.mkdir(parents=True)
-    (leftover / "part").write_bytes(b"123")
-    for path in (leftover / "part", leftover):
+    part = leftover / f"part-000000-{'0' * 32}.rows"
+    part.write_bytes(b"123")
+    for path in (part, leftover):
         os.utime(path, (1, 1))
     for deleted in ([{"directory": str(leftover), "bytes": 3}], []):
         code, out, err = run("clean-staging", tmp_path, "--format", "json")

@@ -12,6 +12,7 @@ import pytest
 import rmqsource
 from rmqsource.options import parse_options
 from rmqsource.read_columns import read_columns
+from rmqsource.sink import committing
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.committing import commit_parts, discard
 from rmqsource.sink.errors import SinkCommitError
@@ -189,8 +190,8 @@ def test_an_error_behind_the_commit_point_leaves_the_job_to_the_next_opening(tmp
         if name == "before flush":
             raise StoreWriteError("the disk is gone", "queue")
 
-    with pytest.raises(StoreWriteError):
-        commit_parts(plan, parts, application="a", version=1, hook=fail)
+    done = commit_parts(plan, parts, application="a", version=1, hook=fail)
+    assert (done.messages, done.version) == (5, 1)
     discard([plan.job_directory])
     assert (tmp_path / "abort").exists()
     assert write(tmp_path, [rows(5, 5)], application="a", version=1) is None
@@ -239,7 +240,10 @@ def test_places_that_are_no_store_are_refused(tmp_path):
 @pytest.mark.parametrize("left", [("lock",), ("lock", "abort"), ("_staging",)])
 def test_a_store_that_was_only_begun_is_a_new_one(tmp_path, left):
     for name in left:
-        (tmp_path / name).write_text("")
+        if name == "_staging":
+            (tmp_path / name).mkdir()
+        else:
+            (tmp_path / name).write_text("")
     assert plan_for(tmp_path).topic_queues == {}
 
 
@@ -249,3 +253,29 @@ def test_files_that_the_driver_cannot_see_are_an_error(tmp_path):
     (Path(part.directory) / f"{part.name}.records").unlink()
     with pytest.raises(StoreWriteError, match="must share the store's file system"):
         commit_parts(plan, [part])
+
+
+def test_a_fork_in_the_middle_of_a_commit_keeps_no_later_job_waiting(tmp_path, monkeypatch):
+    read, write_end = os.pipe()
+    children = []
+
+    def fork(name):
+        if name == "before eight bytes":
+            pid = os.fork()
+            if pid == 0:
+                os.close(write_end)
+                os.read(read, 1)  # until the parent closes its end
+                os._exit(0)
+            children.append(pid)
+
+    plan = plan_for(tmp_path)
+    try:
+        commit_parts(plan, [stage_part([rows(0, 5)], plan, 0)], hook=fork)
+        monkeypatch.setattr(committing, "_WAIT_SECONDS", 0)
+        write(tmp_path, [rows(5, 5)])
+    finally:
+        os.close(write_end)
+        os.close(read)
+        for pid in children:
+            os.waitpid(pid, 0)
+    assert bodies(tmp_path) == numbers(range(10))

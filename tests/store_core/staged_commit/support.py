@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,11 @@ def opened(root: Path) -> OfflineStore:
     return OfflineStore(str(root), CONFIG, lambda: NOW_MS, Steps())
 
 
+def job_name(name: str) -> str:
+    """Return what a job may be called, of what a test calls it."""
+    return hashlib.md5(name.encode()).hexdigest()
+
+
 def numbered_properties(number: int) -> bytes:
     """Return those of a message with a key."""
     return b"KEYS\1k%d\2TAGS\1t\2" % number
@@ -57,7 +63,7 @@ def stage(
     properties=numbered_properties,
 ):
     """Stage a part whose messages have these bodies, spread over queues."""
-    name = f"part-{partition_id}"
+    name = f"part-{partition_id:06d}-{job_name(str(partition_id))}"
     writer = StagedPartWriter(str(directory), name, CONFIG.delay_levels_ms)
     size = -(-len(bodies) // blocks)
     for first in range(0, len(bodies), size):
@@ -87,6 +93,7 @@ def stage(
 
 def staged_job(root: Path, name: str, parts, **once) -> tuple[StagedJob, Path]:
     """Stage a job of parts: each a list of bodies."""
+    name = job_name(name)
     directory = root / "_staging" / name
     directory.mkdir(parents=True)
     staged = tuple(stage(directory, number, bodies) for number, bodies in enumerate(parts))

@@ -19,6 +19,7 @@ from tests.store_core.staged_commit.support import (
     KilledError,
     commit,
     end_offset,
+    job_name,
     messages,
     opened,
     problems,
@@ -213,12 +214,12 @@ def test_a_torn_commit_point_leaves_the_old_end(tmp_path, count, subset):
 
 def test_what_a_broker_appended_in_between_is_left_alone(tmp_path):
     intent = killed_before_the_eight_bytes(tmp_path, 10)
-    journal = (tmp_path / "_staging" / "j" / "intent.json").read_bytes()
+    journal = (tmp_path / "_staging" / job_name("j") / "intent.json").read_bytes()
     opened(tmp_path).close(clean=True)
     commit(tmp_path, *staged_job(tmp_path, "other", [bodies(7, 60)]))
     before = messages(tmp_path)
-    (tmp_path / "_staging" / "j").mkdir()
-    (tmp_path / "_staging" / "j" / "intent.json").write_bytes(journal)
+    (tmp_path / "_staging" / job_name("j")).mkdir()
+    (tmp_path / "_staging" / job_name("j") / "intent.json").write_bytes(journal)
     assert intent.end_offset <= end_offset(tmp_path)
     opened(tmp_path).close(clean=True)
     assert messages(tmp_path) == before

@@ -44,7 +44,7 @@ def test_queues_and_index_are_those_of_a_decoded_log(tmp_path, monkeypatch, topi
     for decodes in (False, True):
         root = roots[decodes] = tmp_path / str(decodes)
         for number in range(2):
-            name = f"j{number}"
+            name = support.job_name(f"j{number}")
             directory = root / "_staging" / name
             directory.mkdir(parents=True)
             given = {"topic": topic, "queues": 3, "blocks": 4, "properties": properties}
@@ -59,7 +59,8 @@ def test_queues_and_index_are_those_of_a_decoded_log(tmp_path, monkeypatch, topi
 def test_records_that_name_further_queues_are_decoded(tmp_path, monkeypatch):
     config = replace(support.CONFIG, enable_multi_dispatch=True, enable_lmq=True)
     monkeypatch.setattr(support, "CONFIG", config)
-    directory = tmp_path / "_staging" / "j"
+    name = support.job_name("j")
+    directory = tmp_path / "_staging" / name
     directory.mkdir(parents=True)
 
     def multi(number):
@@ -67,6 +68,6 @@ def test_records_that_name_further_queues_are_decoded(tmp_path, monkeypatch):
 
     part = stage(directory, 0, BODIES[:9], properties=multi)
     assert part.is_multi_dispatch
-    commit(tmp_path, StagedJob("j", (part,)), directory)
+    commit(tmp_path, StagedJob(name, (part,)), directory)
     assert problems(tmp_path) == []
     assert (tmp_path / "consumequeue" / "%LMQ%a" / "0").exists()

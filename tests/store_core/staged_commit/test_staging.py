@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store_core.errors import StoreError, StoreFormatError, StoreWriteError
+from store_core.files.store_directory import StoreDirectory
+from store_core.staged_commit.intent import (
+    Commit,
+    QueueRange,
+    commit_from_json,
+    commit_to_json,
+    open_intents,
+    read_intent,
+)
+from store_core.staged_commit.ledger import Ledger
+from store_core.staged_commit.settle import clean_staging
+from store_core.staged_commit.staging import (
+    job_directories,
+    make_staging,
+    remove_job,
+    staged_files,
+)
+from store_core.staged_commit.steps import Steps
+from tests.store_core.staged_commit.support import commit, job_name, opened, staged_job
+
+NOW_MS = 10**15  # later than any file
+JOB = job_name("j")
+
+
+def tree(path):
+    return sorted(str(found.relative_to(path)) for found in path.rglob("*"))
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """Return a directory of somebody else that looks like staging as far as it can."""
+    path = tmp_path / "foreign"
+    for name in (JOB, "photos"):
+        (path / name).mkdir(parents=True)
+        (path / name / f"part-000000-{JOB}.rows").write_bytes(b"precious")
+    return path
+
+
+def test_a_link_in_place_of_the_staging_directory_is_not_followed(tmp_path, foreign):
+    root = tmp_path / "store"
+    root.mkdir()
+    (root / "_staging").symlink_to(foreign)
+    before = tree(foreign)
+    with pytest.raises(StoreWriteError, match="symbolic link"):
+        clean_staging(str(root), 0, lambda: NOW_MS)
+    with pytest.raises(StoreWriteError, match="symbolic link"):
+        make_staging(str(root))
+    with pytest.raises(StoreWriteError):
+        remove_job(str(root / "_staging" / JOB))
+    assert job_directories(StoreDirectory(str(root))) == []
+    assert open_intents(StoreDirectory(str(root))) == {}
+    assert tree(foreign) == before
+
+
+def test_links_below_staging_and_other_directories_are_left_alone(tmp_path, foreign):
+    staging = tmp_path / "_staging"
+    staging.mkdir()
+    (staging / JOB).symlink_to(foreign / JOB)
+    (staging / "photos").mkdir()
+    (staging / "photos" / "a.jpg").write_bytes(b"")
+    linked = staging / job_name("linked")
+    linked.mkdir()
+    (linked / "intent.json.tmp").symlink_to(foreign / "photos")
+    odd = staging / job_name("odd")
+    odd.mkdir()
+    (odd / f"part-000000-{JOB}.records").mkdir()
+    before = tree(tmp_path)
+    with pytest.raises(StoreWriteError, match="which no write makes"):
+        clean_staging(str(tmp_path), 0, lambda: NOW_MS)
+    assert tree(tmp_path) == before
+    with pytest.raises(StoreWriteError):
+        remove_job(str(staging / JOB))
+    assert tree(tmp_path) == before
+
+
+def test_one_directory_that_stays_keeps_no_other(tmp_path):
+    staging = tmp_path / "_staging"
+    names = [job_name(str(number)) for number in range(6)]
+    for name in names:
+        (staging / name).mkdir(parents=True)
+        (staging / name / f"part-000000-{name}.records").write_bytes(b"123")
+    (staging / names[2] / "letter.txt").write_bytes(b"")
+    with pytest.raises(StoreWriteError, match=r"letter\.txt"):
+        clean_staging(str(tmp_path), 0, lambda: NOW_MS)
+    assert [path.name for path in staging.iterdir()] == [names[2]]
+    assert sorted(staged_files_of(staging / names[2])) == sorted(
+        ["letter.txt", f"part-000000-{names[2]}.records"]
+    )
+
+
+def staged_files_of(path):
+    (path / "letter.txt").rename(path.parent / "letter.txt")
+    found = [*staged_files(str(path)), "letter.txt"]
+    (path.parent / "letter.txt").unlink()
+    return found
+
+
+def test_a_job_that_is_gone_is_no_error(tmp_path):
+    remove_job(str(tmp_path / "_staging" / JOB))
+
+
+def test_small_files_replace_links_and_are_not_written_through_them(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"precious")
+    for name in ("a.json", "b.json.tmp"):
+        (tmp_path / name).symlink_to(outside)
+    Steps().replace_file("x", str(tmp_path / "a.json"), b"new")
+    with pytest.raises(StoreWriteError):
+        Steps().replace_file("x", str(tmp_path / "b.json"), b"new")
+    assert outside.read_bytes() == b"precious"
+    assert (tmp_path / "a.json").read_bytes() == b"new"
+    assert not (tmp_path / "a.json").is_symlink()
+
+
+COMMIT = Commit(
+    JOB, "app", 3, 0, 100, "00" * 8, 0, 100, 5, 1, 1, 100, (QueueRange("A", 0, 0, 1),), {"body": 2}
+)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["00" * 8, "٠" * 16, "0" * 400])
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+
+
+@st.composite
+def damaged_commits(draw):
+    """One or more places of a commit hold something else, or are gone."""
+    found = commit_to_json(COMMIT)
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.sampled_from([found, found, *found.get("queues", [])][:3]))
+        if not isinstance(place, dict) or not place:
+            continue
+        name = draw(st.sampled_from(sorted(place)))
+        if draw(st.booleans()):
+            place[name] = draw(values)
+        else:
+            del place[name]
+        if not isinstance(found.get("queues"), list):
+            break
+    return found
+
+
+@given(damaged_commits() | values)
+def test_values_of_json_are_a_commit_or_an_error_of_ours(given_values):
+    try:
+        found = commit_from_json(given_values, "p")
+    except StoreFormatError:
+        return
+    assert commit_from_json(json.loads(json.dumps(commit_to_json(found))), "p") == found
+    bytes.fromhex(found.first_bytes)
+    assert max(found.start_offset, found.end_offset, found.proof_offset) < 2**63
+
+
+def test_a_commit_survives_its_journal():
+    assert commit_from_json(json.loads(json.dumps(commit_to_json(COMMIT))), "p") == COMMIT
+
+
+raw_files = (
+    st.binary(max_size=40)
+    | st.sampled_from([b"[" * 100_000, b'{"a":' * 100_000, b"\xff\xfe", b"9" * 5000, b"null"])
+    | values.map(lambda found: json.dumps(found).encode())
+    | damaged_commits().map(lambda found: json.dumps({"format": 1, **found}).encode())
+    | st.builds(
+        lambda applications, last: json.dumps(
+            {"format": 1, "applications": applications, "last": last}
+        ).encode(),
+        values,
+        damaged_commits() | values,
+    )
+)
+
+
+@given(raw_files)
+def test_damaged_files_of_ours_are_errors_of_ours(tmp_path_factory, data):
+    root = tmp_path_factory.mktemp("damaged")
+    directory = root / "_staging" / JOB
+    directory.mkdir(parents=True)
+    (root / "config").mkdir()
+    (directory / "intent.json").write_bytes(data)
+    (root / "config" / "sinkCommits.json").write_bytes(data)
+    ledger = Ledger(str(root))
+    for read in (
+        lambda: read_intent(str(directory)),
+        ledger.last_commit,
+        lambda: ledger.is_committed("app", 3),
+        lambda: ledger.is_committed(None, None),
+        lambda: ledger.record(COMMIT, Steps(sync=False)),
+        lambda: clean_staging(str(root), 0, lambda: NOW_MS),
+        lambda: opened(root).close(clean=True),
+    ):
+        try:
+            read()
+        except StoreError:
+            continue
+
+
+def test_a_damaged_ledger_stops_a_job_before_it_is_in_the_log(tmp_path):
+    commit(tmp_path, *staged_job(tmp_path, "a", [[b"1"]]))
+    (tmp_path / "config" / "sinkCommits.json").write_text('{"applications": {"app": "3"}}')
+    with pytest.raises(StoreFormatError, match="applications"):
+        Ledger(str(tmp_path)).is_committed(None, None)
+    assert list((tmp_path / "_staging").iterdir()) == []
