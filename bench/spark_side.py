@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
-
 def make_session() -> SparkSession:
-    """Return a local session of two cores with all sources registered and pushdown on."""
+    """Return a local session of two cores with all sources registered."""
     # The workers import this package and the project from where the driver has them.
     project = str(Path(__file__).resolve().parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -39,7 +36,6 @@ def make_session() -> SparkSession:
         .config("spark.driver.memory", "4g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config(PUSHDOWN, "true")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -19,7 +19,7 @@ def register(spark: SparkSession) -> None:
     """Make ``spark.read.format("rocketmq-store")`` known to a session.
 
     Needed only where Spark does not find the installed package by itself: ``--py-files``, or a
-    driver whose JVM runs another Python.
+    driver whose JVM runs another Python; and in each thread of your own that writes.
     """
     from rmqsource.datasource import RocketMQStoreDataSource  # noqa: PLC0415 (pyspark on demand)
     from rmqsource.spark_compat import register_source  # noqa: PLC0415
@@ -60,16 +60,17 @@ def explain(
     options
         Options of the read.
     where
-        A condition as ``"topic = 'orders' AND queue_id = 0"``, or filters of
-        ``pyspark.sql.datasource``, as Spark would push them. Needs Spark 4.1 or newer.
+        What the read would have as option ``where``; both apply where both are given. Or filters
+        of ``pyspark.sql.datasource``, as a Spark that pushes filters would hand them over.
     """
-    from rmqsource.planning import plan_read, plan_text  # noqa: PLC0415 (on demand)
+    from rmqsource.options import narrowed  # noqa: PLC0415 (on demand)
+    from rmqsource.planning import plan_read, plan_text  # noqa: PLC0415
     from rmqsource.predicate import from_options, with_filters  # noqa: PLC0415
-    from rmqsource.where import parse_where  # noqa: PLC0415
 
     parsed = _options(path, options)
-    filters = parse_where(where, parsed.table) if isinstance(where, str) else where or []
-    predicate, _ = with_filters(from_options(parsed), filters, parsed.table)
+    if isinstance(where, str):
+        parsed, where = narrowed(parsed, where), None
+    predicate, _ = with_filters(from_options(parsed), where or [], parsed.table)
     return plan_text(plan_read(parsed, predicate))
 
 

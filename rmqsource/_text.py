@@ -31,6 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MAX_OFFSET_MINUTES = 18 * 60
 _MINUTES = 60
 _MILLISECOND = timedelta(milliseconds=1)
+_NS_PER_MS = 1_000_000
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -141,12 +142,27 @@ def parse_time_ms(option: str, text: str) -> int:
     stripped = text.strip()
     if _INTEGER.fullmatch(stripped):
         return parse_int(option, stripped, -INT64_MAX - 1, INT64_MAX)
-    match = _INSTANT.fullmatch(stripped)
-    instant = _local_ms(match) if match else None
+    return -(-parse_instant_ns(option, text, "milliseconds since the epoch, or ") // _NS_PER_MS)
+
+
+def parse_instant_ns(option: str, text: str, other: str = "") -> int:
+    """Return an instant in ISO 8601, with ``Z`` or an offset, as nanoseconds since the epoch.
+
+    Parameters
+    ----------
+    option
+        Name for errors.
+    text
+        As ``2026-01-31T17:00:00.000+08:00``.
+    other
+        What else the option takes, for errors.
+    """
+    match = _INSTANT.fullmatch(text.strip())
+    instant = _local_ns(match) if match else None
     if match is None or instant is None:
         raise SourceOptionError(
             option,
-            "expected milliseconds since the epoch, or ISO 8601 with an offset as "
+            f"expected {other}ISO 8601 with an offset as "
             f"2026-01-31T09:00:00Z or 2026-01-31T17:00:00+08:00; found {text!r}",
         )
     if match["offset"] is None:
@@ -155,11 +171,11 @@ def parse_time_ms(option: str, text: str) -> int:
             f"{text!r} has no offset from UTC; if it is UTC, write {_utc_text(match)!r}, "
             "else add its offset, as +08:00",
         )
-    return instant - _offset_minutes(option, match["offset"]) * 60_000
+    return instant - _offset_minutes(option, match["offset"]) * 60_000 * _NS_PER_MS
 
 
-def _local_ms(match: re.Match[str]) -> int | None:
-    """Return the written clock time as if in UTC, ms rounded up; None for no such time."""
+def _local_ns(match: re.Match[str]) -> int | None:
+    """Return the written clock time as if in UTC; None for no such time."""
     year, month, day = (int(number) for number in match["date"].split("-"))
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
     try:  # not fromisoformat: from Python 3.14 on it takes 24:00
@@ -167,7 +183,7 @@ def _local_ms(match: re.Match[str]) -> int | None:
     except ValueError:
         return None
     nanoseconds = int((match["fraction"] or "0").ljust(9, "0"))
-    return (moment - _EPOCH) // _MILLISECOND - (-nanoseconds // 1_000_000)
+    return (moment - _EPOCH) // _MILLISECOND * _NS_PER_MS + nanoseconds
 
 
 def _utc_text(match: re.Match[str]) -> str:

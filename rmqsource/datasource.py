@@ -11,7 +11,7 @@ from rmqsource.errors import SourceOptionError
 from rmqsource.options import parse_options
 from rmqsource.reader import FilteringStoreReader, StoreReader
 from rmqsource.schema import resolve_projection, table_schema
-from rmqsource.spark_compat import in_pushdown_worker
+from rmqsource.spark_compat import may_push_filters
 from rmqsource.stores import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD
 
@@ -46,7 +46,7 @@ class RocketMQStoreDataSource(DataSource):
         projection = resolve_projection(options.table, options.mode, schema)
         if CORRUPT_RECORD.name not in projection.columns and options.mode == "PERMISSIVE":
             options = replace(options, mode="DROPMALFORMED")  # there is no column to show damage
-        reader = FilteringStoreReader if in_pushdown_worker() else StoreReader
+        reader = FilteringStoreReader if may_push_filters() else StoreReader
         return reader(options, projection)
 
     def writer(self, schema: StructType, overwrite: bool) -> StoreWriter:

@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ __all__ = ["Demo", "DemoStore", "main", "unpack_store"]
 
 _PURPOSE = "Look at a RocketMQ store with Spark: topics, a window of time, one key."
 _SHOWN = ("store_timestamp", "queue_id", "queue_offset", "tags", "cast(body as string) body")
-_WINDOW = "1 SECOND"
+_WINDOW = 1_000_000  # microseconds
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _ROWS = 5
 _LARGEST_SCAN_BYTES = 1 << 30
 _LOG_LINES = 30
@@ -38,7 +40,7 @@ class Demo:
         """Show topics, a time window and one key, and say what to try."""
         topics = self.show_topics()
         busiest = topics.where("kind = 'normal' AND messages > 0").orderBy("messages", "topic")
-        first = busiest.selectExpr("topic", "cast(min_store_timestamp as string) start").tail(1)
+        first = busiest.selectExpr("topic", "unix_micros(min_store_timestamp)").tail(1)
         if not first:
             _say("This store has no topic with messages: that is all.")
             return
@@ -62,17 +64,16 @@ class Demo:
         held.show(40, truncate=False)
         return topics
 
-    def show_window(self, topic: str, start: str | None) -> None:
+    def show_window(self, topic: str, start: int | None) -> None:
         """Show the first messages of a topic."""
-        _title(f"2. A window of time: {_WINDOW} of topic {topic}")
-        self._read().createOrReplaceTempView("messages")
-        query = f"SELECT {', '.join(_SHOWN)}\nFROM messages\nWHERE topic = {_sql_text(topic)}"
+        _title(f"2. A window of time: one second of topic {topic}")
+        where = f"topic = {_sql_text(topic)}"
         if start is not None:
-            moment = f"TIMESTAMP '{start}Z'"
-            query += f"\n  AND store_timestamp >= {moment}"
-            query += f"\n  AND store_timestamp < {moment} + INTERVAL {_WINDOW}"
-        _say(query + "\n")
-        self._spark.sql(query).show(_ROWS, truncate=60)
+            where += f" AND store_timestamp >= {_sql_time(start)}"
+            where += f" AND store_timestamp < {_sql_time(start + _WINDOW)}"
+        _say('spark.read.format("rocketmq-store").option("where", where).load(path), where is\n')
+        _say(where.replace(" AND ", "\n  AND ") + "\n")
+        self._read(where=where).selectExpr(*_SHOWN).show(_ROWS, truncate=60)
 
     def some_key(self, topic: str) -> str | None:
         """Return the most frequent of the topic's first thousand keys."""
@@ -195,7 +196,12 @@ def _shown_options(options: dict[str, str]) -> str:
 
 
 def _sql_text(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _sql_time(microseconds: int) -> str:
+    moment = _EPOCH + timedelta(microseconds=microseconds)
+    return f"'{moment.isoformat(timespec='milliseconds').replace('+00:00', 'Z')}'"
 
 
 def _indented(text: str) -> str:

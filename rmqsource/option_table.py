@@ -21,6 +21,7 @@ from rmqsource._text import (
 from rmqsource.errors import SourceOptionError
 from rmqsource.offsets import parse_ending_offsets, parse_starting_offsets
 from rmqsource.tables import TABLES
+from rmqsource.where import parse_where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -182,6 +183,13 @@ OPTION_TABLE = (
         _message_ids,
     ),
     OptionInfo("tags", "*", "a tag expression, `TagA || TagB` or `*`", "tags", _tags),
+    OptionInfo(
+        "where",
+        "",
+        "comparisons joined by `AND`, as in SQL; see [Filters](#filters)",
+        "where",
+        parse_where,
+    ),
     OptionInfo(
         "access",
         "auto",

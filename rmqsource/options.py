@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
 from rmqsource.offsets import check_order
 from rmqsource.option_table import OPTION_TABLE, given_options
+from rmqsource.where import column_error, parse_where
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from rmqsource.offsets import OffsetBound
+    from rmqsource.where import Comparison
 
 __all__ = [
     "OPTION_TABLE",
     "SourceOptions",
     "check_commit_log_paths",
+    "narrowed",
     "options_for",
     "parse_options",
 ]
@@ -49,6 +52,8 @@ class SourceOptions:
     """Upper-case hex, 32 digits (IPv4 store host) or 56 (IPv6)."""
     tags: tuple[str, ...] | None = None
     """None for all, with and without a tag."""
+    where: tuple[Comparison, ...] = ()
+    """A conjunction."""
     access: str = "auto"
     mode: str = "FAILFAST"
     check_crc: bool = False
@@ -67,11 +72,12 @@ class SourceOptions:
     """Given sizes and places of the store, under RocketMQ's own keys."""
 
 
+_WHERE = "where"
 _QUEUE_SELECTION = ("topic", "topicPattern", "queueId")
 _MESSAGE_SELECTION = (
     *_QUEUE_SELECTION,
     *("startingTimestamp", "endingTimestamp", "startingOffsets", "endingOffsets"),
-    *("keys", "uniqueKeys", "messageIds", "tags", "access", "body"),
+    *("keys", "uniqueKeys", "messageIds", "tags", _WHERE, "access", "body"),
 )
 # A selection that a table does not know would be answered with too many rows: an error instead.
 _SELECTIONS = {
@@ -111,6 +117,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if not values.get("paths"):
         raise SourceOptionError("path", "no store is named; use load(PATH) or load([PATH, ...])")
     parsed = SourceOptions(store_config=tuple(sorted(store_config)), **values)
+    _check_where(parsed)
     _check_table(parsed, given)
     _check_ranges(parsed)
     _check_offset_topics(parsed)
@@ -178,11 +185,33 @@ def _check_table(options: SourceOptions, given: Collection[str]) -> None:
                 name, f"does not apply to table {options.table!r}, only to {tables}; drop it"
             )
     # Of table keys, the keys may come from WHERE; of messages, only unique_key could.
-    keyless = options.keys is None and options.unique_keys is None
+    compared = any(c.column in {"key", "unique_key"} for c in options.where)
+    keyless = options.keys is None and options.unique_keys is None and not compared
     if options.access == "index" and options.table != "keys" and keyless:
         raise SourceOptionError(
             "access", "'index' needs option 'keys' or 'uniqueKeys': the index finds keys only"
         )
+
+
+def _check_where(options: SourceOptions) -> None:
+    tables = [table for table, names in _SELECTIONS.items() if _WHERE in names]
+    if options.where and options.table not in tables:
+        raise SourceOptionError(
+            _WHERE,
+            f"does not apply to table {options.table!r}, only to {', '.join(tables)}; drop it and "
+            "filter with Spark's WHERE, which gives the same rows",
+        )
+    for comparison in options.where:
+        if comparison.column == "key" and options.table == "messages":
+            reason = "column key exists in table keys only; give option table=keys, or option keys"
+            raise column_error(_WHERE, comparison, reason)
+
+
+def narrowed(options: SourceOptions, where: str) -> SourceOptions:
+    """Return options that ask for a condition too, as if option ``where`` had both."""
+    both = replace(options, where=options.where + parse_where(_WHERE, where))
+    _check_where(both)
+    return both
 
 
 def _check_ranges(options: SourceOptions) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqsource._text import INT32_MAX, INT64_MAX
 from rmqsource.option_table import is_message_id
 from rmqsource.tables import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
+from rmqsource.where import IN, TIME_COLUMN, Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
-_MICROSECONDS_PER_MS = 1000
-_TIME_COLUMN = "store_timestamp"
+_NS_PER_MICROSECOND = 1000
+_NS_PER_MS = 1_000_000
 _FILTERED_TABLES = frozenset({"messages", "keys"})
 
 
@@ -44,8 +45,9 @@ class IntRange(NamedTuple):
 
 ANY = IntRange()
 _EMPTY = IntRange(0, 0)
+_NOT_NULL = "is not null"
 
-# Filters that become sets of strings, by column; the values are fields of ScanPredicate.
+# Comparisons that become sets of strings, by column; the values are fields of ScanPredicate.
 _STRING_FIELDS = {
     "topic": "topics",
     "unique_key": "unique_keys",
@@ -53,12 +55,18 @@ _STRING_FIELDS = {
     "tags": "tags",
     "key": "key_equals",
 }
-# Filters that become ranges: field, least and greatest value of the column.
+# Comparisons that become ranges: field, least and greatest value of the column.
 _RANGE_FIELDS = {
     "queue_id": ("queue_id_range", -INT32_MAX - 1, INT32_MAX),
     "queue_offset": ("queue_offset_range", -INT64_MAX - 1, INT64_MAX),
     "commit_log_offset": ("commit_log_offset_range", -INT64_MAX - 1, INT64_MAX),
-    _TIME_COLUMN: ("store_time_ms", TIMESTAMP_MIN_MS, TIMESTAMP_MAX_MS),
+    TIME_COLUMN: ("store_time_ms", TIMESTAMP_MIN_MS, TIMESTAMP_MAX_MS),
+}
+# Fields of the same columns for IN with values that do not lie side by side.
+_SET_FIELDS = {
+    "queue_offset": "queue_offsets",
+    "commit_log_offset": "commit_log_offsets",
+    TIME_COLUMN: "store_times_ms",
 }
 
 
@@ -80,6 +88,10 @@ class ScanPredicate:
     commit_log_offset_range: IntRange = ANY
     store_time_ms: IntRange = ANY
     """When not ``ANY``, both ends are set: times that Spark cannot hold are null, not inside."""
+    queue_offsets: frozenset[int] | None = None
+    """Scattered values of IN; their range has all of them, for planning. So the next two."""
+    commit_log_offsets: frozenset[int] | None = None
+    store_times_ms: frozenset[int] | None = None
     starting_offsets: OffsetBound | None = None
     ending_offsets: OffsetBound | None = None
     keys: frozenset[str] | None = None
@@ -100,18 +112,13 @@ class ScanPredicate:
         sets = (
             *(self.topics, self.queue_ids, self.keys, self.unique_keys),
             *(self.message_ids, self.tags, self.key_equals),
+            *(self.queue_offsets, self.commit_log_offsets, self.store_times_ms),
         )
         ranges = (
             *(self.queue_id_range, self.queue_offset_range),
             *(self.commit_log_offset_range, self.store_time_ms),
         )
         return any(s is not None and not s for s in sets) or any(r.is_empty for r in ranges)
-
-
-class _Comparison(NamedTuple):
-    operator: str
-    column: str
-    values: tuple[Any, ...]
 
 
 def from_options(options: SourceOptions) -> ScanPredicate:
@@ -128,9 +135,11 @@ def from_options(options: SourceOptions) -> ScanPredicate:
         tags=_optional_set(options.tags),
     )
     start, end = options.starting_timestamp_ms, options.ending_timestamp_ms
-    if start is None and end is None:
-        return predicate
-    return _narrow(predicate, _TIME_COLUMN, IntRange(start, end))
+    if start is not None or end is not None:
+        predicate = _narrow(predicate, TIME_COLUMN, IntRange(start, end))
+    for comparison in options.where:
+        predicate = _narrowed(predicate, comparison)
+    return predicate
 
 
 def with_filters(
@@ -139,9 +148,8 @@ def with_filters(
     """Take the filters that can be applied exactly, nulls included.
 
     Taken: ``= IN`` on topic, unique_key, message_id, tags and key; ``= IN < <= > >=`` on
-    queue_id, queue_offset, commit_log_offset and store_timestamp, where an IN of the last three
-    that is not one run of values only narrows the range and is handed back; IS NOT NULL beside
-    a taken comparison of the same column.
+    queue_id, queue_offset, commit_log_offset and store_timestamp; IS NOT NULL beside a taken
+    comparison of the same column.
 
     Parameters
     ----------
@@ -160,84 +168,92 @@ def with_filters(
     if table not in _FILTERED_TABLES:
         return predicate, list(filters)
     comparisons = [_comparison(spark_filter) for spark_filter in filters]
-    taken = [False] * len(filters)
-    for i, comparison in enumerate(comparisons):
-        if comparison is not None and comparison.operator != "is not null":
-            predicate, taken[i] = _apply(predicate, comparison)
-    compared = {c.column for c, done in zip(comparisons, taken) if c is not None and done}
-    for i, comparison in enumerate(comparisons):
-        if comparison is not None and comparison.operator == "is not null":
-            taken[i] = comparison.column in compared
-    if any(taken):
-        predicate = replace(predicate, drops_gaps=True)
-    return predicate, [f for f, done in zip(filters, taken) if not done]
+    for comparison in comparisons:
+        if comparison is not None:
+            predicate = replace(_narrowed(predicate, comparison), drops_gaps=True)
+    compared = {comparison.column for comparison in comparisons if comparison is not None}
+    return predicate, [
+        spark_filter
+        for spark_filter, comparison in zip(filters, comparisons)
+        if comparison is None and _not_null_column(spark_filter) not in compared
+    ]
 
 
-def _comparison(spark_filter: Any) -> _Comparison | None:
-    """Return a filter on a whole column in plain terms; the one function that needs Spark."""
+def _comparison(spark_filter: Any) -> Comparison | None:
+    """Return a filter in plain terms; None for one that cannot be applied exactly."""
     from rmqsource.spark_compat import filter_operator  # noqa: PLC0415 (all else is without)
 
     operator = filter_operator(spark_filter)
-    if operator is None or len(spark_filter.attribute) != 1:
+    if operator in {None, _NOT_NULL} or len(spark_filter.attribute) != 1:
         return None
     column = spark_filter.attribute[0].lower()
-    if operator == "is not null":
-        return _Comparison(operator, column, ())
-    value = spark_filter.value
-    return _Comparison(operator, column, tuple(value) if operator == "in" else (value,))
-
-
-def _apply(predicate: ScanPredicate, comparison: _Comparison) -> tuple[ScanPredicate, bool]:
-    """Return the narrowed predicate, and whether the comparison is wholly in it."""
-    operator, column, values = comparison
-    present = [value for value in values if value is not None]  # column = NULL is never true
+    values = tuple(spark_filter.value) if operator == IN else (spark_filter.value,)
+    present = [value for value in values if value is not None]
     if column in _STRING_FIELDS:
-        if operator not in {"=", "in"} or not all(type(v) is str for v in present):
-            return predicate, False
-        return _intersect(predicate, column, present), True
-    if column not in _RANGE_FIELDS:
-        return predicate, False
-    if column == _TIME_COLUMN:
-        if not all(isinstance(v, datetime) and v.utcoffset() is not None for v in present):
-            return predicate, False
-        ranges = [_ms_range(operator, (v - _EPOCH) // _MICROSECOND) for v in present]
+        fits = operator in {"=", IN} and all(type(v) is str for v in present)
+    elif column == TIME_COLUMN:
+        fits = all(isinstance(v, datetime) and v.utcoffset() is not None for v in present)
+        if fits:
+            present = [(v - _EPOCH) // _MICROSECOND * _NS_PER_MICROSECOND for v in present]
     else:
-        if not all(type(v) is int for v in present):
-            return predicate, False
-        ranges = [_int_range(operator, v) for v in present]
-    if column == "queue_id" and operator in {"=", "in"}:
-        return _with_queue_ids(predicate, frozenset(present)), True
-    hull, exact = _hull([r for r in ranges if not r.is_empty])
-    return _narrow(predicate, column, hull), exact
+        fits = column in _RANGE_FIELDS and all(type(v) is int for v in present)
+    return Comparison(column, str(operator), tuple(present)) if fits else None
+
+
+def _not_null_column(spark_filter: Any) -> str | None:
+    """Return the column of which a filter asks only that it is not null."""
+    from rmqsource.spark_compat import filter_operator  # noqa: PLC0415 (see above)
+
+    if filter_operator(spark_filter) != _NOT_NULL or len(spark_filter.attribute) != 1:
+        return None
+    return str(spark_filter.attribute[0].lower())
+
+
+def _narrowed(predicate: ScanPredicate, comparison: Comparison) -> ScanPredicate:
+    """Return a predicate that asks for the comparison too; no value at all matches nothing."""
+    column, operator, values, _ = comparison
+    if column in _STRING_FIELDS:
+        return _intersect(predicate, column, values)
+    if column == "queue_id" and operator in {"=", IN}:
+        return _with_queue_ids(predicate, frozenset(values))
+    of_value = _ms_range if column == TIME_COLUMN else _int_range
+    ranges = [r for r in (of_value(operator, value) for value in values) if not r.is_empty]
+    if operator == IN:
+        return _among(predicate, column, [r.start for r in ranges if r.start is not None])
+    return _narrow(predicate, column, ranges[0] if ranges else _EMPTY)
+
+
+def _among(predicate: ScanPredicate, column: str, values: list[int]) -> ScanPredicate:
+    """Intersect with single values; where they are one run, their range says it all."""
+    _, low, high = _RANGE_FIELDS[column]
+    wanted = frozenset(value for value in values if low <= value <= high)
+    if not wanted:
+        return _narrow(predicate, column, _EMPTY)
+    first, last = min(wanted), max(wanted)
+    narrowed = _narrow(predicate, column, IntRange(first, last + 1))
+    if last - first + 1 == len(wanted):
+        return narrowed
+    field = _SET_FIELDS[column]
+    current: frozenset[int] | None = getattr(predicate, field)
+    return _replaced(narrowed, field, wanted if current is None else wanted & current)
 
 
 def _int_range(operator: str, value: int) -> IntRange:
-    if operator in {"=", "in"}:
+    if operator in {"=", IN}:
         return IntRange(value, value + 1)
     if operator in {"<", "<="}:
         return IntRange(None, value + (operator == "<="))
     return IntRange(value + (operator == ">"), None)
 
 
-def _ms_range(operator: str, microseconds: int) -> IntRange:
+def _ms_range(operator: str, nanoseconds: int) -> IntRange:
     """Return the whole ms that compare so with an instant between or on them."""
-    floor, rest = divmod(microseconds, _MICROSECONDS_PER_MS)
+    floor, rest = divmod(nanoseconds, _NS_PER_MS)
     if not rest:
         return _int_range(operator, floor)
-    if operator in {"=", "in"}:
+    if operator in {"=", IN}:
         return _EMPTY  # store times are whole ms
     return IntRange(None, floor + 1) if operator in {"<", "<="} else IntRange(floor + 1, None)
-
-
-def _hull(ranges: list[IntRange]) -> tuple[IntRange, bool]:
-    """Return the smallest range around all, and whether it holds nothing else."""
-    if not ranges:
-        return _EMPTY, True
-    if len(ranges) == 1:
-        return ranges[0], True
-    starts = {r.start for r in ranges if r.start is not None}  # of IN: one integer each
-    low, high = min(starts), max(starts)
-    return IntRange(low, high + 1), high - low + 1 == len(starts)
 
 
 def _narrow(predicate: ScanPredicate, column: str, other: IntRange) -> ScanPredicate:
@@ -249,7 +265,7 @@ def _narrow(predicate: ScanPredicate, column: str, other: IntRange) -> ScanPredi
     start, stop = max(start, low), min(stop, high + 1)
     if start >= stop:
         narrowed = _EMPTY
-    elif column == _TIME_COLUMN:
+    elif column == TIME_COLUMN:
         narrowed = IntRange(start, stop)
     else:
         narrowed = IntRange(start if start > low else None, stop if stop <= high else None)

@@ -55,6 +55,10 @@ def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: 
     keep &= _inside(frames.column("queue_id"), predicate.queue_id_range)
     keep &= _inside(frames.column("store_timestamp"), predicate.store_time_ms)
     keep &= _inside(frames.column("commit_log_offset"), predicate.commit_log_offset_range)
+    if predicate.store_times_ms is not None:
+        keep &= np.isin(frames.column("store_timestamp"), list(predicate.store_times_ms))
+    if predicate.commit_log_offsets is not None:
+        keep &= np.isin(frames.column("commit_log_offset"), list(predicate.commit_log_offsets))
     if bounds_queue_offsets(predicate) or predicate.topics is not None or predicate.topic_pattern:
         topics = gather_binary(frames.data, frames.topic_start, frames.topic_length)
         keep &= _topic_mask(topics, predicate)
@@ -95,7 +99,8 @@ def bounds_queue_offsets(predicate: ScanPredicate) -> bool:
     bounds = (predicate.starting_offsets, predicate.ending_offsets)
     given = any(bound is not None and bound.offsets for bound in bounds)
     wanted = predicate.queue_offset_range
-    return given or wanted.start is not None or wanted.stop is not None
+    scattered = predicate.queue_offsets is not None
+    return given or scattered or wanted.start is not None or wanted.stop is not None
 
 
 def queue_offset_mask(
@@ -107,6 +112,8 @@ def queue_offset_mask(
     """Tell which queue offsets lie in the asked-for range of their queue."""
     keep = np.ones(len(queue_offsets), np.bool_)
     keep &= _inside(queue_offsets, predicate.queue_offset_range)
+    if predicate.queue_offsets is not None:
+        keep &= np.isin(queue_offsets, list(predicate.queue_offsets))
     starting, ending = predicate.starting_offsets, predicate.ending_offsets
     if starting is not None and starting.offsets:
         keep &= queue_offsets >= _bounds(topics, queue_ids, starting, 0)

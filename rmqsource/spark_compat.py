@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+_LAST_MIXING_READS = (4, 3)
+"""Last release that keeps a read with pushed filters where other queries find it."""
 
 # Spark 4.0 has no filter classes; the names that exist are looked up once.
 _OPERATORS: dict[type, str] = {
@@ -38,12 +43,19 @@ STREAM_WRITER: Any = getattr(
 )
 
 
-def supports_filter_pushdown() -> bool:
-    """Return whether this Spark can push filters into a Python source (since 4.1)."""
-    return hasattr(DataSourceReader, "pushFilters")
+def may_push_filters() -> bool:
+    """Return whether this process plans a read into which filters may be pushed.
+
+    Pushdown is switched on, and this Spark keeps a read that filters were pushed into with its
+    scan. Spark 4.1 to 4.3 keep it with the table (``PythonDataSourceV2.readInfo``): every later
+    query on the same DataFrame or view, and the other side of a join, gets the rows of the last
+    query that had filters. So there the source takes none. Mended with SPARK-58551, which is in
+    no release so far, and which brought ``pushLimit``.
+    """
+    return _in_pushdown_worker() and _keeps_pushed_reads_apart()
 
 
-def in_pushdown_worker() -> bool:
+def _in_pushdown_worker() -> bool:
     """Return whether this process plans a read with filter pushdown switched on.
 
     Only there may a reader override ``pushFilters``: with pushdown off (Spark's default), Spark
@@ -52,8 +64,19 @@ def in_pushdown_worker() -> bool:
     return _PUSHDOWN_WORKER in sys.modules
 
 
+def _keeps_pushed_reads_apart() -> bool:
+    release = tuple(int(number) for number in re.findall(r"[0-9]+", pyspark.__version__)[:2])
+    return release > _LAST_MIXING_READS and hasattr(DataSourceReader, "pushLimit")
+
+
 def register_source(spark: Any, source: type) -> None:
-    """Register a source; Spark 4.0 refuses one that it found by itself, which is as good."""
+    """Register a source; Spark 4.0 refuses one that it found by itself, which is as good.
+
+    Spark looks a source that is to be written to up in the session that is active in the calling
+    thread. Threads that the program starts have none: they get this one.
+    """
+    if type(spark).getActiveSession() is None:
+        spark.createDataFrame([], "none int")  # the one public call that makes a session active
     try:
         spark.dataSource.register(source)
     except PySparkException as err:

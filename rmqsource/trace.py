@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqsource.errors import SourceOptionError
 from rmqsource.metadata.delayed import due_time
 from rmqsource.metadata.transactions import op_offsets
 from rmqsource.option_table import is_message_id
@@ -74,6 +75,8 @@ def trace(
     ids
         UNIQ_KEYs (client's ids) or offset message ids.
     """
+    if options.where:
+        raise SourceOptionError("where", "leaves copies of a message out of its trace; drop it")
     wanted_keys, wanted_ids = tuple(dict.fromkeys(keys)), tuple(dict.fromkeys(ids))
     places = tuple(i.upper() for i in wanted_ids if is_message_id(i.upper()))
     seeds = _of_all_stores(options, "message_ids", places) if places else []

@@ -1,25 +1,27 @@
-"""A condition written in SQL as the filters that Spark would push into the source."""
+"""A condition written in SQL, as option ``where`` and `rmqsource.explain` take it."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqsource._text import parse_instant_ns
 from rmqsource.errors import SourceOptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_OPTION = "where"
-_TEXT_COLUMNS = ("topic", "unique_key", "message_id", "tags", "key")
-_NUMBER_COLUMNS = ("queue_id", "queue_offset", "commit_log_offset")
-_TIME_COLUMN = "store_timestamp"
+TEXT_COLUMNS = ("topic", "unique_key", "message_id", "tags", "key")
+NUMBER_COLUMNS = ("queue_id", "queue_offset", "commit_log_offset")
+TIME_COLUMN = "store_timestamp"
+OPERATORS = ("=", "<", "<=", ">", ">=")
+IN = "in"
+
 _ALLOWED = (
     "allowed are comparisons joined by AND: topic, unique_key, message_id, tags and (table keys) "
     "key with = 'text' or IN ('a', 'b'); queue_id, queue_offset and commit_log_offset with "
-    "= < <= > >= and integers, or IN (1, 2); store_timestamp with = < <= > >= and "
-    "TIMESTAMP '2026-01-31 09:00:00Z'"
+    "= < <= > >= and an integer, or IN (1, 2); store_timestamp with = < <= > >= and a time with "
+    "its offset as '2026-01-31T09:00:00Z', or IN of such; a quote in a text is written ''"
 )
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -30,157 +32,156 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_COMPARISONS = {
-    "=": "EqualTo",
-    "<": "LessThan",
-    "<=": "LessThanOrEqual",
-    ">": "GreaterThan",
-    ">=": "GreaterThanOrEqual",
-}
+_MAX_DIGITS = 38  # what Spark's longest decimal has
+_SHOWN = 40
+_AROUND = 100
+# As Spark: microseconds; it takes no time for a day, and cuts further digits off.
+_TIME = re.compile(r".{10}[Tt ][0-9]{2}:[^.,]*(?:[.,][0-9]{1,6}(?![0-9]).*)?", re.DOTALL)
+
+
+class Comparison(NamedTuple):
+    """A column compared with one value, or with several by ``in``.
+
+    Values are texts, integers, and of ``store_timestamp`` nanoseconds since the epoch; None is
+    SQL's null, which nothing equals.
+    """
+
+    column: str
+    """In lower case."""
+    operator: str
+    """One of `OPERATORS`, or ``in``."""
+    values: tuple[Any, ...]
+    at: str = ""
+    """Where it stands, for errors."""
 
 
 class _Token(NamedTuple):
     kind: str
     text: str
+    start: int
 
 
-class _Condition(NamedTuple):
-    column: str
-    operator: str
-    values: tuple[Any, ...]
+_END = _Token("end", "", -1)
 
 
-def parse_where(text: str, table: str = "messages") -> list[Any]:
-    """Return a conjunction as filters of ``pyspark.sql.datasource`` (Spark 4.1 or newer).
+def parse_where(option: str, text: str) -> tuple[Comparison, ...]:
+    """Return the comparisons of a conjunction.
 
     Parameters
     ----------
+    option
+        Name for errors.
     text
-        As ``topic = 'orders' AND store_timestamp >= TIMESTAMP '2026-01-31 09:00:00+08:00'``.
-        Times without an offset are UTC. A quote in a text is written twice; backslashes are not
-        allowed, because Spark would read them as escapes.
-    table
-        ``messages`` or ``keys``.
+        As ``topic = 'orders' AND store_timestamp >= '2026-01-31T09:00:00+08:00'``. The word
+        ``TIMESTAMP`` before a time is accepted. Backslashes are not: Spark reads them as escapes.
 
     Raises
     ------
     SourceOptionError
-        The text is no such conjunction, a literal is not of the column's type, or this Spark is
-        too old.
+        The text is no such conjunction, or a value is not of the column's type.
     """
-    if table not in {"messages", "keys"}:
-        raise SourceOptionError(_OPTION, f"applies to tables messages and keys, not to {table!r}")
-    return [_as_filter(condition) for condition in _Parser(text, table).conditions()]
+    return tuple(_Parser(option, text).comparisons())
 
 
-def _as_filter(condition: _Condition) -> Any:
-    from pyspark.sql import datasource  # noqa: PLC0415 (pyspark on demand)
-
-    name = "In" if condition.operator == "in" else _COMPARISONS[condition.operator]
-    filter_class = getattr(datasource, name, None)
-    if filter_class is None:
-        raise SourceOptionError(
-            _OPTION, "needs Spark 4.1 or newer; say the same with options, as topic or keys"
-        )
-    value = condition.values if name == "In" else condition.values[0]
-    return filter_class((condition.column,), value)
+def column_error(option: str, comparison: Comparison, reason: str) -> SourceOptionError:
+    """Return the error of a comparison that is well written and does not apply."""
+    return SourceOptionError(option, f"{reason}, {comparison.at}; {_ALLOWED}")
 
 
 class _Parser:
     """Reads tokens from left to right; there is no nesting."""
 
-    def __init__(self, text: str, table: str) -> None:
+    def __init__(self, option: str, text: str) -> None:
+        self._option = option
         self._text = text
-        self._table = table
         self._tokens = list(self._tokenized())
-        self._at = 0
+        self._next_token = 0
 
-    def conditions(self) -> Iterator[_Condition]:
+    def comparisons(self) -> Iterator[Comparison]:
         while True:
-            yield self._condition()
-            if self._at == len(self._tokens):
+            yield self._comparison()
+            token = self._next()
+            if token is _END:
                 return
-            self._expect_word("AND")
+            if token.kind != "word" or token.text.upper() != "AND":
+                raise self._unexpected("AND or the end", token)
 
     def _tokenized(self) -> Iterator[_Token]:
         at, end = 0, len(self._text.rstrip())
         while at < end:
             match = _TOKEN.match(self._text, at)
             if match is None or match.lastgroup is None:
-                raise self._error(f"cannot read {self._text[at:].strip()[:40]!r}")
-            yield _Token(match.lastgroup, match[match.lastgroup])
+                start = len(self._text) - len(self._text[at:].lstrip())
+                raise self._error(f"cannot read {self._text[start:][:_SHOWN]!r}", start)
+            kind = match.lastgroup
+            yield _Token(kind, match[kind], match.start(kind))
             at = match.end()
 
-    def _condition(self) -> _Condition:
-        column = self._column()
-        operator = self._next()
-        if operator.kind == "word" and operator.text.upper() == "IN":
-            return _Condition(column, "in", tuple(self._list(column)))
-        if operator.kind != "sign" or operator.text not in _COMPARISONS:
-            raise self._error(f"expected an operator behind {column}; found {operator.text!r}")
-        if column in _TEXT_COLUMNS and operator.text != "=":
-            raise self._error(f"{column} cannot be compared with {operator.text}")
-        return _Condition(column, operator.text, (self._literal(column),))
-
-    def _column(self) -> str:
+    def _comparison(self) -> Comparison:
         token = self._next()
-        name = token.text.strip("`").lower()
-        if token.kind != "word" or name not in (*_TEXT_COLUMNS, *_NUMBER_COLUMNS, _TIME_COLUMN):
-            raise self._error(f"{token.text!r} is not a column that the source filters by")
-        if name == "key" and self._table != "keys":
-            raise self._error("column key exists in table keys; give option table=keys")
-        return name
+        column = token.text.strip("`").lower()
+        if token.kind != "word" or column not in (*TEXT_COLUMNS, *NUMBER_COLUMNS, TIME_COLUMN):
+            raise self._unexpected("a column that can be compared", token)
+        at = self._place(token.start)
+        sign = self._next()
+        if sign.kind == "word" and sign.text.upper() == "IN":
+            return Comparison(column, IN, tuple(self._list(column)), at)
+        if sign.kind != "sign" or sign.text not in OPERATORS:
+            raise self._unexpected(f"an operator behind {column}", sign)
+        if column in TEXT_COLUMNS and sign.text != "=":
+            raise self._error(f"{column} cannot be compared with {sign.text}", sign.start)
+        return Comparison(column, sign.text, (self._value(column),), at)
 
     def _list(self, column: str) -> Iterator[Any]:
-        self._expect_sign("(")
+        opening = self._next()
+        if opening.text != "(":
+            raise self._unexpected("( behind IN", opening)
         while True:
-            yield self._literal(column)
-            if self._expect_sign(",", ")") == ")":
+            yield self._value(column)
+            token = self._next()
+            if token.kind != "sign" or token.text not in {",", ")"}:
+                raise self._unexpected(", or )", token)
+            if token.text == ")":
                 return
 
-    def _literal(self, column: str) -> Any:
+    def _value(self, column: str) -> Any:
         token = self._next()
-        if column in _NUMBER_COLUMNS:
-            if token.kind != "number":
-                raise self._error(f"{column} is compared with an integer; found {token.text!r}")
+        if column in NUMBER_COLUMNS:
+            if token.kind != "number" or len(token.text) > _MAX_DIGITS:
+                raise self._unexpected(f"an integer to compare {column} with", token)
             return int(token.text)
-        if column == _TIME_COLUMN:
-            if token.kind != "word" or token.text.upper() != "TIMESTAMP":
-                raise self._error(f"{column} is compared with TIMESTAMP '...'; found {token.text}")
+        if column == TIME_COLUMN and token.kind == "word" and token.text.upper() == "TIMESTAMP":
             token = self._next()
         if token.kind != "text":
-            raise self._error(f"expected a text in single quotes; found {token.text!r}")
+            kind = "a time" if column == TIME_COLUMN else "a text"
+            raise self._unexpected(f"{kind} in single quotes to compare {column} with", token)
         text = token.text[1:-1].replace("''", "'")
-        return self._instant(text) if column == _TIME_COLUMN else text
+        return self._instant(text, token.start) if column == TIME_COLUMN else text
 
-    def _instant(self, text: str) -> datetime:
-        # Before 3.11 Python reads neither a Z nor fractions of other lengths than 3 and 6.
-        iso = re.sub(r"\s*[Zz]$", "+00:00", text.strip())
-        iso = re.sub(r"\.([0-9]{1,6})", lambda m: "." + m[1].ljust(6, "0"), iso)
+    def _instant(self, text: str, start: int) -> int:
+        if not _TIME.fullmatch(text.strip()):
+            expected = "a time to the microsecond or less as '2026-01-31T09:00:00.000Z'"
+            raise self._error(f"expected {expected}; found {text!r}", start)
         try:
-            if re.search(r"[Tt ]24", iso):  # Python takes it from 3.14 on, Spark does not
-                raise ValueError(iso)
-            moment = datetime.fromisoformat(iso)
-        except ValueError as err:
-            raise self._error(f"{text!r} is not a time") from err
-        return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+            return parse_instant_ns(self._option, text)
+        except SourceOptionError as err:
+            raise self._error(err.reason, start) from err
 
     def _next(self) -> _Token:
-        if self._at == len(self._tokens):
-            raise self._error("it ends too early")
-        self._at += 1
-        return self._tokens[self._at - 1]
+        self._next_token += 1
+        known = self._next_token <= len(self._tokens)
+        return self._tokens[self._next_token - 1] if known else _END
 
-    def _expect_sign(self, *signs: str) -> str:
-        token = self._next()
-        if token.kind != "sign" or token.text not in signs:
-            raise self._error(f"expected {' or '.join(signs)}; found {token.text!r}")
-        return token.text
+    def _unexpected(self, expected: str, token: _Token) -> SourceOptionError:
+        if token is _END:
+            return self._error(f"expected {expected}; it ends too early", len(self._text.rstrip()))
+        return self._error(f"expected {expected}; found {token.text[:_SHOWN]!r}", token.start)
 
-    def _expect_word(self, word: str) -> None:
-        token = self._next()
-        if token.kind != "word" or token.text.upper() != word:
-            raise self._error(f"expected {word}; found {token.text!r}")
+    def _error(self, reason: str, start: int) -> SourceOptionError:
+        return SourceOptionError(self._option, f"{reason}, {self._place(start)}; {_ALLOWED}")
 
-    def _error(self, reason: str) -> SourceOptionError:
-        return SourceOptionError(_OPTION, f"{reason}, in {self._text!r}; {_ALLOWED}")
+    def _place(self, start: int) -> str:
+        begin = max(start - _AROUND, 0)
+        shown = self._text[begin : start + _AROUND]
+        shown = "..." * (begin > 0) + shown + "..." * (start + _AROUND < len(self._text))
+        return f"at column {start + 1} of {shown!r}"

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TEXT = README.read_text("utf-8")
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def blocks(language: str) -> list[str]:
@@ -31,15 +30,13 @@ def test_python_examples_run(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    assert spark is not None
     monkeypatch.chdir(tmp_path)
     examples = blocks("python")
     assert len(examples) >= 5
     names: dict[str, object] = {}
-    try:
-        for number, example in enumerate(examples):
-            exec(compile(example, f"README example {number + 1}", "exec"), names)
-    finally:
-        spark.conf.unset(PUSHDOWN)
+    for number, example in enumerate(examples):
+        exec(compile(example, f"README example {number + 1}", "exec"), names)
     shown = capfd.readouterr().out
     assert "|orders                           |4     |236     |" in shown  # example 1
     assert "|2026-11-21 12:26:33.0" in shown  # 2

@@ -26,7 +26,7 @@ _WARM_UP = 3
 
 
 def one_key(context: Context) -> list[Figure]:
-    """``WHERE topic = … AND key = …`` on table ``keys``, another key in each run."""
+    """Option ``where``: ``topic = … AND key = …`` on table ``keys``, another key in each run."""
     spec = context.sizes.short
     ours, empty = alternate(
         [_key_job(context, spec), _empty_job(context, "keys")], context.job_runs, _WARM_UP
@@ -113,10 +113,9 @@ def _key_job(context: Context, spec: StoreSpec) -> Callable[[], None]:
 
     def job() -> None:
         index = next(indices) * 7919 * 101 % spec.messages
-        reader = context.spark.read.format("rocketmq-store").option("table", "keys")
-        frame = reader.load(root)
-        wanted = (frame["topic"] == topic_of(index)) & (frame["key"] == key_of(index))
-        rows = frame.where(wanted).collect()
+        where = f"topic = '{topic_of(index)}' AND key = '{key_of(index)}'"
+        reader = context.spark.read.format("rocketmq-store").options(table="keys", where=where)
+        rows = reader.load(root).collect()
         if len(rows) != 1:
             raise ValueError(f"key {key_of(index)} gave {len(rows)} rows")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import datasource
 
 from rmqsource.message_reader import read_split
 from rmqsource.options import SourceOptions, parse_options
@@ -20,6 +21,9 @@ from rmqsource.tables import CORRUPT_RECORD, TABLES
 from tests.golden_store import GoldenStore
 
 Row = dict[str, Any]
+
+HAS_FILTERS = hasattr(datasource, "EqualTo")
+"""Spark 4.0 has no classes of filters."""
 
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 _TRANSACTION_MASK = 12

@@ -8,7 +8,6 @@ import pytest
 
 import rmqsource
 from rmqsource.errors import SourceOptionError
-from rmqsource.spark_compat import supports_filter_pushdown
 from tests.golden_store import golden
 from tests.store_factory import small_store
 
@@ -19,16 +18,6 @@ def test_explain_tells_path_reason_and_bytes():
     for line in ("store ", "access path ", "because ", "splits ", "bytes to read ", "log ends at "):
         assert line in text
     assert str(store.root) in text
-
-
-@pytest.mark.skipif(not supports_filter_pushdown(), reason="Spark 4.0 has no pushdown")
-def test_explain_takes_filters():
-    from pyspark.sql.datasource import EqualTo
-
-    store = golden("cluster-5x")
-    where = [EqualTo(("topic",), "readings"), EqualTo(("key",), "F0")]
-    text = rmqsource.explain(str(store.root), {**store.options, "table": "keys"}, where)
-    assert "access path      index" in text
 
 
 def test_explain_lists_what_is_gone():

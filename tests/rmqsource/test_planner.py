@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqsource.errors import DataLossError, SourceOptionError
-from rmqsource.spark_compat import supports_filter_pushdown
 from store_core.codec.message_codec import encode_blank
 from store_core.errors import StoreFormatError
 from store_core.files.byte_source import LocalByteSource
 from store_core.layout.message import BLANK_RECORD_BYTES
 from tests.golden_store import golden
 from tests.rmqsource.reading import (
+    HAS_FILTERS,
     name_queues,
     parsed,
     places,
@@ -229,7 +229,7 @@ def _compare(kind, column, value, row):
     }[kind]
 
 
-@pytest.mark.skipif(not supports_filter_pushdown(), reason="Spark 4.0 has no pushdown")
+@pytest.mark.skipif(not HAS_FILTERS, reason="Spark 4.0 has no filters")
 @pytest.mark.parametrize("name", SOURCES)
 def test_filters_mean_scan_then_filter(name):
     root, options, rows = scanned(name)
@@ -239,13 +239,7 @@ def test_filters_mean_scan_then_filter(name):
     def run(pushed, asked, sizes):
         wanted = [row for row in rows if all(test(row) for test in pushed[1] + asked[1])]
         read = {**options, **asked[0], **sizes}
-        # An IN of numbers narrows only: Spark applies it once more.
-        found = [
-            r
-            for r in read_rows(root, ROW_COLUMNS, filters=pushed[0], **read)
-            if all(test(r) for test in pushed[1])
-        ]
-        assert sorted(places(found)) == sorted(places(wanted))
+        assert read_places(root, filters=pushed[0], **read) == sorted(places(wanted))
 
     run()
 
@@ -346,21 +340,15 @@ def test_time_is_exact_for_clock_steps_within_the_slack(step_ms, slack, steps, t
             read = {"startingTimestamp": low, "endingTimestamp": high, "storeTimeSlackMs": slack}
             wanted = sorted(o for t, o in times if low <= t < high)
             assert [o for o, _ in read_places(root, **read)] == wanted
-            if supports_filter_pushdown():
-                assert _by_time_filters(root, low, high, slack) == wanted
+            where = f"store_timestamp >= '{_iso(low)}' AND store_timestamp < '{_iso(high)}'"
+            found = read_places(root, where=where, storeTimeSlackMs=slack)
+            assert [o for o, _ in found] == wanted
             skipped += plan(root, **read)[0].bytes_skipped
     assert skipped > 0, "nothing was pruned"
 
 
-def _by_time_filters(root, low, high, slack):
-    from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
-
-    column = ("store_timestamp",)
-    pushed = [
-        GreaterThanOrEqual(column, EPOCH + timedelta(milliseconds=low)),
-        LessThan(column, EPOCH + timedelta(milliseconds=high)),
-    ]
-    return [o for o, _ in read_places(root, filters=pushed, storeTimeSlackMs=slack)]
+def _iso(at_ms):
+    return (EPOCH + timedelta(milliseconds=at_ms)).isoformat()
 
 
 def test_time_narrows_inside_a_segment(tmp_path):
@@ -456,19 +444,14 @@ def test_nothing_can_match():
 
 
 def test_a_range_of_the_log():
-    if not supports_filter_pushdown():
-        pytest.skip("Spark 4.0 has no pushdown")
-    from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
-
     root, options, rows = scanned("classic-5x")
-    column = ("commit_log_offset",)
-    pushed = [GreaterThanOrEqual(column, 100_001), LessThan(column, 140_000)]
+    options = {**options, "where": "commit_log_offset >= 100001 AND commit_log_offset < 140000"}
     wanted = sorted(p for p in places(rows) if 100_001 <= p[0] < 140_000)
     for more in ({}, {"topic": "TopicTest"}, {"access": "consumequeue"}):
-        (way,) = plan(root, filters=pushed, **options, **more)
+        (way,) = plan(root, **options, **more)
         assert way.bytes_to_read <= 2 * 39_999
         if "topic" not in more:
-            assert read_places(root, filters=pushed, **options, **more) == wanted
+            assert read_places(root, **options, **more) == wanted
 
 
 def test_parsed_options_are_plain_values():

@@ -67,6 +67,11 @@ def matches_row(predicate, row):
         (predicate.commit_log_offset_range, row["commit_log_offset"]),
         (predicate.store_time_ms, row["store_time_ms"]),
     )
+    sets += (
+        (predicate.queue_offsets, row["queue_offset"]),
+        (predicate.commit_log_offsets, row["commit_log_offset"]),
+        (predicate.store_times_ms, row["store_time_ms"]),
+    )
     return (
         all(allowed is None or value in allowed for allowed, value in sets)
         and all(allowed.contains(value) for allowed, value in ranges)
@@ -278,11 +283,16 @@ def test_handed_back(spark_filter):
     assert residual[0] is spark_filter
 
 
-def test_scattered_in_narrows_and_is_handed_back():
-    spark_filter = In(("commit_log_offset",), (9, None, 3))
-    predicate, residual = pushed(spark_filter)
+def test_scattered_in_is_a_range_and_a_set():
+    predicate, residual = pushed(In(("commit_log_offset",), (9, None, 3, 2**70, 9)))
     assert predicate.commit_log_offset_range == (3, 10)
-    assert residual == [spark_filter]
+    assert predicate.commit_log_offsets == {3, 9}
+    assert residual == []
+    predicate, _ = pushed(In(("commit_log_offset",), (9, 7)), predicate=predicate)
+    assert predicate.commit_log_offset_range == (7, 10)
+    assert predicate.commit_log_offsets == {9}
+    assert pushed(In(("commit_log_offset",), (4, 8)), predicate=predicate)[0].is_empty
+    assert pushed(In(("queue_offset",), (-(2**70), 2**70)))[0].is_empty
 
 
 def test_is_not_null_beside_a_taken_comparison():

@@ -4,8 +4,10 @@ import subprocess
 import sys
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -18,23 +20,35 @@ from pyspark.sql.types import (
 from rmqsource import spark_compat
 
 _WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-pushdown = pytest.mark.skipif(
-    not spark_compat.supports_filter_pushdown(), reason="Spark 4.0 has no filters"
+
+
+@pytest.mark.parametrize(
+    ("release", "has_limit", "sound"),
+    [
+        ("4.0.0", False, False),
+        ("4.1.4", False, False),
+        ("4.3.0", False, False),
+        ("4.3.7", True, False),
+        ("4.4.0", False, False),
+        ("4.4.0.dev1", True, True),
+        ("4.10.0", True, True),
+        ("5.0.0", True, True),
+    ],
 )
-
-
-def test_pushdown_is_known_by_its_worker(monkeypatch):
-    monkeypatch.delitem(sys.modules, _WORKER, raising=False)
-    assert not spark_compat.in_pushdown_worker()
+def test_filters_are_taken_only_where_spark_keeps_reads_apart(
+    monkeypatch, release, has_limit, sound
+):
+    monkeypatch.setattr(pyspark, "__version__", release)
+    monkeypatch.delattr(DataSourceReader, "pushLimit", raising=False)
+    if has_limit:
+        monkeypatch.setattr(DataSourceReader, "pushLimit", None, raising=False)
     monkeypatch.setitem(sys.modules, _WORKER, sys)
-    assert spark_compat.in_pushdown_worker()
+    assert spark_compat.may_push_filters() == sound
+    monkeypatch.delitem(sys.modules, _WORKER)
+    assert not spark_compat.may_push_filters(), "pushdown is off"
 
 
-def test_pushdown_support_agrees_with_the_filter_classes():
-    assert spark_compat.supports_filter_pushdown() == hasattr(datasource, "EqualTo")
-
-
-@pushdown
+@pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="Spark 4.0 has no filters")
 def test_operators():
     column = ("topic",)
     assert spark_compat.filter_operator(datasource.EqualTo(column, "a")) == "="

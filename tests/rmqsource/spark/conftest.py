@@ -24,5 +24,5 @@ def read(spark):
 
 @pytest.fixture
 def pushing_read(pushdown_spark, read):
-    """Return the same with filter pushdown switched on."""
+    """Return the same with filter pushdown switched on, whatever this Spark makes of it."""
     return read

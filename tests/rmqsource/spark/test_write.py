@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -97,3 +98,12 @@ def test_a_streaming_batch_is_written_once(spark, read, tmp_path):
     assert read(store).count() == 6
     assert rmqsource.last_commit(str(store)).version == 1
     assert problems(store) == []
+
+
+def test_a_thread_that_registers_can_write(spark, save, tmp_path):
+    frame = spark.range(3).selectExpr("'A' topic", "string(id) body")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(rmqsource.register, spark).result()
+        for _ in range(2):
+            pool.submit(save, frame, tmp_path / "a").result()
+    assert rmqsource.last_commit(str(tmp_path / "a")).messages == 3
