@@ -51,7 +51,7 @@ class StoreReader(DataSourceReader):
         self._predicate = from_options(options)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan; called anew for every reference to the DataFrame."""
+        """Plan; Spark 4.0 calls this for every action, later ones once for a DataFrame."""
         if self._options.table not in _MESSAGE_TABLES:
             return [SplitPartition(None)]
         plans = plan_read(self._options, self._predicate)

@@ -7,7 +7,7 @@ the properties tell comes after.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
 
     Mask = npt.NDArray[np.bool_]
+
+_REPLACEMENT = "\ufffd"
 
 
 def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: bool) -> Mask:
@@ -81,17 +83,25 @@ def _inside(values: npt.NDArray[Any], wanted: IntRange) -> Mask:
 
 def _topic_mask(topics: Any, predicate: ScanPredicate) -> Mask:
     keep = np.ones(len(topics), np.bool_)
-    if predicate.topics is not None:
-        names = [topic.encode("utf-8", "surrogatepass") for topic in predicate.topics]
-        wanted = pa.array(names, pa.binary())
-        keep &= pc.is_in(topics, value_set=wanted).to_numpy(zero_copy_only=False)
+    wanted = predicate.topics
+    if wanted is not None and any(_REPLACEMENT in topic for topic in wanted):
+        keep &= _mask_of_names(topics, wanted.__contains__)  # what bytes that are no text become
+    elif wanted is not None:
+        names = [topic.encode("utf-8", "surrogatepass") for topic in wanted]
+        value_set = pa.array(names, pa.binary())
+        keep &= pc.is_in(topics, value_set=value_set).to_numpy(zero_copy_only=False)
     if predicate.topic_pattern is not None:
         pattern = re.compile(predicate.topic_pattern)
-        encoded = topics.dictionary_encode()
-        found = [decode_utf8(name) for name in encoded.dictionary.to_pylist()]
-        matches = np.array([pattern.fullmatch(name) is not None for name in found], np.bool_)
-        keep &= matches[encoded.indices.to_numpy()]
+        keep &= _mask_of_names(topics, lambda name: pattern.fullmatch(name) is not None)
     return keep
+
+
+def _mask_of_names(topics: Any, matches: Callable[[str], bool]) -> Mask:
+    encoded = topics.dictionary_encode()
+    found = [decode_utf8(name) for name in encoded.dictionary.to_pylist()]
+    mask = np.array([matches(name) for name in found], np.bool_)
+    chosen: Mask = mask[encoded.indices.to_numpy()]
+    return chosen
 
 
 def bounds_queue_offsets(predicate: ScanPredicate) -> bool:

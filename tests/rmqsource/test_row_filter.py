@@ -51,6 +51,18 @@ def test_topics(frames, topics):
     assert found == wanted(frames, lambda n, _: TOPICS[n % 4] in topics)
 
 
+def test_topics_are_compared_as_they_are_shown(tmp_path):
+    factory = StoreFactory(tmp_path, segment_bytes=1 << 16)
+    factory.add("badX")
+    factory.add("bad\ufffd")
+    factory.add("good")
+    data = np.frombuffer(bytes(factory.data).replace(b"badX", b"bad\xff"), np.uint8)
+    starts = np.array([r.commit_log_offset for r in factory.records], np.int64)
+    shown = RecordFrames(data, 0, starts), factory.records
+    assert rows(shown, ScanPredicate(topics=frozenset({"bad\ufffd"}))) == [0, 1]
+    assert rows(shown, ScanPredicate(topics=frozenset({"bad\ufffd", "good"}))) == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("pattern", "matching"),
     [
