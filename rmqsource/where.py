@@ -147,7 +147,7 @@ class _Parser:
     def _value(self, column: str) -> Any:
         token = self._next()
         if column in NUMBER_COLUMNS:
-            if token.kind != "number" or len(token.text) > _MAX_DIGITS:
+            if token.kind != "number" or len(token.text.lstrip("+-")) > _MAX_DIGITS:
                 raise self._unexpected(f"an integer to compare {column} with", token)
             return int(token.text)
         if column == TIME_COLUMN and token.kind == "word" and token.text.upper() == "TIMESTAMP":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import MAXYEAR, datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -84,7 +84,8 @@ def _value(draw: Any, row: dict[str, Any], column: str) -> tuple[Any, str]:
     """Return a value at or near that of a row, or far from all, and its text."""
     far = draw(st.integers(0, 5)) == 0
     if column == TIME_COLUMN:
-        return _time(draw, None if far else row[column])
+        near = row[column]
+        return _time(draw, near if near is not None and not far and near.year < MAXYEAR else None)
     if column in NUMBER_COLUMNS:
         near = draw(st.sampled_from((0, 0, 0, 1, -1)))
         number = draw(st.sampled_from(_FAR_NUMBERS)) if far else row[column] + near
