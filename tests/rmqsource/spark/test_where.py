@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.golden_store import golden
@@ -22,7 +22,13 @@ def test_option_and_spark_agree(spark, read, name, table):
     rows = read_rows(store.root, columns, table=table, **store.options)
     full = read(store.root, table=table, **store.options).select(*columns).localCheckpoint()
 
-    @settings(max_examples=3, derandomize=True, suppress_health_check=list(HealthCheck))
+    # No shrinking: a job for each try would take minutes, and a failure names its text.
+    @settings(
+        max_examples=3,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(st.lists(conditions(rows, columns), min_size=TEXTS, max_size=TEXTS))
     def run(asked):
         texts = [where_text(one) for one in asked]
@@ -43,8 +49,8 @@ def test_through_spark(pushing_read):
     where = "topic = 'orders' AND store_timestamp < TIMESTAMP '9999-12-31T23:59:59-12:00'"
     frame = pushing_read(store.root, "queue_id int", where=where, **store.options)
     assert frame.where("queue_id = 1").count() < 236 == frame.count()
-    plan = pushing_read(store.root, table="plan", where="topic = 'nope'", **store.options).first()
-    assert plan.access_path != "commitlog"
+    nothing = {"table": "plan", "where": "commit_log_offset < 0", **store.options}
+    assert pushing_read(store.root, **nothing).first().access_path == "none"
     keys = {"table": "keys", "where": "topic = 'readings' AND key = 'F0'", **store.options}
     found = pushing_read(store.root, "key string, topic string", **keys).collect()
     assert {tuple(row) for row in found} == {("F0", "readings")}
