@@ -10,7 +10,7 @@ from tests.golden_store import golden
 from tests.rmqsource.reading import read_rows
 from tests.rmqsource.where_texts import COLUMNS, conditions, where_text
 
-TEXTS = 16
+TEXTS = 10
 
 
 @pytest.mark.parametrize(("name", "table"), [("cluster-5x", "keys"), ("batch-5x", "messages")])
@@ -24,7 +24,7 @@ def test_option_and_spark_agree(spark, read, name, table):
 
     # No shrinking: a job for each try would take minutes, and a failure names its text.
     @settings(
-        max_examples=3,
+        max_examples=2,
         derandomize=True,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
