@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from rmqsource.cli_output import Format, row_writer, write_record, write_result
 from rmqsource.cli_read import WrongUseError
-from rmqsource.exit_codes import FOUND
+from rmqsource.exit_codes import FOUND, NOT_DONE
 from rmqsource.stores import store_config
 from store_core.check import Severity, check_store
 from store_core.config import MessageStoreConfig
@@ -84,7 +84,9 @@ def check_and_tell(view: StoreView, output: Format, report: Report) -> None:
     """Check a store, write what was found, and set the exit code."""
     with stage_progress() as progress:
         found = check_store(view, progress.step)
-    if not found.is_good:
+    if found.of(Severity.NOT_CHECKED):
+        report.end_with(NOT_DONE)
+    elif not found.is_good:
         report.end_with(FOUND)
     if output is Format.json:
         row_writer(output, ()).write(report_row(found))
@@ -102,7 +104,7 @@ def report_row(found: CheckReport) -> dict[str, Any]:
     return {
         "store": found.store,
         "state": found.state,
-        "verdict": verdict(found),
+        "verdict": found.verdict_text,
         "log_begin": found.log_begin,
         "log_end": found.log_end,
         "log_ends_because": found.log_ends_because,
@@ -125,14 +127,6 @@ def finding_row(finding: Finding) -> dict[str, Any]:
         "meaning": finding.meaning,
         "advice": finding.advice,
     }
-
-
-def verdict(found: CheckReport) -> str:
-    """Say in a few words how the store is."""
-    damage, repairable = (len(found.of(s)) for s in (Severity.DAMAGE, Severity.REPAIRABLE))
-    if damage:
-        return f"damaged: {damage} findings of damage, {repairable} that can be repaired"
-    return f"needs repair: {repairable} findings" if repairable else "good"
 
 
 def _tell_person(found: CheckReport) -> None:

@@ -67,6 +67,10 @@ class StoreReadError(StorePathError):
     """A file of the store cannot be read (permission, vanished, I/O error)."""
 
 
+class StorePermissionError(StoreReadError):
+    """A file of the store may not be read by this user; nothing is wrong with it."""
+
+
 class OffsetOutOfRangeError(StoreError):
     """Asked-for offsets are not, or no longer, in the store."""
 

@@ -1,7 +1,7 @@
 """Verification of a whole store."""
 
 from store_core.check.finding_kinds import FindingKind, Severity
-from store_core.check.findings import CheckCounts, CheckReport, Finding
+from store_core.check.findings import CheckCounts, CheckReport, Finding, Verdict
 from store_core.check.store_check import Progress, check_store
 
 __all__ = [
@@ -11,5 +11,6 @@ __all__ = [
     "FindingKind",
     "Progress",
     "Severity",
+    "Verdict",
     "check_store",
 ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core.check.finding_kinds import FindingKind
+from store_core.check.findings import unread
 from store_core.check.queue_units import MissingRecords
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, BatchConsumeQueue
@@ -41,13 +42,15 @@ class CheckedBatchQueue:
         self.place = f"{key[0]}/{key[1]}"
         self._findings, self._counts = findings, counts
         self.missing = MissingRecords()
+        self.is_known = True
         self._units: Any = np.empty(0, NATIVE_BATCH_CQ_UNIT)
         size = view.config.mapper_file_size_batch_consume_queue
         try:
             queue = BatchConsumeQueue.open(view.directory, *key, path, size)
             self._units = queue.read_units()
         except (CorruptRecordError, StoreFormatError, StoreReadError) as err:
-            kind = FindingKind.QUEUE_UNREADABLE
+            kind = unread(err, FindingKind.QUEUE_UNREADABLE)
+            self.is_known = kind is not FindingKind.NO_PERMISSION
             findings.add(kind, self.place, examples=[str(err)])
         self._proved = np.zeros(len(self._units), bool)
         self._by_offset = np.argsort(self._units["commit_log_offset"], kind="stable")

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from store_core.check.finding_kinds import FindingKind
+from store_core.check.findings import unread
 from store_core.errors import StoreError
 from store_core.files.segment_list import load_segments
 from store_core.layout.checkpoint import CHECKPOINT_FILE_BYTES
@@ -56,7 +57,7 @@ def check_files(view: StoreView, findings: Findings) -> None:
                     entries, file_size=size, unit_bytes=unit_bytes, option="the file size"
                 )
             except StoreError as err:
-                findings.add(FindingKind.QUEUE_UNREADABLE, path, examples=[str(err)])
+                findings.add(unread(err, FindingKind.QUEUE_UNREADABLE), path, examples=[str(err)])
                 continue
             _sizes(entries, segments.file_size, FindingKind.QUEUE_FILE_SIZE, findings)
     _state(view, findings)
@@ -89,7 +90,7 @@ def _topics(view: StoreView, findings: Findings) -> None:
     try:
         configs = view.topic_configs
     except StoreError as err:
-        findings.add(FindingKind.TOPICS, examples=[str(err)])
+        findings.add(unread(err, FindingKind.TOPICS), examples=[str(err)])
         return
     if not configs:
         return

@@ -12,6 +12,8 @@ class Severity(Enum):
     """Messages are lost or wrong, or a part of the log cannot be read."""
     REPAIRABLE = "repairable"
     """The log is good; what is made of it, or a file beside it, is not. A broker may not start."""
+    NOT_CHECKED = "not checked"
+    """A part could not be looked at, or it cannot be told whether something is missing."""
     INFORMATION = "information"
     """Nothing is wrong; good to know."""
 
@@ -38,6 +40,22 @@ class FindingKind(Enum):
         "of a write",
         "the next recovery cuts them off",
     )
+    LOG_MISSING = (
+        Severity.DAMAGE,
+        "the log has no file, but the store held messages",
+        "look whether a disk is not mounted, or storePathCommitLog is another; else bring the "
+        "log back from a copy or a replica",
+    )
+    LOG_UNKNOWN = (
+        Severity.NOT_CHECKED,
+        "the log has no file, and nothing says that a broker made this store",
+        "look whether a disk is not mounted, or the path or storePathCommitLog is another",
+    )
+    NO_RECORD = (
+        Severity.DAMAGE,
+        "the files of the log are not empty, and no record can be read in them",
+        "look whether these are files of a commit log; bring them back from a copy or a replica",
+    )
     SEGMENT_MISSING = (
         Severity.DAMAGE,
         "files of the log are gone between others; their messages are lost",
@@ -54,6 +72,12 @@ class FindingKind(Enum):
         "header may be wrong",
         _LOG_FIX,
     )
+    STORE_TIME = (
+        Severity.DAMAGE,
+        "records whose store time lies far from those before and behind: it is not what was "
+        "stored, and reads of a time window may miss them",
+        _LOG_FIX,
+    )
     SEGMENT_SIZE = (
         Severity.DAMAGE,
         "a file of the log does not have the size of a segment: a broker does not start",
@@ -62,7 +86,12 @@ class FindingKind(Enum):
     UNREADABLE = (
         Severity.DAMAGE,
         "the file cannot be read",
-        "check permissions and disk",
+        "check the disk",
+    )
+    NO_PERMISSION = (
+        Severity.NOT_CHECKED,
+        "the file may not be read by this user, so it and what hangs on it was not checked",
+        "check again as a user who may read it",
     )
     STALE_BYTES = (
         Severity.INFORMATION,
@@ -195,6 +224,12 @@ class FindingKind(Enum):
     INDEX_ENTRY = (
         Severity.REPAIRABLE,
         "entries that point at no record with such a key",
+        _INDEX_FIX,
+    )
+    INDEX_TIME = (
+        Severity.REPAIRABLE,
+        "times in entries or header that are not those of the records: queries with a range of "
+        "time miss messages",
         _INDEX_FIX,
     )
     INDEX_DOUBLE = (

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from store_core.check.finding_kinds import FindingKind, Severity
+from store_core.errors import StorePermissionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from store_core.errors import StoreError
 
 MAX_EXAMPLES = 5
 MAX_PLACES = 100
@@ -57,6 +61,11 @@ class Finding:
     def advice(self) -> str:
         """What to do."""
         return self.kind.advice
+
+
+def unread(err: StoreError, kind: FindingKind = FindingKind.UNREADABLE) -> FindingKind:
+    """Return the kind of what could not be read: a file that may not be read is no damage."""
+    return FindingKind.NO_PERMISSION if isinstance(err, StorePermissionError) else kind
 
 
 @dataclass
@@ -144,6 +153,17 @@ class Findings:
         )
 
 
+class Verdict(Enum):
+    """What a check concludes."""
+
+    GOOD = "good"
+    """Nothing is damaged, nothing needs repair, all was looked at (see `FindingKind.NOT_READ`)."""
+    NOT_CHECKED = "not checked"
+    """Nothing wrong was found, but a part could not be looked at."""
+    NEEDS_REPAIR = "needs repair"
+    DAMAGED = "damaged"
+
+
 @dataclass(frozen=True)
 class CheckReport:
     """What a check found in a store, and what it looked at."""
@@ -161,6 +181,34 @@ class CheckReport:
         return tuple(finding for finding in self.findings if finding.severity is severity)
 
     @property
+    def verdict(self) -> Verdict:
+        """The worst that was found."""
+        verdicts = (
+            (Severity.DAMAGE, Verdict.DAMAGED),
+            (Severity.REPAIRABLE, Verdict.NEEDS_REPAIR),
+            (Severity.NOT_CHECKED, Verdict.NOT_CHECKED),
+        )
+        return next((verdict for bad, verdict in verdicts if self.of(bad)), Verdict.GOOD)
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict, and how many findings it rests on."""
+        damage, repairable, unchecked = (
+            len(self.of(s)) for s in (Severity.DAMAGE, Severity.REPAIRABLE, Severity.NOT_CHECKED)
+        )
+        left = f"; {unchecked} parts were not checked" if unchecked else ""
+        if damage:
+            text = f"damaged: {damage} findings of damage, {repairable} that can be repaired"
+            return text + left
+        if repairable:
+            return f"needs repair: {repairable} findings{left}"
+        if unchecked:
+            kinds = {f.kind for f in self.of(Severity.NOT_CHECKED)}
+            because = ", ".join(sorted(kind.label for kind in kinds))
+            return f"not checked: {because}"
+        return "good"
+
+    @property
     def is_good(self) -> bool:
-        """True when nothing is damaged and nothing needs repair."""
-        return all(finding.severity is Severity.INFORMATION for finding in self.findings)
+        """True when nothing is damaged, nothing needs repair, and all was looked at."""
+        return self.verdict is Verdict.GOOD

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from store_core.check.finding_kinds import FindingKind
+from store_core.check.findings import unread
 from store_core.check.index_structure import IndexStructure, entry_position
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.errors import CorruptRecordError, StoreReadError
@@ -34,6 +35,7 @@ class _Entries(NamedTuple):
     commit_log_offset: Any
     key_hash: Any
     entry: Any
+    time_diff_seconds: Any
 
 
 class _FileCursor:
@@ -69,11 +71,12 @@ class _FileCursor:
         rows = self.file.entries(self._next, stop)
         numbers = np.arange(self._next, stop)
         self._next = stop
-        return _Entries(rows["commit_log_offset"], rows["key_hash"].astype(np.int64), numbers)
+        hashes, seconds = (rows[n].astype(np.int64) for n in ("key_hash", "time_diff_seconds"))
+        return _Entries(rows["commit_log_offset"], hashes, numbers, seconds)
 
 
 def _empty() -> _Entries:
-    return _Entries(*(np.empty(0, np.int64) for _ in range(3)))
+    return _Entries(*(np.empty(0, np.int64) for _ in _Entries._fields))
 
 
 def _joined(parts: list[_Entries]) -> _Entries:
@@ -102,6 +105,7 @@ class IndexCheck:
         self._examples: list[str] = []
         self._late = 0
         self.is_known = True
+        self._is_whole = True  # every file may be read
 
     def files(self, progress: Callable[[int, int], None]) -> None:
         """Check every file by itself and open it for the comparison."""
@@ -114,12 +118,21 @@ class IndexCheck:
             )
             return
         for path, reason in index.unusable:
-            self._findings.add(FindingKind.INDEX_UNUSABLE, path, examples=[reason])
+            self._unusable(path, reason)
         for number, (path, _) in enumerate(index.files):
             progress(number, len(index.files))
             self._file(path)
         progress(len(index.files), len(index.files))
         self._indexed_until = index.last_phy_offset() or -1
+
+    def _unusable(self, path: str, reason: str) -> None:
+        kind = FindingKind.INDEX_UNUSABLE
+        try:
+            self._view.directory.open(path).close()
+        except StoreReadError as err:
+            kind = unread(err, kind)
+        self._is_whole &= kind is not FindingKind.NO_PERMISSION
+        self._findings.add(kind, path, examples=[reason])
 
     def _file(self, path: str) -> None:
         sizes = self._view.index.sizes
@@ -131,7 +144,7 @@ class IndexCheck:
             structure.run()
             cursor = _FileCursor(file, is_ordered=structure.is_ordered)
         except (CorruptRecordError, StoreReadError) as err:
-            self._findings.add(FindingKind.INDEX_UNUSABLE, path, examples=[str(err)])
+            self._unusable(path, str(err))
             return
         self._cursors.append(cursor)
         self._counts.index_files += 1
@@ -148,8 +161,10 @@ class IndexCheck:
         end = int(frames.column("commit_log_offset")[-1]) + 1
         for cursor in self._cursors:
             self._strays(cursor, cursor.below(base))
-        wanted = ((expected.commit_log_offset - base) << _HASH_BITS) | expected.key_hash
         found = [cursor.below(end) for cursor in self._cursors]
+        for cursor, entries in zip(self._cursors, found):
+            self._times(cursor, entries, frames)
+        wanted = ((expected.commit_log_offset - base) << _HASH_BITS) | expected.key_hash
         codes = [((e.commit_log_offset - base) << _HASH_BITS) | e.key_hash for e in found]
         have = np.concatenate([np.empty(0, np.int64), *codes])
         if len(wanted) == len(have) and np.array_equal(wanted, have):
@@ -182,6 +197,7 @@ class IndexCheck:
     def finish(self) -> None:
         """Look at the entries behind the last record, and sum up; closes the files."""
         for cursor in self._cursors:
+            self._header_times(cursor.file)
             rest = cursor.below(np.iinfo(np.int64).max)
             self._strays(cursor, rest)
             cursor.file.source.close()
@@ -189,13 +205,50 @@ class IndexCheck:
             self._findings.add(
                 FindingKind.NOT_INDEXED_YET, commit_log_offset=self._indexed_until, count=self._late
             )
-        if self._missing:
+        if self._missing and self._is_whole:
             self._findings.add(
                 FindingKind.NOT_FOUND_BY_KEY,
                 commit_log_offset=self._first_missing,
                 count=self._missing_records,
                 examples=[f"{self._missing} keys in all", *self._examples],
             )
+
+    def _times(self, cursor: _FileCursor, entries: _Entries, frames: RecordFrames) -> None:
+        """Compare the times of entries with those of the records at their places.
+
+        An entry holds whole seconds since the file's begin, but the first one of a file: it was
+        written before the file had a begin of its own (``IndexFile.putKey``).
+        """
+        if not len(entries.entry):
+            return
+        places = frames.column("commit_log_offset")
+        at = np.searchsorted(places, entries.commit_log_offset)
+        at = np.minimum(at, len(places) - 1)
+        is_record = (places[at] == entries.commit_log_offset) & (entries.entry > 1)
+        begin = cursor.file.header.begin_timestamp
+        elapsed = frames.column("store_timestamp")[at].astype(np.int64) - begin
+        seconds = np.where(begin > 0, np.clip(elapsed // 1000, 0, np.iinfo(np.int32).max), 0)
+        wrong = is_record & (seconds != entries.time_diff_seconds)
+        self._note(FindingKind.INDEX_TIME, cursor, entries, wrong)
+
+    def _header_times(self, file: IndexFile) -> None:
+        header = file.header
+        if header.entry_count <= 0 or self._view.state is StoreState.LIVE:
+            return
+        wrong = []
+        for name in ("begin", "end"):
+            offset, said = (
+                getattr(header, f"{name}_phy_offset"),
+                getattr(header, f"{name}_timestamp"),
+            )
+            if self._log.is_lost(np.array([offset])).any():
+                continue
+            time = self._view.store_timestamp_at(offset)
+            if time is not None and time != said:
+                wrong.append(f"{name}_timestamp {said}; the record at {offset} has {time}")
+        self._findings.add(
+            FindingKind.INDEX_TIME, file.path, position=0, count=len(wrong), examples=wrong
+        )
 
     def _note_missing(self, offsets: Any, short: Any) -> None:
         if self._view.state is not StoreState.STOPPED:

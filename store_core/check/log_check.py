@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core.check.finding_kinds import FindingKind
+from store_core.check.findings import unread
+from store_core.check.time_check import StoreTimes
 from store_core.codec.record_crcs import (
     body_crc_failures,
     property_crc_failures,
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from store_core.check.findings import CheckCounts, Findings
+    from store_core.check.time_check import Outlier
     from store_core.codec.record_frames import RecordFrames
     from store_core.files.segment_list import Segment
     from store_core.store_view import StoreView
@@ -48,6 +51,7 @@ class LogCheck:
         self._counts = counts
         self.lost: list[tuple[int, int]] = []
         self.last_store_timestamp = -1
+        self._times = StoreTimes()
 
     def frames(self) -> Iterator[RecordFrames]:
         """Yield all readable records in the order of the log, and note what is wrong."""
@@ -57,10 +61,11 @@ class LogCheck:
             try:
                 yield from self._segment(segment, next_offset)
             except StoreReadError as err:
-                text = (err.reason,)
-                self._findings.add(FindingKind.UNREADABLE, segment.path, examples=text)
+                self._findings.add(unread(err), segment.path, examples=(err.reason,))
                 stop = segment.from_offset + self._view.log.segments.file_size
                 self.lost.append((segment.from_offset, stop))
+        for outlier in self._times.finish():
+            self._outlier(outlier)
 
     def is_lost(self, commit_log_offsets: Any) -> Any:
         """Tell for each offset whether it lies where nothing can be read."""
@@ -120,10 +125,23 @@ class LogCheck:
         newest = int(frames.column("store_timestamp").max())
         self.last_store_timestamp = max(self.last_store_timestamp, newest)
         counts.property_crcs += len(rows_with_property_crc(frames))
+        for outlier in self._times.add(frames):
+            self._outlier(outlier)
         bad = body_crc_failures(frames)
         self._bad_records(FindingKind.BODY_CRC, frames, segment, bad)
         bad_records = property_crc_failures(frames)
         self._bad_records(FindingKind.PROPERTY_CRC, frames, segment, bad_records)
+
+    def _outlier(self, outlier: Outlier) -> None:
+        at, time, before, behind = outlier
+        segment = self._view.log.segments.find(at)
+        self._findings.add(
+            FindingKind.STORE_TIME,
+            segment.path if segment else "",
+            position=at - segment.from_offset if segment else -1,
+            commit_log_offset=at,
+            examples=[f"record at {at}: {time} ms; before it {before}, behind it {behind}"],
+        )
 
     def _bad_records(
         self,

@@ -118,6 +118,8 @@ class QueueCheck:
         else:
             missing = queue.missing
             matched = queue.match(rows)
+            if not queue.is_known:
+                return
         restart = np.flatnonzero(rows.queue_offset == 0)
         if len(restart) and (missing.count or restart[-1] > 0):
             # The topic began anew here: what came before is of an earlier life.
@@ -171,6 +173,8 @@ class QueueCheck:
 
     def _report_missing(self, queue: AnyQueue, moved: int) -> None:
         missing = queue.missing
+        if not queue.is_known:
+            return
         if missing.count > moved:
             self._findings.add(
                 FindingKind.RECORD_WITHOUT_UNIT,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core.check.finding_kinds import FindingKind
+from store_core.check.findings import unread
 from store_core.check.offset_ranges import OffsetRanges
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.message import SCHEDULE_TOPIC
@@ -55,7 +56,8 @@ class MissingRecords:
 class CheckedQueue:
     """Compares the units of one queue with the records that should be there.
 
-    Opens files for the length of a call only; holds a few numbers a queue.
+    Opens files for the length of a call only; holds a few numbers a queue. ``is_known`` is False
+    where its files may not be read: nothing is said of its units then.
     """
 
     unit_word = "queue offset"
@@ -75,6 +77,7 @@ class CheckedQueue:
         self.proved = OffsetRanges()
         self.missing = MissingRecords()
         self.broken = False
+        self.is_known = True
         self.first = self.end = 0
         self._queue: ConsumeQueue | None = None
         self._ext: ConsumeQueueExt | None = None
@@ -125,7 +128,10 @@ class CheckedQueue:
         proved = rows.take(good)
         self.proved.add_sorted(proved.queue_offset)
         self._counts.units += len(proved)
-        self._check_tags(proved, units["tags_code"][good])
+        try:
+            self._check_tags(proved, units["tags_code"][good])
+        except (CorruptRecordError, StoreReadError) as err:
+            self._unreadable(err)
         return good
 
     def _check_tags(self, rows: DispatchRequests, stored: Any) -> None:
@@ -187,6 +193,7 @@ class CheckedQueue:
 
     def _unreadable(self, err: CorruptRecordError | StoreFormatError | StoreReadError) -> None:
         if not self.broken:
-            kind = FindingKind.QUEUE_UNREADABLE
+            kind = unread(err, FindingKind.QUEUE_UNREADABLE)
+            self.is_known &= kind is not FindingKind.NO_PERMISSION
             self._findings.add(kind, self.place, examples=[str(err)])
         self.broken = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
+from store_core.check.empty_log import check_log_is_there
 from store_core.check.file_check import check_checkpoint, check_files
 from store_core.check.finding_kinds import FindingKind
 from store_core.check.findings import CheckCounts, CheckReport, Findings
@@ -65,6 +66,7 @@ def check_store(view: StoreView, progress: Progress | None = None) -> CheckRepor
         index.take(frames)
         tell("log", int(frames.column("commit_log_offset")[-1]) - begin, total)
     tell("log", total, total)
+    check_log_is_there(view, counts, findings)
     queues.finish()
     index.finish()
     check_checkpoint(view, log.last_store_timestamp, findings)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from store_core.errors import OffsetOutOfRangeError, StoreReadError
+from store_core.errors import OffsetOutOfRangeError, StorePermissionError, StoreReadError
 from store_core.regular_file import open_to_read
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ _BLOCKS_KEPT = 8
 
 def read_error(err: OSError, path: str) -> StoreReadError:
     """Return the store's error for what the operating system said about ``path``."""
-    return StoreReadError(err.strerror or str(err) or type(err).__name__, path)
+    kind = StorePermissionError if isinstance(err, PermissionError) else StoreReadError
+    return kind(err.strerror or str(err) or type(err).__name__, path)
 
 
 class ByteSource(ABC):

@@ -1,0 +1,76 @@
+"""A log without records: a new store, or a disk that is not mounted, or files of something else."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from store_core.check.finding_kinds import FindingKind
+from store_core.config_files import load_consumer_offsets, load_delay_offsets
+from store_core.errors import StoreError
+from store_core.log.commit_log import commit_log_directories
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store_core.check.findings import CheckCounts, Findings
+    from store_core.store_view import StoreView
+
+_MADE_BY_A_BROKER = ("lock", "checkpoint")
+
+
+def check_log_is_there(view: StoreView, counts: CheckCounts, findings: Findings) -> None:
+    """Note a log without records, unless it is that of a broker that never got a message.
+
+    Such a broker leaves ``commitlog/``, ``lock`` and a ``checkpoint`` of zeros; whatever knows of a
+    message says that there was one.
+    """
+    if counts.records:
+        return
+    if len(view.log.segments):
+        if counts.stale_bytes and not counts.blank_bytes:
+            text = f"{counts.stale_bytes} bytes in {len(view.log.segments)} files"
+            findings.add(FindingKind.NO_RECORD, view.log.segments.segments[0].path, examples=[text])
+        return
+    places = commit_log_directories(view.directory, view.config)
+    place = places[0] if places else ""
+    evidence = list(_traces_of_messages(view))
+    if evidence:
+        findings.add(FindingKind.LOG_MISSING, place, examples=evidence)
+        return
+    made = [view.directory.stat(view.directory.resolve(name)) for name in _MADE_BY_A_BROKER]
+    present = [entry for path in places if (entry := view.directory.stat(path)) is not None]
+    if not present or not all(made):
+        found = "the directory is empty" if present else "there is no such directory"
+        findings.add(FindingKind.LOG_UNKNOWN, place, examples=[found])
+
+
+def _traces_of_messages(view: StoreView) -> Iterator[str]:
+    """Yield, in words, what of the rest of the store knows of messages; one of each sort."""
+    with suppress(StoreError):
+        for topic, queue_id in (*view.queue_paths, *view.batch_queue_paths):
+            if _has_units(view, topic, queue_id):
+                yield f"consume queue {topic}/{queue_id} has units"
+                break
+    with suppress(StoreError):
+        if any(entry.header.entry_count > 0 for entry in view.index.files):
+            yield "the index has entries"
+    point = view.checkpoint
+    if point is not None and any((point.physic_msg_timestamp, point.confirm_phy_offset)):
+        yield "the checkpoint speaks of a record"
+    with suppress(StoreError):
+        for (group, topic), offsets in load_consumer_offsets(view.directory).items():
+            if any(offset > 0 for offset in offsets.values()):
+                yield f"group {group} consumed messages of topic {topic}"
+                break
+    with suppress(StoreError):
+        if any(offset > 0 for offset in (load_delay_offsets(view.directory) or {}).values()):
+            yield "delayed messages were delivered"
+
+
+def _has_units(view: StoreView, topic: str, queue_id: int) -> bool:
+    simple = view.consume_queue(topic, queue_id)
+    if simple is not None and simple.end_of_units() > 0:
+        return True
+    batch = view.batch_consume_queue(topic, queue_id)
+    return batch is not None and len(batch.read_units()) > 0
