@@ -12,6 +12,7 @@ import numpy as np
 
 from rmqsource.errors import DataLossError
 from rmqsource.message_batches import MessageBatches
+from store_core.errors import FileVanishedError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
 from store_core.log.segment_records import SegmentRecords
@@ -75,6 +76,10 @@ def _read_slice(
                 yield from batches.gap(found)
             else:
                 yield from batches.of_frames(found, part)
+        end, surplus = part.from_offset + part.file_size, source.size - part.file_size
+        if surplus > 0 and part.start < min(end, part.end_offset) and part.stop >= end:
+            reason = f"the file has {surplus} bytes more than a segment of this store"
+            yield from batches.gap(Gap(end, surplus, part.path, part.file_size, reason))
 
 
 def _read_positions(
@@ -106,10 +111,11 @@ def _read_positions(
 
 def _open(directory: StoreDirectory, path: str, batches: MessageBatches) -> ByteSource | None:
     """Open a segment; None when it was deleted since planning and that is no error."""
-    if directory.stat(path) is not None:
+    try:
         return directory.open(path)
-    if batches.request.fail_on_data_loss:
+    except FileVanishedError as err:
+        if not batches.request.fail_on_data_loss:
+            logger.warning("%s was deleted between planning and reading; skipped", path)
+            return None
         reason = f"segment {path} was deleted between planning and reading"
-        raise DataLossError(directory.uri, reason)
-    logger.warning("%s was deleted between planning and reading; skipped", path)
-    return None
+        raise DataLossError(directory.uri, reason) from err

@@ -87,6 +87,8 @@ class StorePlan:
         Asked-for queue offsets that are gone: (topic, queue id, start, stop).
     end_offset
         Where the snapshot of this store ends.
+    missing_log
+        Bytes ``[start, stop)`` of the log that option ``snapshot`` pins and that are gone.
     """
 
     store: str
@@ -98,6 +100,7 @@ class StorePlan:
     log_bytes_scanned: int
     missing_offsets: tuple[tuple[str, int, int, int], ...]
     end_offset: int
+    missing_log: tuple[int, int] | None = None
 
 
 Range = tuple[int, int]

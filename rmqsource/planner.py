@@ -30,6 +30,7 @@ from rmqsource.plan import (
 )
 from rmqsource.predicate import ScanPredicate
 from rmqsource.queue_path import QueueUnits, UnprovedError, read_queue_units
+from rmqsource.stores import missing_log
 from store_core.codec.message_id import parse_message_id
 from store_core.errors import StoreFormatError
 from store_core.log.log_scan import BatchSizer, Gap, scan_slice
@@ -66,7 +67,8 @@ def plan_store(snapshot: StoreView, predicate: ScanPredicate, options: SourceOpt
     DataLossError
         Asked-for queue offsets are gone and ``failOnDataLoss`` is true.
     StoreFormatError
-        A segment has a wrong size, and ``mode`` is ``FAILFAST`` or the file is too long.
+        A segment has a wrong size, and ``mode`` is ``FAILFAST``, or the file is too long and
+        nothing proves the size of segments.
     SourceOptionError
         ``access`` forces a path that these options do not allow.
     """
@@ -97,6 +99,7 @@ def plan_store(snapshot: StoreView, predicate: ScanPredicate, options: SourceOpt
         log_bytes_scanned=scanned,
         missing_offsets=missing,
         end_offset=snapshot.end_offset,
+        missing_log=missing_log(snapshot, options),
     )
 
 
@@ -106,16 +109,28 @@ def _shows_gaps(predicate: ScanPredicate, options: SourceOptions) -> bool:
 
 
 def _check_segment_sizes(snapshot: StoreView, options: SourceOptions) -> None:
-    nominal = snapshot.log.segments.file_size
-    for segment in snapshot.log.segments:
-        if segment.size == nominal or (segment.size < nominal and options.mode != "FAILFAST"):
+    segments = snapshot.log.segments
+    nominal = segments.file_size
+    starts = [segment.from_offset for segment in segments]
+    is_proved = any(b - a == nominal for a, b in zip(starts, starts[1:]))
+    for segment in segments:
+        is_readable = segment.size < nominal or is_proved
+        if segment.size == nominal or (is_readable and options.mode != "FAILFAST"):
             continue
-        raise StoreFormatError(
-            f"the file has {segment.size} bytes, segments of this store have {nominal}. If it "
-            "was copied in part, copy it again, or read what is there with mode PERMISSIVE; if "
-            "the size is another, give option mappedFileSizeCommitLog",
-            segment.path,
-        )
+        advice = "give the size of segments with option mappedFileSizeCommitLog"
+        if segment.size < nominal:
+            advice = (
+                "If it was copied in part, copy it again, or read what is there with mode "
+                f"PERMISSIVE; if the size is another, {advice}"
+            )
+        elif is_proved:
+            surplus = segment.size - nominal
+            advice = (
+                f"Names of the files prove that size, so {surplus} bytes at its end are no part of "
+                "the log: cut them off in a copy, or read without them with mode PERMISSIVE"
+            )
+        text = f"the file has {segment.size} bytes, segments of this store have {nominal}. "
+        raise StoreFormatError(f"{text}{advice[0].upper()}{advice[1:]}", segment.path)
 
 
 def missing_offsets(
@@ -124,6 +139,7 @@ def missing_offsets(
     """Return asked-for queue offsets that are gone as (topic, queue id, start, stop)."""
     if predicate.starting_offsets is None:
         return ()
+    snapshot.dispatched_offset(predicate.starting_offsets.offsets)  # before any queue is read
     gone = []
     for (topic, queue_id), start in sorted(predicate.starting_offsets.offsets.items()):
         held = snapshot.queue_range(topic, queue_id)
@@ -147,7 +163,7 @@ def _undispatched_end(snapshot: StoreView, topic: str, queue_id: int) -> int:
     """
     from rmqsource.row_filter import frame_mask  # noqa: PLC0415 (a rare case needs Arrow's kernels)
 
-    begin, end = snapshot.last_dispatched()[1], snapshot.end_offset
+    begin, end = snapshot.dispatched_offset(), snapshot.end_offset
     named = topic in (snapshot.topic_configs or {})
     if named and (topic, queue_id) not in snapshot.queue_paths:
         begin = max(snapshot.min_phy_offset, 0)
@@ -243,9 +259,9 @@ def _by_queues(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> 
 
 def _with_scanned(reason: str, found: QueueUnits) -> str:
     uncovered = total_bytes(found.scanned)
-    return (
-        f"{reason}; {uncovered} bytes that they do not cover are scanned" if uncovered else reason
-    )
+    if uncovered:
+        reason = f"{reason}; {uncovered} bytes that they do not cover are scanned"
+    return f"{reason}; {found.trusted}" if found.trusted else reason
 
 
 def _by_message_id(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _Way:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rmqsource.plan import merge_splits
 from rmqsource.planner import plan_store
-from rmqsource.stores import open_snapshots
+from rmqsource.stores import on_present_files, open_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ def plan_read(options: SourceOptions, predicate: ScanPredicate) -> list[StorePla
     plans = []
     for snapshot in open_snapshots(options):
         with snapshot:
-            plans.append(plan_store(snapshot, predicate, options))
+            plans.append(on_present_files(snapshot, lambda s: plan_store(s, predicate, options)))
     return _within(plans, options.max_partitions)
 
 
@@ -56,15 +56,14 @@ def plan_columns(plans: Sequence[StorePlan]) -> dict[str, Any]:
 
 
 def _missing(plan: StorePlan) -> str | None:
-    if not plan.missing_offsets:
-        return None
-    return json.dumps(
-        [
-            {"topic": topic, "queue_id": queue_id, "start": start, "stop": stop}
-            for topic, queue_id, start, stop in plan.missing_offsets
-        ],
-        ensure_ascii=False,
-    )
+    gone: list[dict[str, Any]] = [
+        {"topic": topic, "queue_id": queue_id, "start": start, "stop": stop}
+        for topic, queue_id, start, stop in plan.missing_offsets
+    ]
+    if plan.missing_log is not None:
+        start, stop = plan.missing_log
+        gone.append({"commit_log_start": start, "commit_log_stop": stop})
+    return json.dumps(gone, ensure_ascii=False) if gone else None
 
 
 def plan_text(plans: Sequence[StorePlan]) -> str:
@@ -85,5 +84,6 @@ def _store_text(plan: StorePlan) -> str:
     ]
     if plan.log_bytes_scanned:
         lines.append(f"of them scanned  {plan.log_bytes_scanned:,} (not covered otherwise)")
-    lines += [f"gone             {_missing(plan)}"] if plan.missing_offsets else []
+    missing = _missing(plan)
+    lines += [f"gone             {missing}"] if missing else []
     return "\n".join([*lines, f"log ends at      {plan.end_offset:,}"])

@@ -1,8 +1,8 @@
 """The consume queue path: records of some topics through their queues' units.
 
 It is taken only where the units provably stand for all records that a scan would find. What they
-do not prove (a tail that is not dispatched yet, a front whose queue files are gone) comes back as
-ranges to be scanned.
+do not prove (a tail that is not dispatched yet, a front whose queue files are gone, bytes of the
+log that no queue's unit covers) comes back as ranges to be scanned.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rmqsource.log_cover import UncountedError, uncovered
+from rmqsource.plan import clip_ranges
 from store_core.codec.java_string import string_hash
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.consume_queue import CQ_UNIT, MAX_EXT_ADDRESS
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from store_core.read.key_candidates import has_batch_queues
-from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from store_core.queue.queue_range import QueueRange
     from store_core.store_view import StoreView
 
-_NEAR_BYTES = 1 << 20
-"""A tail of this size is scanned rather than narrowed by looking at every queue of the store."""
 MAX_UNITS = 20_000_000
 """Places of more records are not carried in splits (8 bytes each); the log is scanned then."""
 
@@ -38,11 +37,15 @@ class UnprovedError(Exception):
 
 
 class QueueUnits(NamedTuple):
-    """Records found through units: ascending offsets and their sizes; and ranges to be scanned."""
+    """Records found through units: ascending offsets and their sizes; and ranges to be scanned.
+
+    ``trusted`` says in words what was not proved; empty: nothing.
+    """
 
     offsets: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
     scanned: tuple[Range, ...]
+    trusted: str = ""
 
 
 class _Queue(NamedTuple):
@@ -51,7 +54,6 @@ class _Queue(NamedTuple):
     units: npt.NDArray[np.void]
     front: int
     tail: int
-    last_end: int
 
 
 def read_queue_units(
@@ -73,12 +75,12 @@ def read_queue_units(
     UnprovedError
         Not forced, and something is missing or damaged.
     """
+    dispatched = snapshot.dispatched_offset(_present(snapshot, predicate))  # before any unit
     queues = [
         _read_queue(snapshot, topic, queue_id, predicate, forced=forced)
         for topic in _topics(snapshot, predicate)
         for queue_id in _queue_ids(snapshot, topic, predicate, forced=forced)
     ]
-    dispatched = _dispatched(snapshot, [queue.last_end for queue in queues])
     front = max([bounds[0], *(queue.front for queue in queues)])
     tail = min([bounds[1], dispatched, *(queue.tail for queue in queues)])
     tail = max(tail, front)
@@ -87,7 +89,14 @@ def read_queue_units(
     inside = (offsets >= front) & (offsets < tail)
     offsets, first = np.unique(offsets[inside], return_index=True)
     scanned = [(bounds[0], min(front, bounds[1])), (tail, bounds[1])]
-    return QueueUnits(offsets, sizes[inside][first], tuple((a, b) for a, b in scanned if a < b))
+    trusted = ""
+    if not forced:
+        try:
+            scanned += uncovered(snapshot, front, min(tail, bounds[1]))
+        except UncountedError:
+            trusted = "trusts that the topics have no queues but those that are there"
+    kept = clip_ranges(scanned, *bounds)
+    return QueueUnits(offsets, sizes[inside][first], tuple(kept), trusted)
 
 
 def _topics(snapshot: StoreView, predicate: ScanPredicate) -> list[str]:
@@ -95,6 +104,15 @@ def _topics(snapshot: StoreView, predicate: ScanPredicate) -> list[str]:
         return sorted(predicate.topics)
     paths = (*snapshot.queue_paths, *snapshot.batch_queue_paths)
     return sorted({topic for topic, _ in paths if not topic.startswith(LMQ_PREFIX)})
+
+
+def _present(snapshot: StoreView, predicate: ScanPredicate) -> list[tuple[str, int]]:
+    topics = frozenset(_topics(snapshot, predicate))
+    return [
+        (topic, queue_id)
+        for topic, queue_id in snapshot.queue_paths
+        if topic in topics and _wants_queue(predicate, queue_id)
+    ]
 
 
 def _queue_ids(
@@ -151,7 +169,7 @@ def _read_queue(
         raise UnprovedError(f"{where} is damaged: {err}") from err
     if not forced and not (_are_in_order(units) and _is_aligned(snapshot, low, units)):
         raise UnprovedError(f"{where}: its units are not contiguous")
-    return _Queue(_with_tags(units, topic, predicate), front, tail, held.last_end)
+    return _Queue(_with_tags(units, topic, predicate), front, tail)
 
 
 def _wanted_range(
@@ -234,35 +252,6 @@ def _with_tags(
 def _bound(predicate: ScanPredicate, name: str, topic: str, queue_id: int) -> int | None:
     bound = getattr(predicate, name)
     return None if bound is None else bound.offset_of(topic, queue_id)
-
-
-def _dispatched(snapshot: StoreView, last_ends: list[int]) -> int:
-    """Return an offset of the log below which every record is known to be dispatched.
-
-    Records are dispatched in order, so the newest unit, or index entry, of any topic proves it.
-    """
-    if snapshot.state is StoreState.CRASHED:
-        return min(_flushed(snapshot), snapshot.last_dispatched()[1])
-    known = max([0, *last_ends])
-    for newest in snapshot.index.files[-1:]:
-        indexed = newest.header.end_phy_offset
-        if snapshot.store_timestamp_at(indexed) == newest.header.end_timestamp:
-            known = max(known, indexed)
-    if snapshot.end_offset - known > _NEAR_BYTES:
-        known = max(known, snapshot.last_dispatched()[1])
-    return min(known, snapshot.end_offset)
-
-
-def _flushed(snapshot: StoreView) -> int:
-    """Return from where RocketMQ would dispatch again after a crash (``recoverAbnormally``)."""
-    flushed_ms = snapshot.checkpoint.min_timestamp if snapshot.checkpoint else 0
-    for segment in reversed(snapshot.log.segments.segments):
-        if segment.from_offset >= snapshot.end_offset:
-            continue
-        time = snapshot.log.first_store_timestamp(segment, snapshot.end_offset)
-        if time is not None and time <= flushed_ms:
-            return segment.from_offset
-    return 0
 
 
 def _joined(columns: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:

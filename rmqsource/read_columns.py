@@ -10,6 +10,7 @@ from rmqsource.planner import plan_store
 from rmqsource.planning import plan_read
 from rmqsource.predicate import from_options
 from rmqsource.read_request import ReadRequest
+from rmqsource.stores import on_present_files
 from rmqsource.tables import CORRUPT_RECORD
 
 if TYPE_CHECKING:
@@ -78,5 +79,6 @@ def columns_of_snapshot(
     narrowed = replace(kept, **{"table": "messages", "mode": mode, **selection})
     predicate = from_options(narrowed)
     request = ReadRequest.of(narrowed, predicate, columns)
-    for split in plan_store(snapshot, predicate, narrowed).splits:
+    plan = on_present_files(snapshot, lambda s: plan_store(s, predicate, narrowed))
+    for split in plan.splits:
         yield from read_split(split, request)

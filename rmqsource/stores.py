@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from rmqsource.errors import SourceOptionError
+from rmqsource._text import INT64_MAX
+from rmqsource.errors import DataLossError, SourceOptionError
 from rmqsource.options import check_commit_log_paths
 from store_core.config import MessageStoreConfig, load_broker_config
+from store_core.errors import FileVanishedError
 from store_core.files.store_directory import StoreDirectory, expand_paths
 from store_core.store_view import StoreView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+    from typing import Callable
 
     from rmqsource.options import SourceOptions
 
+_T = TypeVar("_T")
+VANISHED_ATTEMPTS = 8
+"""So often a store is listed anew where files of it vanish between listing and reading."""
 _PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+
+
+class LogRange(NamedTuple):
+    """Physical offsets ``[start, stop)`` of a log."""
+
+    start: int
+    stop: int
 
 
 def store_config(options: SourceOptions) -> MessageStoreConfig:
@@ -43,52 +56,133 @@ def open_snapshots(options: SourceOptions) -> Iterator[StoreView]:
     ------
     StoreError
         A path matches nothing, is no store, or cannot be read.
+    DataLossError
+        What option ``snapshot`` pins is gone in part, and ``failOnDataLoss`` is true.
     """
     paths = tuple(expand_paths(options.paths))
     check_commit_log_paths(options, paths)
     config = store_config(options)
-    ends = parse_token(options.snapshot) if options.snapshot is not None else None
+    token = parse_token(options.snapshot) if options.snapshot is not None else None
     for path in paths:
-        yield _open(path, config, ends)
+        if token is None:
+            yield _open(path, config, None)
+            continue
+        if path not in token:
+            raise SourceOptionError(
+                "snapshot", f"the token does not name store {path}; it names {', '.join(token)}"
+            )
+        yield _pinned(_open(path, config, token[path].stop), token[path], options)
 
 
-def _open(path: str, config: MessageStoreConfig, ends: Mapping[str, int] | None) -> StoreView:
-    if ends is None:
-        return StoreView(StoreDirectory(path), config)
-    if path not in ends:
-        raise SourceOptionError(
-            "snapshot", f"the token does not name store {path}; it names {', '.join(ends)}"
-        )
-    snapshot = StoreView(StoreDirectory(path), config, ends[path])
-    held = snapshot.log.segments.max_offset
-    if ends[path] > held:
+def _open(path: str, config: MessageStoreConfig, end_offset: int | None) -> StoreView:
+    for _ in range(VANISHED_ATTEMPTS - 1):
+        try:
+            return StoreView(StoreDirectory(path), config, end_offset)
+        except FileVanishedError:
+            continue
+    return StoreView(StoreDirectory(path), config, end_offset)
+
+
+def _pinned(snapshot: StoreView, pin: LogRange, options: SourceOptions) -> StoreView:
+    """Check that a store still holds what a token pins; close it where it does not."""
+    try:
+        _check_pin(snapshot, pin, options)
+    except BaseException:
         snapshot.close()
-        raise SourceOptionError(
-            "snapshot",
-            f"the token ends store {path} at {ends[path]}, its log has {held} bytes: it is "
-            "another store, or was cut since; make a new token",
-        )
+        raise
     return snapshot
 
 
+def _check_pin(snapshot: StoreView, pin: LogRange, options: SourceOptions) -> None:
+    path, segments = snapshot.directory.uri, snapshot.log.segments
+    if len(segments) and pin.stop > segments.max_offset:
+        raise SourceOptionError(
+            "snapshot",
+            f"the token ends store {path} at {pin.stop}, its log has {segments.max_offset} bytes: "
+            "it is another store, or was cut since; make a new token",
+        )
+    if len(segments) and segments.min_offset < pin.start:
+        raise SourceOptionError(
+            "snapshot",
+            f"the token begins store {path} at {pin.start}, its log begins at "
+            f"{segments.min_offset}: it is another store; make a new token",
+        )
+    gone = missing_log(snapshot, options)
+    if gone is not None and options.fail_on_data_loss:
+        reason = (
+            f"bytes {gone.start} to {gone.stop} of the log, which option 'snapshot' pins, are gone"
+        )
+        raise DataLossError(path, reason)
+
+
+def missing_log(snapshot: StoreView, options: SourceOptions) -> LogRange | None:
+    """Return what option ``snapshot`` pins and the log no longer has; None: nothing."""
+    if options.snapshot is None:
+        return None
+    pin = parse_token(options.snapshot)[snapshot.directory.uri]
+    held = snapshot.min_phy_offset if len(snapshot.log.segments) else pin.stop
+    gone = LogRange(pin.start, min(held, pin.stop))
+    return gone if gone.start < gone.stop else None
+
+
+def on_present_files(snapshot: StoreView, work: Callable[[StoreView], _T]) -> _T:
+    """Return what work makes of a store; of the store opened anew where a file of it vanishes."""
+    for attempt in range(VANISHED_ATTEMPTS - 1):
+        try:
+            if attempt == 0:
+                return work(snapshot)
+            with snapshot.reopened() as view:
+                return work(view)
+        except FileVanishedError:
+            continue
+    with snapshot.reopened() as view:
+        return work(view)
+
+
 def make_token(options: SourceOptions) -> str:
-    """Return a token that pins the present end of each store."""
-    ends = {}
+    """Return a token that pins where the log of each store begins and ends now."""
+    stores = {}
     for snapshot in open_snapshots(options):
         with snapshot:
-            ends[snapshot.directory.uri] = snapshot.end_offset
-    return json.dumps({"ends": ends}, ensure_ascii=False)
+            begin = max(snapshot.min_phy_offset, 0)
+            stores[snapshot.directory.uri] = {"begin": begin, "end": snapshot.end_offset}
+    return json.dumps({"stores": stores}, ensure_ascii=False)
 
 
-def parse_token(token: str) -> dict[str, int]:
-    """Return the end of each store by its path."""
+def parse_token(token: str) -> dict[str, LogRange]:
+    """Return the pinned part of the log of each store, by its path.
+
+    Raises
+    ------
+    SourceOptionError
+        It is none.
+    """
     try:
-        ends = json.loads(token)["ends"]
-        parsed = {str(path): int(end) for path, end in ends.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        values = json.loads(token)
+    except (ValueError, RecursionError):
+        values = None
+    if isinstance(values, dict) and set(values) == {"ends"}:
+        raise SourceOptionError(
+            "snapshot",
+            "the token is one of an earlier release, which pins the ends of stores only; make a "
+            "new one with rmqsource.snapshot(path)",
+        )
+    stores = values.get("stores") if isinstance(values, dict) and len(values) == 1 else None
+    if not isinstance(stores, dict):
         raise SourceOptionError(
             "snapshot", f"{token!r} is no token; make one with rmqsource.snapshot(path)"
-        ) from err
-    if any(end < 0 for end in parsed.values()):
-        raise SourceOptionError("snapshot", "a store cannot end below 0")
-    return parsed
+        )
+    return {path: _pin(path, pin) for path, pin in stores.items()}
+
+
+def _pin(path: str, pin: object) -> LogRange:
+    if isinstance(pin, dict) and set(pin) == {"begin", "end"}:
+        begin, end = pin["begin"], pin["end"]
+        are_numbers = type(begin) is int and type(end) is int  # a bool is no number here
+        if are_numbers and 0 <= begin <= end <= INT64_MAX:
+            return LogRange(begin, end)
+    raise SourceOptionError(
+        "snapshot",
+        f"of store {path} the token has {pin!r}, expected begin and end of a log, 0 <= begin <= "
+        "end; make a new one with rmqsource.snapshot(path)",
+    )

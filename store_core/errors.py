@@ -71,6 +71,10 @@ class StorePermissionError(StoreReadError):
     """A file of the store may not be read by this user; nothing is wrong with it."""
 
 
+class FileVanishedError(StoreReadError):
+    """A file that was listed a moment ago is not there: whoever writes the store deleted it."""
+
+
 class OffsetOutOfRangeError(StoreError):
     """Asked-for offsets are not, or no longer, in the store."""
 

@@ -94,6 +94,11 @@ class StoreSnapshot(StoreView, StoreReads):
         if self._index is not None:
             self._index.close()
 
+    def _forget_queues(self) -> None:
+        super()._forget_queues()
+        self._opened.clear()
+        self._readable.clear()
+
     def _readable_queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
         key = (topic, queue_id)
         self.kind.require_queue_files("they cannot be read")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from store_core.config import MessageStoreConfig
 from store_core.config_files import load_topics
@@ -14,14 +14,18 @@ from store_core.log.log_end import LogEnd, find_log_end
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
 from store_core.queue.queue_range import QueueRange, queue_range
+from store_core.read.dispatch_proof import proved_dispatch
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import StoreKind, store_kind
 from store_core.state.store_state import ABORT_FILE, StoreState, store_state, written_by_5x
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from store_core.config_files import TopicConfig
 
+_View = TypeVar("_View", bound="StoreView")
 _PARTS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint", "lock", "config")
 _proven_starts: dict[tuple[object, ...], tuple[int, bytes]] = {}
 """Per process: (store, last segment, run of the broker) -> a record near the end, its first bytes.
@@ -73,6 +77,7 @@ class StoreView:
         self.state: StoreState = store_state(directory)
         self.checkpoint: StoreCheckpoint | None = load_checkpoint(directory)
         self.log = CommitLog(directory, self.config)
+        self._dispatched: int | None = None
         self._queue_paths: dict[tuple[str, int], str] | None = None
         self._batch_paths: dict[tuple[str, int], str] | None = None
         self._ranges: dict[tuple[str, int], QueueRange] = {}
@@ -81,6 +86,8 @@ class StoreView:
         self._topics_read = False
         self.end_reason = "given"
         self.end_offset = end_offset if end_offset is not None else self._find_end()
+        if self.state is StoreState.STOPPED:
+            self.state = store_state(directory)  # its end may be that of a run that began since
 
     @property
     def min_phy_offset(self) -> int:
@@ -145,12 +152,34 @@ class StoreView:
         """Return the proved range of a consume queue; ``(0, 0)`` when it does not exist."""
         key = (topic, queue_id)
         if key not in self._ranges:
-            queue = self.consume_queue(topic, queue_id)
-            found = QueueRange(0, 0)
-            if queue is not None:
-                found = queue_range(queue, self.log, self.end_offset)
-            self._ranges[key] = found
+            self._ranges[key] = self.present_range(topic, queue_id)
         return self._ranges[key]
+
+    def present_range(self, topic: str, queue_id: int) -> QueueRange:
+        """Return what `queue_range` does, as the files are now; it is not remembered."""
+        queue = StoreView.consume_queue(self, topic, queue_id)
+        return QueueRange(0, 0) if queue is None else queue_range(queue, self.log, self.end_offset)
+
+    def dispatched_offset(self, near: Iterable[tuple[str, int]] = ()) -> int:
+        """Return an offset of the log below which every record has its units in the queues.
+
+        That is so of all queues as they are read from the first call on: what was remembered of
+        queues is forgotten then. Later calls return the same.
+
+        Parameters
+        ----------
+        near
+            Queues that are read anyway (see ``dispatch_proof``).
+        """
+        if self._dispatched is None:
+            self._dispatched = proved_dispatch(self, near)
+            self._forget_queues()
+        return self._dispatched
+
+    def _forget_queues(self) -> None:
+        self._ranges.clear()
+        self._queue_paths = self._batch_paths = None
+        self._topics_read = False
 
     def last_dispatched(self) -> tuple[int, int]:
         """Return start and end of the last record that is in a consume queue; (-1, 0) if none.
@@ -163,6 +192,10 @@ class StoreView:
     def store_timestamp_at(self, commit_log_offset: int) -> int | None:
         """Return the store time (ms) of the record that starts there; None when none does."""
         return self.log.store_timestamp_at(commit_log_offset, self.end_offset)
+
+    def reopened(self: _View) -> _View:
+        """Return the store up to the same end, opened anew: for when a file of it vanished."""
+        return type(self)(self.directory, self.config, self.end_offset)
 
     def close(self) -> None:
         """Close the files."""

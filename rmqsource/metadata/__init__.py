@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Callable
 
 import pyarrow as pa
@@ -17,6 +18,9 @@ from rmqsource.metadata import (
     topics,
     transactions,
 )
+
+from rmqsource.stores import VANISHED_ATTEMPTS
+from store_core.errors import FileVanishedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,9 +66,21 @@ def read_metadata(
     StoreError
         In mode ``FAILFAST``, such a part; in every mode, what makes the store unreadable.
     """
-    parts = METADATA_TABLES[table](snapshot, options)
-    for batch in _batches(parts, options.batch_rows):
-        yield dict(zip(batch.schema.names, batch.columns))
+    is_begun = False
+    for attempt in range(VANISHED_ATTEMPTS):
+        view = snapshot if attempt == 0 else snapshot.reopened()
+        try:
+            with ExitStack() as opened:
+                if view is not snapshot:
+                    opened.enter_context(view)
+                parts = METADATA_TABLES[table](view, options)
+                for batch in _batches(parts, options.batch_rows):
+                    is_begun = True
+                    yield dict(zip(batch.schema.names, batch.columns))
+                return
+        except FileVanishedError:
+            if is_begun or attempt + 1 == VANISHED_ATTEMPTS:
+                raise
 
 
 def _batches(parts: Iterable[Any], batch_rows: int) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmqsource.metadata.columns import table_part
-from rmqsource.metadata.damage import until_damage
+from rmqsource.metadata.damage import skip_damaged, until_damage
 from rmqsource.metadata.queue_units import unit_chunks
 from rmqsource.metadata.selection import selected_queues
 
@@ -26,7 +26,12 @@ def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
     unit of a batch queue is one row, with the queue offset of its first message.
     """
     store = snapshot.directory.uri
-    for key in selected_queues(snapshot, options):
+    selected = selected_queues(snapshot, options)
+    for key in selected:  # before the first row: files may go, and then the store is opened again
+        if not key.is_batch:
+            with skip_damaged(str(key), options):
+                snapshot.queue_range(key.topic, key.queue_id)
+    for key in selected:
         for queue_offset, units in until_damage(unit_chunks(snapshot, key), str(key), options):
             yield table_part(
                 "consume_queue",

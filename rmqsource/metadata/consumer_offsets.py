@@ -140,7 +140,7 @@ class _Queues:
         queue = self._snapshot.consume_queue(key.topic, key.queue_id)
         if queue is None:
             return NO_RECORD
-        unit = queue.read_units(queue_offset, queue_offset + 1)
+        unit = queue.exact_units(queue_offset, queue_offset + 1)
         return int(unit["commit_log_offset"][0])
 
 

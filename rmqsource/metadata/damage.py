@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from store_core.errors import (
     CorruptRecordError,
+    FileVanishedError,
     StoreFormatError,
     StoreKindError,
     StoreReadError,
@@ -37,6 +38,8 @@ def skip_damaged(what: str, options: SourceOptions) -> Iterator[None]:
     """
     try:
         yield
+    except FileVanishedError:  # no damage: whoever reads the table opens the store again
+        raise
     except (CorruptRecordError, StoreFormatError, StoreKindError, StoreReadError) as err:
         if options.mode == _FAILFAST:
             raise

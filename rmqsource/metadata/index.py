@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from rmqsource.metadata.columns import table_part
 from rmqsource.metadata.damage import skip_damaged, until_damage
-from store_core.errors import CorruptRecordError, StoreFormatError
+from store_core.errors import CorruptRecordError, FileVanishedError, StoreFormatError
 from store_core.index.index_file import IndexFile
 from store_core.layout.index import INDEX_ENTRY, index_file_bytes
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from store_core.index.index_queries import IndexFileEntry
     from store_core.store_view import StoreView
 
+logger = logging.getLogger(__name__)
 _CHUNK_ENTRIES = 1 << 18
 _MS_PER_SECOND = 1000
 
@@ -38,7 +40,10 @@ def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
             raise StoreFormatError(unusable.reason, unusable.path)
     for file in snapshot.index.files:
         what = f"index file {file.path}"
-        yield from until_damage(_file_rows(snapshot, file), what, options)
+        try:
+            yield from until_damage(_file_rows(snapshot, file), what, options)
+        except FileVanishedError:  # its records have expired
+            logger.info("%s was deleted meanwhile", what)
 
 
 def _file_rows(snapshot: StoreView, file: IndexFileEntry) -> Iterator[Any]:

@@ -46,7 +46,7 @@ def queue_facts(snapshot: StoreView, key: QueueKey) -> QueueFacts:
     held = snapshot.queue_range(key.topic, key.queue_id)
     if queue is None or held.min_offset >= held.max_offset:
         return QueueFacts(held.min_offset, held.max_offset)
-    unit = queue.read_units(held.min_offset, held.min_offset + 1)
+    unit = queue.exact_units(held.min_offset, held.min_offset + 1)
     first = int(unit["commit_log_offset"][0])
     return QueueFacts(held.min_offset, held.max_offset, first, held.last_start)
 

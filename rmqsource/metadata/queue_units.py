@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rmqsource.stores import VANISHED_ATTEMPTS
+from store_core.errors import FileVanishedError
+from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT
 from store_core.queue.readable_queue import proved_batch_queue
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.metadata.selection import QueueKey
+    from store_core.queue.consume_queue import ConsumeQueue
     from store_core.store_view import StoreView
 
     Int64s = npt.NDArray[np.int64]
@@ -51,13 +55,31 @@ def unit_chunks(snapshot: StoreView, key: QueueKey) -> Iterator[UnitChunk]:
         return
     queue = snapshot.consume_queue(key.topic, key.queue_id)
     held = snapshot.queue_range(key.topic, key.queue_id)
-    at = held.min_offset
+    at, vanished = held.min_offset, 0
     while queue is not None and at < held.max_offset:
-        units = queue.read_units(at, min(at + _CHUNK_UNITS, held.max_offset))
-        if len(units) == 0:
-            return  # the files went away meanwhile
+        stop = min(at + _CHUNK_UNITS, held.max_offset)
+        try:
+            units = queue.exact_units(at, stop)
+        except FileVanishedError:  # what it held has expired
+            vanished += 1
+            if vanished == VANISHED_ATTEMPTS:
+                raise
+            queue, at = _present(snapshot, key, at)
+            continue
+        vanished = 0
         yield UnitChunk(at + np.arange(len(units), dtype=np.int64), units)
         at += len(units)
+
+
+def _present(
+    snapshot: StoreView, key: QueueKey, queue_offset: int
+) -> tuple[ConsumeQueue | None, int]:
+    """List the files of a queue again; return where it goes on behind what was deleted."""
+    queue = snapshot.consume_queue(key.topic, key.queue_id)
+    if queue is None or not len(queue.segments):
+        return None, queue_offset
+    first = queue.segments.min_offset // CQ_UNIT.size
+    return queue, max(first, queue_offset)
 
 
 def read_batch_queue(snapshot: StoreView, key: QueueKey) -> BatchUnits:

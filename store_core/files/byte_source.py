@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from store_core.errors import OffsetOutOfRangeError, StorePermissionError, StoreReadError
+from store_core.errors import (
+    FileVanishedError,
+    OffsetOutOfRangeError,
+    StorePermissionError,
+    StoreReadError,
+)
 from store_core.regular_file import open_to_read
 
 if TYPE_CHECKING:
@@ -30,7 +35,11 @@ _BLOCKS_KEPT = 8
 
 def read_error(err: OSError, path: str) -> StoreReadError:
     """Return the store's error for what the operating system said about ``path``."""
-    kind = StorePermissionError if isinstance(err, PermissionError) else StoreReadError
+    kind: type[StoreReadError] = StoreReadError
+    if isinstance(err, PermissionError):
+        kind = StorePermissionError
+    elif isinstance(err, FileNotFoundError):
+        kind = FileVanishedError
     return kind(err.strerror or str(err) or type(err).__name__, path)
 
 

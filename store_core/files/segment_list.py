@@ -10,6 +10,7 @@ from store_core.errors import StoreFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Callable
 
     from store_core.files.store_directory import FileEntry
 
@@ -57,6 +58,11 @@ class SegmentList:
         """End of the last file (exclusive); 0 when there is none."""
         return self.segments[-1].from_offset + self.segments[-1].size if self.segments else 0
 
+    @property
+    def has_holes(self) -> bool:
+        """Whether files are missing in between."""
+        return any(b - a > self.file_size for a, b in zip(self._starts, self._starts[1:]))
+
     def find(self, offset: int) -> Segment | None:
         """Return the segment whose ``[from_offset, from_offset + file_size)`` holds ``offset``.
 
@@ -66,6 +72,30 @@ class SegmentList:
         if at < 0 or offset >= self._starts[at] + self.file_size:
             return None
         return self.segments[at]
+
+
+_LISTINGS = 4
+
+
+def list_segments(
+    entries: Callable[[], Sequence[FileEntry]],
+    *,
+    file_size: int | None,
+    unit_bytes: int = 1,
+    option: str,
+) -> SegmentList:
+    """Return `load_segments` of a listing; where files are missing in between, of another one.
+
+    A listing is of no single moment: of files that are deleted meanwhile, oldest first, it may
+    hold the first and lack the second.
+    """
+    found = load_segments(entries(), file_size=file_size, unit_bytes=unit_bytes, option=option)
+    for _ in range(_LISTINGS if found.has_holes else 0):
+        before = found.segments
+        found = load_segments(entries(), file_size=file_size, unit_bytes=unit_bytes, option=option)
+        if found.segments == before or not found.has_holes:
+            break
+    return found
 
 
 def load_segments(

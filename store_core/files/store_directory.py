@@ -10,7 +10,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from store_core.errors import StoreFormatError, StoreNotFoundError, StoreReadError
+from store_core.errors import (
+    FileVanishedError,
+    StoreFormatError,
+    StoreNotFoundError,
+    StoreReadError,
+)
 from store_core.files.byte_source import ByteSource, LocalByteSource, RemoteByteSource, read_error
 from store_core.regular_file import SMALL_FILE_BYTES, kind_of_file, too_large
 
@@ -204,7 +209,11 @@ class StoreDirectory:
         entry = self.stat(path)
         if entry is None or entry.is_dir:
             return None
-        with self.open(path) as source:
+        try:
+            source = self.open(path)
+        except FileVanishedError:  # deleted meanwhile
+            return None
+        with source:
             if source.size > SMALL_FILE_BYTES:
                 raise StoreFormatError(too_large(source.size), path)
             return source.read_at(0, source.size)

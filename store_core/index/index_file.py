@@ -199,6 +199,9 @@ class IndexFile:
         offsets: list[int] = []
         at = int(self._newest(np.array([hash_of_key]))[0])
         count = self._count_with(at)
+        while count < at < self.max_index_num:  # not counted yet: whoever writes names it before
+            before = INDEX_ENTRY.unpack(self.source.read_at(self._position(at), INDEX_ENTRY.size))
+            at = min(before.previous_entry, at - 1)
         if at <= 0 or at > count or count <= 1:
             return offsets
         while len(offsets) < max_num and at < self.max_index_num:
@@ -240,12 +243,11 @@ class IndexFile:
 
     def _newest_entries(self, hashes: Int32s) -> Int64s:
         newest = self._newest(hashes)
-        count = self._count_with(int(newest.max(initial=0)))
-        bad = np.flatnonzero((newest < 0) | (newest >= count))
+        bad = np.flatnonzero((newest < 0) | (newest >= self.max_index_num))
         if len(bad):
             slot = int(hashes[bad[0]]) % self.max_hash_slot_num
             raise CorruptRecordError(
-                f"slot {slot} names entry {newest[bad[0]]} of {count - 1}",
+                f"slot {slot} names entry {newest[bad[0]]} of {self.header.entry_count}",
                 self.path,
                 INDEX_HEADER.size + slot * INDEX_SLOT.size,
             )
@@ -260,6 +262,9 @@ class IndexFile:
         strange = (rows["key_hash"] < 0) | (rows["key_hash"] % slots != hashes % slots)
         strange |= rows["commit_log_offset"] < 0
         strange |= (rows["previous_entry"] < 0) | (rows["previous_entry"] >= entry)
+        # Whoever writes names an entry before the header counts it.
+        is_ahead = entry >= self.header.index_count
+        strange |= is_ahead & (rows["commit_log_offset"] < max(self.header.end_phy_offset, 1))
         bad = np.flatnonzero(strange)
         if len(bad):
             text = f"the entry {rows[bad[0]].tolist()} does not belong to its chain"

@@ -162,22 +162,21 @@ class IndexFileWriter:
     def publish(self) -> None:
         """Write what readers start from. Cheap where nothing changed.
 
-        The header goes first: a slot is never ahead of the count of entries, which a reader would
-        have to take for damage.
+        The header goes last, as in RocketMQ: what it says is in the index is found then, also by
+        other processes. Slots ahead of it name entries that are there.
         """
-        self._write(INDEX_HEADER.pack(**self.header._asdict()), 0)
         pages = np.flatnonzero(self._dirty)
-        if not len(pages):
-            return
-        cuts = np.flatnonzero(np.diff(pages) > 1)
-        slots = memoryview(self._slots.view(np.uint8))
-        begins = pages[np.concatenate(([0], cuts + 1))] << _PAGE_BITS
-        ends = (pages[np.append(cuts, len(pages) - 1)] + 1) << _PAGE_BITS
-        for begin, end in zip(begins.tolist(), ends.tolist()):
-            first = max(begin - INDEX_HEADER.size, 0)
-            part = slots[first : end - INDEX_HEADER.size]
-            self._write(part, first + INDEX_HEADER.size)
-        self._dirty[pages] = False
+        if len(pages):
+            cuts = np.flatnonzero(np.diff(pages) > 1)
+            slots = memoryview(self._slots.view(np.uint8))
+            begins = pages[np.concatenate(([0], cuts + 1))] << _PAGE_BITS
+            ends = (pages[np.append(cuts, len(pages) - 1)] + 1) << _PAGE_BITS
+            for begin, end in zip(begins.tolist(), ends.tolist()):
+                first = max(begin - INDEX_HEADER.size, 0)
+                part = slots[first : end - INDEX_HEADER.size]
+                self._write(part, first + INDEX_HEADER.size)
+            self._dirty[pages] = False
+        self._write(INDEX_HEADER.pack(**self.header._asdict()), 0)
 
     def sync(self) -> None:
         """Wait until all that was published is on disk."""

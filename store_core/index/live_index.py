@@ -44,8 +44,7 @@ class LiveIndex:
         ``max_hash_slot_num``, ``max_index_num`` (RocketMQ's when they are None) and
         ``max_msgs_num_batch``.
     indexed_offset
-        Returns the offset of the log before which all records are indexed and published. The
-        writer publishes the header of a file before its slots, so files alone do not tell.
+        Returns the offset of the log before which all records are indexed and published.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from store_core.errors import StoreConfigError
 from store_core.files.mapped_file_queue import MappedFileQueue
-from store_core.files.segment_list import Segment, SegmentList, load_segments
+from store_core.files.segment_list import Segment, SegmentList, list_segments
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.readable_log import ReadableLog
 
@@ -49,13 +49,11 @@ class CommitLog(ReadableLog):
     def __init__(self, directory: StoreDirectory, config: MessageStoreConfig) -> None:
         self.directory = directory
         self.uri = directory.uri
-        entries = [
-            entry
-            for path in commit_log_directories(directory, config)
-            for entry in directory.list(path)
-        ]
-        self.segments: SegmentList = load_segments(
-            entries, file_size=config.mapped_file_size_commit_log, option=SEGMENT_SIZE_OPTION
+        paths = commit_log_directories(directory, config)
+        self.segments: SegmentList = list_segments(
+            lambda: [entry for path in paths for entry in directory.list(path)],
+            file_size=config.mapped_file_size_commit_log,
+            option=SEGMENT_SIZE_OPTION,
         )
         self._open: OrderedDict[str, ByteSource] = OrderedDict()
 

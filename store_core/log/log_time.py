@@ -5,15 +5,23 @@ have happened (the slack). Then one record proves something of all others: befor
 no time is later than t + slack, and from it on none is earlier than t - slack. So any record whose
 time plus slack lies below the range excludes everything before it, wherever it was found; bisection
 only makes the find a good one.
+
+One record can be damaged where nothing shows it: no checksum covers a store time. So a record
+counts only when the record behind it says the same: one of the two is right, whichever is damaged,
+and nothing but the first of them lies between what the one proves and what the other does.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
+import numpy as np
+
 if TYPE_CHECKING:
     from store_core.files.segment_list import Segment
     from store_core.log.commit_log import CommitLog
+
+    TimeTest = Callable[[int], bool]
 
 _STOP_BYTES = 64 << 10
 """Bisection inside a segment ends here: reading that much costs less than another probe."""
@@ -27,7 +35,8 @@ def narrow_by_time(
 ) -> tuple[int, int]:
     """Return ``[start, stop)`` of the log that holds all records of ``[begin_ms, stop_ms)``.
 
-    Exact for clock steps up to ``slack_ms``; opens O(log n) segments.
+    Exact for clock steps up to ``slack_ms``, whichever single store times are damaged; opens
+    O(log n) segments.
     """
     segments = [s for s in log.segments if s.from_offset < end_offset]
     start, stop = max(log.min_offset, 0), end_offset
@@ -40,57 +49,91 @@ def narrow_by_time(
     return start, max(start, stop)
 
 
+def begins_by(log: CommitLog, segment: Segment, end_offset: int, time_ms: int) -> bool:
+    """Return whether a segment was begun by a time, as its first two records say."""
+    time = log.first_store_timestamp(segment, end_offset)
+    if time is None or time > time_ms:
+        return False
+    return _next_agrees(log, segment.from_offset, end_offset, lambda t: t <= time_ms)
+
+
 def _last_passing(
-    log: CommitLog, segments: list[Segment], end_offset: int, test: Callable[[int], bool]
+    log: CommitLog, segments: list[Segment], end_offset: int, test: TimeTest
 ) -> int:
-    """Return the start of a late record that passes; -1 when none was found."""
+    """Return the start of a late record that passes, as does the next one; -1 without any."""
     low, high, best = 0, len(segments), -1
+    passing = []
     while low < high:
         middle = (low + high) // 2
         time = log.first_store_timestamp(segments[middle], end_offset)
         if time is not None and test(time):
             best, low = middle, middle + 1
+            passing.append(segments[middle].from_offset)
         else:
             high = middle
     if best < 0:
         return -1
     segment = segments[best]
-    found, low, high = segment.from_offset, segment.from_offset, _end(log, segment, end_offset)
+    low, high = segment.from_offset, _end(log, segment, end_offset)
     while high - low > _STOP_BYTES:
         middle = (low + high) // 2
         at, time = _probe(log, middle, high, end_offset)
         if time is not None and test(time):
-            found, low = at, max(at, middle)
+            passing.append(at)
+            low = max(at, middle)
         else:
             high = middle
-    return found
+    return _best_agreed(log, passing, end_offset, test, -1)
 
 
 def _first_passing(
-    log: CommitLog, segments: list[Segment], end_offset: int, test: Callable[[int], bool]
+    log: CommitLog, segments: list[Segment], end_offset: int, test: TimeTest
 ) -> int:
-    """Return the start of an early record that passes; ``end_offset`` when none was found."""
+    """Return the start of an early record that passes, as does the next; else ``end_offset``."""
     low, high = 0, len(segments)
-    best = end_offset
+    passing = []
     while low < high:
         middle = (low + high) // 2
         time = log.first_store_timestamp(segments[middle], end_offset)
         if time is not None and test(time):
-            best, high = segments[middle].from_offset, middle
+            passing.append(segments[middle].from_offset)
+            high = middle
         else:
             low = middle + 1
-    if high == 0:
-        return best
-    segment = segments[high - 1]
-    found, low, high = best, segment.from_offset, _end(log, segment, end_offset)
-    while high - low > _STOP_BYTES:
-        middle = (low + high) // 2
-        at, time = _probe(log, middle, high, end_offset)
-        if time is not None and test(time):
-            found, high = at, middle
-        else:
-            low = middle if time is None else max(at, middle)
-    return found
+    if high > 0:
+        segment = segments[high - 1]
+        low, high = segment.from_offset, _end(log, segment, end_offset)
+        while high - low > _STOP_BYTES:
+            middle = (low + high) // 2
+            at, time = _probe(log, middle, high, end_offset)
+            if time is not None and test(time):
+                passing.append(at)
+                high = middle
+            else:
+                low = middle if time is None else max(at, middle)
+    return _best_agreed(log, passing, end_offset, test, end_offset)
+
+
+def _best_agreed(
+    log: CommitLog, passing: list[int], end_offset: int, test: TimeTest, otherwise: int
+) -> int:
+    """Return the last of some places that pass, each better than the one before, and are agreed."""
+    agreed = (at for at in reversed(passing) if _next_agrees(log, at, end_offset, test))
+    return next(agreed, otherwise)
+
+
+def _next_agrees(log: CommitLog, commit_log_offset: int, end_offset: int, test: TimeTest) -> bool:
+    """Return whether the record behind one passes: the next one, or the next segment's first."""
+    segment = log.segments.find(commit_log_offset)
+    if segment is None:
+        return False
+    frames = log.frames_at(segment, np.array([commit_log_offset], np.int64), end_offset)
+    after = commit_log_offset + int(frames.column("total_size")[0])
+    time = log.store_timestamp_at(after, end_offset) if frames.ok[0] else None
+    if time is None:
+        following = log.segments.find(segment.from_offset + log.segments.file_size)
+        time = log.first_store_timestamp(following, end_offset) if following else None
+    return time is not None and test(time)
 
 
 def _end(log: CommitLog, segment: Segment, end_offset: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
-from store_core.errors import CorruptRecordError, StoreReadError
+from store_core.errors import CorruptRecordError, FileVanishedError, StoreReadError
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.segmented_queue import SegmentedQueue
 
@@ -104,6 +104,22 @@ class ConsumeQueue(SegmentedQueue):
                 part = files.units(at, stop)
                 units[at - start : at - start + len(part)] = part
                 at += len(part)
+        return units
+
+    def exact_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
+        """Return the units ``[start, stop)``, all of them, of which the caller knew.
+
+        Raises
+        ------
+        FileVanishedError
+            The file of the first was deleted since.
+        CorruptRecordError, StoreReadError
+            As `read_units`.
+        """
+        units = self.read_units(start_queue_offset, stop_queue_offset)
+        if len(units) < stop_queue_offset - start_queue_offset:
+            text = f"the file of queue offset {start_queue_offset} was deleted meanwhile"
+            raise FileVanishedError(text, f"{self.topic}/{self.queue_id}")
         return units
 
     def end_of_units(self) -> int:

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 LMQ_QUEUE_ID = 0
+ROUND_BYTES = 32 << 20
+"""A store that is written gives queues their units in rounds; no two records of one round start
+further apart. Other processes that read such a store count on it."""
 _NEVER_MULTI = ("%RETRY%", "rmq_sys_")
 _MULTI_SEPARATOR = ","
 _UNKNOWN_LEVEL_DELAY_MS = 1000

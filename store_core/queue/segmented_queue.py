@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from store_core.files.segment_list import SegmentList, load_segments
+from store_core.files.segment_list import SegmentList, list_segments
 
 if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
@@ -60,8 +60,8 @@ class SegmentedQueue:
         StoreFormatError
             File names and the size (key ``size_option``) do not fit.
         """
-        segments = load_segments(
-            directory.list(path),
+        segments = list_segments(
+            lambda: directory.list(path),
             file_size=file_size,
             unit_bytes=cls.unit.size,
             option=cls.size_option,

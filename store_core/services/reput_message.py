@@ -14,6 +14,7 @@ import numpy as np
 from store_core.codec.record_frames import RecordFrames
 from store_core.codec.record_walk import is_record, magic_code_hits, walk_records
 from store_core.layout.message import RECORD_PREFIX
+from store_core.queue.dispatch_request import ROUND_BYTES
 from store_core.services.service_thread import ServiceThread
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ Dispatcher = Callable[[RecordFrames], None]
 A dispatcher may get frames again that it had before, and has to know them then.
 """
 
-_MAX_BYTES = 32 << 20
 _MAX_ROWS = 1 << 14  # arrays of more rows are fresh memory in every round
 _FEW_ROWS = 1 << 13
 _REST_SHARE = 9
@@ -129,7 +129,7 @@ class ReputMessageService(ServiceThread):
         At most one that was walked ends behind it, the last, and no damage is seen behind that.
         """
         base = self.reput_from_offset
-        walk = walk_records(data, 0, length, _MAX_ROWS, _MAX_BYTES)
+        walk = walk_records(data, 0, length, _MAX_ROWS, ROUND_BYTES)
         frames = RecordFrames(data, base, walk.starts)
         ends = np.append(walk.starts[1:], walk.stop)
         good = int(np.argmin(np.append(frames.ok, False)))

@@ -35,8 +35,8 @@ def test_explain_of_several_stores(tmp_path):
 
 def test_snapshot_of_one_and_of_several(tmp_path):
     roots = [str(small_store(tmp_path / name, 5).write()) for name in "ab"]
-    assert set(json.loads(rmqsource.snapshot(roots))["ends"]) == set(roots)
-    assert set(json.loads(rmqsource.snapshot(str(tmp_path / "*")))["ends"]) == set(roots)
+    assert set(json.loads(rmqsource.snapshot(roots))["stores"]) == set(roots)
+    assert set(json.loads(rmqsource.snapshot(str(tmp_path / "*")))["stores"]) == set(roots)
 
 
 def test_options_are_checked(tmp_path):

@@ -409,7 +409,7 @@ def test_ten_thousand_segments(huge_store, monkeypatch, capsys):
     narrow_took = time.perf_counter() - begin
     assert len([path for path in opened if "commitlog" in path]) <= 64
     touched = {part.path for split in narrow.splits for part in split.parts}
-    assert len(touched) <= 23, "a minute a segment, and ten minutes of slack at both ends"
+    assert len(touched) <= 30, "a minute a segment, ten minutes of slack at both ends, and probes"
     with capsys.disabled():
         print(
             f"\n10,000 segments: planned in {took:.2f} s, with a time filter {narrow_took:.2f} s, "
@@ -429,9 +429,37 @@ def test_segments_of_wrong_size(tmp_path):
         plan(root)
     assert plan(root, mode="PERMISSIVE")
     os.truncate(segments[1], 9000)
+    with pytest.raises(StoreFormatError, match="so 4904 bytes at its end are no part of the log"):
+        plan(root)
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_a_segment_that_is_too_long_is_read_without_the_surplus(tmp_path, which):
+    factory = small_store(tmp_path / "store", 100)
+    root = factory.write()
+    path = sorted((root / "commitlog").iterdir())[which]
+    with path.open("ab") as file:
+        file.write(b"ten bytes.")
+    with pytest.raises(StoreFormatError, match="so 10 bytes at its end .* mode PERMISSIVE"):
+        plan(root)
+    for mode in ("PERMISSIVE", "DROPMALFORMED"):
+        for more in ({}, {"maxPartitionBytes": "1k"}):
+            rows = read_rows(root, mode=mode, **more)
+            found = [row["commit_log_offset"] for row in rows if row["topic"]]
+            assert sorted(found) == [r.commit_log_offset for r in factory.records]
+            damage = [r["_corrupt_record"] for r in rows if r.get("_corrupt_record")]
+            if mode == "PERMISSIVE" and which != -1:
+                (gap,) = damage
+                assert (json.loads(gap)["position"], json.loads(gap)["bytes_lost"]) == (4096, 10)
+                assert json.loads(gap)["file"] == str(path)
+
+
+def test_files_that_are_longer_than_an_unproved_size_are_refused(tmp_path):
+    root = small_store(tmp_path / "store", 100).write()
     for mode in ("FAILFAST", "PERMISSIVE"):
-        with pytest.raises(StoreFormatError, match="mappedFileSizeCommitLog"):
-            plan(root, mode=mode)
+        with pytest.raises(StoreFormatError, match="mappedFileSizeCommitLog") as caught:
+            plan(root, mode=mode, mappedFileSizeCommitLog=2048)
+        assert "PERMISSIVE" not in str(caught.value)
 
 
 def test_nothing_can_match():

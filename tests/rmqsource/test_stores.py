@@ -9,8 +9,9 @@ import sys
 import pytest
 
 import rmqsource
-from rmqsource.errors import SourceOptionError
-from rmqsource.stores import make_token, parse_token, store_config
+from rmqsource.errors import DataLossError, SourceOptionError
+from rmqsource.planning import plan_columns, plan_text
+from rmqsource.stores import make_token, open_snapshots, parse_token, store_config
 from store_core.errors import StoreNotFoundError
 from store_core.state.store_state import StoreState
 from store_core.store_snapshot import StoreSnapshot
@@ -115,23 +116,102 @@ def test_paths_that_are_no_stores(tmp_path):
 def test_tokens(tmp_path):
     root = small_store(tmp_path / "store", 20).write()
     token = make_token(parsed(root))
-    assert parse_token(token) == {str(root): StoreSnapshot.open(str(root)).end_offset}
+    assert parse_token(token) == {str(root): (0, StoreSnapshot.open(str(root)).end_offset)}
     other = small_store(tmp_path / "other", 2).write()
     with pytest.raises(SourceOptionError, match="does not name store"):
         read_rows(other, snapshot=token)
-    beyond = json.dumps({"ends": {str(root): 10**9}})
+    beyond = json.dumps({"stores": {str(root): {"begin": 0, "end": 10**9}}})
     with pytest.raises(SourceOptionError, match="make a new token"):
         read_rows(root, snapshot=beyond)
-    for bad in ("", "x", "[]", "{}", '{"ends": 3}', '{"ends": {"a": "b"}}', '{"ends": {"a": -1}}'):
-        with pytest.raises(SourceOptionError, match="snapshot"):
-            parse_token(bad)
+    with pytest.raises(SourceOptionError, match="of an earlier release"):
+        parse_token('{"ends": {"/a": 12}}')
+
+
+_NO_PINS = [
+    *(None, 12, "12", [0, 1], {}, {"begin": 0}, {"end": 1}, {"begin": 0, "end": 1, "more": 2}),
+    *({"begin": a, "end": b} for a, b in ((True, 2), (0, 1.0), (0, "1"), (-1, 3), (3, 2), (0, None))),
+    *({"begin": a, "end": b} for a, b in ((0, 2**63), (0, False), ([], 1), (1e300, 1e301))),
+]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *("", "x", "[]", "{}", "null", "3", '"stores"', "[" * 10**5, '{"stores": 3}', "\x00"),
+        *('{"stores": [], "x": 1}', '{"stores": null}', "NaN", '{"stores": {"/a": {"begin":NaN}}}'),
+        *(json.dumps({"stores": {"/a": pin}}) for pin in _NO_PINS),
+    ],
+)
+def test_what_is_no_token_is_refused(bad):
+    with pytest.raises(SourceOptionError, match="snapshot"):
+        parse_token(bad)
+
+
+def _expired_since(tmp_path, gone):
+    """Return a store, a token of it, its messages, and the token's end, after segments went."""
+    factory = small_store(tmp_path / "store", 90, segment_bytes=2048)
+    root = factory.write()
+    token = rmqsource.snapshot(str(root))
+    segments = sorted((root / "commitlog").iterdir())
+    assert len(segments) > 4
+    for path in segments[:gone]:
+        path.unlink()
+    return root, token, factory, 2048 * min(gone, len(segments))
+
+
+@pytest.mark.parametrize("gone", [1, 3, 99])
+@pytest.mark.parametrize("table", ["messages", "keys"])
+def test_what_a_token_pins_and_is_gone_is_data_loss(tmp_path, gone, table):
+    root, token, factory, begin = _expired_since(tmp_path, gone)
+    stop = min(begin, factory.end_offset)
+    read = {"snapshot": token, "table": table}
+    with pytest.raises(DataLossError, match=f"{root}: bytes 0 to {stop} of the log"):
+        plan(root, **read)
+    read["failOnDataLoss"] = False
+    left = {r.commit_log_offset for r in factory.records if r.commit_log_offset >= begin}
+    assert {offset for offset, _ in read_places(root, **read)} == left
+    assert {offset for offset, _ in read_places(root, mode="PERMISSIVE", **read)} == left
+    (way,) = plan(root, **read)
+    assert way.missing_log == (0, stop)
+    row = plan_columns([way])["missing_offsets"][0].as_py()
+    assert json.loads(row) == [{"commit_log_start": 0, "commit_log_stop": stop}]
+    assert f'"commit_log_stop": {stop}' in plan_text([way])
+
+
+def test_metadata_of_a_pinned_store_tells_data_loss_too(tmp_path):
+    root, token, _, _ = _expired_since(tmp_path, 2)
+    with pytest.raises(DataLossError):
+        list(open_snapshots(parsed(root, snapshot=token, table="queues")))
+    (view,) = open_snapshots(parsed(root, snapshot=token, failOnDataLoss=False))
+    view.close()
+
+
+def test_all_that_a_token_pins_is_gone_and_newer_messages_are_there(tmp_path):
+    """They are of a later time: a token that ends before them brings none of them."""
+    factory = small_store(tmp_path / "store", 90, segment_bytes=2048)
+    root = factory.write()
+    token = json.dumps({"stores": {str(root): {"begin": 0, "end": 2048}}})
+    segments = sorted((root / "commitlog").iterdir())
+    for path in segments[:2]:
+        path.unlink()
+    with pytest.raises(DataLossError, match="bytes 0 to 2048"):
+        read_places(root, snapshot=token)
+    assert read_places(root, snapshot=token, failOnDataLoss=False) == []
+    assert read_places(root, snapshot=token, failOnDataLoss=False, topic="TopicA") == []
+
+
+def test_a_token_of_another_store(tmp_path):
+    root = small_store(tmp_path / "store", 90, segment_bytes=2048).write()
+    token = json.dumps({"stores": {str(root): {"begin": 2048, "end": 4096}}})
+    with pytest.raises(SourceOptionError, match="it is another store"):
+        read_places(root, snapshot=token)
 
 
 def test_a_token_of_an_earlier_end_hides_what_came_later(tmp_path):
     store = golden("classic-5x")
     rows = expected_rows(store)
     end = rows[1000]["commit_log_offset"]
-    token = json.dumps({"ends": {str(store.root): end}})
+    token = json.dumps({"stores": {str(store.root): {"begin": 0, "end": end}}})
     for more in ({}, {"access": "commitlog"}, {"access": "consumequeue"}):
         found = read_places(store.root, snapshot=token, **store.options, **more)
         assert all(offset < end for offset, _ in found)

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.message import BORNHOST_V6_FLAG, HEADER_IPV4
 from store_core.log import log_time
 from store_core.log.commit_log import CommitLog
-from store_core.log.log_time import narrow_by_time
+from store_core.log.log_scan import Gap
+from store_core.log.log_time import begins_by, narrow_by_time
+from store_core.log.whole_log import log_parts
+from store_core.store_view import StoreView
+from tests.golden_store import GOLDEN_NAMES, golden
 from tests.store_factory import START_MS, StoreFactory
 
 HOUR = 3_600_000
@@ -90,10 +98,10 @@ def test_the_range_is_tight_without_steps(tmp_path, monkeypatch):
     factory, log = write_log(tmp_path, [t * 1000 for t in range(100)])
     low, high = check(factory, log, 40_000, 60_000, 0)
     inside = [r for r in factory.records if low <= r.commit_log_offset < high]
-    assert 20 <= len(inside) <= 22
+    assert 20 <= len(inside) <= 24
     assert narrow_by_time(log, factory.end_offset, None, None, 0) == (0, factory.end_offset)
     low, high = narrow_by_time(log, factory.end_offset, START_MS + 10**9, None, 0)
-    assert factory.records[-1].commit_log_offset == low
+    assert low in {r.commit_log_offset for r in factory.records[-4:]}
     low, high = narrow_by_time(log, factory.end_offset, None, START_MS, 0)
     assert (low, high) == (0, 0)
     log.close()
@@ -150,4 +158,60 @@ def test_old_records_in_a_closing_blank_record_prove_nothing(tmp_path, monkeypat
     for record in new.records:
         begin = record.store_timestamp - START_MS
         check(new, log, begin, begin + 1, 0)
+    log.close()
+
+
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
+def test_one_damaged_time_excludes_no_other_record(name, tmp_path, monkeypatch):
+    """Any record may be a probe; no checksum covers its time."""
+    monkeypatch.setattr(log_time, "_STOP_BYTES", 1)
+    store = golden(name)
+    root = store.copy_to(tmp_path)
+    config = MessageStoreConfig.from_properties(store.options)
+    with StoreView(StoreDirectory(str(root)), config) as view:
+        log, end = view.log, view.end_offset
+        parts = [part for part in log_parts(log, end) if not isinstance(part, Gap)]
+        offsets, times, flags = (
+            np.concatenate([np.empty(0, np.int64), *(part.column(column) for part in parts)])
+            for column in ("commit_log_offset", "store_timestamp", "sys_flag")
+        )
+        slack = largest_step_back(times.tolist()) if len(times) else 0
+        heads = np.flatnonzero(np.isin(offsets, [s.from_offset for s in log.segments]))
+        rows = np.arange(len(offsets))
+        near = np.unique(times)[:: max(len(times) // 3, 1)].tolist()
+        windows = [(t, t + 1) for t in near] + [(None, t) for t in near[1:2]]
+        for row in {*heads[:4].tolist(), *rows[:: max(len(rows) // 3, 1)].tolist()}:
+            segment = log.segments.find(int(offsets[row]))
+            at = int(offsets[row]) - segment.from_offset + HEADER_IPV4.at("store_timestamp")
+            at += 12 * bool(flags[row] & BORNHOST_V6_FLAG)
+            for bit in (24, 41, 61):
+                flip(segment.path, at + 7 - bit // 8, bit % 8)
+                damaged = log.store_timestamp_at(int(offsets[row]), end)
+                assert damaged == int(times[row]) ^ (1 << bit)
+                for begin, stop in windows:
+                    low, high = narrow_by_time(log, end, begin, stop, slack)
+                    wanted = rows != row
+                    wanted &= True if begin is None else times >= begin
+                    wanted &= times < stop
+                    assert ((offsets[wanted] >= low) & (offsets[wanted] < high)).all()
+                flip(segment.path, at + 7 - bit // 8, bit % 8)
+
+
+def flip(path, position, bit):
+    with Path(path).open("r+b") as file:
+        file.seek(position)
+        value = file.read(1)[0] ^ (1 << bit)
+        file.seek(position)
+        file.write(bytes([value]))
+
+
+def test_a_segment_is_begun_by_a_time_if_two_records_say_so(tmp_path):
+    factory, log = write_log(tmp_path, [t * 1000 for t in range(60)])
+    second = log.segments.segments[1]
+    begun = log.first_store_timestamp(second, factory.end_offset)
+    assert not begins_by(log, second, factory.end_offset, begun - 1)
+    assert not begins_by(log, second, factory.end_offset, begun + 999)
+    assert begins_by(log, second, factory.end_offset, begun + 1000)
+    flip(second.path, HEADER_IPV4.at("store_timestamp") + 2, 1)
+    assert not begins_by(log, second, factory.end_offset, begun - 1)
     log.close()

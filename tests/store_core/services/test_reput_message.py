@@ -90,7 +90,7 @@ def module_queue(store):
     return queue
 
 
-@pytest.mark.parametrize("name", ["_MAX_ROWS", "_MAX_BYTES"])
+@pytest.mark.parametrize("name", ["_MAX_ROWS", "ROUND_BYTES"])
 def test_rounds_are_bounded(log, reput, seen, monkeypatch, name):
     monkeypatch.setattr(module, name, 2)
     log.add(*[10] * 7)

@@ -1,0 +1,101 @@
+"""Which bytes of the log no unit of any queue covers: what a lost queue had lies there.
+
+Every dispatched record has a unit in one queue at least, so the units of all queues together cover
+the log but for the blank records that close its segments, and records that are in no queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from store_core.errors import CorruptRecordError, StoreFormatError
+from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
+from store_core.queue.readable_queue import proved_batch_queue
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rmqsource.plan import Range
+    from store_core.store_view import StoreView
+
+    Int64s = npt.NDArray[np.int64]
+
+_MOST_UNITS = 1 << 20
+_MOST_QUEUES = 1 << 10
+"""More is not read for the proof: 20 MB, and files of so many queues."""
+
+
+class UncountedError(Exception):
+    """There is too much to be read for the proof, or it is damaged."""
+
+
+def uncovered(snapshot: StoreView, start: int, stop: int) -> list[Range]:
+    """Return the ranges of ``[start, stop)`` of the log that no unit covers, ascending.
+
+    Parameters
+    ----------
+    snapshot
+        The store; its queues hold what was dispatched before ``stop``.
+    start, stop
+        Offsets of the log at which records start.
+
+    Raises
+    ------
+    UncountedError
+        It is not known.
+    """
+    if start >= stop:
+        return []
+    if len(snapshot.queue_paths) + len(snapshot.batch_queue_paths) > _MOST_QUEUES:
+        raise UncountedError
+    try:
+        begins, ends = _units(snapshot, start, stop)
+    except (CorruptRecordError, StoreFormatError) as err:
+        raise UncountedError from err
+    order = np.argsort(begins, kind="stable")
+    begins = np.append(begins[order], stop)
+    reached = np.maximum.accumulate(np.append(start, ends[order]))
+    rows = np.flatnonzero(begins > reached)
+    holes = zip(reached[rows].tolist(), begins[rows].tolist())
+    return [(low, high) for low, high in holes if not _closes_segment(snapshot, low, high)]
+
+
+def _closes_segment(snapshot: StoreView, start: int, stop: int) -> bool:
+    """Return whether a blank record fills a range that reaches to the end of its segment."""
+    segment = snapshot.log.segments.find(start)
+    if segment is None or stop != segment.from_offset + snapshot.log.segments.file_size:
+        return False
+    head = snapshot.log.source(segment).read_at(start - segment.from_offset, RECORD_PREFIX.size)
+    if len(head) < RECORD_PREFIX.size:
+        return False
+    found = RECORD_PREFIX.unpack(head)
+    return bool(found.magic_code == BLANK_MAGIC_CODE and found.total_size == stop - start)
+
+
+def _units(snapshot: StoreView, start: int, stop: int) -> tuple[Int64s, Int64s]:
+    """Return where the records of all units begin and end that begin in a range."""
+    left = _MOST_UNITS
+    begins, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for topic, queue_id in snapshot.queue_paths:
+        queue, held = snapshot.consume_queue(topic, queue_id), snapshot.queue_range(topic, queue_id)
+        if queue is None or held.max_offset == 0:
+            continue
+        low = max(queue.correct_min_offset(start, held.max_offset), held.min_offset)
+        high = queue.correct_min_offset(stop, held.max_offset)
+        left -= max(high - low, 0)
+        if left < 0:
+            raise UncountedError
+        units = queue.exact_units(low, max(high, low))
+        begins.append(units["commit_log_offset"].astype(np.int64))
+        sizes.append(units["message_size"].astype(np.int64))
+    for topic, queue_id in snapshot.batch_queue_paths:
+        batch = snapshot.batch_consume_queue(topic, queue_id)
+        if batch is not None:
+            units = proved_batch_queue(batch, snapshot.log, snapshot.end_offset).units
+            begins.append(units["commit_log_offset"].astype(np.int64))
+            sizes.append(units["message_size"].astype(np.int64))
+    begin, size = np.concatenate(begins), np.concatenate(sizes)
+    inside = (begin >= start) & (begin < stop) & (size > 0)
+    return begin[inside], begin[inside] + size[inside]

@@ -1,0 +1,90 @@
+"""Up to where the queues of a store hold a unit of every record, whoever writes to it meanwhile.
+
+Files that are read one after the other are of different moments: what the last one shows says
+nothing of those that were read before it. So the proof is taken first, and whatever queue is read
+afterwards holds at least what the proof says.
+
+What proves it:
+
+- A record in the index was in its queue before: RocketMQ dispatches record by record, in the order
+  of the log, to the queue, then to the index (with ``enableBuildConsumeQueueConcurrently`` too:
+  what is prepared by several threads is dispatched by one, in order). `MessageStore` does so a
+  round at a time.
+- A record in a queue was dispatched; with RocketMQ all before it were. `MessageStore` gives the
+  units of a round to one queue after the other, so in a store that is being written what lies less
+  than a round before the record is not believed.
+- What the sink commits goes to the index while it goes to the queues: nothing of a job whose
+  journal is open is believed.
+- After a crash only what the checkpoint says was flushed, as RocketMQ decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.log.log_time import begins_by
+from store_core.queue.dispatch_request import ROUND_BYTES
+from store_core.staged_commit.intent import open_intents
+from store_core.state.store_state import StoreState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from store_core.store_view import StoreView
+
+_NEAR_BYTES = 1 << 20
+"""A tail of this size is scanned rather than narrowed by looking at every queue of the store."""
+
+
+def proved_dispatch(view: StoreView, near: Iterable[tuple[str, int]]) -> int:
+    """Return an offset of the log below which queues that are read from now on lack no unit.
+
+    Parameters
+    ----------
+    view
+        The store.
+    near
+        Queues that are looked at in any case; the others only where much would be left over.
+    """
+    if view.state is StoreState.CRASHED:
+        return min(_flushed(view), _last_end(view, view.queue_paths))
+    journals = [commit.start_offset for commit in open_intents(view.directory).values()]
+    known = _indexed(view)
+    behind = ROUND_BYTES if view.state is StoreState.LIVE else 0
+    if view.end_offset - known > behind:
+        known = max(known, _last_end(view, near) - behind)
+    if view.end_offset - known > behind + _NEAR_BYTES:
+        known = max(known, _last_end(view, view.queue_paths) - behind)
+    return max(min([known, view.end_offset, *journals]), 0)
+
+
+def _indexed(view: StoreView) -> int:
+    """Return the start of the newest record that is in the index; 0 if none is known."""
+    for newest in view.index.files[-1:]:
+        indexed = newest.header.end_phy_offset
+        if view.store_timestamp_at(indexed) == newest.header.end_timestamp:
+            return indexed
+    return 0
+
+
+def _last_end(view: StoreView, queues: Iterable[tuple[str, int]]) -> int:
+    """Return where the newest record ends that is in one of some queues; 0 if none is."""
+    last = 0
+    for topic, queue_id in queues:
+        try:
+            last = max(last, view.present_range(topic, queue_id).last_end)
+        except (CorruptRecordError, StoreFormatError, StoreReadError):
+            continue  # it proves nothing
+    return last
+
+
+def _flushed(view: StoreView) -> int:
+    """Return from where RocketMQ would dispatch again after a crash (``recoverAbnormally``)."""
+    flushed_ms = view.checkpoint.min_timestamp if view.checkpoint else 0
+    for segment in reversed(view.log.segments.segments):
+        if segment.from_offset >= view.end_offset:
+            continue
+        if begins_by(view.log, segment, view.end_offset, flushed_ms):
+            return segment.from_offset
+    return 0
