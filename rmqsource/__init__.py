@@ -28,9 +28,10 @@ def register(spark: SparkSession) -> None:
 
 
 def snapshot(path: str | list[str], options: Mapping[str, Any] | None = None) -> str:
-    """Return a token that pins where the log of each store ends now.
+    """Return a token that pins where the log of each store begins and ends now.
 
-    Given as option ``snapshot`` to several reads of a live store, it makes them agree.
+    Given as option ``snapshot`` to several reads of a live store, it makes them agree. What is
+    gone by then is data loss (option ``failOnDataLoss``).
 
     Parameters
     ----------

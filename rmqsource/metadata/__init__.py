@@ -18,7 +18,6 @@ from rmqsource.metadata import (
     topics,
     transactions,
 )
-
 from rmqsource.stores import VANISHED_ATTEMPTS
 from store_core.errors import FileVanishedError
 

@@ -57,9 +57,7 @@ def begins_by(log: CommitLog, segment: Segment, end_offset: int, time_ms: int) -
     return _next_agrees(log, segment.from_offset, end_offset, lambda t: t <= time_ms)
 
 
-def _last_passing(
-    log: CommitLog, segments: list[Segment], end_offset: int, test: TimeTest
-) -> int:
+def _last_passing(log: CommitLog, segments: list[Segment], end_offset: int, test: TimeTest) -> int:
     """Return the start of a late record that passes, as does the next one; -1 without any."""
     low, high, best = 0, len(segments), -1
     passing = []
@@ -86,9 +84,7 @@ def _last_passing(
     return _best_agreed(log, passing, end_offset, test, -1)
 
 
-def _first_passing(
-    log: CommitLog, segments: list[Segment], end_offset: int, test: TimeTest
-) -> int:
+def _first_passing(log: CommitLog, segments: list[Segment], end_offset: int, test: TimeTest) -> int:
     """Return the start of an early record that passes, as does the next; else ``end_offset``."""
     low, high = 0, len(segments)
     passing = []

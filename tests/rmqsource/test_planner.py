@@ -440,7 +440,7 @@ def test_a_segment_that_is_too_long_is_read_without_the_surplus(tmp_path, which)
     path = sorted((root / "commitlog").iterdir())[which]
     with path.open("ab") as file:
         file.write(b"ten bytes.")
-    with pytest.raises(StoreFormatError, match="so 10 bytes at its end .* mode PERMISSIVE"):
+    with pytest.raises(StoreFormatError, match=r"so 10 bytes at its end .* mode PERMISSIVE"):
         plan(root)
     for mode in ("PERMISSIVE", "DROPMALFORMED"):
         for more in ({}, {"maxPartitionBytes": "1k"}):

@@ -129,8 +129,11 @@ def test_tokens(tmp_path):
 
 _NO_PINS = [
     *(None, 12, "12", [0, 1], {}, {"begin": 0}, {"end": 1}, {"begin": 0, "end": 1, "more": 2}),
-    *({"begin": a, "end": b} for a, b in ((True, 2), (0, 1.0), (0, "1"), (-1, 3), (3, 2), (0, None))),
-    *({"begin": a, "end": b} for a, b in ((0, 2**63), (0, False), ([], 1), (1e300, 1e301))),
+    *({"begin": a, "end": b} for a, b in ((True, 2), (0, 1.0), (0, "1"), (-1, 3), (3, 2))),
+    *(
+        {"begin": a, "end": b}
+        for a, b in ((0, 2**63), (0, None), (0, False), ([], 1), (1e300, 1e301))
+    ),
 ]
 
 
