@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import pyarrow as pa
 
+from rmqsource.errors import DataLossError
 from rmqsource.metadata import (
     checkpoint,
     consume_queue,
@@ -77,7 +78,7 @@ def read_metadata(
                     is_begun = True
                     yield dict(zip(batch.schema.names, batch.columns))
                 return
-        except FileVanishedError:
+        except (DataLossError, FileVanishedError):  # both where files go while they are read
             if is_begun or attempt + 1 == VANISHED_ATTEMPTS:
                 raise
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqsource import log_cover
 from store_core.layout.consume_queue import CQ_UNIT
 from tests.golden_store import golden
 from tests.rmqsource.reading import expected_rows, name_queues, places, plan, read_places
@@ -303,3 +304,27 @@ def test_extension_addresses_are_not_taken_for_tag_hashes(name, tmp_path):
             read = {**store.options, "topic": json.dumps([topic]), "tags": tag}
             for access in ("auto", "consumequeue"):
                 assert read_places(root, access=access, **read) == asked
+
+
+@pytest.mark.parametrize("lose", [(2,), (0,), (1, 2)])
+def test_lost_queues_that_nothing_names(tmp_path, monkeypatch, lose):
+    """Their records lie where no queue's unit points."""
+    factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 14)
+    for number in range(900):
+        factory.add("Big", b"x" * 100)
+        if number % 15 == 0:
+            factory.add("Small", b"small", queue_id=number // 15 % 3)
+    root = factory.write()
+    for queue_id in lose:
+        shutil.rmtree(root / "consumequeue/Small" / str(queue_id))
+    name_queues(root, Small=min(lose))
+    small = [r.commit_log_offset for r in factory.records if r.topic_bytes == b"Small"]
+    (way,) = plan(root, topic="Small")
+    assert way.access_path == "consumequeue"
+    assert 0 < way.log_bytes_scanned < way.end_offset / 4
+    assert found(root, topic="Small") == small
+    for name, most in (("_MOST_UNITS", 100), ("_MOST_QUEUES", 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(log_cover, name, most)
+            (way,) = plan(root, topic="Small")
+            assert "trusts that the topics have no queues but those that are there" in way.reason
