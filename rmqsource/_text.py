@@ -32,6 +32,8 @@ _MAX_OFFSET_MINUTES = 18 * 60
 _MINUTES = 60
 _MILLISECOND = timedelta(milliseconds=1)
 _NS_PER_MS = 1_000_000
+_LIKE_SECONDS = range(10**9, 10**11)
+"""As seconds from 2001 on; as ms up to March 1973."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -141,7 +143,7 @@ def parse_time_ms(option: str, text: str) -> int:
     """
     stripped = text.strip()
     if _INTEGER.fullmatch(stripped):
-        return parse_int(option, stripped, -INT64_MAX - 1, INT64_MAX)
+        return _no_seconds(option, parse_int(option, stripped, -INT64_MAX - 1, INT64_MAX))
     return -(-parse_instant_ns(option, text, "milliseconds since the epoch, or ") // _NS_PER_MS)
 
 
@@ -172,6 +174,18 @@ def parse_instant_ns(option: str, text: str, other: str = "") -> int:
             "else add its offset, as +08:00",
         )
     return instant - _offset_minutes(option, match["offset"]) * 60_000 * _NS_PER_MS
+
+
+def _no_seconds(option: str, number: int) -> int:
+    """Return ms; refuse what is years before RocketMQ as ms, and a day of our time as seconds."""
+    if number not in _LIKE_SECONDS:
+        return number
+    at = (_EPOCH + timedelta(milliseconds=number)).isoformat(timespec="milliseconds")
+    raise SourceOptionError(
+        option,
+        f"{number} looks like seconds, expected are milliseconds: write {number * 1000}; if "
+        f"milliseconds are meant, write {at.replace('+00:00', 'Z')}",
+    )
 
 
 def _local_ns(match: re.Match[str]) -> int | None:

@@ -3,27 +3,33 @@
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
-import json
-from itertools import chain
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from rmqsource import __version__
-from rmqsource.cli_arguments import EXIT_CODES, Config, Options, Output, Paths
+from rmqsource.cli_arguments import (
+    EXIT_CODES,
+    CommandLine,
+    Config,
+    Ids,
+    Key,
+    Options,
+    Output,
+    Paths,
+    Since,
+    Tag,
+    Topic,
+    Until,
+    filter_flags,
+)
 from rmqsource.cli_arguments import examples as _examples
 from rmqsource.cli_check import check_and_tell, rebuild_index, rebuild_queues
 from rmqsource.cli_explore import add_commands
 from rmqsource.cli_info import FACTS, store_facts
 from rmqsource.cli_messages import show_messages
 from rmqsource.cli_output import Format, row_writer, write_record
-from rmqsource.cli_read import (
-    MESSAGE_COLUMNS,
-    id_options,
-    not_found,
-    source_options,
-    unknown_topics,
-)
+from rmqsource.cli_read import listed, source_options, unknown_topics
 from rmqsource.cli_recover import recover as recover_and_tell
 from rmqsource.cli_report import reporting
 from rmqsource.cli_salvage import add_command as add_salvage
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
 
 _TABLE_LIMIT = 20
 
-app = typer.Typer(
+app = CommandLine(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -75,7 +81,7 @@ Path = Annotated[
 def info(
     path: Paths,
     output: Output = Format.table,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Tell what a store is: state, log, queues, index files, checkpoint."""
@@ -101,7 +107,7 @@ def info(
 def topics(
     path: Paths,
     output: Output = Format.table,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Tell who fills the disk: messages, bytes, rates, retention and growth of each topic.
@@ -112,7 +118,8 @@ def topics(
     with reporting() as report:
         options = _table_options("topics", path, config, option)
         show_topics(options, output, report)
-        report.nothing("no topic", unknown_topics(options))
+        report.nothing("no topic")
+        report.missing(*unknown_topics(options))
 
 
 @app.command(
@@ -126,53 +133,31 @@ def topics(
 )
 def messages(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     path: Paths,
-    topic: Annotated[str, typer.Option(help="Topics, separated by commas.")] = "",
-    key: Annotated[list[str], typer.Option(help="A word of KEYS; may be repeated.")] = [],  # noqa: B006 (typer copies it)
-    message_id: Annotated[
-        str, typer.Option("--id", help="An offset message id, or a unique key (client's id).")
-    ] = "",
-    tag: Annotated[str, typer.Option(help="A tag expression: TagA || TagB.")] = "",
-    since: Annotated[
-        str, typer.Option(help="Store time, inclusive: ISO 8601 with offset, or ms.")
-    ] = "",
-    until: Annotated[
-        str, typer.Option(help="Store time, exclusive: ISO 8601 with offset, or ms.")
-    ] = "",
+    topic: Topic = [],  # noqa: B006 (typer copies it)
+    key: Key = [],  # noqa: B006 (typer copies it)
+    message_id: Ids = [],  # noqa: B006 (typer copies it)
+    tag: Tag = [],  # noqa: B006 (typer copies it)
+    since: Since = None,
+    until: Until = None,
     limit: Annotated[
         int, typer.Option(min=-1, show_default="20 for table, else 0", help="0 shows all.")
     ] = -1,
     output: Output = Format.table,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Show messages, oldest first as a rule.
 
+    Different options narrow each other; what one of them names more than once is any of these.
+
     Bodies: a table shows text if they are UTF-8, else 0x and hex, both cut; with --id whole.
     JSON and CSV have the exact bytes in Base64 (body) and the text, if UTF-8 (body_text).
     """
-    flags = {
-        "config": ("--config", config),
-        "topic": ("--topic", topic),
-        "keys": ("--key", json.dumps(key) if key else ""),
-        "tags": ("--tag", tag),
-        "startingTimestamp": ("--since", since),
-        "endingTimestamp": ("--until", until),
-    }
     wanted = limit if limit >= 0 else _TABLE_LIMIT if output is Format.table else 0
-    ids = [message_id] if message_id else []
     with reporting() as report:
-        for name, value in id_options(message_id) if message_id else [("", "")]:
-            given = {**flags, name: ("--id", value)} if name else flags
-            options = source_options(path, option, given)
-            show_messages(options, output, wanted, report, in_full=bool(message_id))
-            if report.rows and name:
-                kind = "offset message id" if name == "messageIds" else "unique key"
-                report.note(f"found by {kind}")
-            if report.rows:
-                return
-        if output is Format.csv:
-            row_writer(output, MESSAGE_COLUMNS).close()
-        report.nothing("no message matches", chain(not_found(ids), unknown_topics(options)))
+        ids = listed("--id", message_id)
+        flags = filter_flags(config, topic, key, tag, since, until)
+        show_messages(source_options(path, option, flags), ids, output, wanted, report)
 
 
 @app.command(
@@ -184,7 +169,7 @@ def messages(  # noqa: PLR0913, PLR0917 (one parameter a flag)
 def check(
     path: Paths,
     output: Output = Format.table,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Verify a whole store and change nothing: log, queues, index, checkpoint, files.
@@ -215,7 +200,7 @@ def recover(
         bool, typer.Option("--cut", help="Cut off readable records behind damage; keep a copy.")
     ] = False,
     output: Output = Format.table,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Bring a crashed store into the state of a clean stop. No broker may have it open.
@@ -237,7 +222,7 @@ def recover(
 def index(
     path: Path,
     output: Output = Format.table,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Make the index of a store anew from its log. No broker may have the store open.
@@ -263,7 +248,7 @@ def queues(
         ),
     ] = False,
     output: Output = Format.table,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Make all consume queues of a store anew from its log. No broker may have the store open.
@@ -280,7 +265,9 @@ add_salvage(app)
 add_sink_commands(app)
 
 
-def _table_options(table: str, paths: list[str], config: str, extra: list[str]) -> "SourceOptions":
+def _table_options(
+    table: str, paths: list[str], config: Optional[str], extra: list[str]
+) -> "SourceOptions":
     """Return the options of a table of metadata; those that select messages are refused."""
     flags = {"table": ("the command", table), "config": ("--config", config)}
     return source_options(paths, extra, flags)

@@ -3,8 +3,8 @@
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
+from dataclasses import replace
 from enum import Enum
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +13,7 @@ import typer
 from rmqsource.cli_arguments import (
     Config,
     ExportFormat,
+    Ids,
     Key,
     Options,
     Output,
@@ -25,11 +26,12 @@ from rmqsource.cli_arguments import (
     filter_flags,
 )
 from rmqsource.cli_export import export_messages
+from rmqsource.cli_ids import not_found
 from rmqsource.cli_output import Format
 from rmqsource.cli_page import write_report
 from rmqsource.cli_read import (
     WrongUseError,
-    not_found,
+    listed,
     option_texts,
     source_options,
     unknown_topics,
@@ -84,39 +86,41 @@ def add_commands(app: typer.Typer) -> None:
 def trace(
     path: Paths,
     key: Key = [],  # noqa: B006 (typer copies it)
-    message_id: Annotated[
-        list[str],
-        typer.Option("--id", help="A unique key (client's id) or an offset message id."),
-    ] = [],  # noqa: B006 (typer copies it)
-    topic: Annotated[str, typer.Option(help="Topics that it was sent to.")] = "",
+    message_id: Ids = [],  # noqa: B006 (typer copies it)
+    topic: Topic = [],  # noqa: B006 (typer copies it)
     output: Output = Format.table,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Tell the life of a message, over one or many stores, as a timeline.
 
     Sent, stored, half, checked, committed or rolled back, delayed, delivered, retried,
-    dead-lettered, with the waits between; and which consumer groups have passed it.
+    dead-lettered, with the waits between; and which consumer groups have passed it. --topic is
+    where it was sent. With --key and --id it has to have one of each.
     """
     with reporting() as said:
         if not key and not message_id:
             raise WrongUseError("trace: give --key or --id")
+        keys, ids = listed("--key", key), listed("--id", message_id)
         options = source_options(path, option, filter_flags(config, topic))
-        lives = find_lives(options, keys=key, ids=message_id)
+        lives = find_lives(options, keys=keys, ids=ids)
         show_lives(lives, output, said)
-        said.nothing("no message matches", chain(not_found(message_id), unknown_topics(options)))
+        said.nothing("no message matches")
+        missing = [text for text in ids if not any(life.has_id(text) for life in lives)]
+        said.missing(*not_found(missing, replace(options, keys=tuple(keys) or None)))
+        said.missing(*unknown_topics(options, seen={life.topic for life in lives}))
 
 
 def report(
     path: Paths,
     out: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")],
-    topic: Topic = "",
-    since: Since = "",
-    until: Until = "",
+    topic: Topic = [],  # noqa: B006 (typer copies it)
+    since: Since = None,
+    until: Until = None,
     output: Annotated[
         ReportFormat, typer.Option("--format", help="A page, or its data.")
     ] = ReportFormat.html,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Write a page about a store: traffic, disk, sizes, latency, lag, dead letters.
@@ -138,12 +142,12 @@ def export(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     partition_by: Annotated[
         str, typer.Option(metavar="topic,day", help="Directories by topic, by UTC day, or both.")
     ] = "",
-    topic: Topic = "",
+    topic: Topic = [],  # noqa: B006 (typer copies it)
     key: Key = [],  # noqa: B006 (typer copies it)
-    tag: Tag = "",
-    since: Since = "",
-    until: Until = "",
-    config: Config = "",
+    tag: Tag = [],  # noqa: B006 (typer copies it)
+    since: Since = None,
+    until: Until = None,
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Write messages as Parquet, JSON or CSV files, with Spark; all columns of table messages.
@@ -164,13 +168,13 @@ def diff(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     by: Annotated[
         Way, typer.Option(help="key: the same messages anywhere; position: at the same places.")
     ] = Way.key,
-    topic: Topic = "",
-    tag: Tag = "",
-    since: Since = "",
-    until: Until = "",
+    topic: Topic = [],  # noqa: B006 (typer copies it)
+    tag: Tag = [],  # noqa: B006 (typer copies it)
+    since: Since = None,
+    until: Until = None,
     limit: Annotated[int, typer.Option(min=0, help="Most differences to show; 0 shows all.")] = 0,
     output: Output = Format.table,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Tell which messages two stores do not share. Exit code 0: none, 1: some.

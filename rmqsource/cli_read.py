@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rmqsource._text import did_you_mean
+from rmqsource._text import did_you_mean, parse_list
 from rmqsource.errors import SourceOptionError
 from rmqsource.metadata import read_metadata
-from rmqsource.option_table import is_message_id
 from rmqsource.options import parse_options
 from rmqsource.read_columns import read_columns
 from rmqsource.stores import open_snapshots
@@ -16,11 +15,12 @@ from rmqsource.tables import TABLES
 from store_core.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from rmqsource.options import SourceOptions
 
     Columns = dict[str, Any]
+    Flags = Mapping[str, tuple[str, str | list[str] | None]]
 
 MESSAGE_COLUMNS = tuple(column.name for column in TABLES["messages"].columns)
 
@@ -31,9 +31,7 @@ class WrongUseError(Exception):
     """The command line asks for something that cannot be; the text says what to write."""
 
 
-def source_options(
-    paths: Sequence[str], extra: Sequence[str], flags: Mapping[str, tuple[str, str]]
-) -> SourceOptions:
+def source_options(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> SourceOptions:
     """Return the options of a read.
 
     Parameters
@@ -43,7 +41,8 @@ def source_options(
     extra
         Texts ``KEY=VALUE``, as given with ``--option``.
     flags
-        By the source's option: the flag that stands for it, and its value; empty ones are left out.
+        By the source's option: the flag that stands for it, and its value or values; what is None
+        or an empty list was not given.
 
     Raises
     ------
@@ -58,12 +57,16 @@ def source_options(
         raise WrongUseError(f"{flag}: {err.reason}") from err
 
 
-def option_texts(
-    paths: Sequence[str], extra: Sequence[str], flags: Mapping[str, tuple[str, str]]
-) -> dict[str, str]:
+def option_texts(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> dict[str, str]:
     """Return the options of a read as Spark takes them; see `source_options`."""
     options = {"paths": json.dumps(list(paths))}
-    options.update((name, value) for name, (_, value) in flags.items() if value)
+    for name, (flag, value) in flags.items():
+        if isinstance(value, list):
+            options.update({name: json.dumps(listed(flag, value))} if value else {})
+        elif value is not None:
+            if not value.strip():
+                raise WrongUseError(f"{flag}: is empty; give a value or leave it away")
+            options[name] = value
     for text in extra:
         name, equals, value = text.partition("=")
         if not equals:
@@ -73,9 +76,18 @@ def option_texts(
     return options
 
 
-def _check_free(
-    name: str, options: Mapping[str, str], flags: Mapping[str, tuple[str, str]]
-) -> None:
+def listed(flag: str, texts: Sequence[str]) -> list[str]:
+    """Return what a flag names that may be repeated, each once.
+
+    Each text is a list as the source's options take it: separated by commas, or a JSON array.
+    """
+    try:
+        return list(dict.fromkeys(item for text in texts for item in parse_list(flag, text)))
+    except SourceOptionError as err:
+        raise WrongUseError(f"{flag}: {err.reason}") from err
+
+
+def _check_free(name: str, options: Mapping[str, str], flags: Flags) -> None:
     if name.lower() in _RESERVED:
         raise WrongUseError(f"--option {name}: is given by {_RESERVED[name.lower()]}")
     if name.lower() in {given.lower() for given in options}:
@@ -84,32 +96,13 @@ def _check_free(
         raise WrongUseError(f"--option {name}: is given twice, here and by {first}")
 
 
-def id_options(text: str) -> list[tuple[str, str]]:
-    """Return the options that find a message by id, in the order in which they are tried.
-
-    A client's id (UNIQ_KEY) can have the form of an offset message id, but hardly ever names a
-    record of the store that has this id.
-    """
-    by_key = ("uniqueKeys", json.dumps([text]))
-    return [("messageIds", text), by_key] if is_message_id(text.upper()) else [by_key]
-
-
-def not_found(ids: Sequence[str]) -> list[str]:
-    """Return what to say of ids, as given with ``--id``, of which there is no message."""
-    both = "neither as offset message id nor as unique key"
-    return [
-        f"id {text!r} was not found, {both if is_message_id(text.upper()) else 'as unique key'}"
-        for text in ids
-    ]
-
-
-def unknown_topics(*options: SourceOptions) -> Iterator[str]:
+def unknown_topics(*options: SourceOptions, seen: Collection[str] = ()) -> Iterator[str]:
     """Yield what to say of each topic asked for that is neither in topics.json nor has queues.
 
     Nothing where topics.json cannot be read, or there is neither: what topics there are is not
-    known then.
+    known then. ``seen`` are topics of messages that were found, as a deleted topic may have.
     """
-    asked = dict.fromkeys(topic for one in options for topic in one.topics or ())
+    asked = dict.fromkeys(t for one in options for t in one.topics or () if t not in seen)
     if not asked:
         return
     known: set[str] = set()

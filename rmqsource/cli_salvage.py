@@ -41,7 +41,7 @@ def salvage(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The damaged store; only read.")],
     out: Annotated[str, typer.Argument(metavar="OUT", help="A new directory for the new store.")],
     output: Output = Format.table,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Make a new valid store of everything that is readable in a damaged one.

@@ -70,13 +70,13 @@ def copy(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     target: Annotated[
         str, typer.Argument(metavar="DST", help="The store root to append to; made if missing.")
     ],
-    topic: Topic = "",
+    topic: Topic = [],  # noqa: B006 (typer copies it)
     key: Key = [],  # noqa: B006 (typer copies it)
-    tag: Tag = "",
-    since: Since = "",
-    until: Until = "",
+    tag: Tag = [],  # noqa: B006 (typer copies it)
+    since: Since = None,
+    until: Until = None,
     output: Output = Format.table,
-    config: Config = "",
+    config: Config = None,
     option: Options = [],  # noqa: B006 (typer copies it)
     write_option: WriteOptions = [],  # noqa: B006 (typer copies it)
 ) -> None:

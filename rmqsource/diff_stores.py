@@ -112,7 +112,7 @@ def _side(options: SourceOptions, progress: Callable[[int, int], None]) -> Any:
         batch = _readable(batch)  # noqa: PLW2901 (without rows of damage)
         batch["body_crc"] = _body_crc(batch.pop("sys_flag"), batch["body_crc"], batch.pop("body"))
         batch["keys"] = pc.binary_join(batch["keys"], " ")
-        parts.append(pa.table({name: column.cast(_TYPES[name]) for name, column in batch.items()}))
+        parts.append(pa.table({name: batch[name].cast(kind) for name, kind in _TYPES.items()}))
     return pa.concat_tables(parts) if parts else pa.schema(list(_TYPES.items())).empty_table()
 
 

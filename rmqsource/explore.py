@@ -224,7 +224,7 @@ def trace(
     message_id: str | None = None,
     options: Options = None,
 ) -> Any:
-    """Return the events of the messages that have a key or an id, a row for each.
+    """Return the events of the messages that have a key, an id, or both, a row for each.
 
     Columns: life (a number), unique_key, sent_to, state, then those of ``TraceEvent``, with ``at``
     as a time and ``wait_ms`` since the event before. Option ``topic`` narrows the search.

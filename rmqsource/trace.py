@@ -59,7 +59,9 @@ _COLUMNS = (
 def trace(
     options: SourceOptions, *, keys: Iterable[str] = (), ids: Iterable[str] = ()
 ) -> list[Life]:
-    """Return the lives of all messages that have one of the keys or ids, oldest first.
+    """Return the lives of all messages that have one of the keys and one of the ids, oldest first.
+
+    Of keys or ids either may be left out.
 
     Messages with the same UNIQ_KEY but other KEYS or bodies are different lives: RocketMQ 5.3
     gives one UNIQ_KEY to all messages of a batch.
@@ -84,7 +86,7 @@ def trace(
     found = list(seeds)
     if unique_keys:
         found += _of_all_stores(options, "unique_keys", tuple(sorted(unique_keys)))
-    if wanted_keys:
+    if wanted_keys and not wanted_ids:
         found += _of_all_stores(options, "keys", wanted_keys)
     lives = _lives(_distinct(found))
     if seeds:
@@ -93,8 +95,11 @@ def trace(
         lives = {
             key: records
             for key, records in lives.items()
-            if key in ids_of_seeds or records[0]["unique_key"] in asked or wanted_keys
+            if key in ids_of_seeds or records[0]["unique_key"] in asked
         }
+    if wanted_keys:
+        some = frozenset(wanted_keys)
+        lives = {k: r for k, r in lives.items() if not some.isdisjoint(r[0]["keys"])}
     if options.topics is not None:
         lives = {k: r for k, r in lives.items() if _topic_of(r) in options.topics}
     ended = _rollbacks(options, lives.values())

@@ -105,6 +105,10 @@ class Life:
             return DELAYED
         return "undecided" if last in _UNDECIDED else "readable"
 
+    def has_id(self, text: str) -> bool:
+        """Return whether it is this message's UNIQ_KEY, or the message id of one of its records."""
+        return text == self.unique_key or text.upper() in {e.message_id for e in self.events}
+
     @property
     def took_ms(self) -> int:
         """From the first to the last event."""

@@ -269,3 +269,16 @@ def test_absolute_log_directories_belong_to_one_store():
 def test_any_text_is_a_value_or_a_clear_error(info, text):
     with contextlib.suppress(SourceOptionError):
         assert isinstance(parse_options({"path": "/store", info.name: text}), SourceOptions)
+
+
+@pytest.mark.parametrize("text", ["1000000000", " 1795263993", "99999999999"])
+def test_seconds_are_no_milliseconds(text: str) -> None:
+    right = f"write {int(text) * 1000};"
+    assert right in str(refused("looks like seconds", startingTimestamp=text))
+    assert right in str(refused("looks like seconds", endingTimestamp=text))
+    assert parse(startingTimestamp=f"{text.strip()}000").starting_timestamp_ms == int(text) * 1000
+
+
+def test_the_written_time_of_few_milliseconds_is_taken() -> None:
+    text = str(refused("looks like seconds", startingTimestamp="1795263993")).split("write ")[-1]
+    assert parse(startingTimestamp=text).starting_timestamp_ms == 1795263993
