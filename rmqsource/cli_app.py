@@ -29,7 +29,7 @@ from rmqsource.cli_explore import add_commands
 from rmqsource.cli_info import FACTS, store_facts
 from rmqsource.cli_messages import show_messages
 from rmqsource.cli_output import Format, row_writer, write_record
-from rmqsource.cli_read import listed, source_options, unknown_topics
+from rmqsource.cli_read import listed, source_options
 from rmqsource.cli_recover import recover as recover_and_tell
 from rmqsource.cli_report import reporting
 from rmqsource.cli_salvage import add_command as add_salvage
@@ -90,7 +90,8 @@ def info(
         writer = row_writer(output, FACTS)
         for snapshot in open_snapshots(options):
             with snapshot:
-                facts = store_facts(snapshot, report.damage, report.note)
+                report.note(*snapshot.kind.notes())
+                facts = store_facts(snapshot, report.damage, report.not_read)
             if output is Format.table:
                 write_record(facts)
             else:
@@ -119,7 +120,7 @@ def topics(
         options = _table_options("topics", path, config, option)
         show_topics(options, output, report)
         report.nothing("no topic")
-        report.missing(*unknown_topics(options))
+        report.tell_missing(options)
 
 
 @app.command(

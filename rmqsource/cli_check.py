@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from rmqsource.cli_output import Format, row_writer, write_record, write_result
-from rmqsource.cli_read import WrongUseError
+from rmqsource.cli_read import WrongUseError, lost_logs
 from rmqsource.exit_codes import FOUND, NOT_DONE
 from rmqsource.stores import store_config
 from store_core.check import Severity, check_store
@@ -142,6 +142,8 @@ def _tell_person(found: CheckReport) -> None:
 def rebuild_index(options: SourceOptions, output: Format, report: Report) -> None:
     """Make the index of a store anew, and say so."""
     path = one_path(options)
+    if tell_lost_log(options, report):
+        return
     with stage_progress() as progress:
         rebuilt = rebuild_index_in_place(
             path,
@@ -165,6 +167,8 @@ def rebuild_queues(
 ) -> None:
     """Make the queues of a store anew, and say so."""
     path = one_path(options)
+    if tell_lost_log(options, report):
+        return
     with stage_progress() as progress:
         rebuilt = rebuild_queues_in_place(
             path,
@@ -212,6 +216,17 @@ def config_to_write(options: SourceOptions, report: Report) -> MessageStoreConfi
             "(messageDelayLevel), do it again with --config and the broker's configuration file"
         )
     return config
+
+
+def tell_lost_log(options: SourceOptions, report: Report) -> bool:
+    """Return whether there is no log to work from, and say so.
+
+    What is made of a log would be made anew of nothing, and be empty.
+    """
+    found = list(lost_logs(options))
+    for text in found:
+        report.damage(f"{text} Nothing was changed")
+    return bool(found)
 
 
 def one_path(options: SourceOptions) -> str:

@@ -31,10 +31,10 @@ from rmqsource.cli_output import Format
 from rmqsource.cli_page import write_report
 from rmqsource.cli_read import (
     WrongUseError,
+    checking_bodies,
     listed,
     option_texts,
     source_options,
-    unknown_topics,
 )
 from rmqsource.cli_report import reporting, scan_progress
 from rmqsource.cli_trace import show_differences, show_lives
@@ -108,7 +108,7 @@ def trace(
         said.nothing("no message matches")
         missing = [text for text in ids if not any(life.has_id(text) for life in lives)]
         said.missing(*not_found(missing, replace(options, keys=tuple(keys) or None)))
-        said.missing(*unknown_topics(options, seen={life.topic for life in lives}))
+        said.tell_missing(options, seen={life.topic for life in lives})
 
 
 def report(
@@ -125,10 +125,11 @@ def report(
 ) -> None:
     """Write a page about a store: traffic, disk, sizes, latency, lag, dead letters.
 
-    One file that needs no network. Damage is told in it; the exit code then is 1.
+    One file that needs no network. Damage is told in it; the exit code then is 1. Bodies are
+    checked against their CRCs, unless --option checkCRC=false.
     """
     with reporting() as said, scan_progress() as progress:
-        flags = filter_flags(config, topic, since=since, until=until)
+        flags = {**filter_flags(config, topic, since=since, until=until), **checking_bodies(option)}
         options = source_options(path, option, flags)
         write_report(options, out, output.value, progress, said)
 
@@ -152,14 +153,16 @@ def export(  # noqa: PLR0913, PLR0917 (one parameter a flag)
 ) -> None:
     """Write messages as Parquet, JSON or CSV files, with Spark; all columns of table messages.
 
-    The directory appears when all is written, not before.
+    The directory appears when all is written, not before. Bodies are checked against their CRCs,
+    unless --option checkCRC=false.
     """
     with reporting() as said:
-        flags = filter_flags(config, topic, key, tag, since, until)
+        flags = {**filter_flags(config, topic, key, tag, since, until), **checking_bodies(option)}
         # Tells what is wrong before Spark starts.
-        said.note(*unknown_topics(source_options(path, option, flags)))
+        said.tell_missing(source_options(path, option, flags))
         texts = option_texts(path, option, flags)
         export_messages(texts, out, output.value, partition_by, said)
+        said.nothing("no message matches")
 
 
 def diff(  # noqa: PLR0913, PLR0917 (one parameter a flag)
@@ -179,13 +182,14 @@ def diff(  # noqa: PLR0913, PLR0917 (one parameter a flag)
 ) -> None:
     """Tell which messages two stores do not share. Exit code 0: none, 1: some.
 
-    Compared are topic, unique key, KEYS, tags, flag, born time and the body's CRC.
+    Compared are topic, unique key, KEYS, tags, flag, born time and the body's CRC, which is
+    checked against the body unless --option checkCRC=false.
     """
     with reporting() as said, scan_progress() as progress:
         flags = filter_flags(config, topic, tag=tag, since=since, until=until)
+        flags.update(checking_bodies(option))
         sides = [source_options([path], option, flags) for path in (a, b)]
         found = compare(sides[0], sides[1], by.value, progress.splits)
         progress.stop()
         show_differences(found, output, limit, said)
-        if not found.messages_a and not found.messages_b:
-            said.note(*unknown_topics(*sides))
+        said.tell_missing(*sides, seen=found.topics)

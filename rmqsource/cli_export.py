@@ -36,10 +36,12 @@ def export_messages(
     try:
         # Spark ends first: a task could still write.
         with new_directory(target) as place, spark_job("export", "exporting") as spark:
-            write_export(spark, options, place, file_format, partitions)
+            done = write_export(spark, options, place, file_format, partitions)
     except OSError as err:
         raise WrongUseError(f"--output {target}: {err.strerror or err}") from err
-    report.rows = 1
+    report.rows = done.messages
+    if done.gaps:
+        report.damage(f"{done.gaps:,} places cannot be read; what was there is not in the files")
     files = [path for path in target.rglob("part-*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
-    report.note(f"{target}: {len(files):,} files, {size:,} bytes")
+    report.note(f"{target}: {done.messages:,} messages in {len(files):,} files, {size:,} bytes")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Callable
 
-from store_core.errors import StoreError
+from rmqsource.cli_read import lost_log
+from store_core.errors import StoreError, StoreReadError
 
 if TYPE_CHECKING:
     from store_core.store_view import StoreView
@@ -16,17 +17,24 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def store_facts(
-    snapshot: StoreView, warn: Callable[[str], None], note: Callable[[str], None]
+    snapshot: StoreView, warn: Callable[[str], None], not_read: Callable[[str], None]
 ) -> Facts:
-    """Return what is known of a store; ``warn`` is told what could not be read.
-
-    ``note`` is told of parts that are never read here, such as queues in a database.
+    """Return what is known of a store.
 
     Sizes are bytes; ends are exclusive. A fact that a damaged part would tell is None.
+
+    Parameters
+    ----------
+    snapshot
+        The store.
+    warn, not_read
+        Are told what is damaged, and what may not be read.
     """
-    facts: Facts = {"store": snapshot.directory.uri, "state": snapshot.state.value}
-    for text in snapshot.kind.notes():
-        note(text)
+    problem = lost_log(snapshot) or _no_log(snapshot)
+    state = "unknown" if problem else snapshot.state.value
+    if problem:
+        warn(problem)
+    facts: Facts = {"store": snapshot.directory.uri, "state": state}
     parts: tuple[tuple[Callable[[StoreView], Facts], tuple[str, ...]], ...] = (
         (_log, LOG_FACTS),
         (_queues, QUEUE_FACTS),
@@ -37,9 +45,22 @@ def store_facts(
         facts.update(dict.fromkeys(names))
         try:
             facts.update(read(snapshot))
+        except StoreReadError as err:
+            not_read(str(err))
         except StoreError as err:
             warn(str(err))
     return facts
+
+
+def _no_log(snapshot: StoreView) -> str:
+    """Return what to say of a log that begins with no record; empty where it begins with one."""
+    begin = max(snapshot.min_phy_offset, 0)
+    if begin >= snapshot.end_offset or snapshot.store_timestamp_at(begin) is not None:
+        return ""
+    return (
+        f"{snapshot.directory.uri}: the log begins with bytes that are no record, so that nothing "
+        "else says how the store was stopped; check tells more"
+    )
 
 
 LOG_FACTS = (

@@ -12,7 +12,6 @@ from rmqsource.cli_read import (
     WrongUseError,
     read_messages,
     rows_of,
-    unknown_topics,
 )
 from rmqsource.cli_report import scan_progress
 from rmqsource.tables import CORRUPT_RECORD
@@ -66,7 +65,7 @@ def show_messages(
         report.note(f"there is more than these {limit}: --limit 0 shows all")
     report.nothing("no message matches")
     report.missing(*not_found(missing, options))
-    report.missing(*unknown_topics(options, seen=set(options.topics or ()) - asked))
+    report.tell_missing(options, seen=set(options.topics or ()) - asked)
 
 
 class _Read:

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.cli_read import WrongUseError, unknown_topics
+from rmqsource.cli_read import WrongUseError
 from rmqsource.extras import MissingExtraError, notebook_package
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ def write_report(
         _write_whole(target, text)
     except OSError as err:
         raise WrongUseError(f"--output {target}: {err.strerror or err}") from err
-    report.rows = 1
     report.note(f"{target}: {len(text.encode()):,} bytes")
 
 
@@ -57,8 +56,10 @@ def _content(
 
     findings = gather(options, progress.splits)
     progress.stop()
-    if not findings.counts.messages:
-        report.note(*unknown_topics(options))
+    report.rows = findings.counts.messages
+    report.nothing("no message matches")
+    report.tell_missing(options, seen=findings.counts.queues["topic"].unique().to_pylist())
+    findings.told = tuple(report.damages)
     if findings.counts.gaps:
         report.damage(
             f"{findings.counts.gaps:,} places, {findings.counts.gap_bytes:,} bytes; they are listed"

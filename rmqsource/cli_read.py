@@ -12,12 +12,14 @@ from rmqsource.options import parse_options
 from rmqsource.read_columns import read_columns
 from rmqsource.stores import open_snapshots
 from rmqsource.tables import TABLES
+from rmqsource.trace_events import moment
 from store_core.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from rmqsource.options import SourceOptions
+    from store_core.store_view import StoreView
 
     Columns = dict[str, Any]
     Flags = Mapping[str, tuple[str, str | list[str] | None]]
@@ -119,6 +121,39 @@ def unknown_topics(*options: SourceOptions, seen: Collection[str] = ()) -> Itera
     for topic in asked:
         if known and topic not in known:
             yield f"{who} no topic {topic!r}{did_you_mean(topic, known)}"
+
+
+def lost_logs(*options: SourceOptions) -> Iterator[str]:
+    """Yield what to say of each store that has held messages, and whose log has no file at all.
+
+    A disk that is not mounted looks so.
+    """
+    for snapshot in (snapshot for one in options for snapshot in open_snapshots(one)):
+        with snapshot:
+            text = lost_log(snapshot)
+            if text:
+                yield text
+
+
+def lost_log(snapshot: StoreView) -> str:
+    """Return what to say of one store, as `lost_logs` does; empty where its log is there."""
+    checkpoint = snapshot.checkpoint
+    stored_ms = (checkpoint.physic_msg_timestamp if checkpoint is not None else None) or 0
+    if len(snapshot.log.segments) > 0 or stored_ms <= 0:
+        return ""
+    return (
+        f"{snapshot.directory.uri}: the commit log has no file, though messages were stored until "
+        f"{moment(stored_ms)} UTC; is its disk mounted, and is storePathCommitLog right?"
+    )
+
+
+def checking_bodies(extra: Sequence[str]) -> Flags:
+    """Return that a command which sums up or carries off checks bodies, unless it is told not to.
+
+    A copy of a damaged body would get a CRC that is right.
+    """
+    is_given = any(text.partition("=")[0].lower() == "checkcrc" for text in extra)
+    return {} if is_given else {"checkCRC": ("the command", "true")}
 
 
 def read_messages(

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rmqsource.cli_interrupt import interrupted_once
-from rmqsource.cli_read import WrongUseError
+from rmqsource.cli_read import WrongUseError, lost_logs, unknown_topics
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceError, SourceOptionError
 from rmqsource.exit_codes import FOUND, GOOD, INTERRUPTED, NOT_DONE
 from store_core.errors import (
@@ -27,7 +27,9 @@ from store_core.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator
+
+    from rmqsource.options import SourceOptions
 
 _NOT_DONE = (
     *(WrongUseError, SourceOptionError, StoreConfigError),
@@ -41,6 +43,7 @@ class Report:
     def __init__(self) -> None:
         self.rows = 0
         self.exit_code = GOOD
+        self.damages: list[str] = []
 
     def note(self, *texts: str) -> None:
         """Say something that is no error, a line each."""
@@ -49,6 +52,7 @@ class Report:
 
     def damage(self, text: str) -> None:
         """Say what is damaged."""
+        self.damages.append(text)
         self.end_with(FOUND)
         self.note(f"damage: {text}")
 
@@ -58,14 +62,28 @@ class Report:
             self.end_with(FOUND)
             self.note(*texts)
 
+    def tell_missing(self, *options: SourceOptions, seen: Collection[str] = ()) -> None:
+        """Say which topics that the options name, and which logs of their stores, are not there.
+
+        Topics of messages that were found are ``seen``.
+        """
+        for text in lost_logs(*options):
+            self.damage(text)
+        self.missing(*unknown_topics(*options, seen=seen))
+
+    def not_read(self, text: str) -> None:
+        """Say what may not be read."""
+        self.end_with(NOT_DONE)
+        self.note(f"not read: {text}")
+
     def end_with(self, code: int) -> None:
         """Let the exit code be this one, or the greater one that was given before."""
         self.exit_code = max(self.exit_code, code)
 
-    def nothing(self, text: str, hints: Iterable[str] = ()) -> None:
-        """Say that nothing was found, if so, and why that may be."""
+    def nothing(self, text: str) -> None:
+        """Say that nothing was found, if so."""
         if not self.rows:
-            self.missing(text, *hints)
+            self.missing(text)
 
     def error(self, err: Exception) -> None:
         """Say why the command ended, and what to write."""

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqsource.cli_arguments import Config, Options, Output, examples
-from rmqsource.cli_check import config_to_write, now_ms, one_path, stage_progress
+from rmqsource.cli_check import (
+    config_to_write,
+    now_ms,
+    one_path,
+    stage_progress,
+    tell_lost_log,
+)
 from rmqsource.cli_output import Format, write_result
 from rmqsource.cli_read import source_options
 from rmqsource.cli_report import Report, reporting
@@ -61,6 +67,8 @@ def salvage_and_tell(options: "SourceOptions", out: str, output: Format, report:
     for view in open_snapshots(options):
         with view:
             checked_target(view, out)  # before anything is said of a salvage that cannot be
+    if tell_lost_log(options, report):
+        return
     config = config_to_write(options, report)
     with stage_progress() as progress:
         done = SalvageOptions(clock=now_ms, progress=progress.step)

@@ -3,7 +3,7 @@
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -26,11 +26,13 @@ from rmqsource.cli_arguments import (
 )
 from rmqsource.cli_job import spark_job
 from rmqsource.cli_output import Format, row_writer, write_result
-from rmqsource.cli_read import WrongUseError, option_texts, source_options, unknown_topics
+from rmqsource.cli_read import WrongUseError, checking_bodies, option_texts, source_options
 from rmqsource.cli_report import Report, reporting
 from rmqsource.errors import SourceOptionError
 from rmqsource.sink.options import parse_sink_options
+from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.staging import STAGING_DIRECTORY
+from store_core.store_view import StoreView
 
 if TYPE_CHECKING:
     from rmqsource.copy_store import Copied
@@ -85,12 +87,13 @@ def copy(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     Topic, queue, properties, body, flag, born time and host stay; offsets and store times are those
     of the new place. System, retry and dead-letter topics are left out and counted, unless
     --write-option systemTopics=true: a broker would deliver or check their messages again. No
-    broker may have DST open.
+    broker may have DST open. Bodies are checked against their CRCs, unless --option checkCRC=false.
     """
     with reporting(warnings_are_damage=False) as said:
-        flags = filter_flags(config, topic, key, tag, since, until)
+        flags = {**filter_flags(config, topic, key, tag, since, until), **checking_bodies(option)}
         # Tells what is wrong before Spark starts.
         options = source_options([source], option, flags)
+        said.tell_missing(options)
         sink = _sink_options(target, write_option)
         if Path(source).resolve() == Path(target).resolve():
             raise WrongUseError("copy: SRC and DST are the same store")
@@ -101,7 +104,7 @@ def copy(  # noqa: PLR0913, PLR0917 (one parameter a flag)
             done = copy_store(spark, texts, target, sink)
         if output is not Format.table:
             write_result(copied_row(target, done), output)
-        _tell("copied", target, done, said, unknown_topics(options))
+        _tell("copied", target, done, said)
 
 
 def import_(
@@ -162,15 +165,18 @@ def copied_row(target: str, done: "Copied") -> dict[str, Any]:
         "record_bytes": made.record_bytes if made else 0,
         "queues": len(made.queues) if made else 0,
         "left_out": done.skipped,
+        "damaged_parts": done.gaps,
     }
 
 
-def _tell(verb: str, target: str, done: "Copied", said: Report, hints: Iterable[str] = ()) -> None:
+def _tell(verb: str, target: str, done: "Copied", said: Report) -> None:
     """Say what was appended, and what was left out."""
+    if done.gaps:
+        said.damage(f"{done.gaps:,} places cannot be read; what was there was not {verb}")
     if done.skipped:
         said.note(f"left out: {done.skipped:,} messages of system, retry or dead-letter topics")
     if done.commit is None:
-        said.nothing(f"nothing was {verb}", hints)
+        said.nothing(f"nothing was {verb}")
         return
     made = done.commit
     said.note(
@@ -194,6 +200,8 @@ def clean_staging(
     with reporting(warnings_are_damage=False) as said:
         if not Path(path).is_dir():
             raise WrongUseError(f"{path}: no such directory")
+        if not Path(path, STAGING_DIRECTORY).exists():
+            StoreView(StoreDirectory(path)).close()  # raises where there is no store
         removed = clean(path, round(older_than * _HOUR_MS))
         if output is Format.table:
             for directory, size in removed:

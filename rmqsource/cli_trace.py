@@ -98,6 +98,9 @@ def _moment(milliseconds: int) -> datetime | None:
 
 def show_differences(found: Difference, output: Format, limit: int, report: Report) -> None:
     """Write the differences, and on standard error how many there are."""
+    for text in found.damage:
+        report.damage(text)
+    report.rows = found.messages_a + found.messages_b
     writer = row_writer(output, DIFF_COLUMNS)
     for row in found.rows[: limit or None]:
         writer.write(row)
@@ -111,3 +114,4 @@ def show_differences(found: Difference, output: Format, limit: int, report: Repo
             counts[row["difference"]] += 1
         report.note(", ".join(f"{count:,} {kind}" for kind, count in counts.items()))
         report.end_with(FOUND)
+    report.nothing("no message matches: nothing was compared")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
@@ -11,6 +11,7 @@ from pyspark.sql import functions as sf
 from rmqsource.metadata.topic_kind import topic_kind
 from rmqsource.options import parse_options
 from rmqsource.stores import open_snapshots
+from rmqsource.tables import CORRUPT_RECORD
 from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.ledger import Ledger
 
@@ -46,10 +47,13 @@ class Copied:
         What was appended, and where; None: nothing.
     skipped
         Messages of system, retry and dead-letter topics, which were left out.
+    gaps
+        Damaged places of the source that were passed over.
     """
 
     commit: Commit | None
     skipped: int
+    gaps: int = 0
 
 
 def copy_store(
@@ -74,9 +78,20 @@ def copy_store(
     sink_options
         As ``df.write`` takes them.
     """
-    schema = ", ".join(f"{name} {kind}" for name, kind in COPIED_COLUMNS.items())
-    messages = spark.read.format("rocketmq-store").options(**options).schema(schema).load()
-    return append_messages(messages, lambda: _system_topics(options), target, sink_options)
+    columns, chosen, gaps = dict(COPIED_COLUMNS), dict(options), Observation()
+    can_pass = parse_options(chosen).mode != "FAILFAST"
+    if can_pass:
+        chosen = {name: text for name, text in chosen.items() if name.lower() != "mode"}
+        chosen["mode"] = "PERMISSIVE"
+        columns[CORRUPT_RECORD.name] = "string"
+    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    messages = spark.read.format("rocketmq-store").options(**chosen).schema(schema).load()
+    if can_pass:
+        damage = CORRUPT_RECORD.name
+        messages = messages.observe(gaps, sf.count(damage).alias("gaps"))
+        messages = messages.where(sf.col(damage).isNull()).drop(damage)
+    done = append_messages(messages, lambda: _system_topics(options), target, sink_options)
+    return replace(done, gaps=int(gaps.get["gaps"] or 0)) if can_pass else done
 
 
 def append_messages(

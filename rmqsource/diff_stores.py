@@ -54,12 +54,18 @@ class Difference(NamedTuple):
         Messages that both have.
     rows
         The differences, as ``DIFF_COLUMNS`` says.
+    topics
+        Those of the messages of either side.
+    damage
+        What was passed over on either side, with ``mode=PERMISSIVE``.
     """
 
     messages_a: int
     messages_b: int
     same: int
     rows: list[dict[str, Any]]
+    topics: frozenset[str]
+    damage: tuple[str, ...]
 
 
 def diff(
@@ -95,21 +101,23 @@ def diff(
     """
     if by not in {BY_KEY, BY_POSITION}:
         raise ValueError(f"by={by!r}: must be {BY_KEY!r} or {BY_POSITION!r}")
-    left, right = _side(a, progress), _side(b, progress)
+    damage: list[str] = []
+    left, right = _side(a, progress, damage), _side(b, progress, damage)
     position = _POSITION if by == BY_POSITION else ()
     only_a, only_b = _left_over(left, right, ("topic", *position, *_CONTENT))
     same = left.num_rows - len(only_a)
     pairing = position or ("unique_key",)
     rows = list(_rows(left.take(only_a), right.take(only_b), ("topic", *pairing)))
-    return Difference(left.num_rows, right.num_rows, same, rows)
+    topics = frozenset(pc.unique(pa.concat_tables([left, right])["topic"]).to_pylist())
+    return Difference(left.num_rows, right.num_rows, same, rows, topics, tuple(damage))
 
 
-def _side(options: SourceOptions, progress: Callable[[int, int], None]) -> Any:
-    """Return the messages of a side as a table, in the order of the log."""
+def _side(options: SourceOptions, progress: Callable[[int, int], None], damage: list[str]) -> Any:
+    """Return the messages of a side as a table, in the order of the log; note what is damaged."""
     wide = replace(options, batch_rows=max(options.batch_rows, _BATCH_ROWS), body="decoded")
     parts = []
     for batch in read_columns(wide, _COLUMNS, progress):
-        batch = _readable(batch)  # noqa: PLW2901 (without rows of damage)
+        batch = _readable(batch, damage)  # noqa: PLW2901 (without rows of damage)
         batch["body_crc"] = _body_crc(batch.pop("sys_flag"), batch["body_crc"], batch.pop("body"))
         batch["keys"] = pc.binary_join(batch["keys"], " ")
         parts.append(pa.table({name: batch[name].cast(kind) for name, kind in _TYPES.items()}))
@@ -123,11 +131,12 @@ _TYPES = {
 }
 
 
-def _readable(batch: dict[str, Any]) -> dict[str, Any]:
-    damage = batch.pop(CORRUPT_RECORD.name, None)
-    if damage is None or damage.null_count == len(damage):
+def _readable(batch: dict[str, Any], damage: list[str]) -> dict[str, Any]:
+    found = batch.pop(CORRUPT_RECORD.name, None)
+    if found is None or found.null_count == len(found):
         return batch
-    keep = pc.is_null(damage)
+    damage += found.drop_null().to_pylist()
+    keep = pc.is_null(found)
     return {name: column.filter(keep) for name, column in batch.items()}
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import uuid
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rmqsource.message_reader import read_split
@@ -20,6 +22,7 @@ from rmqsource.planning import plan_read
 from rmqsource.predicate import from_options
 from rmqsource.read_request import ReadRequest
 from rmqsource.schema import arrow_schema
+from rmqsource.tables import CORRUPT_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,9 +42,16 @@ _GROUP_BYTES = 64 << 20
 """A row group ends at whichever comes first; a task holds one in memory."""
 
 
+class Exported(NamedTuple):
+    """What an export wrote: messages, and the damaged places that it passed over."""
+
+    messages: int
+    gaps: int
+
+
 def write_parquet(
     spark: SparkSession, options: SourceOptions, schema: StructType, target: Path
-) -> None:
+) -> Exported:
     """Write the messages that the options select, a file for each split.
 
     Parameters
@@ -56,40 +66,57 @@ def write_parquet(
         A new directory, which every node must see.
     """
     predicate = from_options(options)
-    request = ReadRequest.of(options, predicate, tuple(schema.names))
+    damage: tuple[str, ...] = ()
+    if options.mode != "FAILFAST":
+        options, damage = replace(options, mode="PERMISSIVE"), (CORRUPT_RECORD.name,)
+    request = ReadRequest.of(options, predicate, (*schema.names, *damage))
     splits = [split for plan in plan_read(options, predicate) for split in plan.splits]
     fields = arrow_schema(schema)
     target.mkdir(parents=True)
     if not splits:
-        _write(iter(()), fields, target, 0)
-        return
+        return _write(iter(()), fields, target, 0)
     write = partial(_write_splits, splits, request, fields, str(target))
     numbers = spark.range(0, len(splits), 1, len(splits))
-    numbers.mapInArrow(write, "rows bigint").agg({"rows": "sum"}).collect()
+    written = numbers.mapInArrow(write, "messages bigint, gaps bigint")
+    (sums,) = written.groupBy().sum("messages", "gaps").collect()
     for unfinished in target.glob(f"{_UNFINISHED}*"):  # of attempts that failed
         unfinished.unlink()
+    return Exported(*sums)
 
 
 def _write_splits(
     splits: Sequence[Split], request: ReadRequest, fields: Any, target: str, numbers: Iterator[Any]
 ) -> Iterator[Any]:
-    """Write the splits of a task; yield how many rows each has."""
+    """Write the splits of a task; yield what is in each."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            rows = _write(read_split(splits[number], request), fields, Path(target), number)
-            yield pa.record_batch({"rows": pa.array([rows], pa.int64())})
+            done = _write(read_split(splits[number], request), fields, Path(target), number)
+            yield pa.record_batch([pa.array([n], pa.int64()) for n in done], Exported._fields)
 
 
-def _write(batches: Iterator[Columns], fields: Any, target: Path, number: int) -> int:
+def _write(batches: Iterator[Columns], fields: Any, target: Path, number: int) -> Exported:
     """Write a file, which has its name when it is whole: a task may be tried again."""
     unfinished = target / f"{_UNFINISHED}{uuid.uuid4().hex}"
     rows = 0
+    gaps: list[int] = []
     with pq.ParquetWriter(str(unfinished), fields, compression=_CODEC) as writer:
-        for group in _groups(batches, fields):
+        for group in _groups(_readable(batches, gaps), fields):
             writer.write_table(group, row_group_size=group.num_rows)
             rows += group.num_rows
     os.replace(unfinished, target / f"part-{number:05d}.{_CODEC}.parquet")  # noqa: PTH105
-    return rows
+    return Exported(rows, sum(gaps))
+
+
+def _readable(batches: Iterator[Columns], gaps: list[int]) -> Iterator[Columns]:
+    """Yield batches without their rows of damage; note how many those are."""
+    for columns in batches:
+        damage = columns.pop(CORRUPT_RECORD.name, None)
+        if damage is None or damage.null_count == len(damage):
+            yield columns
+            continue
+        gaps.append(len(damage) - damage.null_count)
+        keep = pc.is_null(damage)
+        yield {name: column.filter(keep) for name, column in columns.items()}
 
 
 def _groups(batches: Iterator[Columns], fields: Any) -> Iterator[Any]:

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Observation
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType
+from pyspark.sql.types import BinaryType, StringType
 
-from rmqsource.export_parquet import write_parquet
+from rmqsource.export_parquet import Exported, write_parquet
 from rmqsource.options import parse_options
 from rmqsource.schema import table_schema
+from rmqsource.tables import CORRUPT_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +35,7 @@ CSV_OPTIONS = {
 }
 _BINARY = ("body", "properties_raw")
 _NESTED = ("keys", "properties")
+_FAILFAST = "FAILFAST"
 
 
 def read_for_export(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -45,13 +48,33 @@ def read_for_export(spark: SparkSession, options: Mapping[str, str]) -> DataFram
     return reader.schema(_export_schema()).load()
 
 
+def _read_with_damage(
+    spark: SparkSession, options: Mapping[str, str], counts: Observation
+) -> DataFrame:
+    """Return what `read_for_export` does; messages and rows of damage are counted on their way."""
+    chosen = {name: value for name, value in options.items() if name.lower() != "mode"}
+    schema = _export_schema()
+    if parse_options(dict(options)).mode != _FAILFAST:
+        chosen["mode"] = "PERMISSIVE"
+        schema = schema.add(CORRUPT_RECORD.name, StringType())
+    frame = spark.read.format("rocketmq-store").options(**chosen).schema(schema).load()
+    damage = sf.lit(None) if CORRUPT_RECORD.name not in schema.names else frame[CORRUPT_RECORD.name]
+    counted = frame.observe(
+        counts, sf.count(sf.lit(1)).alias("rows"), sf.count(damage).alias("gaps")
+    )
+    if CORRUPT_RECORD.name not in schema.names:
+        return counted
+    name = CORRUPT_RECORD.name
+    return counted.where(sf.col(name).isNull()).drop(name)
+
+
 def write_export(
     spark: SparkSession,
     options: Mapping[str, str],
     target: Path,
     file_format: str,
     partition_by: Sequence[str] = (),
-) -> None:
+) -> Exported:
     """Write what `read_for_export` returns, as `export` does, but not wholly or not at all.
 
     Parameters
@@ -66,9 +89,11 @@ def write_export(
         See `export`.
     """
     if file_format == "parquet" and not partition_by:
-        write_parquet(spark, parse_options(dict(options)), _export_schema(), target)
-    else:
-        _write(read_for_export(spark, options), target, file_format, partition_by)
+        return write_parquet(spark, parse_options(dict(options)), _export_schema(), target)
+    counts = Observation()
+    _write(_read_with_damage(spark, options, counts), target, file_format, partition_by)
+    rows, gaps = (int(counts.get[name] or 0) for name in ("rows", "gaps"))
+    return Exported(rows - gaps, gaps)
 
 
 def _export_schema() -> StructType:

@@ -42,6 +42,10 @@ class Findings:
         state, messages, oldest (store time of the first half message).
     dead_letters, dead_letter_count
         The first hundred, and how many there are.
+    bodies_checked
+        Whether bodies were compared with their CRCs.
+    told
+        What else is damaged: parts that were passed over, stores whose log is gone.
     """
 
     counts: Survey
@@ -58,6 +62,8 @@ class Findings:
     transactions: Any
     dead_letters: Any
     dead_letter_count: int
+    bodies_checked: bool = False
+    told: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything by name: tables as lists of rows, gaps in them as None."""
@@ -71,6 +77,8 @@ class Findings:
             "damaged_places": counts.gaps,
             "damaged_bytes": counts.gap_bytes,
             "damage": counts.damage,
+            "other_damage": list(self.told),
+            "bodies_checked": self.bodies_checked,
             "top_keys_short_by_at_most": counts.keys_missed,
             "dead_letter_count": self.dead_letter_count,
             **{name: _rows(getattr(self, name)) for name in _TABLES},
@@ -135,6 +143,7 @@ def gather(options: SourceOptions, progress: Callable[[int, int], None] = no_pro
             letters, columns=list(DEAD_LETTER_COLUMNS)
         ),
         dead_letter_count=count,
+        bodies_checked=options.check_crc,
     )
 
 

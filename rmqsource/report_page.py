@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _LISTED = 40
+_CHECKED = "Every body was checked against its CRC."
+_NOT_CHECKED = "Bodies were not checked: damage inside of one is not seen here."
 
 
 def report_page(findings: Findings, made_at_ms: int) -> str:
@@ -74,14 +76,18 @@ def _head(findings: Findings, made_at_ms: int) -> str:
         f"<h1>What is in the store</h1>\n<p>{_text(names)}{_text(times)}.</p>\n"
         f'<div class="facts">{tiles}</div>\n{_damage(findings)}'
         f"<nav>{links}</nav>\n"
-        f'<p class="note">Made at {moment(made_at_ms)} UTC from the files of the store alone.</p>\n'
+        f'<p class="note">Made at {moment(made_at_ms)} UTC from the files of the store alone. '
+        f"{_CHECKED if findings.bodies_checked else _NOT_CHECKED}</p>\n"
     )
 
 
 def _damage(findings: Findings) -> str:
+    told = "".join(f'<div class="bad">{_text(text)}</div>\n' for text in findings.told)
+    return told + (_gaps(findings) if findings.counts.gaps else "")
+
+
+def _gaps(findings: Findings) -> str:
     counts = findings.counts
-    if not counts.gaps:
-        return ""
     rows = [
         [
             Cell(gap["file"], is_long=True),

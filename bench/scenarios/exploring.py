@@ -87,6 +87,6 @@ def _export(context: Context, label: str, root: str, rows: int) -> Figure:
     )
 
 
-def _written(target: Path, write: Callable[[Path], None]) -> None:
+def _written(target: Path, write: Callable[[Path], object]) -> None:
     shutil.rmtree(target, ignore_errors=True)
     write(target)
