@@ -95,7 +95,7 @@ def _rows(frame: Any) -> list[dict[str, Any]]:
     pandas = notebook_package("pandas")
     plain = frame.astype(object)
     lists = plain.map(lambda value: isinstance(value, list)).to_numpy()
-    plain = plain.where(plain.notna() | lists, None).replace([float("-inf"), pandas.NaT], None)
+    plain = plain.where(plain.notna() | lists, None).replace([pandas.NaT], None)
     rows: list[dict[str, Any]] = plain.to_dict("records")
     return rows
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rmqsource import plot_style as style
 from rmqsource.extras import notebook_package
+from rmqsource.survey import quantile
 
 _NORMAL = "normal"
 _LISTED = 12
@@ -27,21 +27,20 @@ def message_sizes(frame: Any, ax: Any = None) -> Any:
         ax = style.axes_or_new(ax)
         if len(frame) == 0:
             return style.nothing(ax, "No messages")
-        table = frame.groupby(["low", "high"], as_index=False)[["messages", "bytes"]].sum()
-        _histogram(ax, table)
-        half, top = _quantile(table, 0.5), _quantile(table, 0.99)
+        _histogram(ax, _bars(frame))
+        half, top = _quantile(frame, 50), _quantile(frame, 99)
         style.bytes_axis(ax.xaxis)
         ax.set_xlabel("bytes of a record (logarithmic)")
         style.title(
             ax,
-            f"Half of the records are below {style.bytes_text(half)}, 99 % below "
+            f"Half of the records take up to {style.bytes_text(half)}, 99 % up to "
             f"{style.bytes_text(top)}",
         )
         return ax
 
 
 def latency(frame: Any, ax: Any = None) -> Any:
-    """Draw the time from born to stored; clocks that are ahead count as 0.
+    """Draw the time from born to stored; where a clock is ahead, at the left end, as 0.
 
     Messages that a broker stores again, after a delay or a retry, keep their born time.
 
@@ -57,14 +56,9 @@ def latency(frame: Any, ax: Any = None) -> Any:
         frame = frame[frame["kind"] == _NORMAL]
         if len(frame) == 0:
             return style.nothing(ax, "No messages")
-        table = frame.groupby(["low", "high"], as_index=False)[["messages"]].sum()
-        ahead = int(table.loc[table["low"] < 0, "messages"].sum())
-        # On a logarithmic axis there is no 0: what took less than 1 ms stands left of it.
-        table["low"] = table["low"].clip(lower=0.5)
-        table["high"] = table["high"].clip(lower=1)
-        table = table.groupby(["low", "high"], as_index=False)["messages"].sum()
-        _histogram(ax, table)
-        half, top = _quantile(table, 0.5) - 1, _quantile(table, 0.99) - 1
+        ahead = int(frame.loc[frame["low"] < 0, "messages"].sum())
+        _histogram(ax, _bars(frame))
+        half, top = _quantile(frame, 50), _quantile(frame, 99)
         style.duration_axis(ax.xaxis)
         ax.set_xlabel("from born (producer) to stored (broker); 0 ms stands at the left end")
         clocks = f"; {style.count_text(ahead)} were born later than that" if ahead else ""
@@ -74,6 +68,20 @@ def latency(frame: Any, ax: Any = None) -> Any:
             f"{style.duration_text(top)}{clocks}",
         )
         return ax
+
+
+def _bars(frame: Any) -> Any:
+    """Return low, high and messages of the bars: four to a doubling, in which classes lie whole.
+
+    On a logarithmic axis there is no 0: what is below 1 stands left of it.
+    """
+    numpy = notebook_package("numpy")
+    low = frame["low"].to_numpy()
+    width = 2.0 ** numpy.maximum(numpy.floor(numpy.log2(numpy.maximum(low, 1))) - 2, 0)
+    begin = numpy.where(low < 1, 0.5, low // width * width)
+    end = numpy.where(low < 1, 1, begin + width)
+    bars = frame[["messages"]].assign(low=begin, high=end)
+    return bars.groupby(["low", "high"], as_index=False)["messages"].sum()
 
 
 def _histogram(ax: Any, table: Any) -> None:
@@ -106,12 +114,8 @@ def _steps(table: Any) -> tuple[list[float], list[float]]:
     return heights, edges
 
 
-def _quantile(table: Any, share: float) -> int:
-    """Return the upper bound of the class in which a share of the messages is reached."""
-    ordered = table.sort_values("low")
-    running = ordered["messages"].cumsum()
-    at = int((running >= share * running.iloc[-1]).to_numpy().argmax())
-    return math.ceil(float(ordered["high"].iloc[at]))
+def _quantile(frame: Any, percent: int) -> int:
+    return quantile(frame["greatest"].to_numpy(), frame["messages"].to_numpy(), percent)
 
 
 def queue_skew(frame: Any, ax: Any = None) -> Any:

@@ -152,14 +152,19 @@ def _messages(findings: Findings) -> Iterator[str]:
             Cell(row.p50_ms, duration_text),
             Cell(row.p95_ms, duration_text),
             Cell(row.p99_ms, duration_text),
+            Cell(row.max_ms, duration_text),
             Cell(row.clock_ahead),
         ]
         for row in findings.latency_summary.head(_LISTED).itertuples()
     ]
-    yield table_html(("topic", "messages", "median", "95 %", "99 %", "clock ahead"), rows)
+    yield table_html(
+        ("topic", "messages", "median", "95 %", "99 %", "longest", "clock ahead"), rows
+    )
     yield _note(
         "From born (the producer's clock) to stored (the broker's). Messages that are stored "
-        "again after a delay or a retry keep their born time. Clock ahead: born after stored."
+        "again after a delay or a retry keep their born time. Clock ahead: born after stored. "
+        "Median, 95 % and 99 %, of times as of sizes: so many messages take that or less. They are "
+        "exact below 512 (ms or bytes), above at most 0.4 % too large, and shown with three digits."
     )
 
 

@@ -29,11 +29,9 @@ WIDTHS_MS = (
 )
 """Widths of time steps; each divides the next one, so that narrow steps can be put together."""
 
-CLASSES_PER_DOUBLING = 4
-"""Sizes and waits are counted in classes whose bounds grow by the fourth root of two: 19 %."""
-
-_EXACT = 8
-"""Whole numbers below it are classes of their own: finer ones would be empty."""
+_CLASS_BITS = 8
+CLASSES_PER_DOUBLING = 1 << _CLASS_BITS
+"""Sizes and waits are counted in classes that are at most 1/256 wide; at most 15,000 a topic."""
 
 _COLUMNS = (
     *("topic", "queue_id", "commit_log_offset", "store_size", "tags", "keys"),
@@ -43,6 +41,7 @@ _STEPS = 2_000
 _KEPT_TEXTS = 20_000
 _NUMBERS = ("step", "queue_id", "size_class", "latency_class")
 _TEXTS = ("tags", "key")
+_TIMES = ("store_timestamp", "born_timestamp")
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 32 << 20
 _LISTED_DAMAGE = 100
@@ -69,9 +68,10 @@ class Survey:
     queues
         topic, queue_id, messages, bytes.
     sizes
-        topic, size_class, messages, bytes; see `class_bounds`.
+        topic, size_class, messages, bytes, greatest (of the class); see `class_of`.
     latency
-        topic, latency_class, messages, bytes: store time minus born time in ms; class -1: below 0.
+        topic, latency_class, messages, bytes, greatest: store time minus born time in ms, below 0
+        where the producer's clock is ahead. Messages without one of the two are left out.
     tags
         topic, tags (null: none), messages; the most frequent ones.
     keys
@@ -158,7 +158,10 @@ class _Counts:
         self._step_ms = step_ms
         self._last_record = -1
         self._topics: dict[str, int] = {}
-        self._by_number = {name: Tally(("topic", name), ("messages", "bytes")) for name in _NUMBERS}
+        self._by_number = {
+            name: Tally(("topic", name), ("messages", "bytes"), greatest=_greatest(name))
+            for name in _NUMBERS
+        }
         self._by_text = {
             name: Tally(("topic", name), ("messages",), _KEPT_TEXTS) for name in _TEXTS
         }
@@ -172,24 +175,40 @@ class _Counts:
         if len(batch["topic"]) == 0:
             return
         topics = self._topic_numbers(batch["topic"])
-        stored = _milliseconds(batch["store_timestamp"])
+        stored, born = (_milliseconds(batch[name]) for name in _TIMES)
         sizes = batch["store_size"].to_numpy().astype(np.int64)
         record_bytes = self._record_bytes(batch["commit_log_offset"], sizes)
         numbers = {
             "step": stored // self._step_ms,
             "queue_id": batch["queue_id"].to_numpy().astype(np.int64),
-            "size_class": class_of(sizes),
-            "latency_class": class_of(stored - _milliseconds(batch["born_timestamp"])),
         }
         for name, values in numbers.items():
-            columns = counted_pairs(topics, values, record_bytes)
-            names = ("topic", name, "messages", "bytes")
-            self._by_number[name].add(pa.table(dict(zip(names, columns))))
+            self._add_numbers(name, topics, values, record_bytes)
+        self._add_numbers("size_class", topics, class_of(sizes), record_bytes, sizes)
+        timed = np.flatnonzero((stored != 0) & (born != 0))
+        waits = (stored - born)[timed]
+        self._add_numbers(
+            "latency_class", topics[timed], class_of(waits), record_bytes[timed], waits
+        )
         self._add_texts("tags", topics, batch["tags"])
         # A word that a message has twice counts twice, as it lies in the index twice.
         parents = pc.list_parent_indices(batch["keys"]).to_numpy()
         self._add_texts("key", topics[parents], pc.list_flatten(batch["keys"]))
         self._note_totals(stored, int(record_bytes.sum()))
+
+    def _add_numbers(
+        self,
+        name: str,
+        topics: Int64s,
+        numbers: Int64s,
+        record_bytes: Int64s,
+        values: Int64s | None = None,
+    ) -> None:
+        if len(topics) == 0:
+            return
+        columns = counted_pairs(topics, numbers, record_bytes, values)
+        names = ("topic", name, "messages", "bytes", "greatest")
+        self._by_number[name].add(pa.table(dict(zip(names, columns))))
 
     def _topic_numbers(self, topics: Any) -> Int64s:
         encoded = topics.dictionary_encode()
@@ -250,10 +269,16 @@ class _Counts:
         found = tally.table()
         if found is None:
             sums = ["messages"] if name in _TEXTS else ["messages", "bytes"]
-            fields = [("topic", pa.string()), (name, kind), *((n, pa.int64()) for n in sums)]
+            counts = ((n, pa.int64()) for n in (*sums, *_greatest(name)))
+            fields = [("topic", pa.string()), (name, kind), *counts]
             return pa.schema(fields).empty_table()
         names = pa.array(list(self._topics), pa.string())
         return found.set_column(0, "topic", names.take(found["topic"].combine_chunks()))
+
+
+def _greatest(name: str) -> tuple[str, ...]:
+    """Return what a tally keeps beside its sums."""
+    return ("greatest",) if name.endswith("_class") else ()
 
 
 def _milliseconds(timestamps: Any) -> Int64s:
@@ -263,36 +288,53 @@ def _milliseconds(timestamps: Any) -> Int64s:
 
 
 def class_of(values: Int64s) -> Int64s:
-    """Return the class of each number: -1 below 0, up to 7 itself, else by its logarithm."""
-    large = np.maximum(values, _EXACT).astype(np.float64) / _EXACT
-    # Rounded, or a power of two may fall just below its own bound.
-    classes = np.floor(np.round(np.log2(large) * CLASSES_PER_DOUBLING, 9)).astype(np.int64)
-    found: Int64s = np.where(values < _EXACT, np.maximum(values, -1), classes + _EXACT)
+    """Return the class of each number; those of negative ones mirror those of positive ones.
+
+    Numbers below 512 are classes of their own. Above, each doubling has 256 of equal width, as in
+    Gil Tene's HDR histogram: 512 and 513 share one, 1024 to 1027 the next but 255.
+    """
+    sizes = np.abs(values)
+    # frexp gives the exponent of the next power of two: 512 = 0.5 * 2**10.
+    shifts = np.maximum(np.frexp(sizes.astype(np.float64))[1] - (_CLASS_BITS + 1), 0)
+    classes = (shifts.astype(np.int64) << _CLASS_BITS) + (sizes >> shifts)
+    found: Int64s = np.where(values < 0, -classes, classes)
     return found
 
 
-def class_bounds(number: int) -> tuple[float, float]:
-    """Return ``[low, high)`` of a class; that of negative numbers is ``(-inf, 0)``."""
+def class_bounds(number: int) -> tuple[int, int]:
+    """Return ``[low, high)`` of a class."""
     if number < 0:
-        return (float("-inf"), 0.0)
-    if number < _EXACT:
-        return (float(number), float(number + 1))
-    low = (number - _EXACT) / CLASSES_PER_DOUBLING
-    return (_EXACT * 2.0**low, _EXACT * 2.0 ** (low + 1 / CLASSES_PER_DOUBLING))
+        low, high = class_bounds(-number)
+        return (1 - high, 1 - low)
+    if number < 2 * CLASSES_PER_DOUBLING:
+        return (number, number + 1)
+    shift = (number >> _CLASS_BITS) - 1
+    low = (CLASSES_PER_DOUBLING + number % CLASSES_PER_DOUBLING) << shift
+    return (low, low + (1 << shift))
 
 
-def quantile(classes: Int64s, counts: Int64s, share: float) -> float:
-    """Return a quantile of numbers counted by class, at most 9 % off: a class's middle.
+def quantile(greatest: Int64s, counts: Int64s, percent: int) -> int:
+    """Return a number that so many percent of all are at most.
+
+    The greatest one of the class in which that share is reached: one that occurs, at most
+    0.4 % above the true one, and never above the greatest of all.
+
+    Parameters
+    ----------
+    greatest, counts
+        The greatest number of each class, and how many numbers it has; a class may come more than
+        once, as of several topics.
+    percent
+        1 to 100.
 
     Raises
     ------
     ValueError
         Nothing was counted.
     """
-    if len(classes) == 0 or counts.sum() == 0:
+    total = int(counts.sum()) if len(counts) else 0
+    if total == 0:
         raise ValueError("no number was counted")
-    order = np.argsort(classes)
-    running = np.cumsum(counts[order])
-    at = int(np.searchsorted(running, share * running[-1], "left"))
-    low, high = class_bounds(int(classes[order][min(at, len(classes) - 1)]))
-    return max(low, 0.0) if high <= _EXACT else float(np.sqrt(low * high))
+    order = np.argsort(greatest, kind="stable")
+    wanted = -(-percent * total // 100)
+    return int(greatest[order][np.searchsorted(np.cumsum(counts[order]), wanted, "left")])

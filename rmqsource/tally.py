@@ -23,16 +23,24 @@ class Tally:
     ----------
     keys, sums
         Names of the columns to group by and to add up.
+    greatest
+        Names of columns of which the greatest value of a group is kept.
     limit
         Most groups to keep; None: all. Beyond it the groups with the smallest first sum are let
         go, and ``missed`` grows: no kept sum is short by more, and no group left out is larger.
     """
 
     def __init__(
-        self, keys: tuple[str, ...], sums: tuple[str, ...], limit: int | None = None
+        self,
+        keys: tuple[str, ...],
+        sums: tuple[str, ...],
+        limit: int | None = None,
+        *,
+        greatest: tuple[str, ...] = (),
     ) -> None:
         self._keys = list(keys)
         self._sums = list(sums)
+        self._greatest = list(greatest)
         self._limit = limit
         self._parts: list[Any] = []
         self._rows = 0
@@ -46,7 +54,7 @@ class Tally:
             self._merge()
 
     def table(self) -> Any | None:
-        """Return keys and sums, largest first sum first; None before anything was added."""
+        """Return the groups, largest first sum first; None before anything was added."""
         if not self._parts:
             return None
         self._merge()
@@ -62,27 +70,36 @@ class Tally:
         self._parts, self._rows = [merged], 0
 
     def _grouped(self, part: Any) -> Any:
-        found = part.group_by(self._keys).aggregate([(name, "sum") for name in self._sums])
-        return found.select([*self._keys, *(f"{name}_sum" for name in self._sums)]).rename_columns(
-            [*self._keys, *self._sums]
-        )
+        wanted = [(name, "sum") for name in self._sums] + [(name, "max") for name in self._greatest]
+        found = part.group_by(self._keys).aggregate(wanted)
+        names = [*self._keys, *(f"{name}_{what}" for name, what in wanted)]
+        return found.select(names).rename_columns([*self._keys, *(name for name, _ in wanted)])
 
 
-def counted_pairs(first: Int64s, second: Int64s, weights: Int64s) -> tuple[Int64s, ...]:
+def counted_pairs(
+    first: Int64s, second: Int64s, weights: Int64s, values: Int64s | None = None
+) -> tuple[Int64s, ...]:
     """Return the distinct pairs of two columns, how often each occurs, and its weights' sum.
 
-    ``first`` counts from 0. Counts into bins where the pairs lie densely, which is ten times as
-    fast as grouping them; sums of weights are exact up to 2**53.
+    With ``values`` also the greatest of them for each pair. ``first`` counts from 0. Counts into
+    bins where the pairs lie densely, which is ten times as fast as grouping them; sums of weights
+    are exact up to 2**53.
     """
     low = int(second.min())
     span = int(second.max()) - low + 1
     pairs = first * span + (second - low)
     bins = (int(first.max()) + 1) * span
     if bins <= _MOST_BINS:
-        counts = np.bincount(pairs)
-        found = np.flatnonzero(counts)
-        counts, sums = counts[found], np.bincount(pairs, weights)[found]
+        all_counts = np.bincount(pairs)
+        found = np.flatnonzero(all_counts)
+        counts, sums = all_counts[found], np.bincount(pairs, weights)[found]
+        places = (np.cumsum(all_counts > 0) - 1)[pairs]
     else:
-        found, inverse, counts = np.unique(pairs, return_inverse=True, return_counts=True)
-        sums = np.bincount(inverse, weights)
-    return found // span, found % span + low, counts, sums.astype(np.int64)
+        found, places, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+        sums = np.bincount(places, weights)
+    columns = (found // span, found % span + low, counts, sums.astype(np.int64))
+    if values is None:
+        return columns
+    greatest = np.full(len(found), np.iinfo(np.int64).min)
+    np.maximum.at(greatest, places, values)
+    return (*columns, greatest)

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from rmqsource.options import options_for
@@ -16,8 +17,10 @@ from tests.golden_store import GoldenStore, golden
 pytest.importorskip("pandas")
 
 from rmqsource.findings import Findings, gather
+from rmqsource.plot_style import bytes_text, duration_text
 from rmqsource.report_page import report_page
 from rmqsource.report_tables import Cell, table_html
+from rmqsource.survey import class_of
 
 
 class Page(HTMLParser):
@@ -83,6 +86,53 @@ def test_it_tells_what_is_in_the_store(page: str) -> None:
         *("documents", "42.3 %", "retries of the group failed", "R0", "2027-01-15 08:00:00.000"),
     ):
         assert fact in words, fact
+
+
+@pytest.mark.parametrize("name", ["cluster-5x", "cluster-4x", "classic-5x"])
+def test_percentiles_are_those_of_the_messages_in_every_place(name: str) -> None:
+    store = golden(name)
+    waits: dict[str, list[int]] = {}
+    sizes: list[int] = []
+    for m in store.dump("messages"):
+        if "blank" not in m and m["sys_flag"] & 0xC not in {4, 12}:
+            waits.setdefault(m["topic"], []).append(m["store_timestamp"] - m["born_timestamp"])
+            sizes.append(m["store_size"])
+    found = findings_of(store)
+    told = {row["topic"]: row for row in found.to_dict()["latency_summary"]}
+    words = Page(report_page(found, 0)).words
+    assert set(told) == set(waits)
+    for topic, values in waits.items():
+        exact = [at(values, percent) for percent in (50, 95, 99, 100)]
+        row = [told[topic][name] for name in ("p50_ms", "p95_ms", "p99_ms", "max_ms")]
+        assert row == pytest.approx(exact, rel=0.01)
+        assert row == sorted(row)
+        assert row[-1] == exact[-1]
+        if topic in words:  # the page lists the first forty
+            begin = words.index(topic, words.index("longest"))
+            cells = [word for word in words[begin : begin + 6] if word.strip()]
+            assert cells[2:] == [duration_text(wait) for wait in row]
+    kinds = dict(zip(found.latency["topic"], found.latency["kind"]))
+    normal = [
+        wait for topic, values in waits.items() if kinds[topic] == "normal" for wait in values
+    ]
+    titles = "".join(words)
+    assert (
+        f"within {shown(normal, 50, duration_text)}, 99 % within {shown(normal, 99, duration_text)}"
+        in titles
+    )
+    assert (
+        f"up to {shown(sizes, 50, bytes_text)}, 99 % up to {shown(sizes, 99, bytes_text)}" in titles
+    )
+
+
+def at(values: list[int], percent: int) -> int:
+    return sorted(values)[-(-percent * len(values) // 100) - 1]
+
+
+def shown(values: list[int], percent: int, form: Any) -> str:
+    """Return what is shown of a percentile: the greatest value of its class."""
+    number = class_of(np.array([at(values, percent)]))[0]
+    return str(form(max(v for v in values if class_of(np.array([v]))[0] == number)))
 
 
 @pytest.mark.parametrize("name", ["empty-5x", "batch-5x"])

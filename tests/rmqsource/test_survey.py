@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import math
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from rmqsource.errors import DamagedStoreError
 from rmqsource.options import options_for
 from rmqsource.survey import Survey, class_bounds, class_of, quantile, survey
+from rmqsource.tally import counted_pairs
 from tests.golden_store import GoldenStore, golden
+from tests.store_factory import StoreFactory
 
 
 def survey_of(store: GoldenStore, **options: str) -> Survey:
@@ -89,24 +91,67 @@ def test_damage_is_counted_or_an_error() -> None:
 def test_every_number_lies_in_its_class(values: list[int]) -> None:
     for value, number in zip(values, class_of(np.array(values, np.int64)).tolist()):
         low, high = class_bounds(number)
-        assert low <= value * (1 + 1e-9) if value > 0 else low <= value
-        assert value < high * (1 + 1e-9)
+        assert low <= value < high
+        assert high - low == 1 or (high - low) * 256 <= abs(value)
 
 
 def test_classes_have_no_gap_between_them() -> None:
-    for number in range(200):
-        assert class_bounds(number)[1] == pytest.approx(class_bounds(number + 1)[0])
+    for number in range(-3000, 3000):
         low, high = class_bounds(number)
-        assert math.ceil(low) < high  # a whole number lies in each
+        assert low < high == class_bounds(number + 1)[0]
+        assert class_of(np.array([low, high - 1])).tolist() == [number, number]
 
 
-@given(st.lists(st.integers(0, 10**9), min_size=1), st.sampled_from([0.5, 0.95, 0.99]))
-def test_quantiles_are_at_most_a_tenth_off(values: list[int], share: float) -> None:
-    classes, counts = np.unique(class_of(np.array(values, np.int64)), return_counts=True)
-    exact = sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
-    assert quantile(classes, counts, share) == pytest.approx(exact, rel=0.1)
+def counted(values: list[int]) -> tuple[Any, Any]:
+    """Return what the survey keeps of some numbers: greatest and count of each class."""
+    numbers = np.array(values, np.int64)
+    classes = class_of(numbers)
+    nothing = np.zeros(len(numbers), np.int64)
+    *_, counts, _, greatest = counted_pairs(nothing, classes, nothing, numbers)
+    return greatest, counts
+
+
+@given(st.lists(st.integers(-(10**6), 10**12), min_size=1), st.integers(1, 100))
+def test_a_quantile_is_a_number_of_them_that_so_many_are_at_most(
+    values: list[int], percent: int
+) -> None:
+    exact = sorted(values)[-(-percent * len(values) // 100) - 1]
+    found = quantile(*counted(values), percent)
+    assert found in values
+    assert exact <= found <= exact + abs(exact) / 256
+    assert quantile(*counted(values), 100) == max(values)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_quantiles_are_those_of_numpy(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [
+        rng.lognormal(7, 3, 20_001),
+        rng.exponential(2_000, 20_001),
+        rng.normal(0, 50_000, 20_001),  # half of the clocks are ahead
+        rng.integers(0, 100, 20_001),
+        np.full(20_001, 123_457),
+        np.concatenate([rng.integers(0, 5, 20_000), [10**9]]),
+    ][seed].astype(np.int64)
+    halves = [counted(part.tolist()) for part in np.array_split(values, 2)]
+    greatest, counts = (np.concatenate(columns) for columns in zip(*halves))
+    found = [quantile(greatest, counts, percent) for percent in (1, 50, 95, 99, 100)]
+    expected = np.percentile(values, [1, 50, 95, 99, 100], method="inverted_cdf")
+    assert found == pytest.approx(expected, rel=0.004)
+    assert found == sorted(found)
+    assert found[-1] == values.max()
+
+
+def test_messages_without_a_born_time_take_no_time(tmp_path: Path) -> None:
+    store = StoreFactory(tmp_path)
+    for _ in range(3):
+        store.add()
+    store.add(born_timestamp=0)
+    found = survey(options_for(str(store.write())))
+    assert (found.messages, found.latency["messages"].to_pylist()) == (4, [3])
+    assert found.latency["greatest"].to_pylist() == [5]
 
 
 def test_no_number_has_no_quantile() -> None:
     with pytest.raises(ValueError, match="no number"):
-        quantile(np.array([], np.int64), np.array([], np.int64), 0.5)
+        quantile(np.array([], np.int64), np.array([], np.int64), 50)

@@ -29,7 +29,10 @@ def test_counted_pairs_are_those_of_a_counter(rows: list[tuple[int, int, int]]) 
     sums: Counter[tuple[int, int]] = Counter()
     for a, b, weight in rows:
         sums[a, b] += weight
+    *_, greatest = counted_pairs(first, second, weights, weights * 3)
     got = list(zip(*(column.tolist() for column in found)))
+    largest = {pair: max(3 * w for a, b, w in rows if (a, b) == pair) for pair in counts}
+    assert greatest.tolist() == [largest[a, b] for a, b, *_ in got]
     assert sorted(got) == sorted((a, b, n, sums[a, b]) for (a, b), n in counts.items())
 
 
@@ -56,6 +59,19 @@ def test_what_is_let_go_is_never_larger_than_missed(parts: list[list[str]]) -> N
     assert len(kept) <= 4
     for word, count in expected.items():
         assert count - counts.missed <= kept.get(word, 0) <= count
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers()), min_size=1), min_size=1))
+def test_the_greatest_over_parts(parts: list[list[tuple[str, int]]]) -> None:
+    found = Tally(("word",), ("messages",), greatest=("value",))
+    expected: dict[str, int] = {}
+    for part in parts:
+        rows = [(word, value % 1000) for word, value in part]
+        words, values = zip(*rows)
+        found.add(pa.table({"word": words, "messages": [1] * len(rows), "value": values}))
+        for word, value in rows:
+            expected[word] = max(value, expected.get(word, value))
+    assert {r["word"]: r["value"] for r in found.table().to_pylist()} == expected
 
 
 def test_nothing_was_added() -> None:
