@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rmqsource.exit_codes import INTERRUPTED, NOT_DONE
+from rmqsource.safe_text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _EXTRA = ("typer", "rich")
 
 
 def main() -> None:
     """Run the command line; leaves through ``SystemExit``."""
+    with _interrupted_at_once():
+        sys.exit(_run())
+
+
+def _run() -> int:
     try:
         from rmqsource.cli_app import app  # noqa: PLC0415 (the extra may be missing)
     except ModuleNotFoundError as err:
         if (err.name or "").split(".")[0] not in _EXTRA:
             raise
-        sys.exit(_missing_extra(err.name or ""))
-    app(prog_name="rocketmq-store")
+        return _missing_extra(err.name or "")
+    try:
+        return app(prog_name="rocketmq-store", standalone_mode=False) or 0
+    except Exception as err:
+        if not hasattr(err, "format_message"):  # typer brings a click of its own, or not
+            raise
+        return _wrong_use(err)
+
+
+def _wrong_use(err: Any) -> int:
+    """Say what of the command line was not understood; it may name files of others."""
+    shown = io.StringIO()
+    err.show(file=shown)
+    for line in shown.getvalue().rstrip("\n").split("\n"):
+        print(printable(line), file=sys.stderr)
+    return int(err.exit_code)
 
 
 def _missing_extra(module: str) -> int:
@@ -23,7 +54,29 @@ def _missing_extra(module: str) -> int:
         f"rocketmq-store needs the Python package {module!r}: pip install 'rmqsource[cli]'",
         file=sys.stderr,
     )
-    return 2
+    return NOT_DONE
+
+
+@contextmanager
+def _interrupted_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process while modules are loaded: there is nothing to tidy up yet.
+
+    An exception may come out of any line of any of them. Commands do otherwise, once they run.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # Python gives signals to the main thread only; somebody else may want them
+        return
+    signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(_number: int, _frame: Any) -> None:
+    os.write(2, b"rocketmq-store: interrupted\n")
+    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

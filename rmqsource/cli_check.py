@@ -90,7 +90,7 @@ def check_and_tell(view: StoreView, output: Format, report: Report) -> None:
         report.end_with(FOUND)
     if output is Format.json:
         row_writer(output, ()).write(report_row(found))
-    elif output is Format.csv:
+    elif output is not Format.table:
         writer = row_writer(output, FINDING_COLUMNS)
         for finding in found.findings:
             writer.write({**finding_row(finding), "store": found.store})

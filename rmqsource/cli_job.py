@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _POLL_SECONDS = 0.3
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _OWN_ERRORS = ("rmqsource.errors.", "rmqsource.sink.errors.", "store_core.errors.")
 
 
@@ -60,16 +62,19 @@ def spark_job(command: str, doing: str) -> Iterator[Any]:
             try:
                 with cancelling(spark, tell), _task_progress(spark, terminal, doing):
                     yield spark
-            except PySparkException as err:
-                raise WrongUseError(_reason(err, str(err))) from err
-            except Py4JJavaError as err:
-                raise WrongUseError(_reason(err, err.java_exception.getMessage() or "")) from err
+            except (PySparkException, Py4JJavaError) as err:
+                raise WrongUseError(reason_of(err)) from err
 
 
-def _reason(err: Exception, text: str) -> str:
+def reason_of(err: Exception) -> str:
     """Return what the source itself says, or else the first line of what Spark says."""
+    java = getattr(err, "java_exception", None)
+    text = str(err) if java is None else java.getMessage() or ""
     lines = text.splitlines()
     own = [line for line in lines if line.startswith(_OWN_ERRORS)]
+    raised = _RAISED.search(text)
+    if raised and not own:
+        return raised[1]
     return own[-1].split(": ", 1)[-1] if own else lines[0] if lines else type(err).__name__
 
 

@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rmqsource.safe_text import json_text, printable, spreadsheet_text
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     Row = Mapping[str, Any]
 
@@ -34,6 +36,8 @@ class Format(str, Enum):
     table = "table"
     json = "json"
     csv = "csv"
+    spreadsheet = "spreadsheet"
+    """CSV in which no cell is a formula and every character is printable."""
 
 
 class _Console(Console):
@@ -64,7 +68,7 @@ def row_writer(output: Format, columns: Sequence[str]) -> RowWriter:
     """Return the writer of a format; ``columns`` are those of a row, in order."""
     if output is Format.table:
         return _TableWriter(columns)
-    return _JsonWriter() if output is Format.json else _CsvWriter(columns)
+    return _JsonWriter() if output is Format.json else _CsvWriter(columns, output)
 
 
 class _TableWriter(RowWriter):
@@ -97,12 +101,19 @@ class _TableWriter(RowWriter):
 
 class _JsonWriter(RowWriter):
     def write(self, row: Row) -> None:
-        print(json.dumps(_exact(row), ensure_ascii=False))
+        print(json_text(_exact(row)))
 
 
 class _CsvWriter(RowWriter):
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._writer = csv.writer(sys.stdout, lineterminator="\n")
+    def __init__(self, columns: Sequence[str], output: Format) -> None:
+        self._text: Callable[[str], str] = str
+        quoting: Any = csv.QUOTE_MINIMAL
+        if output is Format.spreadsheet:
+            # Some take a semicolon for the end of a cell.
+            self._text, quoting = spreadsheet_text, csv.QUOTE_NONNUMERIC
+        elif sys.stdout.isatty():
+            self._text = printable
+        self._writer = csv.writer(sys.stdout, lineterminator="\n", quoting=quoting)
         self._header = list(_exact(dict.fromkeys(columns)))
 
     def write(self, row: Row) -> None:
@@ -110,7 +121,12 @@ class _CsvWriter(RowWriter):
         if self._header:
             self._writer.writerow(values)
             self._header = []
-        self._writer.writerow(_cell(value) for value in values.values())
+        self._writer.writerow(self._cell(value) for value in values.values())
+
+    def _cell(self, value: Any) -> Any:
+        if isinstance(value, (list, dict)):
+            value = json.dumps(value, ensure_ascii=False)
+        return self._text(value) if isinstance(value, str) else value
 
     def close(self) -> None:
         if self._header:
@@ -159,11 +175,6 @@ def shown(value: Any, *, whole: bool = False) -> str:
     return printable(str(value))
 
 
-def printable(text: str) -> str:
-    """Return the text with every character that is not printable escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _shown_body(body: bytes, *, whole: bool) -> str:
     text = _text_of(body)
     if text is not None:
@@ -194,9 +205,3 @@ def _exact(row: Row) -> dict[str, Any]:
             exact[name] = None if value is None else base64.b64encode(value).decode()
             exact["body_text"] = None if value is None else _text_of(value)
     return exact
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, (list, dict)):
-        return json.dumps(value, ensure_ascii=False)
-    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqsource.cli_read import WrongUseError
 from rmqsource.extras import MissingExtraError, notebook_package
+from rmqsource.safe_text import json_text
 
 if TYPE_CHECKING:
     from rmqsource.cli_report import Report, ScanProgress
@@ -65,7 +65,7 @@ def _content(
             f"{findings.counts.gaps:,} places, {findings.counts.gap_bytes:,} bytes; they are listed"
         )
     if file_format == "json":
-        return json.dumps(findings.to_dict(), ensure_ascii=False, default=_plain) + "\n"
+        return json_text(findings.to_dict(), _plain) + "\n"
     from rmqsource.report_page import report_page  # noqa: PLC0415
 
     return report_page(findings, time.time_ns() // 1_000_000)

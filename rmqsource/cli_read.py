@@ -139,7 +139,7 @@ def lost_log(snapshot: StoreView) -> str:
     """Return what to say of one store, as `lost_logs` does; empty where its log is there."""
     checkpoint = snapshot.checkpoint
     stored_ms = (checkpoint.physic_msg_timestamp if checkpoint is not None else None) or 0
-    if len(snapshot.log.segments) > 0 or stored_ms <= 0:
+    if len(snapshot.log.segments) > 0 or stored_ms <= 0 or snapshot.kind.dledger_log:
         return ""
     return (
         f"{snapshot.directory.uri}: the commit log has no file, though messages were stored until "

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.cli_check import config_to_write, now_ms, one_path, stage_progress
+from rmqsource.cli_check import (
+    config_to_write,
+    now_ms,
+    one_path,
+    stage_progress,
+    tell_lost_log,
+)
 from rmqsource.cli_output import Format, write_result
 from store_core.errors import LogDamageError
 from store_core.repair.store_recovery import plan_recovery, recover_store
@@ -22,6 +28,8 @@ def recover(
 ) -> None:
     """Recover a store, or say what that would do."""
     path, config = one_path(options), config_to_write(options, report)
+    if tell_lost_log(options, report):
+        return
     if dry_run:
         found = plan_recovery(path, config)
     else:

@@ -16,6 +16,7 @@ from rmqsource.cli_interrupt import interrupted_once
 from rmqsource.cli_read import WrongUseError, lost_logs, unknown_topics
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceError, SourceOptionError
 from rmqsource.exit_codes import FOUND, GOOD, INTERRUPTED, NOT_DONE
+from rmqsource.safe_text import printable
 from store_core.errors import (
     StoreConfigError,
     StoreError,
@@ -48,7 +49,7 @@ class Report:
     def note(self, *texts: str) -> None:
         """Say something that is no error, a line each."""
         for text in texts:
-            print(text.replace("\n", " "), file=sys.stderr)
+            print(printable(text.replace("\n", " ")), file=sys.stderr)
 
     def damage(self, text: str) -> None:
         """Say what is damaged."""

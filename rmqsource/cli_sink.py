@@ -30,6 +30,7 @@ from rmqsource.cli_read import WrongUseError, checking_bodies, option_texts, sou
 from rmqsource.cli_report import Report, reporting
 from rmqsource.errors import SourceOptionError
 from rmqsource.sink.options import parse_sink_options
+from store_core.errors import StoreReadError
 from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.staging import STAGING_DIRECTORY
 from store_core.store_view import StoreView
@@ -201,7 +202,8 @@ def clean_staging(
         if not Path(path).is_dir():
             raise WrongUseError(f"{path}: no such directory")
         if not Path(path, STAGING_DIRECTORY).exists():
-            StoreView(StoreDirectory(path)).close()  # raises where there is no store
+            with suppress(StoreReadError):
+                StoreView(StoreDirectory(path)).close()  # raises where there is no store
         removed = clean(path, round(older_than * _HOUR_MS))
         if output is Format.table:
             for directory, size in removed:

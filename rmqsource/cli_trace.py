@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from rmqsource.cli_output import Format, printable, row_writer, stdout_console
+from rmqsource.cli_output import Format, row_writer, stdout_console
 from rmqsource.diff_stores import DIFF_COLUMNS
 from rmqsource.exit_codes import FOUND
 from rmqsource.plot_style import duration_text
+from rmqsource.safe_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

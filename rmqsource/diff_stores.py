@@ -142,10 +142,10 @@ def _readable(batch: dict[str, Any], damage: list[str]) -> dict[str, Any]:
 
 def _body_crc(sys_flag: Any, stored: Any, bodies: Any) -> Any:
     """Return the CRC of each body as it is inside, so that compression makes no difference."""
-    coded = np.flatnonzero(sys_flag.to_numpy() & _CODED)
+    coded = np.flatnonzero(sys_flag.to_numpy(zero_copy_only=False) & _CODED)
     if len(coded) == 0:
         return stored
-    crc = stored.to_numpy().copy()
+    crc = stored.to_numpy(zero_copy_only=False).copy()
     inside = bodies.take(pa.array(coded)).to_pylist()
     crc[coded] = [zlib.crc32(body) & _CRC_MASK if body else 0 for body in inside]
     return pa.array(crc)

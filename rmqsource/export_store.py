@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType, StringType
+from pyspark.sql.types import BinaryType
 
 from rmqsource.export_parquet import Exported, write_parquet
 from rmqsource.options import parse_options
@@ -21,7 +22,7 @@ from rmqsource.tables import CORRUPT_RECORD
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 FORMATS = ("parquet", "json", "csv")
@@ -36,6 +37,11 @@ CSV_OPTIONS = {
 _BINARY = ("body", "properties_raw")
 _NESTED = ("keys", "properties")
 _FAILFAST = "FAILFAST"
+_MOST_BYTES = 255 - len("topic=") - 3
+"""What file systems allow for a name, less what renaming may add."""
+_KEPT_IN_PATHS = "[^\\x00-\\x1f\\x7f\"#%'*/:=?\\\\{\\[\\]^]"
+_ESCAPED = re.compile("%01([01])")
+_NULL, _COPYING = "__HIVE_DEFAULT_PARTITION__", "._COPYING_"
 
 
 def read_for_export(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -53,10 +59,9 @@ def _read_with_damage(
 ) -> DataFrame:
     """Return what `read_for_export` does; messages and rows of damage are counted on their way."""
     chosen = {name: value for name, value in options.items() if name.lower() != "mode"}
-    schema = _export_schema()
-    if parse_options(dict(options)).mode != _FAILFAST:
-        chosen["mode"] = "PERMISSIVE"
-        schema = schema.add(CORRUPT_RECORD.name, StringType())
+    mode = _FAILFAST if parse_options(dict(options)).mode == _FAILFAST else "PERMISSIVE"
+    chosen["mode"] = mode
+    schema = _export_schema(mode)
     frame = spark.read.format("rocketmq-store").options(**chosen).schema(schema).load()
     damage = sf.lit(None) if CORRUPT_RECORD.name not in schema.names else frame[CORRUPT_RECORD.name]
     counted = frame.observe(
@@ -96,8 +101,9 @@ def write_export(
     return Exported(rows - gaps, gaps)
 
 
-def _export_schema() -> StructType:
-    return table_schema("messages", "FAILFAST").add("properties_raw", BinaryType(), nullable=False)
+def _export_schema(mode: str = _FAILFAST) -> StructType:
+    is_nullable = mode != _FAILFAST  # rows of damage have nothing else
+    return table_schema("messages", mode).add("properties_raw", BinaryType(), is_nullable)
 
 
 def export(
@@ -161,8 +167,41 @@ def _write(frame: DataFrame, target: Path, file_format: str, partition_by: Seque
         options = {"timestampFormat": TIME_FORM, **CSV_OPTIONS}
     elif file_format == "json":
         options = {"timestampFormat": TIME_FORM, "ignoreNullFields": "false"}
+    if "topic" in partition_by:
+        frame = frame.withColumn("topic", _directory_text(frame["topic"]))
     writer = frame.write.format(file_format).options(**options)
     writer.partitionBy(*partition_by).save(str(target))
+    if "topic" in partition_by:
+        _name_directories(target)
+
+
+def _directory_text(topic: Column) -> Column:
+    """Return a topic as Spark can make a directory of it; `_name_directories` gives it its name.
+
+    Spark escapes all that a path cannot hold as %XX but NUL.
+    """
+    escaped = sf.replace(topic, sf.lit("\1"), sf.lit("\0010"))
+    escaped = sf.replace(escaped, sf.lit("\0"), sf.lit("\0011"))
+    special = sf.length(sf.regexp_replace(topic, _KEPT_IN_PATHS, ""))
+    too_long = sf.octet_length(topic) + special * 2 > _MOST_BYTES
+    reason = sf.concat(
+        sf.lit("--partition-by topic: no directory can have the name of topic '"),
+        sf.substring(topic, 1, 80),
+        sf.lit("' (it is empty or too long); export it without, or leave the topic out"),
+    )
+    return sf.when(too_long | (topic == ""), sf.raise_error(reason)).otherwise(escaped)
+
+
+def _name_directories(target: Path) -> None:
+    """Give directories the names from which Spark reads the topics as they are."""
+    for path in sorted(target.rglob("topic=*")):
+        name = _ESCAPED.sub(lambda found: "%00" if found[1] == "1" else "%01", path.name)
+        if name == f"topic={_NULL}":  # which Spark would take for no topic at all
+            name = name.replace("=_", "=%5F")
+        if name.endswith(_COPYING):  # which Spark passes over
+            name = f"{name[: -len(_COPYING)]}%2E{_COPYING[1:]}"
+        if name != path.name:
+            path.rename(path.with_name(name))
 
 
 def _zone(frame: DataFrame) -> str:

@@ -137,7 +137,8 @@ def _characters() -> frozenset[int]:
     if not _known:
         manager = notebook_package("matplotlib.font_manager")
         path = manager.findfont("DejaVu Sans")
-        _known.append(frozenset(manager.get_font(path).get_charmap()) - set(range(32)))
+        drawn = manager.get_font(path).get_charmap()
+        _known.append(frozenset(code for code in drawn if chr(code).isprintable()))
     return _known[0]
 
 

@@ -12,6 +12,7 @@ from rmqsource.findings import LISTED_DEAD_LETTERS
 from rmqsource.plot_style import bytes_text, count_text, duration_text
 from rmqsource.report_style import STYLE
 from rmqsource.report_tables import Cell, table_html
+from rmqsource.safe_text import printable
 from rmqsource.trace_events import moment
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ def _note(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    return html.escape(text, quote=True)
+    return html.escape(printable(text), quote=True)
 
 
 def _share(share: float) -> str:

@@ -8,6 +8,8 @@ import numbers
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable
 
+from rmqsource.safe_text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -52,7 +54,7 @@ def table_html(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     lines = "".join(
         "<tr>"
         + "".join(
-            f"<td{_class(is_right, is_long=cell.is_long)}>{html.escape(_visible(cell.text))}</td>"
+            f"<td{_class(is_right, is_long=cell.is_long)}>{html.escape(printable(cell.text))}</td>"
             for cell, is_right in zip(row, right)
         )
         + "</tr>\n"
@@ -62,11 +64,6 @@ def table_html(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
         f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n'
         f"<tbody>{lines}</tbody></table></div>\n"
     )
-
-
-def _visible(text: str) -> str:
-    """Escape what cannot be shown, as NUL, which HTML does not allow."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _class(is_right: bool, *, is_long: bool) -> str:

@@ -176,11 +176,11 @@ class _Counts:
             return
         topics = self._topic_numbers(batch["topic"])
         stored, born = (_milliseconds(batch[name]) for name in _TIMES)
-        sizes = batch["store_size"].to_numpy().astype(np.int64)
+        sizes = batch["store_size"].to_numpy(zero_copy_only=False).astype(np.int64)
         record_bytes = self._record_bytes(batch["commit_log_offset"], sizes)
         numbers = {
             "step": stored // self._step_ms,
-            "queue_id": batch["queue_id"].to_numpy().astype(np.int64),
+            "queue_id": batch["queue_id"].to_numpy(zero_copy_only=False).astype(np.int64),
         }
         for name, values in numbers.items():
             self._add_numbers(name, topics, values, record_bytes)
@@ -230,7 +230,7 @@ class _Counts:
 
     def _record_bytes(self, places: Any, sizes: Int64s) -> Int64s:
         """Return the bytes of each record at its first message."""
-        offsets = places.to_numpy()
+        offsets = places.to_numpy(zero_copy_only=False)
         before = np.concatenate([[self._last_record], offsets[:-1]])
         self._last_record = int(offsets[-1])
         counted: Int64s = np.where(offsets == before, 0, sizes)

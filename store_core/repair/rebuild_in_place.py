@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
-from store_core.errors import StoreConfigError, StoreError, StoreFormatError, StoreLockedError
+from store_core.errors import StoreConfigError, StoreFormatError, StoreLockedError
 from store_core.files.directory_swap import put_in_place, remove_tree, restore, take_away
 from store_core.files.file_writing import flush_directory, sync_data, write_all, write_error
 from store_core.files.store_directory import StoreDirectory, local_path
@@ -217,7 +217,7 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreView, 
             except OSError as err:
                 work.clean()
                 raise write_error(err, str(err.filename or path)) from err
-            except StoreError:
+            except (Exception, KeyboardInterrupt):  # what is half made is of use to nobody
                 work.clean()
                 raise
 

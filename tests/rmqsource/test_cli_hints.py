@@ -25,18 +25,18 @@ ID = "C000020253ED30946E0969AAA41D0FFF"
 
 
 @pytest.mark.parametrize(
-    ("command", "code"),
+    "command",
     [
-        (["messages", STORE.root, "--topic", "Order"], 1),
-        (["messages", STORE.root, "--topic", "Order", "--id", ID], 1),
-        (["topics", STORE.root, "--option", "topic=Order"], 1),
-        (["trace", STORE.root, "--topic", "Order", "--key", "R0"], 1),
-        (["diff", STORE.root, STORE.root, "--topic", "Order"], 0),
+        ["messages", STORE.root, "--topic", "Order"],
+        ["messages", STORE.root, "--topic", "Order", "--id", ID],
+        ["topics", STORE.root, "--option", "topic=Order"],
+        ["trace", STORE.root, "--topic", "Order", "--key", "R0"],
+        ["diff", STORE.root, STORE.root, "--topic", "Order"],
     ],
 )
-def test_the_nearest_topic_is_named(run: Run, command: list[object], code: int) -> None:
+def test_the_nearest_topic_is_named(run: Run, command: list[object]) -> None:
     answer = run(*command, *SIZES)
-    assert (answer.code, NEAR in answer.out) == (code, False)
+    assert (answer.code, NEAR in answer.out) == (1, False)
     assert any(line.endswith(NEAR) for line in answer.err.splitlines())
 
 
@@ -47,7 +47,7 @@ def test_files_of_no_message_say_why(
     monkeypatch.setattr(cli_explore, "export_messages", lambda *_: None)
     for command in ("report", "export"):
         answer = run(command, STORE.root, "-o", tmp_path / command, "--topic", "Order", *SIZES)
-        assert (answer.code, answer.err.splitlines()[0]) == (0, f"the store knows{NEAR}")
+        assert (answer.code, f"the store knows{NEAR}" in answer.err.splitlines()) == (1, True)
 
 
 @pytest.mark.parametrize("command", ["messages", "trace"])

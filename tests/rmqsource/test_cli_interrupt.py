@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.conftest import ROOT
-from tests.golden_store import golden
+from tests.golden_store import golden, tree_state
 from tests.store_factory import small_store
 
 if TYPE_CHECKING:
@@ -159,3 +159,47 @@ def test_report(pressing: Callable[..., None], tmp_path: Path) -> None:
     assert exit_code("report", str(root), "-o", str(page)) == 130
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "page.html"]
     assert page.read_text() == "of yesterday"
+
+
+IMPORTS = (
+    *("typer", "rich.console", "numpy", "pyarrow", "pyarrow.compute", "store_core.errors"),
+    *("rmqsource.cli_app", "rmqsource.cli_check", "rmqsource.stores"),
+)
+INTERRUPT_AT = """
+import importlib.abc, os, signal, sys
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from rmqsource.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", IMPORTS)
+def test_start_up(module: str) -> None:
+    command = [sys.executable, "-c", INTERRUPT_AT, module]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (130, b"")
+    assert done.stderr == b"rocketmq-store: interrupted\n"
+
+
+@pytest.mark.parametrize("command", ["rebuild-index", "rebuild-queues"])
+@pytest.mark.parametrize("at", ["progress", "swap"])
+def test_rebuild(pressing: Callable[..., None], tmp_path: Path, command: str, at: str) -> None:
+    from rmqsource.cli_check import StageProgress
+    from store_core.repair import rebuild_in_place
+
+    root = small_store(tmp_path / "old", 40).write()
+    before = tree_state(root)
+    if at == "progress":
+        pressing(StageProgress, "step")
+    else:
+        pressing(rebuild_in_place, "put_in_place")
+    sizes = ["--option", "maxHashSlotNum=8", "--option", "maxIndexNum=64"]
+    assert exit_code(command, str(root), *sizes) == 130
+    after = tree_state(root)
+    assert {path: what[2] for path, what in after.items()} == {p: w[2] for p, w in before.items()}

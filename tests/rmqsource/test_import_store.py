@@ -15,7 +15,7 @@ from rmqsource.options import parse_options
 from tests.golden_store import golden
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -293,3 +293,59 @@ def test_directories_that_no_export_makes(
         with pytest.raises((PySparkException, Py4JError, NotAnExportError)):
             imported(directory)
         assert not (tmp_path / "store" / "commitlog").exists(), directory.name
+
+
+ODD_TOPICS = (
+    *("a\0b", "\1\0\1", "%00", "%01", "..", "a/b", "x.", " y ", "007", "T=U", "%DLQ%g", "größe"),
+    *("__HIVE_DEFAULT_PARTITION__", "a._COPYING_", "2026-01-31", "null", "\n", "\\", "_z", ".z"),
+    *("t" * 127, "%" * 80, "[{^]}"),
+)
+
+
+def frame_of(spark: SparkSession, topics: Sequence[str]) -> DataFrame:
+    """Return a message of each topic, as for an export."""
+    rows = [(topic, topic.encode(), number) for number, topic in enumerate(topics)]
+    return spark.createDataFrame(rows, "topic string, body binary, number bigint").selectExpr(
+        "topic",
+        "0 AS queue_id",
+        "body",
+        "cast('' AS binary) AS properties_raw",
+        "1 AS flag",
+        "timestamp_millis(0) AS born_timestamp",
+        "timestamp_millis(0) AS store_timestamp",
+        "'1.2.3.4:5' AS born_host",
+        "0 AS reconsume_times",
+        "'s' AS store",
+        "number AS commit_log_offset",
+        "number AS queue_offset",
+        "array(topic) AS keys",
+        "map(topic, topic) AS properties",
+    )
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "json", "csv"])
+def test_topics_that_are_no_names_of_directories(
+    spark: SparkSession, tmp_path: Path, file_format: str
+) -> None:
+    from rmqsource.export_store import export
+    from rmqsource.import_store import read_export
+
+    target = tmp_path / "files"
+    export(frame_of(spark, ODD_TOPICS), target, file_format, ["topic", "day"])
+    assert len([path for path in target.iterdir() if path.is_dir()]) == len(ODD_TOPICS)
+    back = read_export(spark, target, file_format).select("topic", "body").collect()
+    assert sorted(row["topic"] for row in back) == sorted(ODD_TOPICS)
+    assert all(row["topic"].encode() == row["body"] for row in back)
+
+
+@pytest.mark.parametrize("topic", ["", "t" * 247, "é" * 124, "%" * 83])
+def test_topics_that_no_directory_can_have_are_told(
+    spark: SparkSession, tmp_path: Path, topic: str
+) -> None:
+    from rmqsource.cli_job import reason_of
+    from rmqsource.export_store import export
+
+    with pytest.raises(Exception, match="no directory can have the name") as caught:
+        export(frame_of(spark, ["good", topic]), tmp_path / "files", "json", ["topic"])
+    assert reason_of(caught.value).startswith("--partition-by topic: no directory can have")
+    assert list(tmp_path.iterdir()) == []
