@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 from rmqsource.options import options_for
@@ -20,7 +19,7 @@ from rmqsource.findings import Findings, gather
 from rmqsource.plot_style import bytes_text, duration_text
 from rmqsource.report_page import report_page
 from rmqsource.report_tables import Cell, table_html
-from rmqsource.survey import class_of
+from rmqsource.survey import quantile
 
 
 class Page(HTMLParser):
@@ -116,23 +115,19 @@ def test_percentiles_are_those_of_the_messages_in_every_place(name: str) -> None
         wait for topic, values in waits.items() if kinds[topic] == "normal" for wait in values
     ]
     titles = "".join(words)
-    assert (
-        f"within {shown(normal, 50, duration_text)}, 99 % within {shown(normal, 99, duration_text)}"
-        in titles
-    )
-    assert (
-        f"up to {shown(sizes, 50, bytes_text)}, 99 % up to {shown(sizes, 99, bytes_text)}" in titles
-    )
+    waiting = found.latency[found.latency["kind"] == "normal"]
+    for frame, values, form, of in (
+        (waiting, normal, duration_text, "within {}, 99 % within {}"),
+        (found.sizes, sizes, bytes_text, "up to {}, 99 % up to {}"),
+    ):
+        greatest, messages = frame["greatest"].to_numpy(), frame["messages"].to_numpy()
+        numbers = [quantile(greatest, messages, percent) for percent in (50, 99)]
+        assert numbers == pytest.approx([at(values, 50), at(values, 99)], rel=0.004)
+        assert of.format(*map(form, numbers)) in titles
 
 
 def at(values: list[int], percent: int) -> int:
     return sorted(values)[-(-percent * len(values) // 100) - 1]
-
-
-def shown(values: list[int], percent: int, form: Any) -> str:
-    """Return what is shown of a percentile: the greatest value of its class."""
-    number = class_of(np.array([at(values, percent)]))[0]
-    return str(form(max(v for v in values if class_of(np.array([v]))[0] == number)))
 
 
 @pytest.mark.parametrize("name", ["empty-5x", "batch-5x"])
