@@ -20,7 +20,7 @@ from store_core.index.index_writer import index_file_names
 from store_core.log.log_stretch import frames_from
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from store_core.config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
@@ -73,7 +73,7 @@ class RecoveredLog(NamedTuple):
     last_exit_ok
         The store was stopped cleanly.
     index_msg_timestamp
-        The checkpoint's, ms.
+        The checkpoint's, ms: end of the full index file that was flushed last.
     proved
         Names of index files whose entries are known to be those of the log.
     """
@@ -93,8 +93,8 @@ def index_file_set(
 
     A file can be trusted if it is whole, its last record is in the log, no file is missing before
     it, and, after a crash, if its entries were compared with the log, or it is known to have been
-    flushed: it ends no later than ``index_msg_timestamp``, as RocketMQ decides. All files behind
-    the first that cannot be trusted are dropped: entries must come in the order of the log.
+    flushed (`flushed_files`). All files behind the first that cannot be trusted are dropped:
+    entries must come in the order of the log.
 
     Parameters
     ----------
@@ -110,7 +110,8 @@ def index_file_set(
     """
     names, sizes = names_and_sizes(directory, config, last_exit_ok=recovered.last_exit_ok)
     sizes = sizes or _default_sizes(config)
-    judge = _Judge(directory, sizes, recovered)
+    flushed = flushed_files(directory, names, sizes, recovered.index_msg_timestamp)
+    judge = _Judge(directory, sizes, recovered, flushed)
     kept, reason = [], ""
     for name in names:
         reason = judge.refuse(name)
@@ -130,6 +131,38 @@ def index_file_set(
         behind,
         min(flushed_ms, judge.end_timestamp) if behind else flushed_ms,
     )
+
+
+def flushed_files(
+    directory: StoreDirectory,
+    names: Sequence[str],
+    sizes: tuple[int, int],
+    index_msg_timestamp: int,
+) -> frozenset[str]:
+    """Return the names of index files that were flushed before a crash.
+
+    Those are the file that ends at ``index_msg_timestamp``, the first one if there are several, and
+    the files before it. RocketMQ takes each that ends no later for flushed: when the clock was set
+    back, that is so of files that were being written.
+
+    Parameters
+    ----------
+    directory, sizes
+        The store; slots and entries of its index files.
+    names
+        The files, oldest first.
+    index_msg_timestamp
+        The checkpoint's, ms; 0: no file was flushed.
+    """
+    for number, name in enumerate(names if index_msg_timestamp > 0 else ()):
+        try:
+            with directory.open(directory.resolve("index", name)) as source:
+                header = IndexFile(source, *sizes).header
+        except (CorruptRecordError, StoreReadError):
+            break
+        if header.end_timestamp == index_msg_timestamp:
+            return frozenset(names[: number + 1])
+    return frozenset()
 
 
 def names_and_sizes(
@@ -159,9 +192,14 @@ class _Judge:
     """Looks at one file after the other."""
 
     def __init__(
-        self, directory: StoreDirectory, sizes: tuple[int, int], recovered: RecoveredLog
+        self,
+        directory: StoreDirectory,
+        sizes: tuple[int, int],
+        recovered: RecoveredLog,
+        flushed: Collection[str],
     ) -> None:
         self._directory, self._sizes, self._recovered = directory, sizes, recovered
+        self._flushed = flushed
         self.end = -1
         """Start of the last record that the files so far have; -1 without any."""
         self.end_timestamp = 0
@@ -175,7 +213,7 @@ class _Judge:
         except (CorruptRecordError, StoreReadError) as err:
             return f"{path}: {err.reason}"
         is_trusted = recovered.last_exit_ok or name in recovered.proved
-        if not is_trusted and header.end_timestamp > recovered.index_msg_timestamp:
+        if not is_trusted and name not in self._flushed:
             return f"{path}: it is not known to have been flushed before the crash"
         if header.entry_count == 0:
             return ""

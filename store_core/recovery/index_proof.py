@@ -13,7 +13,7 @@ from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.index.index_chains import is_whole
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile
-from store_core.index.index_file_set import names_and_sizes
+from store_core.index.index_file_set import flushed_files, names_and_sizes
 from store_core.index.index_file_writer import seconds_since
 from store_core.recovery.held_keys import HeldKeys
 
@@ -126,7 +126,7 @@ def index_proof(
     directory, config
         The store; ``max_hash_slot_num``, ``max_index_num``.
     checkpoint
-        Files that end no later than its ``index_msg_timestamp`` were flushed.
+        Its ``index_msg_timestamp`` tells which files were flushed (`flushed_files`).
 
     Returns
     -------
@@ -141,16 +141,16 @@ def index_proof(
     names, sizes = names_and_sizes(directory, config, last_exit_ok=False)
     if sizes is None:
         return None
+    flushed = flushed_files(directory, names, sizes, checkpoint.index_msg_timestamp or 0)
     with ExitStack() as opened:
         found = []
-        for name in names:
+        for name in names[len(flushed) :]:
             try:
                 source = opened.enter_context(directory.open(directory.resolve("index", name)))
                 file = IndexFile(source, *sizes)
-                if file.header.end_timestamp > (checkpoint.index_msg_timestamp or 0):
-                    if not is_whole(file):
-                        break
-                    found.append(file)
+                if not is_whole(file):
+                    break
+                found.append(file)
             except (CorruptRecordError, StoreReadError):
                 break
         return IndexProof(found) if found else None

@@ -86,7 +86,9 @@ def test_only_files_that_are_not_known_to_be_flushed_are_looked_at(copy):
     names = filled(store, root)
     since = header(store, root, names[4]).end_timestamp
     assert Walked(store, root, since_ms=since).proved == names[5:]
-    assert Walked(store, root, since_ms=1 << 60).proof is None
+    last = header(store, root, names[-1]).end_timestamp
+    assert Walked(store, root, since_ms=last).proof is None
+    assert Walked(store, root, since_ms=last + 1).proved == names  # no file ends there
 
 
 def test_the_walk_may_begin_anywhere(copy):
@@ -158,7 +160,8 @@ def test_what_is_to_see_the_walk(copy):
         return type(index_keys(directory, config, checkpoint, last_exit_ok=last_exit_ok))
 
     assert chosen() is IndexProof
-    assert chosen(since_ms=1 << 60) is HeldKeys  # nothing to prove; the tail may lack
+    last = header(store, root, filled(store, root)[-1]).end_timestamp
+    assert chosen(since_ms=last) is HeldKeys  # nothing to prove; the tail may lack
     assert chosen(last_exit_ok=True) is type(None)
     assert chosen(MessageStoreConfig(message_index_enable=False)) is type(None)
     for name in index_file_names(root / "index"):
