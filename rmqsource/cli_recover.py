@@ -12,12 +12,17 @@ from rmqsource.cli_check import (
     tell_lost_log,
 )
 from rmqsource.cli_output import Format, write_result
+from rmqsource.exit_codes import TAIL_CUT
 from store_core.errors import LogDamageError
+from store_core.files.store_directory import StoreDirectory
+from store_core.queue.queue_file_sizes import queue_file_sizes
+from store_core.recovery.recovery_plan import Loss
 from store_core.repair.store_recovery import plan_recovery, recover_store
 
 if TYPE_CHECKING:
     from rmqsource.cli_report import Report
     from rmqsource.options import SourceOptions
+    from store_core.recovery.recovery import LogRecovery
     from store_core.repair.store_recovery import RecoveryResult
 
 _SHOWN = 10
@@ -30,6 +35,7 @@ def recover(
     path, config = one_path(options), config_to_write(options, report)
     if tell_lost_log(options, report):
         return
+    sizes = queue_file_sizes(StoreDirectory(path), config)
     if dry_run:
         found = plan_recovery(path, config)
     else:
@@ -47,15 +53,38 @@ def recover(
             report.note("nothing was cut; --cut cuts there, and keeps a copy below _cut")
             return
     row = recovery_row(path, found, dry_run=dry_run)
-    if output is Format.table and len(row["queues_cut"]) > _SHOWN:
-        row["queues_cut"] = [*row["queues_cut"][:_SHOWN], "…"]
+    for name in ("queues_cut", "queues_not_mended"):
+        if output is Format.table and len(row[name]) > _SHOWN:
+            row[name] = [*row[name][:_SHOWN], "…"]
     write_result(row, output)
-    if found.log.records_behind:
-        verb = "would be" if dry_run else "were"
-        report.damage(
-            f"{found.log.records_behind} readable records behind offset {found.log.log_end} "
-            f"{verb} cut off"
+    _tell_cut(found.log, report, dry_run=dry_run)
+    if queue_file_sizes(StoreDirectory(path), config) != sizes:
+        report.note(
+            "no queue file is left that tells their sizes: give the broker's configuration to what "
+            f"opens this store next (mappedFileSizeConsumeQueue={sizes.simple}, "
+            f"mapperFileSizeBatchConsumeQueue={sizes.batch})"
         )
+    if found.queues_not_mended:
+        report.damage(
+            f"{len(found.queues_not_mended)} queues do not hold the records of the log, and were "
+            "not mended: `rocketmq-store check` looks at all of each, `rocketmq-store "
+            "rebuild-queues` makes them anew"
+        )
+
+
+def _tell_cut(log: LogRecovery, report: Report, *, dry_run: bool) -> None:
+    """Say what readable records were cut off, and set the exit code."""
+    if not log.records_behind:
+        return
+    verb = "would be" if dry_run else "were"
+    text = f"{log.records_behind} readable records behind offset {log.log_end} {verb} cut off"
+    if log.loss is Loss.OLD_CUT:
+        report.note(f"{text}: an earlier cut had left them, they are no messages of this store")
+    elif log.loss is Loss.CRASH_TAIL:
+        report.note(f"{text}: they were neither flushed nor dispatched before the crash")
+        report.end_with(TAIL_CUT)
+    else:
+        report.damage(f"{text}, with --cut only" if dry_run else text)
 
 
 def recovery_row(path: str, found: RecoveryResult, *, dry_run: bool) -> dict[str, Any]:
@@ -63,7 +92,7 @@ def recovery_row(path: str, found: RecoveryResult, *, dry_run: bool) -> dict[str
     log = found.log
     return {
         "store": path,
-        "done": "nothing (dry run)" if dry_run else "recovered",
+        "done": "nothing (dry run)" if dry_run else _done(found),
         "was_stopped_cleanly": log.last_exit_ok,
         "checked_from": log.start_offset,
         "records_checked": log.records,
@@ -71,12 +100,22 @@ def recovery_row(path: str, found: RecoveryResult, *, dry_run: bool) -> dict[str
         "log_ends_because": log.reason,
         "bytes_cut": log.cut_bytes,
         "records_cut": log.records_behind,
+        "cut_was": log.loss.value if log.cut_bytes else None,
         "copy_of_what_was_cut": log.kept_at or None,
         "segments_deleted": len(log.deleted_files),
         "units_added": log.dispatched_units,
         "units_repaired": log.repaired_units,
         "queues_cut": [f"{topic}/{queue_id}" for topic, queue_id in log.queues_cut],
+        "queues_not_mended": [f"{topic}/{number}" for topic, number in found.queues_not_mended],
         "index_files_dropped": list(found.index_dropped),
         "index_files_dropped_because": found.index_reason or None,
         "indexed_again_from": found.index_from_offset,
     }
+
+
+def _done(found: RecoveryResult) -> str:
+    if found.queues_not_mended:
+        return "recovered, but some queues are not those of the log"
+    if found.log.records_behind and found.log.loss is not Loss.OLD_CUT:
+        return "recovered, and readable records were cut off"
+    return "recovered"

@@ -119,7 +119,9 @@ class MessageStore(OpenStoreReads):
         Parameters
         ----------
         cut
-            Cut off readable records that lie behind a damaged one; a copy is kept.
+            Cut off readable records that lie behind a damaged one; a copy is kept. Those that were
+            neither flushed nor dispatched before a crash are cut off in any case, with a copy:
+            see ``loss`` and ``kept_at`` of what is returned.
         progress
             Called with the bytes of the log that recovery has done, and all of them.
 
@@ -128,7 +130,8 @@ class MessageStore(OpenStoreReads):
         StoreLockedError
             Somebody has it open.
         LogDamageError
-            A damaged record lies before readable ones, and ``cut`` is not given.
+            A damaged record lies before others that were flushed or dispatched, and ``cut`` is not
+            given.
         StoreFormatError, StoreConfigError
             Files and configuration do not fit; a broker would not start either.
         StoreReadError, StoreWriteError

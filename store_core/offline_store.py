@@ -50,7 +50,7 @@ class OfflineStore:
     StoreLockedError
         Somebody has the store open.
     LogDamageError
-        A damaged record lies before readable ones.
+        A damaged record lies before readable ones: nothing is cut that was a message.
     StoreError
         The store cannot be opened; the text says why.
     """
@@ -60,7 +60,8 @@ class OfflineStore:
     ) -> None:
         self.root = root
         config = replace(config, store_path_root_dir=root)
-        self._parts = open_parts(config, OpenOptions(clock, steps=steps, trusts_confirmed=True))
+        options = OpenOptions(clock, steps=steps, trusts_confirmed=True, cuts_tail=False)
+        self._parts = open_parts(config, options)
         self._last: tuple[int, int] | None = None
         self._is_flushed = False
         try:

@@ -60,6 +60,8 @@ class OpenOptions:
         Called with the bytes of the log that recovery has done, and all of them.
     cut
         Cut off readable records behind damage; a copy is kept.
+    cuts_tail
+        Cut off those that were neither flushed nor dispatched before a crash; a copy is kept.
     is_batch_topic
         Whether a topic has batch queues; None: as ``topics.json`` says.
     steps
@@ -78,6 +80,7 @@ class OpenOptions:
     steps: Steps = field(default_factory=Steps)
     filter_bitmaps: FilterBitmaps | None = None
     trusts_confirmed: bool = False
+    cuts_tail: bool = True
 
 
 @dataclass(frozen=True)
@@ -287,7 +290,14 @@ def _recover(
     parts: RecoveryParts, segments: MappedFileQueue, lock: StoreLock, options: OpenOptions
 ) -> LogRecovery:
     try:
-        return recover_log(parts, segments, root=lock.root, clock=options.clock, cut=options.cut)
+        return recover_log(
+            parts,
+            segments,
+            root=lock.root,
+            clock=options.clock,
+            cut=options.cut,
+            cuts_tail=options.cuts_tail,
+        )
     except LogDamageError:
         if parts.last_exit_ok:  # nothing was cut: it stays a store that was stopped cleanly
             parts.queues.flush()

@@ -14,6 +14,7 @@ from store_core.log.log_end import LogEnd, find_log_end
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
 from store_core.queue.queue_range import QueueRange, queue_range
+from store_core.queue.unit_states import KnownUnits, QueueUnitStates
 from store_core.read.dispatch_proof import proved_dispatch
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
@@ -245,6 +246,7 @@ class _Evidence:
         checkpoint = view.checkpoint
         self.stopped_cleanly = view.state is StoreState.STOPPED
         self.confirm_phy_offset = checkpoint.confirm_phy_offset if checkpoint else None
+        self.logics_msg_timestamp = checkpoint.logics_msg_timestamp if checkpoint else None
         self.never_recovered = self.confirm_phy_offset == 0 and written_by_5x(view.directory)
         self._last: tuple[int, int] | None = None
 
@@ -262,6 +264,13 @@ class _Evidence:
 
     def uncommitted_offset(self) -> int | None:
         return uncommitted_offset(self._view.directory, self._view.log)
+
+    def unit_states(self, offset: int, gap_bytes: int) -> QueueUnitStates:
+        return QueueUnitStates(self._view.log, self._known_units, offset, gap_bytes)
+
+    def _known_units(self, topic: str, queue_id: int) -> KnownUnits | None:
+        queue = self._view.consume_queue(topic, queue_id)
+        return KnownUnits(queue.read_units, queue.end_of_units()) if queue else None
 
     def _find_last_dispatched(self) -> tuple[int, int]:
         """Like ``StoreView.last_dispatched``, while the end of the log is not known yet."""

@@ -1,12 +1,6 @@
 """Where a commit log ends, found without writing and without walking more than is needed.
 
-RocketMQ's recovery cuts the log at the first position at which full validation fails (frame,
-lengths, CRC of the body; here the own offset too) but erases nothing: intact old records can lie
-behind the cut. And a position can fail because the log ends there or because the disk lost a
-record. `find_log_end` tells these apart by what lies behind, by the checkpoint, and by whether a
-broker is at work.
-
-Only the last segment that holds data can hold an old cut: recovery deletes the segments behind.
+Walked is the last segment that holds data; `end_rules` decides about each place that fails there.
 """
 
 from __future__ import annotations
@@ -15,9 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from store_core.codec.record_crcs import body_crc_failures
 from store_core.codec.record_frames import RecordFrames
 from store_core.codec.record_walk import walk_records
+from store_core.log.end_rules import (
+    NO_RECORD,
+    ZEROS,
+    CutEvidence,
+    Failure,
+    is_blank,
+    is_last_of_segment,
+    reason_for_end,
+    record_before_border,
+)
+from store_core.log.record_checks import first_invalid
 
 if TYPE_CHECKING:
     from store_core.files.segment_list import Segment
@@ -29,21 +33,15 @@ _CHUNK_BYTES = 8 << 20
 _FIRST_CHUNK_BYTES = 64 << 10
 
 
-class EndEvidence(Protocol):
+class EndEvidence(CutEvidence, Protocol):
     """What the rest of the store says about its log; each is asked only when it is needed.
 
     Attributes
     ----------
-    stopped_cleanly
-        ``abort`` is absent.
-    confirm_phy_offset
-        The checkpoint's: start of the last record that recovery accepted; 0 or None = not known.
     never_recovered
         A 5.x broker wrote the store and never restarted on data, so the log was never cut.
     """
 
-    stopped_cleanly: bool
-    confirm_phy_offset: int | None
     never_recovered: bool
 
     def is_live(self) -> bool:
@@ -124,6 +122,7 @@ class _EndWalk:
         self._base = segment.from_offset
         self._records = log.records(segment, self._base + log.segments.file_size)
         self._last_good = -1
+        self._before: tuple[int, int] | None = None
 
     def start(self, proven_start: int) -> int:
         """Return the position to start from: a record that no cut can lie before, or 0."""
@@ -132,19 +131,36 @@ class _EndWalk:
         confirmed = self._evidence.confirm_phy_offset or 0
         if confirmed > 0 and confirmed >= self._base and self._is_good(confirmed):
             return confirmed - self._base
-        if self._evidence.never_recovered or 0 < confirmed < self._base:
-            # The segment was begun after the last recovery: it was never cut.
+        if self._evidence.never_recovered or self._is_begun_after(confirmed):
             indexed = self._evidence.indexed_offset()
             offset = self._evidence.last_dispatched()[0] if indexed is None else indexed
             if self._is_good(offset):
                 return offset - self._base
         return 0
 
+    def _is_begun_after(self, confirmed: int) -> bool:
+        """Tell whether the segment was begun after the last recovery: then it was never cut.
+
+        It may be older where the confirmed record is the last before it.
+        """
+        size = self._log.segments.file_size
+        if not 0 < confirmed < self._base:
+            return False
+        return confirmed < self._base - size or not is_last_of_segment(self._log, confirmed)
+
+    def _before_border(self, confirmed: int) -> tuple[int, int]:
+        """Return start and store time of the last record of the segment before; (-1, 0): none."""
+        if self._before is None:
+            size = self._log.segments.file_size
+            start = confirmed if self._base - size <= confirmed < self._base else self._base - size
+            self._before = record_before_border(self._log, self._base, start)
+        return self._before
+
     def _is_good(self, offset: int) -> bool:
         at = offset - self._base
         if not self._records.is_record(at):
             return False
-        return not body_crc_failures(self._records.frames_at(np.array([at], np.int64)))
+        return first_invalid(self._records.frames_at(np.array([at], np.int64))) == 1
 
     def run(self, at: int) -> LogEnd:
         """Walk on from a position until a failing one is the end of the log."""
@@ -160,19 +176,27 @@ class _EndWalk:
             after = self._records.find(at + 1)
             if uncommitted is not None and after >= uncommitted - self._base > at:
                 after = -1
+            following = self._base + after if after >= 0 else -1
+            reason = reason_for_end(self._log, self._failure(at), following, self._evidence)
+            if reason:
+                return self._end(at, reason)
             if after < 0:
                 end = self._end_of_data(at, uncommitted)
-                return self._end(end, "damaged bytes, and no record behind them")
-            if self._last_good >= 0 and self._time(after) < self._time(self._last_good):
-                return self._end(at, "the next readable record is older: an old cut of the log")
+                return self._end(end, NO_RECORD)
             at = after
 
     def _end(self, at: int, reason: str) -> LogEnd:
         proven = self._base + self._last_good if self._last_good >= 0 else -1
         return LogEnd(self._base + at, reason, proven)
 
-    def _time(self, at: int) -> int:
-        return self._records.store_timestamp(at)
+    def _failure(self, at: int) -> Failure:
+        """Return what is known of a place that fails; it reads the segment before at most once."""
+        if self._last_good >= 0:
+            time_ms = self._records.store_timestamp(self._last_good)
+            return Failure(self._base + at, self._base + self._last_good, time_ms)
+        if at > 0:
+            return Failure(self._base + at)
+        return Failure(self._base, *self._before_border(self._evidence.confirm_phy_offset or 0))
 
     def _walk(self, at: int) -> int:
         """Return the first position from ``at`` on at which full validation fails."""
@@ -180,7 +204,7 @@ class _EndWalk:
             window = self._records.window(at, self._records.length)
             start = at - window.start
             walk = walk_records(window.data, start, len(window.data), _WALK_ROWS, _WALK_BYTES)
-            good = _first_failure(RecordFrames(window.data, self._base + window.start, walk.starts))
+            good = first_invalid(RecordFrames(window.data, self._base + window.start, walk.starts))
             if not good:
                 return at
             self._last_good = window.start + int(walk.starts[good - 1])
@@ -189,20 +213,13 @@ class _EndWalk:
             at = window.start + stop
 
     def _reason_for_end(self, at: int) -> str:
-        """Return why a failing position is the end; empty when it is damage as far as is known."""
+        """Return why a failing position is the end (rows 1 to 3); empty when it may be damage."""
         if at >= self._records.length:
             return "the last segment is full"
         if self._is_blank(at):
             return "a blank record closes the last segment"
         if not self._records.bytes_at(at, 8).any() and not _any_data(self._log, self._segment, at):
-            return "only zeros follow"
-        confirmed = self._evidence.confirm_phy_offset or 0
-        if (
-            self._evidence.stopped_cleanly
-            and confirmed > 0
-            and self._base + self._last_good == confirmed
-        ):
-            return "it follows the record that the checkpoint confirms as the last"
+            return ZEROS
         if (
             not self._evidence.stopped_cleanly
             and self._evidence.is_live()
@@ -213,7 +230,7 @@ class _EndWalk:
 
     def _is_blank(self, at: int) -> bool:
         window = self._records.window(at, self._records.length)
-        return walk_records(window.data, at - window.start, len(window.data), 1, 1).blank
+        return is_blank(window.data[at - window.start :])
 
     def _end_of_data(self, at: int, uncommitted: int | None) -> int:
         """Return the position behind the last byte that is not zero, and not of that job."""
@@ -227,12 +244,3 @@ class _EndWalk:
                 return start + int(filled[-1]) + 1
             end = start
         return at
-
-
-def _first_failure(frames: RecordFrames) -> int:
-    good = len(frames) if frames.ok.all() else int(np.argmin(frames.ok))
-    if good == 0:
-        return 0
-    checked = frames if good == len(frames) else frames.take(np.arange(good))
-    failures = body_crc_failures(checked)
-    return min([good, *(failure.row for failure in failures)])

@@ -38,6 +38,9 @@ class GrowingQueue(ABC, Generic[Queue]):
         Bytes of a unit and of a file.
     max_physic_offset
         End of the last record that is in the queue; -1 for none.
+    last_found
+        Start and size of the record of the last unit that `recover` found, be it behind a hole;
+        (-1, 0) for none.
     lost_from
         Units of records behind this offset of the log were found to be lost, or were cut off;
         None: not that one would know.
@@ -47,6 +50,7 @@ class GrowingQueue(ABC, Generic[Queue]):
         self.topic, self.queue_id = queue.topic, queue.queue_id
         self.unit_bytes, self.file_size = queue.unit.size, files.file_size
         self.max_physic_offset = -1
+        self.last_found = (-1, 0)
         self.lost_from: int | None = None
         self._queue, self._files, self._span = queue, files, span
         self._lock = threading.Lock()

@@ -102,6 +102,9 @@ class LiveBatchQueue(GrowingQueue[BatchConsumeQueue]):
             good[1:] = (start[1:] >= stop[:-1]) & (base[1:] >= base[:-1] + units["batch_size"][:-1])
             end = end if good.all() else int(np.argmin(good))
         self._set_units(units[:end])
+        if len(units):
+            last = units[-1]
+            self.last_found = (int(last["commit_log_offset"]), int(last["message_size"]))
         self._look_for_loss(self._wrote, trusted=trusted)
 
     def append(self, requests: DispatchRequests) -> Appended:

@@ -15,7 +15,7 @@ from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.consume_queue import FILES_RECOVERED, ConsumeQueue
 from store_core.queue.consume_queue_writer import Appended, ConsumeQueueWriter
 from store_core.queue.growing_queue import GrowingQueue
-from store_core.queue.queue_range import queue_range
+from store_core.queue.queue_range import proved_end
 from store_core.queue.torn_units import first_torn_ext_unit, first_torn_unit
 
 if TYPE_CHECKING:
@@ -110,6 +110,9 @@ class LiveQueue(GrowingQueue[ConsumeQueue]):
             end = self._first_hole(end)
         self._set_end(end)
         self._look_for_loss(end * self.unit_bytes, trusted=trusted)
+        self.last_found = (self.last_start, self.max_physic_offset - self.last_start)
+        if self.lost_from is not None:
+            self.last_found = self._last_found()
 
     def append(self, requests: DispatchRequests) -> Appended:
         """Add units (`ConsumeQueueWriter.append`); readers see them when all are written."""
@@ -139,6 +142,8 @@ class LiveQueue(GrowingQueue[ConsumeQueue]):
             return 0
         start = self._queue.correct_min_offset(int(rows.commit_log_offset[0]), self.max_offset)
         stored = self.read_units(start, start + len(rows)).astype(CQ_UNIT.dtype)
+        if len(stored) == 0:  # the last unit claims the bytes of these rows, too
+            return 0
         if self._ext is None:
             torn = first_torn_unit(stored, rows)
         else:
@@ -148,6 +153,13 @@ class LiveQueue(GrowingQueue[ConsumeQueue]):
         count = self.max_offset - start - torn
         self.truncate(start + torn)
         return count
+
+    def border_units(self) -> list[tuple[int, tuple[int, int, int]]]:
+        """Return the first and the last unit of each file, each with its queue offset."""
+        (low, high), count = self._span, self._queue.units_per_file
+        firsts = [low, *range(low - low % count + count, high, count)] if low < high else []
+        places = sorted({*firsts, *(at - 1 for at in firsts[1:]), *([high - 1] if firsts else [])})
+        return [(at, self.read_units(at, at + 1)[0].item()) for at in places]
 
     def end_below(self, phy_offset: int) -> int:
         """Return the queue offset at which the units of records below an offset of the log end."""
@@ -159,7 +171,7 @@ class LiveQueue(GrowingQueue[ConsumeQueue]):
         """Return the queue offset at which the units end that point at records of this queue."""
         segments = list(log.segments)
         log_end = segments[-1].from_offset + log.segments.file_size if segments else 0
-        return min(queue_range(self._queue, log, log_end).max_offset, self.max_offset)
+        return proved_end(self._queue, log, log_end, self.max_offset)
 
     def truncate(self, end: int, *, on_disk: bool = True) -> bool:
         """Cut off the units from a queue offset on; True if there were any.
@@ -231,6 +243,20 @@ class LiveQueue(GrowingQueue[ConsumeQueue]):
                 return at + int(np.argmin(good))
             at, before = at + len(units), int(stop[-1])
         return end
+
+    def _last_found(self) -> tuple[int, int]:
+        """Return start and size of the record of the last unit in the files; (-1, 0) for none."""
+        files = self._queue.segments
+        begin, at = (files.min_offset // self.unit_bytes, files.max_offset // self.unit_bytes)
+        while at > begin:
+            low = max(at - _BLOCK_UNITS, begin)
+            units = self._queue.read_units(low, at)
+            good = np.flatnonzero((units["commit_log_offset"] >= 0) & (units["message_size"] > 0))
+            if len(good):
+                last = units[good[-1]]
+                return int(last["commit_log_offset"]), int(last["message_size"])
+            at = low
+        return -1, 0
 
     def _set_end(self, end: int) -> None:
         """Take a queue offset as the end of the units."""

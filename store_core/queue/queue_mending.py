@@ -66,8 +66,9 @@ def cut_phantoms(queues: ConsumeQueueStore, log: ReadableLog) -> tuple[QueueKey,
     """Take queues to end before units that point at no record of theirs; return which do.
 
     Cutting a log without erasing leaves such units; when it has grown over the cut, RocketMQ takes
-    them for messages, and skips the units of new ones. What points behind the end of the log's
-    files, or before its first, is not looked at.
+    them for messages, and skips the units of new ones. And units that point behind the log's files:
+    beside such a one every record of the queue passes for dispatched. What points before the first
+    file is not looked at.
 
     On the disk they stay until `put_again` and `ConsumeQueueStore.truncate_dirty` go over them: who
     recovers the store after a crash in between has to see what is wrong.
@@ -114,4 +115,5 @@ def _suspects(queues: ConsumeQueueStore, log: ReadableLog) -> list[tuple[QueueKe
         frames = log.frames_at(segment, starts[low:high], segment.from_offset + size)
         good = frames.ok.tolist()
         suspects += [held[row][1:] for row in range(low, high) if not good[row - low]]
-    return suspects
+    log_end = max((s.from_offset + size for s in log.segments), default=0)
+    return suspects + [entry[1:] for entry in held if entry[0] >= log_end]

@@ -38,7 +38,7 @@ def queue_range(queue: ConsumeQueue, log: ReadableLog, end_offset: int) -> Queue
 
     Reads the tail of the queue's last files and as a rule one record.
     """
-    max_offset = _proved_end(queue, log, end_offset)
+    max_offset = proved_end(queue, log, end_offset, queue.end_of_units())
     first = queue.first_unit_offset()
     if max_offset <= first:
         return QueueRange(max_offset, max_offset) if max_offset else QueueRange(0, 0)
@@ -49,8 +49,9 @@ def queue_range(queue: ConsumeQueue, log: ReadableLog, end_offset: int) -> Queue
     return QueueRange(min_offset, max_offset, start, end)
 
 
-def _proved_end(queue: ConsumeQueue, log: ReadableLog, end_offset: int) -> int:
-    low, high = queue.first_unit_offset(), queue.end_of_units()
+def proved_end(queue: ConsumeQueue, log: ReadableLog, end_offset: int, high: int) -> int:
+    """Return the queue offset behind the last unit below ``high`` that counts."""
+    low = queue.first_unit_offset()
     if high <= low:
         return high
     if _counts(queue, log, high - 1, end_offset):

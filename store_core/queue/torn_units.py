@@ -24,7 +24,7 @@ _BATCH_FIELDS = (
 
 
 def first_torn_unit(stored: Units, rows: DispatchRequests) -> int | None:
-    """Return the first unit that lost bytes, or that none of the records can have made.
+    """Return the first unit that lost bytes, or that none of the records has made.
 
     Units whose tags code is another one are left: it may be the time of delivery by another table
     of delays. What was lost is zeros.
@@ -33,13 +33,16 @@ def first_torn_unit(stored: Units, rows: DispatchRequests) -> int | None:
     ----------
     stored
         Units in log order, in the layout's byte order; the first ones of a queue whose records
-        begin at or behind that of the first row. No more than there are rows.
+        begin at or behind that of the first row. At least one, no more than there are rows.
     rows
         What the log says, all of one queue, in log order; at least one.
     """
     at, bad = _match(stored, rows)
     expected = stored.copy()
-    expected["message_size"], expected["tags_code"] = rows.message_size[at], rows.tags_code[at]
+    expected["tags_code"] = rows.tags_code[at]
+    bad |= (stored["message_size"] != rows.message_size[at]) & (
+        stored["commit_log_offset"] == rows.commit_log_offset[at]
+    )
     return _first(bad | _lost_bytes(stored, expected))
 
 

@@ -7,7 +7,8 @@ Other than RocketMQ, recovery
 - dispatches the record that begins exactly where dispatch stood;
 - cuts queue units that point at no record of theirs, which an earlier cut left behind;
 - erases what it cuts, in the log and in the queues, before anything is appended;
-- does not cut readable records that were flushed: it raises `LogDamageError`, unless it is told to;
+- does not cut readable records that were flushed or dispatched: it raises `LogDamageError`, unless
+  it is told to;
 - keeps a copy of the readable records that it cuts;
 - does not delete the queues of a store whose commit log is not found.
 """
@@ -32,8 +33,10 @@ from store_core.recovery.recovery_dispatch import (
     RecoveryDispatch,
     RecoveryParts,
 )
+from store_core.recovery.recovery_evidence import QueueEvidence
 from store_core.recovery.recovery_plan import (
     Cut,
+    Loss,
     confirmed_start,
     damage_error,
     judge_cut,
@@ -78,6 +81,8 @@ class LogRecovery:
         Bytes behind the end that were not zero.
     records_behind
         Readable records among them.
+    loss
+        What those are.
     kept_at
         Directory with a copy of them; empty where there is none.
     deleted_files
@@ -98,6 +103,7 @@ class LogRecovery:
     repaired_units: int = 0
     cut_bytes: int = 0
     records_behind: int = 0
+    loss: Loss = Loss.NOTHING
     kept_at: str = ""
     deleted_files: tuple[str, ...] = ()
     queues_cut: tuple[QueueKey, ...] = ()
@@ -110,6 +116,7 @@ def recover_log(
     root: str,
     clock: Callable[[], int],
     cut: bool = False,
+    cuts_tail: bool = True,
 ) -> LogRecovery:
     """Find the end of the log, dispatch to the queues what they lack, cut what lies behind.
 
@@ -124,12 +131,14 @@ def recover_log(
     clock
         Returns ms since the epoch.
     cut
-        Cut off readable records that were flushed, too.
+        Cut off readable records that were flushed or dispatched, too.
+    cuts_tail
+        Cut off readable records that were neither.
 
     Raises
     ------
     LogDamageError
-        That would be needed. Nothing was cut; queues may have got units that they lacked.
+        More would be needed. Nothing was cut; queues may have got units that they lacked.
     StoreFormatError
         There are queues, and no log.
     StoreWriteError, StoreReadError
@@ -140,12 +149,14 @@ def recover_log(
     for topic, queue_id in phantoms:
         logger.warning("the last units of queue %d of topic %s have no records: they are cut off",
                        queue_id, topic)  # fmt: skip
+    evidence = QueueEvidence(parts)
     dispatch = RecoveryDispatch(parts, PutUnits(parts))
     start = _start(parts)
     with _forced_log(segments, start, is_needed=not parts.last_exit_ok):
-        walk, found = _walk(parts, dispatch, start)
-    if not found.is_allowed and not cut:
-        raise damage_error(parts.log, walk.end_offset, found.behind)
+        walk, found = _walk(parts, dispatch, start, evidence)
+    is_refused = found.loss is Loss.MESSAGES or (found.loss is Loss.CRASH_TAIL and not cuts_tail)
+    if is_refused and not cut:
+        raise damage_error(parts.log, walk.end_offset, found)
     kept = _keep_cut(parts, (walk, found), root, clock)
     queues_cut = parts.queues.truncate_dirty(walk.end_offset)
     parts.queues.flush()
@@ -171,9 +182,10 @@ def plan_log(parts: RecoveryParts) -> LogRecovery:
     """
     _require_log(parts, cut=False)
     phantoms = cut_phantoms(parts.queues, parts.log)
+    evidence = QueueEvidence(parts)
     dispatch = RecoveryDispatch(parts, CountUnits(parts))
     start = _start(parts)
-    walk, found = _walk(parts, dispatch, start)
+    walk, found = _walk(parts, dispatch, start, evidence)
     size, end = parts.log.segments.file_size, walk.end_offset
     behind = [s.path for s in parts.log.segments if s.from_offset > end and s.from_offset >= size]
     cut = [key for key in parts.queues.queues() if parts.queues.reaches(key, end)]
@@ -199,7 +211,9 @@ def _start(parts: RecoveryParts) -> int:
     return start
 
 
-def _walk(parts: RecoveryParts, dispatch: RecoveryDispatch, start: int) -> tuple[LogWalk, Cut]:
+def _walk(
+    parts: RecoveryParts, dispatch: RecoveryDispatch, start: int, evidence: QueueEvidence
+) -> tuple[LogWalk, Cut]:
     walk = LogWalk(parts.log, start, check_crc=parts.config.check_crc_on_recover)
     segments = list(parts.log.segments)
     total = segments[-1].from_offset + segments[-1].size - start if segments else 0
@@ -210,8 +224,7 @@ def _walk(parts: RecoveryParts, dispatch: RecoveryDispatch, start: int) -> tuple
     dispatch.finish()
     if parts.progress is not None:
         parts.progress(total, total)
-    found = judge_cut(parts.log, walk, parts.checkpoint, last_exit_ok=parts.last_exit_ok)
-    return walk, found
+    return walk, judge_cut(parts.log, walk, evidence)
 
 
 def _require_log(parts: RecoveryParts, *, cut: bool) -> None:
@@ -292,6 +305,7 @@ def _result(
         repaired_units=dispatch.target.repaired,
         cut_bytes=found.data_bytes,
         records_behind=found.behind.records,
+        loss=found.loss,
         kept_at=kept_at,
         deleted_files=deleted_files,
         queues_cut=queues_cut,

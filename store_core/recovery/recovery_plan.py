@@ -6,18 +6,36 @@ Source: RocketMQ ``CommitLog.isMappedFileMatchedRecover``, ``recoverNormally``,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from store_core.errors import LogDamageError
-from store_core.recovery.record_checks import first_invalid
+from store_core.log.end_rules import (
+    CRASH_TAIL,
+    DAMAGED,
+    ZEROS,
+    CutEvidence,
+    Failure,
+    reason_for_end,
+)
+from store_core.log.record_checks import first_invalid
 from store_core.recovery.recovery_walk import Behind, records_behind
 
 if TYPE_CHECKING:
     from store_core.log.readable_log import ReadableLog
     from store_core.recovery.recovery_walk import LogWalk
     from store_core.state.store_checkpoint import StoreCheckpoint
+
+
+class Loss(Enum):
+    """What a cut at the end of the log takes away."""
+
+    NOTHING = "nothing readable"
+    OLD_CUT = "records that an earlier cut left: none of the log"
+    CRASH_TAIL = "readable records that were neither flushed nor dispatched before a crash"
+    MESSAGES = "readable records of the log"
 
 
 class Cut(NamedTuple):
@@ -31,14 +49,29 @@ class Cut(NamedTuple):
         Bytes from the end to the last one that is not zero, later segments included whole.
     behind
         Readable records in them.
-    is_allowed
-        Nothing is lost that was promised to be kept.
+    loss
+        What those are.
     """
 
     reason: str
     data_bytes: int
     behind: Behind
-    is_allowed: bool
+    loss: Loss
+
+
+class RecoveryEvidence(CutEvidence, Protocol):
+    """What recovery knows of a store beside its log.
+
+    Attributes
+    ----------
+    physic_msg_timestamp
+        The checkpoint's: store time up to which the log was flushed; 0 or None = not known.
+    """
+
+    physic_msg_timestamp: int | None
+
+    def is_dispatched_behind(self, offset: int) -> bool:
+        """Tell whether a queue had a unit of a readable record behind an offset."""
 
 
 def start_of_walk(
@@ -105,53 +138,55 @@ def confirmed_start(
     return confirmed if is_good else start_offset
 
 
-def judge_cut(
-    log: ReadableLog, walk: LogWalk, checkpoint: StoreCheckpoint, *, last_exit_ok: bool
-) -> Cut:
+def judge_cut(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cut:
     """Tell what a cut at the end of a walk would take away.
 
-    RocketMQ cuts wherever validation fails, and everything behind one damaged record is gone. Here
-    readable records behind the end are cut only if they are no part of the log, or were never
-    promised to be: they are older than the last good record (an earlier cut left them), or the
-    checkpoint names that record as the last, or the store crashed before it had flushed them.
+    RocketMQ cuts wherever validation fails, and everything behind one damaged record is gone.
+    Here ``end_rules`` decides.
     """
     end = walk.end_offset
     data_bytes = _data_bytes(log, end)
     if data_bytes == 0:
-        return Cut("only zeros follow", 0, Behind(), is_allowed=True)
+        return Cut(ZEROS, 0, Behind(), Loss.NOTHING)
     behind = records_behind(log, end)
-    if behind.records == 0:
-        return Cut("no readable record follows", data_bytes, behind, is_allowed=True)
-    confirmed = checkpoint.confirm_phy_offset or 0
     if not behind.in_later_segment:
-        if last_exit_ok and 0 < confirmed == walk.last_start:
-            reason = "it follows the record that the checkpoint confirms as the last"
-            return Cut(reason, data_bytes, behind, is_allowed=True)
-        if walk.last_start >= 0 and behind.first_timestamp < walk.last_timestamp:
-            reason = "the next readable record is older: an old cut of the log"
-            return Cut(reason, data_bytes, behind, is_allowed=True)
-    physic = checkpoint.physic_msg_timestamp or 0
+        failure = Failure(end, walk.last_start, walk.last_timestamp)
+        reason = reason_for_end(log, failure, behind.first_offset, evidence)
+        if reason:
+            return Cut(reason, data_bytes, behind, Loss.OLD_CUT if behind.records else Loss.NOTHING)
+    if behind.records == 0:
+        return Cut("no readable record follows", data_bytes, behind, Loss.NOTHING)
+    physic = evidence.physic_msg_timestamp or 0
     # Of the millisecond that was flushed last, some records were and some were not.
     is_new = behind.oldest_timestamp > physic or (
         behind.oldest_timestamp == physic == walk.last_timestamp
     )
-    if not last_exit_ok and is_new:
-        reason = "the store crashed before what follows was flushed"
-        return Cut(reason, data_bytes, behind, is_allowed=True)
-    return Cut("a record is damaged", data_bytes, behind, is_allowed=False)
+    if not evidence.stopped_cleanly and is_new and not evidence.is_dispatched_behind(end):
+        return Cut(CRASH_TAIL, data_bytes, behind, Loss.CRASH_TAIL)
+    return Cut(DAMAGED, data_bytes, behind, Loss.MESSAGES)
 
 
-def damage_error(log: ReadableLog, end_offset: int, behind: Behind) -> LogDamageError:
-    """Return the error for a cut that would lose records."""
+def damage_error(log: ReadableLog, end_offset: int, found: Cut) -> LogDamageError:
+    """Return the error for a cut that would lose records, and that nobody asked for."""
     segment = log.segments.find(end_offset)
     path = segment.path if segment is not None else log.uri
     position = end_offset - (segment.from_offset if segment is not None else 0)
+    behind = found.behind
     text = (
         f"a damaged record; {behind.records} readable records follow, the first at offset "
         f"{behind.first_offset}, and a broker that opens this store would cut them all off. "
-        "Copy them with `rocketmq-store salvage`, or cut them off with `rocketmq-store recover "
-        "--cut`, which keeps what it cuts below _cut"
     )
+    if found.loss is Loss.CRASH_TAIL:
+        text += (
+            "They were neither flushed nor dispatched before the crash. Copy them with "
+            "`rocketmq-store salvage`, or cut them off with `rocketmq-store recover`, which keeps "
+            "what it cuts below _cut"
+        )
+    else:
+        text += (
+            "Copy them with `rocketmq-store salvage`, or cut them off with `rocketmq-store recover "
+            "--cut`, which keeps what it cuts below _cut"
+        )
     return LogDamageError(text, path, position, behind.records)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from store_core.codec.record_frames import RecordFrames
 from store_core.codec.record_walk import walk_records
 from store_core.log.log_stretch import frames_from
-from store_core.recovery.record_checks import first_invalid
+from store_core.log.record_checks import first_invalid
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -103,7 +103,7 @@ class Behind(NamedTuple):
     oldest_timestamp
         Least store time of all, ms.
     in_later_segment
-        The first one lies in another segment than the end.
+        One lies in another segment than the end.
     """
 
     records: int = 0
@@ -118,7 +118,7 @@ def records_behind(log: ReadableLog, end_offset: int) -> Behind:
     size = log.segments.file_size
     segments = list(log.segments)
     log_end = segments[-1].from_offset + size if segments else 0
-    count, first, first_ms, oldest = 0, -1, 0, 0
+    count, first, first_ms, oldest, later = 0, -1, 0, 0, False
     for segment in segments:
         begin = max(segment.from_offset, end_offset + 1)
         if begin >= segment.from_offset + size:
@@ -132,6 +132,6 @@ def records_behind(log: ReadableLog, end_offset: int) -> Behind:
                 first, first_ms = int(frames.column("commit_log_offset")[0]), int(times[0])
                 oldest = first_ms
             oldest = min(oldest, int(times.min()))
+            later |= segment.from_offset > end_offset
             count += len(frames)
-    later = first >= 0 and first // size != end_offset // size
     return Behind(count, first, first_ms, oldest, later)

@@ -12,7 +12,9 @@ from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.recovery.index_proof import index_proof
+from store_core.recovery.queue_review import queues_not_of_log
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, plan_log
+from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import require_writable
@@ -22,6 +24,7 @@ from store_core.store_parts import OpenOptions, StoreParts, open_parts
 if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
     from store_core.index.index_file_set import IndexFileSet
+    from store_core.queue.consume_queue_store import QueueKey
     from store_core.recovery.recovery import Progress
 
 _CATCH_UP_BYTES = 256 << 20
@@ -42,12 +45,15 @@ class RecoveryResult:
         Why the first of them is.
     index_from_offset
         From here on the log is indexed again; the end of the log where nothing is missing.
+    queues_not_mended
+        (topic, queue id) of queues that were found not to hold the records of the log.
     """
 
     log: LogRecovery
     index_dropped: tuple[str, ...] = ()
     index_reason: str = ""
     index_from_offset: int = 0
+    queues_not_mended: tuple[QueueKey, ...] = ()
 
 
 def recover_store(
@@ -94,12 +100,13 @@ def recover_store(
         with closing(CommitLog(StoreDirectory(root), config)) as log:
             while parts.index.catch_up(log, parts.recovery.log_end, _CATCH_UP_BYTES):
                 pass
+            not_mended = queues_not_of_log(parts.queues, log, parts.recovery.log_end)
         parts.index.flush()
         _write_checkpoint(parts)
         clean = True
     finally:
         parts.close(clean=clean)
-    return _result(parts.recovery, parts.index_files)
+    return _result(parts.recovery, parts.index_files, not_mended)
 
 
 def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
@@ -125,12 +132,14 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
         parts = RecoveryParts(log, queues, checkpoint, config, last_exit_ok, keys=proof)
         found = plan_log(parts)
         if found.log_end == uncommitted_offset(directory, log):
-            found = replace(found, reason=_UNCOMMITTED, records_behind=0)
+            found = replace(found, reason=_UNCOMMITTED, records_behind=0, loss=Loss.NOTHING)
         index = IndexDispatcher(root, config, lambda: 0)
         files = index.plan(parts.recovered(log.min_offset, found.log_end))
+        # After a crash it compares what it reads, and mends some.
+        not_mended = queues_not_of_log(queues, log, found.log_end) if last_exit_ok else ()
     finally:
         log.close()
-    return _result(found, files)
+    return _result(found, files, not_mended)
 
 
 def _check_is_store(root: str, config: MessageStoreConfig) -> None:
@@ -156,7 +165,9 @@ def _write_checkpoint(parts: StoreParts) -> None:
     file.flush()
 
 
-def _result(found: LogRecovery, files: IndexFileSet | None) -> RecoveryResult:
+def _result(
+    found: LogRecovery, files: IndexFileSet | None, not_mended: tuple[QueueKey, ...]
+) -> RecoveryResult:
     if files is None:
-        return RecoveryResult(found, index_from_offset=found.log_end)
-    return RecoveryResult(found, files.dropped, files.reason, files.from_offset)
+        return RecoveryResult(found, index_from_offset=found.log_end, queues_not_mended=not_mended)
+    return RecoveryResult(found, files.dropped, files.reason, files.from_offset, not_mended)

@@ -8,8 +8,8 @@ import numpy as np
 
 from store_core.codec.gather import gather_binary
 from store_core.codec.java_string import decode_utf8
+from store_core.log.record_checks import crc_failures
 from store_core.queue.queue_directories import is_directory_name
-from store_core.recovery.record_checks import crc_failures
 
 if TYPE_CHECKING:
     import numpy.typing as npt

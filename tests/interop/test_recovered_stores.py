@@ -12,7 +12,9 @@ from store_core.config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_stretch import frames_from
-from store_core.repair.store_recovery import recover_store
+from store_core.recovery.recovery_plan import Loss
+from store_core.repair.store_recovery import plan_recovery, recover_store
+from store_core.store_view import StoreView
 from tests.golden_store import golden
 from tests.interop import java_oracle
 
@@ -56,6 +58,64 @@ def test_a_torn_store_of_an_old_release(tmp_path):
     assert found["messages"] == before + 19
 
 
+@pytest.mark.parametrize("api", java_oracle.APIS)
+@pytest.mark.parametrize("at_border", [True, False])
+def test_what_a_cut_by_rocketmq_left_is_no_message(tmp_path, api, at_border):
+    """RocketMQ recovers a log that tore, at the begin of a segment too, and stops cleanly.
+
+    Behind the cut readable records stay, all of which were dispatched before the crash.
+    """
+    profile = "classic-5x" if api == "v5" else "classic-4x"
+    root = java_oracle.generate(profile, 31, tmp_path / "made")
+    config = MessageStoreConfig.from_properties(golden(profile).config_properties)
+    size, starts = config.mapped_file_size_commit_log, record_starts(root, config)
+    last = [start for start in starts if start // size == starts[-1] // size]
+    torn = last[0 if at_border else 3]
+    assert (torn % size == 0) == at_border
+    with (root / "commitlog" / f"{torn - torn % size:020d}").open("rb+") as file:
+        file.seek(torn % size + 4)
+        file.write(b"\0")
+    (root / "abort").write_text("1" if api == "v5" else "")
+    wanted = starts.index(torn)
+    assert java_oracle.check(root, api=api, may_cut=True)["messages"] == wanted
+    with StoreView(StoreDirectory(str(root)), config) as view:
+        assert view.end_offset == torn
+    planned = plan_recovery(str(root), config).log
+    assert (planned.log_end, planned.loss) == (torn, Loss.OLD_CUT)
+    assert planned.records_behind == len(last) - (1 if at_border else 4)
+    assert recovered_end(root, config) == torn
+    for release in java_oracle.APIS if api == "v4" else ("v5",):
+        found = java_oracle.check(root, api=release)
+        assert found["ok"], found
+        assert found["messages"] == wanted
+
+
+@pytest.mark.parametrize("api", java_oracle.APIS)
+def test_a_store_of_which_everything_was_cut(tmp_path, api):
+    store = golden("classic-5x" if api == "v5" else "classic-4x")
+    root = store.copy_to(tmp_path)
+    shutil.copy(store.directory / "config.json", tmp_path)
+    config = MessageStoreConfig.from_properties(store.config_properties)
+    with min((root / "commitlog").iterdir()).open("rb+") as file:
+        file.seek(4)
+        file.write(b"\0")
+    (root / "abort").write_text("1" if api == "v5" else "")
+    assert recovered_end(root, config) == 0
+    found = java_oracle.check(root, api=api)
+    assert found["ok"], found
+    assert found["messages"] == 0
+    java_oracle.put(root, 20, 1, api=api)
+    found = java_oracle.check(root, api=api)
+    assert (found["ok"], found["messages"]) == (True, 20), found
+
+
+def record_starts(root, config):
+    """Return where the records of a log start."""
+    with closing(CommitLog(StoreDirectory(str(root)), config)) as log:
+        parts = frames_from(log, 0, log.segments.max_offset)
+        return [start for part in parts for start in part.column("commit_log_offset").tolist()]
+
+
 def last_record(root, config):
     """Return where the last record of a log begins and ends."""
     with closing(CommitLog(StoreDirectory(str(root)), config)) as log:
@@ -66,4 +126,5 @@ def last_record(root, config):
 
 def recovered_end(root, config):
     """Recover a store and return where its log ends."""
-    return recover_store(str(root), config, clock=lambda: time.time_ns() // 10**6).log.log_end
+    done = recover_store(str(root), config, clock=lambda: time.time_ns() // 10**6, cut=True)
+    return done.log.log_end

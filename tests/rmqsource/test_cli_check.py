@@ -14,7 +14,7 @@ import pytest
 
 from tests.golden_store import GoldenStore, golden, tree_state
 from tests.rmqsource.command_line import Answer, Run
-from tests.store_factory import small_store
+from tests.store_factory import StoreFactory, small_store
 
 pytest.importorskip("typer")
 
@@ -107,7 +107,7 @@ def test_repairs_for_programs(run: Run, tmp_path: Path) -> None:
     rows = {}
     for command in (
         *(["rebuild-queues", "--accept-moved"], ["rebuild-index"]),
-        *(["recover", "--dry-run"], ["recover"]),
+        *(["recover", "--dry-run"], ["recover", "--cut"]),
     ):
         answer = run(*command, str(root), "--format", "json", *sizes(store))
         assert answer.code == 1
@@ -181,13 +181,71 @@ def test_recover_tells_of_records_that_it_cuts(run: Run, tmp_path: Path) -> None
     root = store.copy_to(tmp_path)
     plan = run("recover", str(root), "--dry-run", *sizes(store))
     assert plan.code == 1
-    assert "99 readable records behind offset 222710 would be cut off" in plan.err
-    done = run("recover", str(root), *sizes(store))
+    assert "99 readable records behind offset 222710 would be cut off, with --cut only" in plan.err
+    refused = run("recover", str(root), *sizes(store))
+    assert refused.code == 1
+    assert "99 readable records follow" in refused.err
+    done = run("recover", str(root), "--cut", *sizes(store))
     assert done.code == 1
     assert "99 readable records behind offset 222710 were cut off" in done.err
     assert "_cut" in done.out
     good = run("check", str(root), *sizes(store))
     assert good.code == 0, good.out
+
+
+def test_recover_cuts_what_was_neither_flushed_nor_dispatched(run: Run, tmp_path: Path) -> None:
+    store = StoreFactory(tmp_path / "store")
+    for number in range(9):
+        store.add(dispatched=number < 4, queue_offset=number)
+    store.data[store.records[5].commit_log_offset + 90] ^= 0xFF
+    root = store.write(abort=b"1")
+    (root / "checkpoint").unlink()
+    plan = run("recover", str(root), "--dry-run")
+    done = run("recover", str(root))
+    assert (plan.code, done.code) == (3, 3)
+    assert "3 readable records behind offset" in done.err
+    assert "neither flushed nor dispatched" in done.err
+    assert "_cut" in done.out
+    assert run("recover", str(root)).code == 0
+
+
+def test_a_cut_that_leaves_no_queue_file_tells_their_size(run: Run, tmp_path: Path) -> None:
+    store = golden("classic-5x")
+    root = store.copy_to(tmp_path)
+    path = min((root / "commitlog").iterdir())
+    data = bytearray(path.read_bytes())
+    data[4] ^= 0xFF
+    path.write_bytes(data)
+    (root / "abort").write_text("1")
+    done = run("recover", str(root), "--cut")
+    assert "mappedFileSizeConsumeQueue=2000" in done.err
+    assert "mappedFileSizeConsumeQueue" not in run("recover", str(root)).err
+
+
+def test_recover_erases_what_an_earlier_cut_left(run: Run, tmp_path: Path) -> None:
+    store = golden("torn-5x", recovered=True)
+    root = store.copy_to(tmp_path)
+    done = run("recover", str(root), *sizes(store))
+    assert done.code == 0, done.err
+    assert "32 readable records behind offset 222710 were cut off: an earlier cut" in done.err
+    assert run("check", str(root), *sizes(store)).code == 0
+
+
+def test_recover_tells_of_queues_that_it_does_not_mend(run: Run, tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store")
+    root = store.write()
+    paths = [root / "consumequeue" / "TopicA" / name / f"{0:020d}" for name in ("0", "1")]
+    first, second = (path.read_bytes() for path in paths)
+    paths[0].write_bytes(second)
+    paths[1].write_bytes(first)
+    options = ["--option", "maxHashSlotNum=8", "--option", "maxIndexNum=64"]
+    done = run("recover", str(root), *options)
+    assert done.code == 1
+    assert "rebuild-queues" in done.err
+    assert "some queues are not those of the log" in done.out
+    assert run("check", str(root), *options).code == 1
+    assert run("rebuild-queues", str(root), *options).code == 0
+    assert run("recover", str(root), *options).code == 0
 
 
 def test_recover_cuts_flushed_records_only_when_told_to(run: Run, tmp_path: Path) -> None:

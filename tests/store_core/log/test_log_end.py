@@ -6,6 +6,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from store_core.codec.message_codec import encode_message
@@ -13,6 +14,7 @@ from store_core.config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import HEADER_IPV4
 from store_core.log.commit_log import CommitLog
+from store_core.log.end_rules import UNKNOWN
 from store_core.log.log_end import find_log_end
 from store_core.store_view import StoreView
 from tests.golden_store import golden
@@ -121,7 +123,7 @@ def test_an_old_cut_shows_by_an_older_record_behind_it(store, older_by, reason):
     store.add_bytes(b"rest of a record that was cut")
     behind = store.end_offset
     store.add_bytes(encode_at(behind, last_time - older_by))
-    root = store.write()
+    root = store.write(abort=b"")
     assert end_of(root) == (end if reason == OLD_CUT else store.end_offset, reason)
     offsets, gaps = offsets_read(root)
     assert (behind in offsets) == (reason != OLD_CUT)
@@ -282,13 +284,24 @@ def test_a_torn_store_keeps_what_lies_behind_its_damage():
     ]
 
 
+class NothingKnown:
+    """Queues that are gone."""
+
+    def of(self, frames):
+        return np.full(len(frames), UNKNOWN, np.int8)
+
+
 @dataclass
 class NoEvidence:
     """A store of which nothing but the log is left."""
 
     stopped_cleanly: bool = True
     confirm_phy_offset: int | None = None
+    logics_msg_timestamp: int | None = None
     never_recovered: bool = False
+
+    def unit_states(self, offset, gap_bytes):
+        return NothingKnown()
 
     def is_live(self):
         return False
@@ -351,6 +364,7 @@ def test_a_recovery_that_cut_before_the_proven_record_is_seen(store):
     change(store, store.records[-3].commit_log_offset + 4, b"\0\0\0\0")
     confirmed = store.records[-4].commit_log_offset
     data = bytearray((root / "checkpoint").read_bytes())
+    data[8:16] = store.records[-4].store_timestamp.to_bytes(8, "big")
     data[32:40] = confirmed.to_bytes(8, "big")
     (root / "checkpoint").write_bytes(data)
     assert end_of(root) == (store.records[-3].commit_log_offset, CONFIRMED)

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from store_core import MessageStoreConfig, StoreFormatError, StoreNotFoundError
+from store_core import MessageStore, MessageStoreConfig, StoreFormatError, StoreNotFoundError
 from store_core.errors import LogDamageError, StoreLockedError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue_store import ConsumeQueueStore
+from store_core.repair.rebuild_in_place import rebuild_queues_in_place
 from store_core.repair.store_recovery import plan_recovery, recover_store
 from store_core.state.store_checkpoint import load_checkpoint
 from store_core.state.store_lock import StoreLock
@@ -111,7 +114,7 @@ def test_an_intact_store_that_was_not_stopped(name, tmp_path):
 def test_crashed_stores_end_as_after_recovery_by_java(name, tmp_path):
     store = golden(name)
     root = store.copy_to(tmp_path)
-    result = recover(root, config_of(store))
+    result = recover(root, config_of(store), cut=name == "torn-5x")
     assert result.log.log_end == store.meta["max_phy_offset"]
     queues = opened_queues(root, config_of(store))
     assert_as_dumped(store, queues)
@@ -154,10 +157,15 @@ def test_a_store_recovered_by_java_loses_its_stale_bytes(tmp_path):
     assert recover(root, config_of(store)).log.cut_bytes == 0
 
 
-def two_records(root, **sizes):
+def two_records(root, dispatched=12, **sizes):
     factory = StoreFactory(root, **sizes)
     for number in range(12):
-        factory.add(queue_id=number % 2, properties={"KEYS": f"k{number}"})
+        factory.add(
+            queue_id=number % 2,
+            properties={"KEYS": f"k{number}"},
+            dispatched=number < dispatched,
+            queue_offset=number // 2,
+        )
     return factory
 
 
@@ -201,8 +209,8 @@ def test_a_torn_last_record_is_cut_off(tmp_path):
     assert sum(map(len, units(root).values())) == 12
 
 
-def damaged(root, *, physic_ms, abort=None, confirm=0, at=5):
-    factory = two_records(root, step_ms=10_000)
+def damaged(root, *, physic_ms, abort=None, confirm=0, at=5, units=12):
+    factory = two_records(root, dispatched=units, step_ms=10_000)
     victim = factory.records[at]
     factory.data[victim.commit_log_offset + 90] ^= 0xFF
     factory.write(abort=abort, confirm_phy_offset=confirm)
@@ -233,10 +241,10 @@ def test_readable_records_behind_damage_are_not_cut(tmp_path, abort):
 
 
 def test_what_was_not_flushed_before_a_crash_is_cut_as_by_rocketmq(tmp_path):
-    _, at = damaged(tmp_path, physic_ms=START_MS + 60_000, abort=b"1")
+    _, at = damaged(tmp_path, physic_ms=START_MS + 60_000, abort=b"1", units=5)
     result = recover(tmp_path)
     assert result.log.log_end == at
-    assert "before what follows was flushed" in result.log.reason
+    assert "before what follows was flushed or dispatched" in result.log.reason
     assert list(Path(result.log.kept_at).iterdir())
 
 
@@ -248,6 +256,9 @@ def test_an_old_cut_is_no_damage(tmp_path):
     data = bytearray(path.read_bytes())
     data[end + 90] ^= 0xFF  # the record that recovery stumbled over then
     path.write_bytes(data)
+    last = factory.records[5]
+    numbers = (0, last.store_timestamp, 0, 0, last.commit_log_offset)
+    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*numbers).ljust(4096, b"\0"))
     result = recover(root)
     assert result.log.log_end == end
     assert "confirms as the last" in result.log.reason
@@ -256,7 +267,7 @@ def test_an_old_cut_is_no_damage(tmp_path):
 
 def test_cut_off_records_do_not_come_back(tmp_path):
     # a record of exactly the torn one's size is appended: what lay behind it must not join up
-    factory, at = damaged(tmp_path, physic_ms=START_MS, abort=b"1")
+    factory, at = damaged(tmp_path, physic_ms=START_MS, abort=b"1", units=5)
     recover(tmp_path)
     path = factory.segment_path(at)
     data = bytearray(path.read_bytes())
@@ -403,3 +414,107 @@ def test_after_a_crash_the_walk_begins_where_all_is_flushed(tmp_path, start):
     times = (newest - 1, newest, 0, 0, 0)
     (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*times).ljust(4096, b"\0"))
     assert plan_recovery(str(root), SMALL).log.start_offset == max(start - 4096, 0)
+
+
+def swapped(root):
+    one, other = (root / "consumequeue/TopicA" / str(number) / f"{0:020d}" for number in (0, 1))
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+
+
+def shifted(root):
+    path = root / "consumequeue/TopicA/0" / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes((data[:20] + data)[: len(data)])
+
+
+def disordered(root):
+    path = root / "consumequeue/TopicA/0" / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[:20] + data[40:60] + data[20:40] + data[60:])
+
+
+@pytest.mark.parametrize("harm", [swapped, shifted, disordered])
+def test_queues_that_are_not_mended_are_told(tmp_path, harm):
+    root = two_records(tmp_path).write()
+    assert recover(root).queues_not_mended == ()
+    harm(root)
+    planned = plan_recovery(str(root), SMALL)
+    result = recover(root)
+    assert ("TopicA", 0) in result.queues_not_mended
+    assert planned.queues_not_mended == result.queues_not_mended
+    rebuild_queues_in_place(str(root), SMALL)
+    assert recover(root).queues_not_mended == ()
+
+
+@pytest.mark.parametrize("at", [5, 20, 33])
+@pytest.mark.parametrize("size", [1, 3000])
+def test_a_unit_of_another_size_is_made_anew_after_a_crash(tmp_path, at, size):
+    factory = small_store(tmp_path, 60, units_per_file=40)
+    root = factory.write(abort=b"1")
+    before = units(root)
+    key = max(before, key=lambda key: len(before[key]))
+    at = min(at, len(before[key]) - 1)
+    path = root / "consumequeue" / key[0] / str(key[1]) / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[at * 20 + 8 : at * 20 + 12] = size.to_bytes(4, "big")
+    path.write_bytes(data)
+    recover_store(str(root), SMALL, clock=lambda: NOW_MS)
+    assert units(root) == before
+
+
+def test_damaged_queues_of_crashed_stores_are_mended_or_told(tmp_path):
+    """Any bytes in a queue: no error that is none of ours, and no good end of a bad queue."""
+    factory = small_store(tmp_path / "source", 40, units_per_file=8)
+    source = factory.write(abort=b"1")
+    known = {(r.queue_offset, r.commit_log_offset) for r in factory.records}
+    for seed in range(80):
+        chance, root = random.Random(seed), tmp_path / str(seed)
+        shutil.copytree(source, root)
+        path = chance.choice(sorted((root / "consumequeue").rglob("0" * 17 + "*")))
+        data = bytearray(path.read_bytes())
+        start = chance.randrange(8) * 20 + chance.choice([0, 8])
+        length = chance.choice([4, 8, 12])
+        data[start : start + length] = chance.choice([bytes(length), chance.randbytes(length)])
+        path.write_bytes(data)
+        result = recover_store(str(root), SMALL, clock=lambda: NOW_MS, cut=True)
+        assert result.log.records_behind == 0
+        places = [(o, u[0]) for held in units(root).values() for o, u in enumerate(held)]
+        if not set(places) <= known or len(places) < 40:
+            assert result.queues_not_mended, seed
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("torn", ["whole", "a chain", "an entry"])
+def test_what_was_flushed_of_an_index_is_proved_by_place_when_the_clock_was_set_back(
+    tmp_path, torn
+):
+    """The newest file ends earlier than the one that the checkpoint calls flushed."""
+    factory = StoreFactory(tmp_path, entries=8)
+    for number in range(18):
+        factory.add(
+            properties={"KEYS": f"k{number}"},
+            store_timestamp=START_MS + (100_000 if number < 14 else 0) + number * 1000,
+        )
+    root = factory.write(abort=b"1")
+    names = sorted(path.name for path in (root / "index").iterdir())
+    assert len(names) == 3
+    path = root / "index" / names[2]
+    data = bytearray(path.read_bytes())
+    entries = 40 + 8 * 4
+    if torn == "a chain":
+        data[40:entries] = bytes(8 * 4)
+    elif torn == "an entry":
+        data[entries + 20 : entries + 40] = bytes(20)
+    path.write_bytes(data)
+    flushed = factory.records[13].store_timestamp
+    numbers = (flushed, flushed, flushed, 0, 0)
+    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*numbers).ljust(4096, b"\0"))
+    config = MessageStoreConfig(max_hash_slot_num=8, max_index_num=8)
+    result = recover(root, config)
+    assert result.index_dropped == (() if torn == "whole" else (names[2],))
+    with MessageStore(replace(config, store_path_root_dir=str(root))) as store:
+        for number in range(18):
+            found = store.query_message("TopicA", f"k{number}", 32, 0, 2**62).messages
+            assert [m.queue_offset for m in found] == [number]

@@ -1,0 +1,266 @@
+"""Where a log ends: one table, by which reading, checking and recovery decide.
+
+RocketMQ's recovery cuts a log at the first place where validation fails, and erases nothing: old
+records can lie after the cut, in the segment of the cut or in the one that begins at it. And a
+record can fail because the disk lost it. The rows below are looked at from the top for the place
+that fails; *the record before* is the last good one, also across a blank record and the border of
+a segment, and *what follows* are the readable records after the place.
+
+===  =======  ==================================================================  ================
+row  stopped  what is found                                                       verdict
+===  =======  ==================================================================  ================
+1    either   the file ends, or a blank record closes the last segment            the end
+2    either   only zeros follow                                                   the end
+3    open     nothing from here on was dispatched: a broker is writing            the end
+4    either   a staged job that was not committed begins here                     the end
+5    cleanly  the checkpoint confirms the record before as the last (not row 8)   the end
+6    either   no readable record follows                                          damage, no loss
+7    either   the next readable record is older than the one before (not row 8)   the end
+8    cleanly  all that follows is dispatched, and the last record of it is the    damage
+              one that the checkpoint calls dispatched last
+9    cleanly  what follows was never dispatched                                   the end
+10   crashed  nothing that follows was flushed or dispatched                      a crash's tail
+11   either   anything else                                                       damage
+===  =======  ==================================================================  ================
+
+Rows 5 and 7 to 9 hold only where no later segment has a readable record: recovery deletes those.
+A reader takes a crash's tail for damage, as it lies; recovery may cut it, and keeps a copy.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from store_core.codec.record_walk import walk_records
+from store_core.log.log_stretch import frames_from
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.log.readable_log import ReadableLog
+
+ZEROS = "only zeros follow"
+CONFIRMED = "it follows the record that the checkpoint confirms as the last"
+OLDER = "the next readable record is older: an old cut of the log"
+NEVER_DISPATCHED = "what follows was never dispatched: an old cut of the log"
+NO_RECORD = "damaged bytes, and no record behind them"
+CRASH_TAIL = "the store crashed before what follows was flushed or dispatched"
+DAMAGED = "a record is damaged"
+
+DISPATCHED, NO_UNIT, UNKNOWN, LACKING, REPLACED = 2, 1, 0, -1, -2
+"""States of a record: its queue has its unit; it gets none (a prepared message); its queue does not
+tell; its queue ends before it; its queue offset is that of a record before the place that failed.
+"""
+
+
+class Failure(NamedTuple):
+    """A place where validation fails.
+
+    Attributes
+    ----------
+    offset
+        The place.
+    last_start, last_timestamp
+        The record before: its start (-1: none is known) and its store time, ms.
+    """
+
+    offset: int
+    last_start: int = -1
+    last_timestamp: int = 0
+
+
+class UnitStates(Protocol):
+    """Says of records whether they were dispatched."""
+
+    def of(self, frames: RecordFrames) -> npt.NDArray[np.int8]:
+        """Return the state of each record; each call's records follow those of the call before."""
+
+
+class CutEvidence(Protocol):
+    """What the rest of a store says about its log.
+
+    Attributes
+    ----------
+    stopped_cleanly
+        ``abort`` is absent.
+    confirm_phy_offset
+        The checkpoint's: start of the last record that recovery accepted; 0 or None = not known.
+    logics_msg_timestamp
+        The checkpoint's: store time of the record that was dispatched last; 0 or None = not known.
+    """
+
+    stopped_cleanly: bool
+    confirm_phy_offset: int | None
+    logics_msg_timestamp: int | None
+
+    def unit_states(self, offset: int, gap_bytes: int) -> UnitStates:
+        """Return what the queues know of the records behind a gap of the log."""
+
+
+class _Following:
+    """The readable records that follow a failure in its segment; read when they are needed.
+
+    ``after`` is the start of the first one.
+    """
+
+    def __init__(
+        self, log: ReadableLog, failure: Failure, after: int, evidence: CutEvidence
+    ) -> None:
+        self._log, self._failure, self._after = log, failure, after
+        self._evidence = evidence
+
+    @property
+    def is_known_as_last(self) -> bool:
+        """All are dispatched, and their last is what the checkpoint calls dispatched last."""
+        logics = self._evidence.logics_msg_timestamp or 0
+        if self._after < 0 or not self._evidence.stopped_cleanly:
+            return False
+        if logics <= 0 or logics == self._failure.last_timestamp:
+            return False
+        found = self._found
+        return found.dispatched > 0 and not found.undispatched and found.last_timestamp == logics
+
+    @property
+    def was_never_dispatched(self) -> bool:
+        """Some were never dispatched, and none was that comes after those.
+
+        After a clean stop all records of a log are. Units of the first ones may be left: they
+        were dispatched before the crash.
+        """
+        return self._evidence.stopped_cleanly and self._found.is_cut
+
+    @cached_property
+    def _found(self) -> _Found:
+        size = self._log.segments.file_size
+        stop = self._after - self._after % size + size
+        gap_bytes = self._after - self._failure.offset
+        states = self._evidence.unit_states(self._failure.offset, gap_bytes)
+        logics = self._evidence.logics_msg_timestamp or 0
+        last_known = logics if logics == self._failure.last_timestamp else 0
+        found = _Found(self._after, last_known)
+        for frames in frames_from(self._log, self._after, stop):
+            found.take(frames, states.of(frames))
+        return found
+
+
+class _Found:
+    """What is known of the following records; ``last_known`` is the time of the last dispatch."""
+
+    def __init__(self, start: int, last_known: int) -> None:
+        self.dispatched = self.last_timestamp = 0
+        self.undispatched = False
+        self._run_end, self._last_known = start, last_known
+        self._lacks_in_run = self._replaced = self._is_newer = self._contradicted = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Tell whether the records of the run behind the failure are none of the log."""
+        return self._replaced or self._is_newer or (self._lacks_in_run and not self._contradicted)
+
+    def take(self, frames: RecordFrames, states: npt.NDArray[np.int8]) -> None:
+        """Take records, in order."""
+        times, is_run = frames.column("store_timestamp"), self._in_run(frames)
+        lacking = np.flatnonzero(states < 0)
+        dispatched = np.flatnonzero(states == DISPATCHED)
+        first = int(lacking[0]) if len(lacking) else len(states)
+        if self.undispatched or (len(dispatched) and int(dispatched[-1]) > first):
+            self._contradicted |= len(dispatched) > 0
+        if not self.undispatched and first < len(states):
+            self._lacks_in_run = bool(is_run[first])
+        self.undispatched |= len(lacking) > 0
+        self.dispatched += len(dispatched)
+        self._replaced |= bool((is_run & (states == REPLACED)).any())
+        if self._last_known:
+            newer = is_run & (states != NO_UNIT) & (times > self._last_known)
+            self._is_newer |= bool(newer.any())
+        self.last_timestamp = int(times[-1])
+
+    def _in_run(self, frames: RecordFrames) -> npt.NDArray[np.bool_]:
+        """Tell which records lie one behind the other from the first on."""
+        start = frames.column("commit_log_offset")
+        stop = start + frames.column("total_size")
+        joined = start == np.concatenate([[self._run_end], stop[:-1]])
+        good = len(joined) if joined.all() else int(np.argmin(joined))
+        self._run_end = int(stop[good - 1]) if good == len(joined) else -1
+        return np.arange(len(joined)) < good
+
+
+def reason_for_end(log: ReadableLog, failure: Failure, after: int, evidence: CutEvidence) -> str:
+    """Return why a log ends where validation fails (rows 5 to 9); empty where it does not.
+
+    Parameters
+    ----------
+    log
+        All that the files hold.
+    failure
+        The place; no later segment has a readable record.
+    after
+        Start of the first readable record behind it, in its segment; -1: none.
+    evidence
+        The rest of the store.
+    """
+    following = _Following(log, failure, after, evidence)
+    confirmed = evidence.confirm_phy_offset or 0
+    is_confirmed = evidence.stopped_cleanly and 0 < confirmed == failure.last_start
+    if is_confirmed and not following.is_known_as_last:
+        return CONFIRMED
+    if after < 0:
+        return ""
+    is_older = (
+        failure.last_start >= 0
+        and (log.store_timestamp_at(after, _end_of_files(log)) or 0) < failure.last_timestamp
+    )
+    if is_older and not following.is_known_as_last:
+        return OLDER
+    return NEVER_DISPATCHED if following.was_never_dispatched else ""
+
+
+def record_before_border(log: ReadableLog, border: int, start: int) -> tuple[int, int]:
+    """Return start and store time of the record that ends where a segment begins; (-1, 0): none.
+
+    A blank record may lie between.
+
+    Parameters
+    ----------
+    log
+        All that the files hold.
+    border
+        Where a segment begins.
+    start
+        A record of the segment before to begin with, or that segment's first byte.
+    """
+    segment = log.segments.find(border - 1)
+    if segment is None or border % log.segments.file_size:
+        return -1, 0
+    last, last_ms = -1, 0
+    for frames in frames_from(log, max(start, segment.from_offset), border):
+        last = int(frames.column("commit_log_offset")[-1])
+        last_ms = int(frames.column("store_timestamp")[-1])
+    return (last, last_ms) if last >= 0 and is_last_of_segment(log, last) else (-1, 0)
+
+
+def is_last_of_segment(log: ReadableLog, offset: int) -> bool:
+    """Tell whether a record starts there, and ends with its segment or before a blank record."""
+    segment = log.segments.find(offset)
+    if segment is None:
+        return False
+    border = segment.from_offset + log.segments.file_size
+    frames = log.frames_at(segment, np.array([offset], np.int64), border)
+    if not frames.ok[0]:
+        return False
+    end = offset + int(frames.column("total_size")[0])
+    records = log.records(segment, border)
+    return end == border or is_blank(records.bytes_at(end - segment.from_offset, border - end))
+
+
+def is_blank(data: npt.NDArray[np.uint8]) -> bool:
+    """Tell whether bytes begin with a blank record."""
+    return walk_records(data, 0, len(data), 1, 1).blank
+
+
+def _end_of_files(log: ReadableLog) -> int:
+    return max((s.from_offset + log.segments.file_size for s in log.segments), default=0)

@@ -1,0 +1,267 @@
+"""Readers and recovery agree on where a log ends: old cuts, damage, what a crash left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from store_core import MessageStoreConfig
+from store_core.errors import LogDamageError
+from store_core.files.store_directory import StoreDirectory
+from store_core.layout.checkpoint import CHECKPOINT
+from store_core.layout.consume_queue import CQ_UNIT
+from store_core.log.end_rules import CRASH_TAIL, DAMAGED, NEVER_DISPATCHED
+from store_core.offline_store import OfflineStore
+from store_core.recovery.recovery_plan import Loss
+from store_core.repair.store_recovery import plan_recovery, recover_store
+from store_core.staged_commit.steps import Steps
+from store_core.store_view import StoreView
+from tests.golden_store import golden
+from tests.store_core.damage import read_everything
+from tests.store_factory import START_MS, StoreFactory
+
+NOW_MS = 1_800_000_000_000
+SMALL = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
+RECORDS = 24
+SEGMENT = 1024
+CHECKPOINTS = ("5x", "4x", "damaged", "missing")
+
+
+class CutStore:
+    """A store that tore at a record, as RocketMQ recovered it and stopped it cleanly.
+
+    Nothing is erased: bytes stay behind the cut in its segment, later segments are deleted, units
+    of records that were dispatched before the crash stay in their queues.
+
+    Parameters
+    ----------
+    torn
+        Number of the record that tore.
+    dispatched
+        So many records were dispatched before the crash.
+    checkpoint
+        One of ``CHECKPOINTS``.
+    """
+
+    def __init__(self, root: Path, torn: int, dispatched: int, checkpoint: str) -> None:
+        self.factory = StoreFactory(root, segment_bytes=SEGMENT)
+        for number in range(RECORDS):
+            self.factory.add(
+                "TopicA",
+                b"body %d" % number * (number % 4),
+                queue_id=number % 2,
+                properties={"KEYS": f"k{number}"},
+                dispatched=number < max(dispatched, torn),
+                queue_offset=number // 2,
+            )
+        record = self.factory.records[torn]
+        self.torn, self.at = torn, record.commit_log_offset
+        border = self.at - self.at % SEGMENT + SEGMENT
+        self.stale = [r for r in self.factory.records[torn + 1 :] if r.commit_log_offset < border]
+        del self.factory.data[border:]
+        self.factory.data[self.at + 4] ^= 0xFF  # no magic code of a record
+        self.stale_end = torn + 1 + len(self.stale)
+        self.root = self.factory.write()
+        for path in (self.root / "index").iterdir():  # RocketMQ deletes the newest
+            path.unlink()
+        last = self.factory.records[torn - 1] if torn else None
+        self._write_checkpoint(checkpoint, last)
+
+    def _write_checkpoint(self, kind: str, last: object) -> None:
+        path = self.root / "checkpoint"
+        time_ms = last.store_timestamp if last else 0
+        confirmed = last.commit_log_offset if last and kind == "5x" else 0
+        if kind == "missing":
+            path.unlink()
+        elif kind == "damaged":
+            path.write_bytes(b"\0" * 4096)
+        else:
+            data = CHECKPOINT.struct.pack(time_ms, time_ms, 0, 0, confirmed)
+            path.write_bytes(data.ljust(4096, b"\0"))
+
+
+def reading(root: Path) -> tuple[list[int], int, int, str]:
+    rows, gaps, error = read_everything(root)
+    assert error is None
+    with StoreView(StoreDirectory(str(root)), SMALL) as view:
+        return (
+            [row["commit_log_offset"] for row in rows],
+            len(gaps),
+            view.end_offset,
+            view.end_reason,
+        )
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+@pytest.mark.parametrize("phantoms", [0, 1, 2, RECORDS])
+def test_what_a_cut_left_is_no_message(tmp_path, checkpoint, phantoms):
+    """For each record that may have torn, also the first one of a segment."""
+    borders = judged = 0
+    for torn in range(1, RECORDS):
+        store = CutStore(tmp_path / str(torn), torn, torn + phantoms, checkpoint)
+        if not store.stale or (is_gone(checkpoint) and torn + phantoms >= store.stale_end):
+            continue  # nothing readable lies there, or nothing tells it from damage
+        kept = [r.commit_log_offset for r in store.factory.records[:torn]]
+        offsets, gaps, end, reason = reading(store.root)
+        assert (offsets, gaps, end) == (kept, 0, store.at), (torn, reason)
+        planned = plan_recovery(str(store.root), SMALL).log
+        assert (planned.log_end, planned.loss, planned.reason) == (store.at, Loss.OLD_CUT, reason)
+        borders, judged = borders + (store.at % SEGMENT == 0), judged + 1
+    assert judged > 15 or is_gone(checkpoint)
+    assert borders == 2 or (is_gone(checkpoint) and phantoms == RECORDS)
+
+
+def is_gone(checkpoint):
+    return checkpoint in {"damaged", "missing"}
+
+
+@pytest.mark.parametrize("confirmed", ["none", "the record before"])
+def test_damage_of_a_store_that_was_stopped_cleanly_is_no_cut(tmp_path, confirmed):
+    """Also of the first record that was appended after a start: the one before is confirmed."""
+    factory = StoreFactory(tmp_path, segment_bytes=SEGMENT)
+    for number in range(RECORDS):
+        factory.add(queue_id=number % 2, properties={"KEYS": f"k{number}"})
+    whole = bytes(factory.data)
+    starts = [r.commit_log_offset for r in factory.records]
+    for bad in range(1, RECORDS - 1):
+        factory.data[:] = whole
+        factory.data[starts[bad] + 4] ^= 0xFF
+        before = starts[bad - 1] if confirmed == "the record before" else 0
+        root = factory.write(confirm_phy_offset=before)
+        offsets, gaps, _, reason = reading(root)
+        assert (offsets, gaps) == (starts[:bad] + starts[bad + 1 :], 1), (bad, reason)
+        planned = plan_recovery(str(root), SMALL).log
+        if starts[bad] >= planned.start_offset:  # what lies before is not looked at
+            assert (planned.log_end, planned.loss) == (starts[bad], Loss.MESSAGES), bad
+            assert planned.reason == DAMAGED
+
+
+def test_a_queue_that_lost_its_end_says_nothing_of_the_log(tmp_path):
+    """Two faults: records without units are no cut where the queue lacks older ones, too."""
+    factory = StoreFactory(tmp_path, segment_bytes=1 << 14)
+    for _ in range(40):
+        factory.add()
+    del factory.queues["TopicA", 0][20:]
+    bad = factory.records[30].commit_log_offset
+    factory.data[bad + 4] ^= 0xFF
+    root = factory.write()
+    assert reading(root)[:2] == (
+        [r.commit_log_offset for r in factory.records if r.commit_log_offset != bad],
+        1,
+    )
+
+
+def test_a_queue_that_is_lost_says_nothing_of_the_log(tmp_path):
+    factory = StoreFactory(tmp_path, segment_bytes=1 << 14)
+    for number in range(40):
+        factory.add(queue_id=number % 2)
+    del factory.queues["TopicA", 1]
+    bad = factory.records[38].commit_log_offset
+    factory.data[bad + 4] ^= 0xFF
+    assert len(reading(factory.write())[0]) == 39
+
+
+def test_a_queue_offset_that_is_taken_tells_a_cut(tmp_path):
+    """The log has grown since the cut, by records of the same time, and nobody knows the end."""
+    factory = StoreFactory(tmp_path, segment_bytes=1 << 14, step_ms=0)
+    for _ in range(5):
+        factory.add()
+    factory.add_bytes(b"\xff" * 60)
+    end = factory.end_offset - 60
+    for number in range(2, 9):  # the units of all but the first are there
+        factory.add(dispatched=number > 4, queue_offset=number)
+    root = factory.write()
+    (root / "checkpoint").unlink()
+    kept = [r.commit_log_offset for r in factory.records[:5]]
+    assert reading(root) == (kept, 0, end, NEVER_DISPATCHED)
+
+
+def crashed(root: Path, *, units: int, flushed: int) -> tuple[StoreFactory, int]:
+    """Return a crashed store of 12 records of which the 6th tore, and where that one begins.
+
+    ``units`` and ``flushed`` say how many records were dispatched and flushed.
+    """
+    factory = StoreFactory(root)
+    for number in range(12):
+        factory.add(queue_id=number % 2, dispatched=number < units, queue_offset=number // 2)
+    at = factory.records[5].commit_log_offset
+    factory.data[at + 90] ^= 0xFF
+    factory.write(abort=b"1")
+    time_ms = factory.records[flushed - 1].store_timestamp
+    data = CHECKPOINT.struct.pack(time_ms, START_MS, 0, 0, 0)
+    (root / "checkpoint").write_bytes(data.ljust(4096, b"\0"))
+    return factory, at
+
+
+@pytest.mark.parametrize(
+    ("units", "flushed", "loss"),
+    [
+        (0, 4, Loss.CRASH_TAIL),
+        (5, 5, Loss.CRASH_TAIL),
+        (6, 5, Loss.CRASH_TAIL),  # a unit of the torn record saves nothing
+        (7, 5, Loss.MESSAGES),
+        (12, 5, Loss.MESSAGES),
+        (5, 7, Loss.MESSAGES),
+        (5, 12, Loss.MESSAGES),
+    ],
+)
+def test_only_what_was_neither_flushed_nor_dispatched_is_a_tail(tmp_path, units, flushed, loss):
+    _, at = crashed(tmp_path, units=units, flushed=flushed)
+    before = files(tmp_path)
+    planned = plan_recovery(str(tmp_path), SMALL).log
+    assert (planned.log_end, planned.loss, planned.records_behind) == (at, loss, 6)
+    if loss is Loss.CRASH_TAIL:
+        done = recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS).log
+        assert (done.loss, done.reason) == (loss, CRASH_TAIL)
+        (kept,) = Path(done.kept_at).iterdir()
+        assert kept.read_bytes() == before[f"commitlog/{0:020d}"][at:].rstrip(b"\0")
+        return
+    with pytest.raises(LogDamageError, match=r"6 readable records.*--cut"):
+        recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS)
+    assert files(tmp_path)[f"commitlog/{0:020d}"] == before[f"commitlog/{0:020d}"]
+    done = recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS, cut=True).log
+    assert (done.log_end, done.loss, len(list(Path(done.kept_at).iterdir()))) == (at, loss, 1)
+
+
+def test_a_unit_behind_a_hole_proves_that_its_record_was_dispatched(tmp_path):
+    crashed(tmp_path, units=12, flushed=5)
+    for queue_id in (0, 1):  # of the first units nothing is left
+        path = tmp_path / "consumequeue/TopicA" / str(queue_id) / f"{0:020d}"
+        data = bytearray(path.read_bytes())
+        data[CQ_UNIT.size * 1 + 8 : CQ_UNIT.size * 1 + 12] = b"\xff\xff\xff\xff"
+        path.write_bytes(data)
+    assert plan_recovery(str(tmp_path), SMALL).log.loss is Loss.MESSAGES
+
+
+def test_the_sink_cuts_no_message_of_a_crash(tmp_path):
+    crashed(tmp_path, units=5, flushed=5)
+    before = files(tmp_path)
+    with pytest.raises(LogDamageError, match="rocketmq-store recover`"):
+        OfflineStore(str(tmp_path), SMALL, lambda: NOW_MS, Steps())
+    assert files(tmp_path) == before
+    recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS)
+    OfflineStore(str(tmp_path), SMALL, lambda: NOW_MS, Steps()).close(clean=True)
+
+
+def test_a_torn_golden_store_keeps_what_was_dispatched(tmp_path):
+    """Of its 99 readable records behind the torn one 19 are in queues: no crash's tail."""
+    store = golden("torn-5x")
+    root = store.copy_to(tmp_path)
+    config = MessageStoreConfig.from_properties(store.config_properties)
+    before = files(root)
+    with pytest.raises(LogDamageError, match=r"99 readable records.*--cut"):
+        recover_store(str(root), config, clock=lambda: NOW_MS)
+    after = files(root)
+    assert {name for name in before if name.startswith("commitlog")} <= {
+        name for name, data in before.items() if after.get(name) == data
+    }
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """Return the content of all files but the lock."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != "lock"
+    }
