@@ -118,6 +118,8 @@ def _side(options: SourceOptions, progress: Callable[[int, int], None], damage: 
     parts = []
     for batch in read_columns(wide, _COLUMNS, progress):
         batch = _readable(batch, damage)  # noqa: PLW2901 (without rows of damage)
+        if len(batch["topic"]) == 0:
+            continue  # of damage alone: its columns have no type
         batch["body_crc"] = _body_crc(batch.pop("sys_flag"), batch["body_crc"], batch.pop("body"))
         batch["keys"] = pc.binary_join(batch["keys"], " ")
         parts.append(pa.table({name: batch[name].cast(kind) for name, kind in _TYPES.items()}))
