@@ -66,6 +66,7 @@ def format_of(directory: Path, file_format: str | None = None) -> str:
     if not directory.is_dir():
         raise NotAnExportError(str(directory), "no such directory")
     parts = [path for path in _files(directory) if path.name.startswith("part-")]
+    _check_places(directory, parts)
     found = {suffix for path in parts for suffix in path.name.split(".")[1:]}
     kinds = [kind for kind in FORMATS if kind in found]
     if _has_no_message(directory):
@@ -158,8 +159,27 @@ def import_messages(
     return append_messages(messages, lambda: _system_topics(messages), target, sink_options)
 
 
+def _check_places(directory: Path, parts: Sequence[Path]) -> None:
+    """Raise where Spark would leave files out without a word: those that lie elsewhere."""
+    places: dict[tuple[str, ...], Path] = {}
+    for path in parts:
+        names = path.relative_to(directory).parts[:-1]
+        if not all("=" in name for name in names):
+            raise NotAnExportError(
+                str(directory),
+                f"{path.relative_to(directory)} is not in a directory as topic=orders; export "
+                "makes no others. Move it",
+            )
+        places[tuple(name.partition("=")[0] for name in names)] = path
+    if len(places) > 1:
+        one, other, *_ = (path.relative_to(directory) for path in places.values())
+        raise NotAnExportError(
+            str(directory), f"{one} and {other} are of two exports; import one after the other"
+        )
+
+
 def _files(directory: Path) -> Iterator[Path]:
-    """Yield the files of a directory and of those in it.
+    """Yield the files of a directory and of those in it, but for hidden ones, as Spark does.
 
     Raises
     ------
@@ -172,6 +192,7 @@ def _files(directory: Path) -> Iterator[Path]:
         raise NotAnExportError(str(directory), f"cannot be read: {err}") from err
 
     for base, names, files in os.walk(directory, onerror=stop):
+        names[:] = [name for name in names if name[0] not in "._" or "=" in name]
         for name in (*names, *files):
             path = Path(base, name)
             try:

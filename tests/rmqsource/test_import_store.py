@@ -237,7 +237,6 @@ HOSTILE_ROWS = {
     "a time that is none": changed("born_timestamp", '"yesterday"'),
     "a number of a broker's own": changed("properties_raw", '"SU5ORVJfTlVNAWFiYwI="'),
     "an offset beyond 64 bits": changed("commit_log_offset", "9" * 30),
-    "an array": "[]",
     "nested a thousand times": "[" * 1000,
 }
 
@@ -265,7 +264,7 @@ def test_directories_that_no_export_makes(
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from rmqsource.import_store import NotAnExportError
+    from rmqsource.import_store import NotAnExportError, format_of
 
     def make(name: str, **files: str) -> Path:
         for path, text in files.items():
@@ -282,8 +281,12 @@ def test_directories_that_no_export_makes(
     for directory in (round_trip, pipe):
         with pytest.raises(NotAnExportError, match="is a link, a pipe or a device"):
             imported(directory)
+    for name, places in (("depths", "topic=A"), ("other", "other"), ("days", "topic=A/day=1")):
+        odd = make(name, **part, **{f"{places}/part-1.json": good})
+        with pytest.raises(NotAnExportError, match=r"two exports|not in a directory"):
+            imported(odd)
+    assert format_of(make("left", **part, **{"_temporary/0/part-1.csv": "x"})) == "json"
     wrong = [
-        make("depths", **part, **{"topic=A/part-1.json": good}),
         make("climbs", **{"topic=..%2F..%2Fx/part-0.json": good}),
         make("no-topic", **{"topic=__HIVE_DEFAULT_PARTITION__/part-0.json": good}),
         make("no-parquet", **{"part-0.parquet": good}),
