@@ -26,7 +26,7 @@ ODD = (
     "1s  2s", "9999999999999999999p", "*", "[a", "file:///x\0", "file:%00", "http://[", "::",
     "\x1b[0m", "2026-13-31T09:00:00Z", "9999-12-31T23:59:59Z", "a=b", "'", "topic =", "\u202e",
 )  # fmt: skip
-odd_texts = st.sampled_from(ODD) | st.text(max_size=12)
+odd_texts = st.sampled_from([text for text in ODD if len(text) < 1000]) | st.text(max_size=12)
 COLUMNS = resolve_sink_columns([("topic", "string"), ("body", "binary")])
 
 
@@ -44,13 +44,18 @@ def test_settings(key):
     assert all(key in text and len(text) < 1000 for text in said)
 
 
+@pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")  # of Python's own glob
 @pytest.mark.parametrize("table", [OPTION_TABLE, SINK_OPTION_TABLE], ids=["source", "sink"])
-@given(odd_texts)
-def test_options(table, text):
+def test_options(table):
     parse = parse_options if table is OPTION_TABLE else parse_sink_options
+    refused = 0
     for info in table:
-        with suppress(SourceOptionError):
-            parse({"path": "/nowhere", info.name: text})
+        for text in ODD:
+            try:
+                parse({"path": "/nowhere", info.name: text})
+            except SourceOptionError:
+                refused += 1
+    assert refused > len(ODD)
 
 
 @given(st.sampled_from([*KEYS, "brokerIP1", "listenPort"]), odd_texts)
@@ -74,9 +79,9 @@ def test_files_of_brokers(tmp_path_factory, key, text):
             use()
 
 
-@pytest.mark.parametrize("path", ["\0", "\ud800", "file:%00", "a\0b"])
+@pytest.mark.parametrize("path", ["\0", "\ud800", "file:///%00", "a\0b"])
 def test_paths_that_no_file_can_have(path):
     with pytest.raises(SourceOptionError, match="path"):
         parse_sink_options({"path": path})
-    with pytest.raises(SourceError):
+    with pytest.raises((SourceError, StoreError)):
         plan_write(parse_sink_options({"path": "/nowhere", "config": path}), COLUMNS)
