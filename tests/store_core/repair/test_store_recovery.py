@@ -464,6 +464,21 @@ def test_a_unit_of_another_size_is_made_anew_after_a_crash(tmp_path, at, size):
     assert units(root) == before
 
 
+def test_a_unit_that_claims_all_later_records_is_told(tmp_path):
+    """What recovery reads begins behind the unit: there is nothing to compare its queue with."""
+    factory = small_store(tmp_path, 60, units_per_file=64, step_ms=100_000)
+    root = factory.write(abort=b"1")
+    path = root / "consumequeue/TopicA/0" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[2 * 20 + 8 : 2 * 20 + 12] = (1 << 30).to_bytes(4, "big")
+    path.write_bytes(data)
+    result = recover_store(str(root), SMALL, clock=lambda: NOW_MS, cut=True)
+    assert result.log.start_offset > factory.queues["TopicA", 0][2][0]
+    assert result.queues_not_mended == (("TopicA", 0),)
+    rebuild_queues_in_place(str(root), SMALL)
+    assert len(units(root)["TopicA", 0]) == len(factory.queues["TopicA", 0])
+
+
 def test_damaged_queues_of_crashed_stores_are_mended_or_told(tmp_path):
     """Any bytes in a queue: no error that is none of ours, and no good end of a bad queue."""
     factory = small_store(tmp_path / "source", 40, units_per_file=8)
