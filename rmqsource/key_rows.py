@@ -9,12 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqsource.row_filter import string_set
+from store_core.codec.inner_columns import cut_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from rmqsource.predicate import ScanPredicate
 
 KEYS_KIND = "KEYS"
 UNIQUE_KIND = "UNIQ_KEY"
+
+_FEW = 8  # batches; up to that all rows are taken at once, as messages have few keys
 
 
 def explode_keys(
@@ -49,6 +54,44 @@ def explode_keys(
     chosen = order[keep]
     kind = np.where(is_unique[chosen], UNIQUE_KIND, KEYS_KIND)
     return key.take(pa.array(chosen)), pa.array(kind.tolist(), pa.string()), pa.array(row[chosen])
+
+
+def repeated_parts(columns: Iterable[Any], row: Any, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of parts of rows that repeat messages, so that a part stays small.
+
+    Parameters
+    ----------
+    columns
+        Those of the messages, of which each row takes one.
+    row
+        For each row its message.
+    most_bytes
+        Of a part, about; a row more is taken alone.
+    """
+    columns = list(columns)
+    taken = row.to_numpy()
+    most = int(np.bincount(taken).max(initial=0)) * sum(column.nbytes for column in columns)
+    if most <= _FEW * most_bytes:
+        yield 0, len(row)
+        return
+    sizes = np.zeros(int(taken.max()) + 1, np.int64)
+    for column in columns:
+        sizes += _row_bytes(column)[: len(sizes)]
+    yield from cut_rows(sizes[taken], len(row), most_bytes)
+
+
+def _row_bytes(column: Any) -> Any:
+    """Return about how many bytes each row of a column takes."""
+    if pa.types.is_map(column.type):
+        inner = _row_bytes(column.keys) + _row_bytes(column.items)
+    elif pa.types.is_list(column.type):
+        inner = _row_bytes(column.values)
+    elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64) + 4
+    else:
+        return np.full(len(column), 8, np.int64)
+    ends = np.concatenate([[0], np.cumsum(inner)])
+    return np.diff(ends[column.offsets.to_numpy()]) + 4
 
 
 def _first_of_row(key: Any, row: Any, order: Any) -> Any:

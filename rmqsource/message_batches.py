@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqsource.errors import DamagedStoreError
-from rmqsource.key_rows import explode_keys
+from rmqsource.key_rows import explode_keys, repeated_parts
 from rmqsource.plan import SegmentPositions
 from rmqsource.row_filter import (
     bounds_queue_offsets,
@@ -20,19 +20,19 @@ from rmqsource.row_filter import (
     queue_offset_mask,
 )
 from rmqsource.tables import CORRUPT_RECORD
+from store_core.codec.decoded_parts import decoded_parts
 from store_core.codec.inner_columns import UnwrappedColumns, holds_inner_batch
-from store_core.codec.message_batch_codec import (
-    MESSAGE_SCHEMA,
-    InflatedTooLargeError,
-    MessageColumns,
-)
+from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
 from store_core.codec.record_crcs import body_crc_failures
+from store_core.layout.message import COMPRESSED_FLAG
 from store_core.log.log_scan import Gap, LogSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.read_request import ReadRequest
+    from store_core.codec.inner_columns import UnwrappedRows
+    from store_core.codec.record_crcs import BadBody
     from store_core.codec.record_frames import RecordFrames
 
     Columns = dict[str, Any]
@@ -75,71 +75,79 @@ class MessageBatches:
         yield from self._plain(frames, place)
 
     def _plain(self, frames: RecordFrames, place: _Place) -> Iterator[Columns]:
-        if len(frames) == 0:
-            return
-        columns = MessageColumns(
-            frames, raw_body=self.request.raw_body, inflate_budget=self.request.batch_bytes
-        )
-        try:
-            if "body" in self.request.columns:
-                columns.column("body")
-        except InflatedTooLargeError as err:
-            yield from self._plain(frames.take(np.arange(err.row)), place)
-            yield from self._plain(frames.take(np.arange(err.row, len(frames))), place)
-            return
-        if columns.bad_bodies:
-            yield from self._bad_rows(frames, place, columns.bad_bodies)
-            yield from self._plain(_without(frames, [bad.row for bad in columns.bad_bodies]), place)
-            return
-        yield self._assemble(columns, len(frames), None)
+        for records, bad in self._decoded(frames):
+            yield from self._bad_rows(frames, place, bad)
+            if len(records.frames):
+                yield from self._assemble(records, len(records.frames), None)
 
     def _unwrapped(self, frames: RecordFrames, place: _Place) -> Iterator[Columns]:
         """Yield batches of records of which some hold several messages."""
         request = self.request
-        try:
-            records = MessageColumns(
-                frames, raw_body=request.raw_body, inflate_budget=request.batch_bytes
-            )
+        for records, bad in self._decoded(frames):
+            yield from self._bad_rows(frames, place, bad)
             columns = UnwrappedColumns(records)
-            if "body" in request.columns and not columns.bad_bodies:
-                columns.column("body")
-        except InflatedTooLargeError as err:
-            yield from self._unwrapped(frames.take(np.arange(err.row)), place)
-            yield from self._unwrapped(frames.take(np.arange(err.row, len(frames))), place)
+            yield from self._bad_rows(records.frames, place, columns.bad_bodies)
+            for rows in columns.parts(request.batch_rows, request.batch_bytes):
+                found = self._found(rows)
+                if found.any():
+                    yield from self._assemble(rows, len(rows), found)
+
+    def _decoded(self, frames: RecordFrames) -> Iterator[tuple[MessageColumns, list[BadBody]]]:
+        """Yield columns of all records in order, in parts whose inflated bodies fit a batch.
+
+        With the rows of ``frames`` that are left out, as their bodies cannot be decoded.
+        """
+        request = self.request
+        sys_flag = frames.column("sys_flag")
+        wanted = sys_flag & COMPRESSED_FLAG != 0
+        if request.raw_body or "body" not in request.columns:
+            wanted &= holds_inner_batch(sys_flag)
+        if not wanted.any():
+            yield MessageColumns(frames, raw_body=request.raw_body), []
             return
-        if columns.bad_bodies:
-            yield from self._bad_rows(frames, place, columns.bad_bodies)
-            good = _without(frames, [bad.row for bad in columns.bad_bodies])
-            if len(good):
-                yield from self._unwrapped(good, place)
-            return
-        rows = len(columns.record_row)
-        found = column_mask(columns, rows, request.predicate)
-        if bounds_queue_offsets(request.predicate):
+        rows = np.flatnonzero(wanted)
+        for part in decoded_parts(frames, rows, request.batch_bytes, request.max_decoded_bytes):
+            columns = MessageColumns(part.frames, raw_body=request.raw_body, inflated=part.inflated)
+            yield columns, part.bad
+
+    def _found(self, columns: UnwrappedRows) -> Any:
+        """Tell of messages of inner batches whether they match."""
+        predicate = self.request.predicate
+        found = column_mask(columns, len(columns), predicate)
+        if bounds_queue_offsets(predicate):
             found &= queue_offset_mask(
                 columns.column("topic"),
                 columns.column("queue_id").to_numpy(),
                 columns.column("queue_offset").to_numpy(),
-                request.predicate,
+                predicate,
             )
-        if found.any():
-            yield self._assemble(columns, rows, None if found.all() else pa.array(found))
+        return found
 
-    def _assemble(self, columns: Any, rows: int, found: Any) -> Columns:
-        """Return the asked-for columns of the rows that ``found`` marks (None: all)."""
+    def _assemble(self, columns: Any, rows: int, found: Any) -> Iterator[Columns]:
+        """Yield the asked-for columns of the rows that ``found`` marks (None: all)."""
         request = self.request
+        keep = None if found is None or found.all() else pa.array(found)
         wanted = [name for name in request.columns if name in MESSAGE_SCHEMA.names]
         batch = {name: columns.column(name) for name in wanted}
         if request.table == _KEYS_TABLE:
             key, kind, row = explode_keys(
-                columns.column("keys"), columns.column("unique_key"), found, request.predicate
+                columns.column("keys"), columns.column("unique_key"), keep, request.predicate
             )
-            batch = {name: column.take(row) for name, column in batch.items()}
-            batch["key"], batch["key_kind"] = key, kind
-            rows = len(row)
-        elif found is not None:
-            batch = {name: column.filter(found) for name, column in batch.items()}
-            rows = int(found.true_count)
+            for start, stop in repeated_parts(batch.values(), row, request.batch_bytes):
+                some = row.slice(start, stop - start)
+                part = {name: column.take(some) for name, column in batch.items()}
+                part["key"] = key.slice(start, stop - start)
+                part["key_kind"] = kind.slice(start, stop - start)
+                yield self._completed(part, stop - start)
+            return
+        if keep is not None:
+            batch = {name: column.filter(keep) for name, column in batch.items()}
+            rows = int(keep.true_count)
+        yield self._completed(batch, rows)
+
+    def _completed(self, batch: Columns, rows: int) -> Columns:
+        """Return the asked-for columns in their order, with those that no record has."""
+        request = self.request
         if "store" in request.columns:
             batch["store"] = pa.repeat(pa.scalar(self._store), rows)
         if CORRUPT_RECORD.name in request.columns:

@@ -232,6 +232,13 @@ OPTION_TABLE = (
         partial(parse_bytes, high=_MAX_BATCH_BYTES),
     ),
     OptionInfo(
+        "maxDecodedBytes",
+        "16m",
+        "most that a compressed body or inner batch may expand to; more is damage",
+        "max_decoded_bytes",
+        partial(parse_bytes, high=_MAX_BATCH_BYTES),
+    ),
+    OptionInfo(
         "body",
         "decoded",
         "`decoded` or `raw` (as stored)",

@@ -11,6 +11,7 @@ from rmqsource.errors import SourceOptionError
 from rmqsource.offsets import check_order
 from rmqsource.option_table import OPTION_TABLE, given_options
 from rmqsource.where import column_error, parse_where
+from store_core.codec.compression import MAX_DECODED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -65,6 +66,7 @@ class SourceOptions:
     max_partitions: int = 4000
     batch_rows: int = 10_000
     batch_bytes: int = 6 << 20
+    max_decoded_bytes: int = MAX_DECODED_BYTES
     body: str = "decoded"
     config: str | None = None
     """Path of a broker configuration file."""

@@ -25,6 +25,7 @@ class ReadRequest:
     raw_body: bool
     batch_rows: int
     batch_bytes: int
+    max_decoded_bytes: int
     fail_on_data_loss: bool
     undispatched: bool
     """Return records that RocketMQ never dispatches too."""
@@ -43,6 +44,7 @@ class ReadRequest:
             raw_body=options.body == "raw",
             batch_rows=options.batch_rows,
             batch_bytes=options.batch_bytes,
+            max_decoded_bytes=options.max_decoded_bytes,
             fail_on_data_loss=options.fail_on_data_loss,
             undispatched=options.access == COMMIT_LOG,
         )

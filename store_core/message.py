@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from store_core.codec.compression import inflate
+from store_core.codec.compression import MAX_DECODED_BYTES, inflate
 from store_core.codec.hosts import format_host
 from store_core.codec.inner_batch import is_inner_batch, split_inner_batch
 from store_core.codec.java_string import decode_utf8, java_integer
@@ -139,7 +139,9 @@ class Message:
             self.properties.pop(name, None)
 
 
-def message_from_record(record: StoredRecord, store: str) -> Message:
+def message_from_record(
+    record: StoredRecord, store: str, *, max_decoded_bytes: int = MAX_DECODED_BYTES
+) -> Message:
     """Return a record as one message, its body inflated; an inner batch stays undivided.
 
     Raises
@@ -147,9 +149,11 @@ def message_from_record(record: StoredRecord, store: str) -> Message:
     CorruptBodyError
         The body cannot be inflated.
     """
-    compressed = record.sys_flag & COMPRESSED_FLAG
+    body = record.body
+    if record.sys_flag & COMPRESSED_FLAG:
+        body = inflate(body, record.sys_flag, max_decoded_bytes)
     return Message(
-        body=inflate(record.body, record.sys_flag) if compressed else record.body,
+        body=body,
         properties=string_to_properties(record.properties_raw),
         properties_raw=record.properties_raw,
         flag=record.flag,
@@ -159,7 +163,11 @@ def message_from_record(record: StoredRecord, store: str) -> Message:
 
 
 def messages_from_record(
-    record: StoredRecord, store: str, inflate_body: bool = True
+    record: StoredRecord,
+    store: str,
+    inflate_body: bool = True,
+    *,
+    max_decoded_bytes: int = MAX_DECODED_BYTES,
 ) -> list[Message]:
     """Return the messages of a record: one, or those of an inner batch.
 
@@ -171,6 +179,8 @@ def messages_from_record(
         Root of its store, as the user gave it.
     inflate_body
         False: bodies as stored. An inner batch is always inflated, its messages lie inside.
+    max_decoded_bytes
+        Most bytes that the body may inflate to.
 
     Raises
     ------
@@ -182,7 +192,7 @@ def messages_from_record(
     inner_batch = is_inner_batch(record.sys_flag)
     body = record.body
     if record.sys_flag & COMPRESSED_FLAG and (inflate_body or inner_batch):
-        body = inflate(body, record.sys_flag)
+        body = inflate(body, record.sys_flag, max_decoded_bytes)
     if not inner_batch:
         return [
             Message(

@@ -69,13 +69,14 @@ class StoreFactory:
         properties: dict[str, str] | None = None,
         *,
         dispatched: bool = True,
+        topic_bytes: bytes | None = None,
         **fields: Any,
     ) -> StoredRecord:
         """Append a message; more fields as in `encode_message`. Rolls to the next segment."""
         self._clock_ms += self.step_ms
         queue = self.queues.setdefault((topic, queue_id), []) if dispatched else []
         values: dict[str, Any] = {
-            "topic": topic.encode(),
+            "topic": topic.encode() if topic_bytes is None else topic_bytes,
             "body": body,
             "properties_raw": properties_to_bytes((properties or {}).items()),
             "queue_offset": len(queue),

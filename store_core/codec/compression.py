@@ -20,8 +20,13 @@ from store_core.layout.message import (
     COMPRESSION_ZSTD,
 )
 
-MAX_INFLATED_BYTES = 256 << 20
-"""A body that inflates to more is taken for damage (a store accepts 4 MiB by default)."""
+MAX_DECODED_BYTES = 16 << 20
+"""What a body may inflate to unless told otherwise; more is taken for damage.
+
+RocketMQ's clients and brokers take no larger message off the wire (``NettyDecoder``,
+``com.rocketmq.remoting.frameMaxLength``); producers send 4 MiB before compression at most unless
+their ``maxMessageSize`` is raised.
+"""
 
 _ARROW_CODECS = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
 _ZLIB_TYPES = (COMPRESSION_LEGACY_ZLIB, COMPRESSION_ZLIB)
@@ -40,7 +45,7 @@ class CorruptBodyError(StoreError, ValueError):
     """A body cannot be inflated, or an inner batch cannot be taken apart; the text says why."""
 
 
-def inflate(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
+def inflate(body: bytes, sys_flag: int, limit: int = MAX_DECODED_BYTES) -> bytes:
     """Return the inflated bytes of a body whose sys flag has the compressed bit.
 
     Parameters
@@ -132,4 +137,4 @@ def _read_all(stream: Any, first_read: int, limit: int) -> bytes:
 
 
 def _too_long(limit: int) -> CorruptBodyError:
-    return CorruptBodyError(f"the body inflates to more than {limit} bytes")
+    return CorruptBodyError(f"the body inflates to more than {limit} bytes (maxDecodedBytes)")

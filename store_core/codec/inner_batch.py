@@ -7,6 +7,7 @@ the lengths of body and properties; total size, magic code and CRC of an item ar
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _INNER_FLAGS = NEED_UNWRAP_FLAG | INNER_BATCH_FLAG
 _FLAG_AND_BODY_LENGTH = struct.Struct(">ii")
 _FLAG_AT = INNER_ITEM.at("flag")
+_MAX_ITEMS = 32767  # INNER_NUM is a Java short, as is the batch size of a queue's unit
 
 
 class InnerItem(NamedTuple):
@@ -68,26 +70,30 @@ def inner_item_spans(buf: Any, start: int, end: int) -> npt.NDArray[np.int64]:
     Raises
     ------
     CorruptBodyError
-        A length is negative or leads behind ``end``.
+        A length is negative or leads behind ``end``, or there are more messages than RocketMQ can
+        count in a batch.
     """
     view = memoryview(buf)
     head_bytes = INNER_ITEM.size
     flag_and_length, two_bytes = _FLAG_AND_BODY_LENGTH.unpack_from, struct.Struct(">h").unpack_from
-    spans: list[tuple[int, int, int, int, int]] = []
-    at = start
+    spans = array("q")
+    at, items = start, 0
     while at < end:
         body_at = at + head_bytes
         if body_at + PROPERTIES_LENGTH_BYTES > end:
-            raise _damaged(len(spans), at - start, f"only {end - at} bytes are left")
+            raise _damaged(items, at - start, f"only {end - at} bytes are left")
         flag, body_length = flag_and_length(view, at + _FLAG_AT)
         properties_at = body_at + body_length + PROPERTIES_LENGTH_BYTES
         if body_length < 0 or properties_at > end:
-            raise _damaged(len(spans), at - start, f"body length {body_length}")
+            raise _damaged(items, at - start, f"body length {body_length}")
         (properties_length,) = two_bytes(view, properties_at - PROPERTIES_LENGTH_BYTES)
         if properties_length < 0 or properties_at + properties_length > end:
-            raise _damaged(len(spans), at - start, f"properties length {properties_length}")
-        spans.append((flag, body_at, body_length, properties_at, properties_length))
+            raise _damaged(items, at - start, f"properties length {properties_length}")
+        spans.extend((flag, body_at, body_length, properties_at, properties_length))
         at = properties_at + properties_length
+        items += 1
+        if items > _MAX_ITEMS:
+            raise CorruptBodyError(f"the body holds more than {_MAX_ITEMS} messages")
     return np.array(spans, np.int64).reshape(-1, 5)
 
 

@@ -6,7 +6,7 @@ record's. Source: RocketMQ ``MessageDecoder.decodeMessage`` as its 5.x client un
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,19 +15,24 @@ from store_core.codec.compression import CorruptBodyError
 from store_core.codec.gather import binary_parts, gather_binary
 from store_core.codec.inner_batch import inner_item_spans
 from store_core.codec.java_string import java_integer
-from store_core.codec.message_batch_codec import (
-    PROPERTY_OF_COLUMN,
-    InflatedTooLargeError,
-    MessageColumns,
-)
+from store_core.codec.message_batch_codec import PROPERTY_OF_COLUMN
 from store_core.codec.property_columns import PropertyColumns, words_column
-from store_core.codec.record_crcs import BadBody
 from store_core.layout.message import (
     INNER_BATCH_FLAG,
     NEED_UNWRAP_FLAG,
     PROPERTY_INNER_BASE,
     PROPERTY_KEYS,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from store_core.codec.message_batch_codec import MessageColumns
+    from store_core.codec.record_crcs import BadBody
+
+    Int64s = npt.NDArray[np.int64]
 
 _UNWRAP = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
 _ITEM_COLUMNS = frozenset(
@@ -52,82 +57,111 @@ class UnwrappedColumns:
     def __init__(self, records: MessageColumns) -> None:
         self._records = records
         batch = np.flatnonzero(holds_inner_batch(records.frames.column("sys_flag")))
-        self._items = _InnerItems(records, batch)
+        self._items, item_counts = _inner_items(records, batch)
         counts = np.ones(len(records.frames), np.int64)
-        counts[batch] = self._items.counts
+        counts[batch] = item_counts
         self.record_row = np.repeat(np.arange(len(counts)), counts)
-        self._order = self._interleave(batch, counts)
+        is_batch = np.zeros(len(counts), np.bool_)
+        is_batch[batch] = True
+        self._is_item = is_batch[self.record_row]
 
     @property
     def bad_bodies(self) -> list[BadBody]:
         """Rows of records of which a body was found that cannot be decoded; each once."""
         return self._records.bad_bodies
 
-    def _interleave(self, batch: Any, counts: Any) -> Any:
-        """Rows of (records' column ++ items' column) in the order of the messages."""
-        order = self.record_row.copy()
-        first = np.cumsum(counts) - counts
-        is_item = np.zeros(len(order), bool)
-        for row in batch.tolist():
-            is_item[first[row] : first[row] + counts[row]] = True
-        order[is_item] = len(counts) + np.arange(int(is_item.sum()))
-        return pa.array(order)
+    def column(self, name: str) -> Any:
+        """Return a column of ``MESSAGE_SCHEMA``, a row for each message."""
+        return self._rows(0, len(self.record_row)).column(name)
+
+    def parts(self, most_rows: int, most_bytes: int) -> Iterator[UnwrappedRows]:
+        """Yield all rows in order, in parts: what a record says of each message is repeated.
+
+        A part has at most ``most_rows`` rows, and as many bytes as told or one row.
+        """
+        frames = self._records.frames
+        sizes = frames.topic_length[self.record_row]
+        sizes[self._is_item] += self._items.sizes()
+        sizes[~self._is_item] += frames.column("total_size")[self.record_row[~self._is_item]]
+        for start, stop in cut_rows(sizes, most_rows, most_bytes):
+            yield self._rows(start, stop)
+
+    def _rows(self, start: int, stop: int) -> UnwrappedRows:
+        is_item = self._is_item[start:stop]
+        first = int(np.count_nonzero(self._is_item[:start]))
+        items = self._items.part(first, first + int(np.count_nonzero(is_item)))
+        return UnwrappedRows(self._records, self.record_row[start:stop], is_item, items)
+
+
+class UnwrappedRows:
+    """Some rows of ``UnwrappedColumns``."""
+
+    def __init__(
+        self, records: MessageColumns, record_row: Int64s, is_item: Any, items: _InnerItems
+    ) -> None:
+        self._records, self._record_row = records, record_row
+        self._is_item, self._items = is_item, items
+
+    def __len__(self) -> int:
+        return len(self._record_row)
 
     def column(self, name: str) -> Any:
         """Return a column of ``MESSAGE_SCHEMA``, a row for each message."""
-        records = self._records.column(name)
-        if name in _ITEM_COLUMNS:
-            return pa.concat_arrays([records, self._items.column(name)]).take(self._order)
-        return records.take(pa.array(self.record_row))
+        if name not in _ITEM_COLUMNS:
+            return self._records.column(name).take(pa.array(self._record_row))
+        plain = self._record_row[~self._is_item]
+        items = self._items.column(name)
+        if len(plain) == 0:
+            return items
+        records = self._records.column(name).take(pa.array(plain))
+        order = np.empty(len(self), np.int64)
+        order[~self._is_item] = np.arange(len(plain))
+        order[self._is_item] = np.arange(len(plain), len(self))
+        return pa.concat_arrays([records, items]).take(pa.array(order))
+
+
+def cut_rows(sizes: Int64s, most_rows: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of parts of rows: each at most as large as told, or one row."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + most_bytes, "right"))
+        stop = min(max(stop, start + 1), start + most_rows)
+        yield start, stop
+        start = stop
 
 
 class _InnerItems:
-    """The messages inside the bodies of some records, back to back."""
+    """Messages inside the bodies of some records, back to back.
 
-    def __init__(self, records: MessageColumns, batch: Any) -> None:
-        offsets, self._data = binary_parts(self._bodies(records, batch))
-        spans, counts = [], np.zeros(len(batch), np.int64)
-        for k, row in enumerate(batch.tolist()):
-            try:
-                items = inner_item_spans(self._data, int(offsets[k]), int(offsets[k + 1]))
-            except CorruptBodyError as err:
-                records.add_bad_body(row, str(err))
-                continue
-            counts[k] = len(items)
-            spans.append(items)
-        self.counts = counts
-        self._spans = np.concatenate(spans) if spans else np.empty((0, 5), np.int64)
-        self._base = self._first_offsets(records, batch)
+    Parameters
+    ----------
+    data
+        The bodies.
+    spans
+        Where the messages lie in them, as `inner_item_spans` says.
+    queue_offset
+        Of each message.
+    """
+
+    def __init__(self, data: Any, spans: Int64s, queue_offset: Int64s) -> None:
+        self._data, self._spans, self._queue_offset = data, spans, queue_offset
         self._properties: PropertyColumns | None = None
 
-    @staticmethod
-    def _bodies(records: MessageColumns, batch: Any) -> Any:
-        """Return the decompressed bodies of the batches alone; bad ones are null."""
-        alone = records.of_rows(batch)
-        try:
-            bodies = alone.inflated_body()
-        except InflatedTooLargeError as err:
-            raise InflatedTooLargeError(int(batch[err.row])) from None
-        for bad in alone.bad_bodies:
-            records.add_bad_body(int(batch[bad.row]), bad.reason)
-        return bodies
+    def part(self, start: int, stop: int) -> _InnerItems:
+        return _InnerItems(self._data, self._spans[start:stop], self._queue_offset[start:stop])
 
-    @staticmethod
-    def _first_offsets(records: MessageColumns, batch: Any) -> Any:
-        stored = records.frames.column("queue_offset")[batch]
-        base = records.property_values(PROPERTY_INNER_BASE).take(pa.array(batch)).to_pylist()
-        return np.array(
-            [_first_offset(text, offset) for text, offset in zip(base, stored.tolist())], np.int64
-        )
+    def sizes(self) -> Int64s:
+        _, _, body_length, _, properties_length = self._spans.T
+        return np.asarray(body_length + properties_length)
 
     def column(self, name: str) -> Any:
         flag, body_start, body_length, properties_start, properties_length = self._spans.T
         if name == "flag":
             return pa.array(flag.astype(np.int32))
         if name == "queue_offset":
-            first = np.cumsum(self.counts) - self.counts
-            index = np.arange(len(flag)) - np.repeat(first, self.counts)
-            return pa.array(np.repeat(self._base, self.counts) + index)
+            return pa.array(self._queue_offset)
         if name == "body":
             return gather_binary(self._data, body_start, body_length)
         block = gather_binary(self._data, properties_start, properties_length)
@@ -140,6 +174,41 @@ class _InnerItems:
         if name == "keys":
             return words_column(self._properties.values_of(PROPERTY_KEYS))
         return self._properties.values_of(PROPERTY_OF_COLUMN[name])
+
+
+def _inner_items(records: MessageColumns, batch: Int64s) -> tuple[_InnerItems, Int64s]:
+    """Return the messages of the batches in some rows, and how many each holds."""
+    offsets, data = binary_parts(_batch_bodies(records, batch))
+    spans, counts = [np.empty((0, 5), np.int64)], np.zeros(len(batch), np.int64)
+    for k, row in enumerate(batch.tolist()):
+        try:
+            items = inner_item_spans(data, int(offsets[k]), int(offsets[k + 1]))
+        except CorruptBodyError as err:
+            records.add_bad_body(row, str(err))
+            continue
+        counts[k] = len(items)
+        spans.append(items)
+    first = np.cumsum(counts) - counts
+    index = np.arange(int(counts.sum())) - np.repeat(first, counts)
+    queue_offset = np.repeat(_first_offsets(records, batch), counts) + index
+    return _InnerItems(data, np.concatenate(spans), queue_offset), counts
+
+
+def _batch_bodies(records: MessageColumns, batch: Int64s) -> Any:
+    """Return the decompressed bodies of the batches alone; bad ones are null."""
+    alone = records.of_rows(batch)
+    bodies = alone.inflated_body()
+    for bad in alone.bad_bodies:
+        records.add_bad_body(int(batch[bad.row]), bad.reason)
+    return bodies
+
+
+def _first_offsets(records: MessageColumns, batch: Int64s) -> Int64s:
+    stored = records.frames.column("queue_offset")[batch]
+    base = records.property_values(PROPERTY_INNER_BASE).take(pa.array(batch)).to_pylist()
+    return np.array(
+        [_first_offset(text, offset) for text, offset in zip(base, stored.tolist())], np.int64
+    )
 
 
 def _first_offset(inner_base: str | None, queue_offset: int) -> int:

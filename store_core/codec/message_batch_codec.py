@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from store_core.codec.compression import CorruptBodyError, inflate
+from store_core.codec.compression import MAX_DECODED_BYTES, CorruptBodyError, inflate
 from store_core.codec.gather import gather_binary, replace_rows
 from store_core.codec.hosts import host_column
 from store_core.codec.message_id import message_id_column
@@ -76,14 +76,6 @@ _MIN_TIMESTAMP_MS = -62135596800000  # 0001-01-01T00:00:00Z
 _MAX_TIMESTAMP_MS = 253402300799999  # 9999-12-31T23:59:59.999Z
 
 
-class InflatedTooLargeError(Exception):
-    """The bodies of the first rows alone fill the budget; ``row`` is the first beyond it."""
-
-    def __init__(self, row: int) -> None:
-        super().__init__(row)
-        self.row = row
-
-
 class MessageColumns:
     """Columns of the records of some frames, each built when it is first asked for.
 
@@ -93,9 +85,10 @@ class MessageColumns:
         Only rows that are ``ok``.
     raw_body
         Leave compressed bodies as they are stored.
-    inflate_budget
-        Bytes of decompressed bodies after which `InflatedTooLargeError` is raised (not for the
-        first one), so that memory stays bounded whatever the bodies inflate to.
+    inflated
+        Decompressed bodies by row that are known already (`decoded_parts`).
+    max_decoded_bytes
+        Most bytes that a body may inflate to.
     known_properties
         All properties that any row has, as `property_values` would find them, by whoever has just
         encoded the records; None: they are read from the records.
@@ -106,12 +99,14 @@ class MessageColumns:
         frames: RecordFrames,
         *,
         raw_body: bool = False,
-        inflate_budget: int | None = None,
+        inflated: Mapping[int, bytes] | None = None,
+        max_decoded_bytes: int = MAX_DECODED_BYTES,
         known_properties: Mapping[str, Any] | None = None,
     ) -> None:
         self.frames = frames
         self._known = known_properties
-        self._inflate_budget = inflate_budget
+        self._known_inflated = inflated or {}
+        self._max_decoded_bytes = max_decoded_bytes
         self._raw_body = raw_body
         self._properties: PropertyColumns | None = None
         self._properties_block: Any = None
@@ -139,8 +134,12 @@ class MessageColumns:
 
     def of_rows(self, rows: npt.NDArray[np.int64]) -> MessageColumns:
         """Return the columns of some rows (ascending)."""
+        known = self._known_inflated
         return MessageColumns(
-            self.frames.take(rows), raw_body=self._raw_body, inflate_budget=self._inflate_budget
+            self.frames.take(rows),
+            raw_body=self._raw_body,
+            inflated={k: known[row] for k, row in enumerate(rows.tolist()) if row in known},
+            max_decoded_bytes=self._max_decoded_bytes,
         )
 
     def column(self, name: str) -> Any:
@@ -231,22 +230,23 @@ class MessageColumns:
         rows = np.flatnonzero(sys_flag & COMPRESSED_FLAG)
         if len(rows) == 0:
             return stored
-        bodies: list[bytes | None] = []
-        total = 0
-        for row, body, flag in zip(
-            rows.tolist(), stored.take(pa.array(rows)).to_pylist(), sys_flag[rows].tolist()
-        ):
-            try:
-                inflated = inflate(body, flag)
-            except CorruptBodyError as err:
-                self.add_bad_body(row, str(err))
-                bodies.append(None)
-                continue
-            total += len(inflated)
-            if self._inflate_budget is not None and row > 0 and total > self._inflate_budget:
-                raise InflatedTooLargeError(row)
-            bodies.append(inflated)
+        bodies = [
+            self._inflated_row(row, flag)
+            for row, flag in zip(rows.tolist(), sys_flag[rows].tolist())
+        ]
         return replace_rows(stored, rows, pa.array(bodies, pa.binary()))
+
+    def _inflated_row(self, row: int, flag: int) -> bytes | None:
+        body = self._known_inflated.get(row)
+        if body is not None:
+            return body
+        at = int(self.frames.body_start[row])
+        stored = self.frames.data[at : at + int(self.frames.body_length[row])].tobytes()
+        try:
+            return inflate(stored, flag, self._max_decoded_bytes)
+        except CorruptBodyError as err:
+            self.add_bad_body(row, str(err))
+            return None
 
 
 def timestamp_column(milliseconds: npt.NDArray[np.int64]) -> Any:
