@@ -9,6 +9,7 @@ from store_core.config_files import load_topics
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_service import IndexService
+from store_core.layout.message import LMQ_PREFIX
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_end import LogEnd, find_log_end
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
@@ -107,6 +108,16 @@ class StoreView:
             in_files = not self.kind.queue_database
             self._queue_paths = list_consume_queues(self.directory).queues if in_files else {}
         return self._queue_paths
+
+    @property
+    def has_light_queues(self) -> bool:
+        """Whether the broker had light queues on, as configuration or queues show.
+
+        Not what records say: any producer can write the properties that name some.
+        """
+        if self.config.enable_multi_dispatch or self.config.enable_lmq:
+            return True
+        return any(topic.startswith(LMQ_PREFIX) for topic, _ in self.queue_paths)
 
     @property
     def batch_queue_paths(self) -> dict[tuple[str, int], str]:

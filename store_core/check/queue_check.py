@@ -70,6 +70,7 @@ class QueueCheck:
         self._queues: dict[tuple[str, int, bool], AnyQueue] = {}
         self._lost: dict[tuple[str, int], MissingRecords] = {}
         self._held: list[DispatchRequests] = []
+        self._has_light = view.has_light_queues
         self._configs: Any = None
         with suppress(StoreError):  # what is wrong with it is found elsewhere
             self._configs = view.topic_configs
@@ -78,7 +79,10 @@ class QueueCheck:
         """Check the records of a batch, now or a little later."""
         if not self._in_files:
             return
-        self._held.append(self._decoder.decode(frames).queued())
+        requests = self._decoder.decode(frames).queued()
+        if not self._has_light and requests.light.any():
+            requests = requests.take(~requests.light)
+        self._held.append(requests)
         if sum(map(len, self._held)) >= _HELD_ROWS:
             self._flush()
 

@@ -68,6 +68,23 @@ def flush_directory(path: str) -> None:
         os.close(fd)
 
 
+def put_file(path: str, data: bytes) -> None:
+    """Write a small file anew and force it, and its name, to the disk; never through a link.
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
+    """
+    fd = open_to_write(path, os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(fd, 0, memoryview(data))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    flush_directory(os.path.dirname(os.path.abspath(path)))
+
+
 def make_directory(path: str) -> None:
     """Make a directory and its parents, and force each new name to the disk."""
     missing = []

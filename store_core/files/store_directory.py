@@ -180,6 +180,13 @@ class StoreDirectory:
         """Return the path of ``parts`` below the root, in the form the other methods take."""
         return self._opened().join(*parts)
 
+    def leaves(self, path: str) -> bool:
+        """Tell whether a path leads out of the store, through whatever links."""
+        if not self.is_local:
+            return False
+        root, real = os.path.realpath(self._local_root), os.path.realpath(path)
+        return os.path.commonpath([root, real]) != root
+
     def list(self, path: str) -> list[FileEntry]:
         """Return the entries of a directory by name; none when it is missing.
 

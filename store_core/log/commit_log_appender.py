@@ -191,12 +191,17 @@ class CommitLogAppender:
             if file is not None and file.wrote_position and not file.is_full:
                 self._close(file)
 
+    @property
+    def max_record_bytes(self) -> int:
+        """Most bytes of a record: those of a segment without room for its blank record."""
+        return self._queue.file_size - BLANK_RECORD_BYTES
+
     def _file_with_room(self, size: int) -> MappedFile:
         if self._is_closed:
             raise LogClosedError("the store was shut down meanwhile", self._queue.directories[0])
-        most = self._queue.file_size - BLANK_RECORD_BYTES
-        if size > most:
-            raise ValueError(f"{size} bytes do not fit a segment, which takes {most}")
+        if size > self.max_record_bytes:
+            text = f"{size} bytes do not fit a segment, which takes {self.max_record_bytes}"
+            raise ValueError(text)
         file = self._queue.last or self._next_file()
         left = file.file_size - file.wrote_position
         if size + BLANK_RECORD_BYTES <= left:

@@ -7,12 +7,12 @@ Source: RocketMQ ``ConsumerOffsetManager``, ``LmqConsumerOffsetManager``, ``Sche
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any, Callable
 
 from store_core.config_writing import merge_topics
 from store_core.errors import StoreFormatError
-from store_core.files.file_writing import make_directory
+from store_core.files.file_writing import make_directory, put_file
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from store_core.lenient_json import parse_lenient_json
 from store_core.queue.queue_directories import BATCH_CQ, QUEUE_TYPE_ATTRIBUTE
@@ -20,6 +20,7 @@ from store_core.state.store_kind import store_kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from pathlib import Path
 
     from store_core.files.store_directory import StoreDirectory
     from store_core.salvage.moved_offsets import QueueOffsets
@@ -84,7 +85,10 @@ class ConfigFiles:
         self._complete_topics(now_ms, batch_topics)
 
     def _copy_tree(self, *parts: str) -> None:
-        for entry in self._directory.list(self._directory.resolve(*parts)):
+        path = self._directory.resolve(*parts)
+        if self._leads_out("/".join(parts), path):
+            return
+        for entry in self._directory.list(path):
             below = (*parts, entry.name)
             if entry.is_dir and entry.path in self._databases:
                 self.notes.append(
@@ -95,7 +99,18 @@ class ConfigFiles:
             elif entry.name.removesuffix(_BACKUP) not in self._shifted:
                 self._copy_file("/".join(below), entry.path)
 
+    def _leads_out(self, name: str, path: str) -> bool:
+        """Tell of a link out of the store, and note that: what is there is somebody else's."""
+        if not self._directory.leaves(path):
+            return False
+        note = f"{name} leads out of the store, to {os.path.realpath(path)}, and is left out"
+        if note not in self.notes:
+            self.notes.append(note)
+        return True
+
     def _copy_file(self, name: str, path: str) -> None:
+        if self._leads_out(name, path):
+            return
         try:
             data = self._directory.read_bytes(path)
         except StoreFormatError as err:  # too large to be what a broker writes
@@ -107,7 +122,7 @@ class ConfigFiles:
     def _write(self, name: str, data: bytes) -> None:
         path = self._root / name
         make_directory(str(path.parent.absolute()))
-        path.write_bytes(data)
+        put_file(str(path), data)
 
     def _adjust(self, name: str, shift: Callable[[dict[Any, Any]], int]) -> None:
         """Write a file of queue offsets; one that nobody can read is left out."""
@@ -129,8 +144,11 @@ class ConfigFiles:
         """Return a file's content, or its copy's, as a broker does; and whether one is there."""
         was_there = False
         for candidate in (name, name + _BACKUP):
+            path = self._directory.resolve("config", candidate)
+            if self._leads_out(f"config/{candidate}", path):
+                continue
             try:
-                data = self._directory.read_bytes(self._directory.resolve("config", candidate))
+                data = self._directory.read_bytes(path)
             except StoreFormatError:  # too large to be what a broker writes
                 was_there = True
                 continue
@@ -191,7 +209,7 @@ class ConfigFiles:
             table = json.loads(text)
             for topic in table["topicConfigTable"].keys() & set(batch_topics):
                 table["topicConfigTable"][topic]["attributes"] = {QUEUE_TYPE_ATTRIBUTE: BATCH_CQ}
-            Path(path).write_bytes(json.dumps(table, indent="\t").encode())
+            put_file(path, json.dumps(table, indent="\t").encode())
 
         try:
             merge_topics(str(self._root), topics, now_ms, write)

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from store_core.codec.gather import gather_binary
-from store_core.errors import StoreFormatError
 from store_core.layout.message import TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE
 from store_core.queue.dispatch_request import LMQ_QUEUE_ID
+from store_core.queue.queue_directories import is_directory_name
 from store_core.salvage.inner_properties import (
     INNER_MARK,
     batch_size,
@@ -39,23 +39,49 @@ class InnerRows:
         inner batch comes.
     queues
         Gets the light queues.
+    has_light
+        Whether there are light queues; else what records say of them stays as it is.
+
+    Attributes
+    ----------
+    light_names
+        How often a record names a light queue where there are none.
     """
 
     def __init__(
         self,
         is_batch_topic: Callable[[str], bool | None],
         queues: NewQueues,
+        *,
+        has_light: bool,
     ) -> None:
         self.batch_topics: set[str] = set()
+        self.light_names = 0
+        self._has_light = has_light
         self._is_batch_topic, self._queues = is_batch_topic, queues
 
-    def look_at(self, frames: RecordFrames, topic_of: Callable[[int], str]) -> BatchOfInnerRows:
-        """Return what the records of a batch take; ``topic_of`` a row is its topic."""
+    def look_at(
+        self,
+        frames: RecordFrames,
+        marked: list[tuple[int, bytes]],
+        topic_of: Callable[[int], str],
+    ) -> BatchOfInnerRows:
+        """Return what the records of a batch take.
+
+        Parameters
+        ----------
+        frames
+            The records.
+        marked
+            Those of `marked_rows`.
+        topic_of
+            Returns the topic of a row.
+        """
         counts = np.ones(len(frames), np.int64)
         found = BatchOfInnerRows(frames, counts)
         old_light: dict[str, list[tuple[int, int]]] = {}
         sys_flag = frames.column("sys_flag")
-        for row, raw in _marked_rows(frames):
+        for row, raw in marked:
             messages = batch_size(int(sys_flag[row]), raw)
             in_batch_queue = self._has_batch_queues(topic_of(row), messages)
             if in_batch_queue:
@@ -63,7 +89,11 @@ class InnerRows:
             found.add(row, raw, in_batch_queue=in_batch_queue)
             if sys_flag[row] & TRANSACTION_MASK & TRANSACTION_PREPARED_TYPE:
                 continue  # prepared (0x4) or rolled back (0xC): in no queue
-            for name, offset in light_offsets(raw).items():
+            light = {n: offset for n, offset in light_offsets(raw).items() if is_directory_name(n)}
+            if not self._has_light:
+                self.light_names += len(light)
+                continue
+            for name, offset in light.items():
                 old_light.setdefault(name, []).append((row, offset))
         for name, rows_and_offsets in old_light.items():
             rows, offsets = np.array(rows_and_offsets, np.uint64).astype(np.int64).T
@@ -106,15 +136,16 @@ class BatchOfInnerRows:
         for row, offset in zip(rows.tolist(), new.tolist()):
             self._light.setdefault(row, {})[name] = offset
 
-    def new_records(self, queue_offsets: Int64s) -> dict[int, bytes]:
+    def new_records(
+        self, queue_offsets: Int64s, most_bytes: int
+    ) -> tuple[dict[int, bytes], dict[int, str]]:
         """Return the records whose properties change, by row in ascending order.
 
-        Raises
-        ------
-        StoreFormatError
-            New offsets have more digits, and the properties no room for them.
+        And why others cannot be rewritten: new offsets have more digits, and the properties or a
+        segment (``most_bytes``) no room for them.
         """
-        changed = {}
+        changed: dict[int, bytes] = {}
+        too_long: dict[int, str] = {}
         for row, (raw, in_batch_queue) in self._properties.items():
             base, light = int(queue_offsets[row]), self._light.get(row, {})
             new = with_new_offsets(raw, base, light, in_batch_queue=in_batch_queue)
@@ -125,13 +156,17 @@ class BatchOfInnerRows:
             try:
                 changed[row] = with_properties(record.tobytes(), len(raw), new)
             except ValueError as err:
-                offset = int(self._frames.column("commit_log_offset")[row])
-                raise StoreFormatError(str(err), f"record at offset {offset}") from err
-        return changed
+                too_long[row] = f"with its new queue offsets {err}"
+                continue
+            if len(changed[row]) > most_bytes:
+                too_long[row] = "with its new queue offsets it does not fit a segment"
+        return changed, too_long
 
 
-def _marked_rows(frames: RecordFrames) -> list[tuple[int, bytes]]:
+def marked_rows(frames: RecordFrames) -> list[tuple[int, bytes]]:
     """Return the rows whose properties hold the mark, with these: one search over all first."""
+    if len(frames) == 0:
+        return []
     starts, lengths = frames.properties_start, frames.properties_length
     begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
     if re.search(INNER_MARK, frames.data[begin:end]) is None:

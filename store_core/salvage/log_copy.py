@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
@@ -12,10 +13,15 @@ from store_core.layout.message import (
     TRANSACTION_MASK,
     TRANSACTION_NOT_TYPE,
 )
-from store_core.salvage.inner_rows import InnerRows
+from store_core.salvage.inner_rows import InnerRows, marked_rows
 from store_core.salvage.moved_offsets import NewQueues, RecordPlaces
 from store_core.salvage.new_records import NewRecords
-from store_core.salvage.readable_rows import RejectedRecord, TopicCodes, rejected_rows
+from store_core.salvage.readable_rows import (
+    RejectedRecord,
+    TopicCodes,
+    rejected_row,
+    rejected_rows,
+)
 from store_core.salvage.store_times import StoreTimes
 
 if TYPE_CHECKING:
@@ -45,6 +51,8 @@ class LogCopy:
         Whether the queues of a topic are batch queues; None: it is not known.
     dispatch
         Gets the new records, batch by batch.
+    has_light
+        Whether there are light queues.
 
     Attributes
     ----------
@@ -65,6 +73,8 @@ class LogCopy:
         appender: CommitLogAppender,
         is_batch_topic: Callable[[str], bool | None],
         dispatch: Callable[[RecordFrames], None],
+        *,
+        has_light: bool,
     ) -> None:
         self.records = self.record_bytes = self.last_store_timestamp = 0
         self.last_record_offset = -1
@@ -74,12 +84,17 @@ class LogCopy:
         self.store_times = StoreTimes()
         self._appender, self._dispatch = appender, dispatch
         self._topics = TopicCodes()
-        self._inner = InnerRows(is_batch_topic, self.queues)
+        self._inner = InnerRows(is_batch_topic, self.queues, has_light=has_light)
 
     @property
     def batch_topics(self) -> frozenset[str]:
         """Topics that were seen to have batch queues."""
         return frozenset(self._inner.batch_topics)
+
+    @property
+    def light_names(self) -> int:
+        """How often records name light queues where there are none."""
+        return self._inner.light_names
 
     def has_batch_queues(self, topic: str) -> bool:
         """Tell whether the queues of a topic are batch queues, as far as was seen."""
@@ -99,19 +114,14 @@ class LogCopy:
             A segment cannot be made or written.
         """
         codes = self._topics.of(frames)
-        rejected = rejected_rows(frames, codes)
-        if rejected:
-            self.rejected += rejected.values()
-            rows = np.delete(np.arange(len(frames)), list(rejected))
-            frames, codes = frames.take(rows), codes[rows]
+        most_bytes = self._appender.max_record_bytes
+        frames, codes = self._without(frames, codes, rejected_rows(frames, codes, most_bytes))
+        frames, queue_offsets, changed = self._numbered(frames, codes, most_bytes)
         if len(frames) == 0:
             return
-        names = self._topics.names
-        inner = self._inner.look_at(frames, lambda row: names[int(codes[row])])
-        queue_offsets = self._number(frames, codes, inner.counts)
         old = frames.column("commit_log_offset")
         times = self.store_times.plausible(frames.column("store_timestamp"), old)
-        batch = NewRecords(frames, inner.new_records(queue_offsets))
+        batch = NewRecords(frames, changed)
         offsets = []
         for piece in batch.pieces(self.places):
             appended = self._append(piece.records, queue_offsets[piece.rows], times[piece.rows])
@@ -124,6 +134,39 @@ class LogCopy:
         self.record_bytes += int(batch.sizes.sum())
         self.last_record_offset, self.last_store_timestamp = int(new[-1]), int(times[-1])
         self._dispatch(RecordFrames(batch.block, new - batch.starts, batch.starts))
+
+    def _without(
+        self, frames: RecordFrames, codes: Int64s, rejected: dict[int, RejectedRecord]
+    ) -> tuple[RecordFrames, Int64s]:
+        """Return the records, and the codes of their topics, without those that are rejected."""
+        if not rejected:
+            return frames, codes
+        self.rejected += rejected.values()
+        rows = np.delete(np.arange(len(frames)), list(rejected))
+        return frames.take(rows), codes[rows]
+
+    def _numbered(
+        self, frames: RecordFrames, codes: Int64s, most_bytes: int
+    ) -> tuple[RecordFrames, Int64s, dict[int, bytes]]:
+        """Return the records that can be taken, their queue offsets, and those that change.
+
+        A record that cannot hold its new offsets is rejected, and the others are numbered anew.
+        """
+        marked = marked_rows(frames)
+        before, light_names = self.queues.saved() if marked else {}, self._inner.light_names
+        while len(frames):
+            topic_of = partial(_topic_of, self._topics.names, codes)
+            inner = self._inner.look_at(frames, marked, topic_of)
+            queue_offsets = self._number(frames, codes, inner.counts)
+            changed, reasons = inner.new_records(queue_offsets, most_bytes)
+            if not reasons:
+                return frames, queue_offsets, changed
+            self.queues.restore(before)
+            self._inner.light_names = light_names
+            bad = {row: rejected_row(frames, row, reason) for row, reason in reasons.items()}
+            frames, codes = self._without(frames, codes, bad)
+            marked = marked_rows(frames)
+        return frames, np.empty(0, np.int64), {}
 
     def _number(self, frames: RecordFrames, codes: npt.NDArray[np.int64], counts: Int64s) -> Int64s:
         """Return the queue offsets of the new store."""
@@ -153,3 +196,7 @@ class LogCopy:
             done = appended.stop
             new.append(appended.commit_log_offsets)
         return np.concatenate(new)
+
+
+def _topic_of(names: list[str], codes: Int64s, row: int) -> str:
+    return names[int(codes[row])]

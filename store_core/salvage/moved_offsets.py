@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -143,6 +143,17 @@ class QueueOffsets:
         else:
             self.runs.append(run)
 
+    def saved(self) -> tuple[int, OffsetRun | None, int]:
+        """Return what `restore` takes to undo what is assigned from now on."""
+        return len(self.runs), self.runs[-1] if self.runs else None, self.next_offset
+
+    def restore(self, saved: tuple[int, OffsetRun | None, int]) -> None:
+        """Go back to a state that was saved."""
+        count, last, self.next_offset = saved
+        del self.runs[count:]
+        if last is not None:
+            self.runs[-1] = last
+
 
 class NewQueues(dict[tuple[str, int], QueueOffsets]):
     """Queue offsets by (topic, queue id).
@@ -160,6 +171,17 @@ class NewQueues(dict[tuple[str, int], QueueOffsets]):
     def at(self, topic: str, queue_id: int) -> QueueOffsets:
         """Return a queue; it is made at the first call."""
         return self.setdefault((topic, queue_id), QueueOffsets(from_zero=self.from_zero))
+
+    def saved(self) -> dict[tuple[str, int], Any]:
+        """Return what `restore` takes to undo what is assigned from now on."""
+        return {key: queue.saved() for key, queue in self.items()}
+
+    def restore(self, saved: dict[tuple[str, int], Any]) -> None:
+        """Go back to a state that was saved; queues that came later are gone."""
+        for key in self.keys() - saved.keys():
+            del self[key]
+        for key, state in saved.items():
+            self[key].restore(state)
 
 
 def _first_offset(candidates: Int64s) -> int:

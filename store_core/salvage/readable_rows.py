@@ -59,7 +59,7 @@ class TopicCodes:
 
 
 def rejected_rows(
-    frames: RecordFrames, topic_codes: npt.NDArray[np.int64]
+    frames: RecordFrames, topic_codes: npt.NDArray[np.int64], most_bytes: int
 ) -> dict[int, RejectedRecord]:
     """Return the rows that must not be taken over, with what is known of them.
 
@@ -69,16 +69,21 @@ def rejected_rows(
         Only rows that are ``ok``.
     topic_codes
         See `TopicCodes`.
+    most_bytes
+        Of a record that a segment of the new log takes.
     """
     reasons = crc_failures(frames)
     for row in np.flatnonzero(topic_codes < 0).tolist():
         reasons.setdefault(row, "its topic is none that a queue can have")
     for row in np.flatnonzero(frames.column("queue_id") < 0).tolist():
         reasons.setdefault(row, "its queue id is negative")
-    return {row: _rejected(frames, row, reason) for row, reason in sorted(reasons.items())}
+    for row in np.flatnonzero(frames.column("total_size") > most_bytes).tolist():
+        reasons.setdefault(row, "it leaves no room for the end of its segment")
+    return {row: rejected_row(frames, row, reason) for row, reason in sorted(reasons.items())}
 
 
-def _rejected(frames: RecordFrames, row: int, reason: str) -> RejectedRecord:
+def rejected_row(frames: RecordFrames, row: int, reason: str) -> RejectedRecord:
+    """Return what is known of a row that is not taken over."""
     start = int(frames.topic_start[row])
     topic = frames.data[start : start + int(frames.topic_length[row])].tobytes()
     names = ("commit_log_offset", "total_size", "queue_id", "queue_offset")

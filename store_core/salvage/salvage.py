@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Callable
 from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import StoreConfigError, StoreFormatError, StoreReadError
 from store_core.files.directory_swap import remove_tree
-from store_core.files.file_writing import flush_directory, make_directory, write_error
+from store_core.files.file_writing import (
+    flush_directory,
+    make_directory,
+    put_file,
+    write_error,
+)
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.log.commit_log import DEFAULT_SEGMENT_BYTES, SEGMENT_SIZE_OPTION
@@ -111,7 +116,7 @@ class _Salvage:
             view.config,
             max_hash_slot_num=slots,
             max_index_num=entries,
-            enable_multi_dispatch=True,
+            enable_multi_dispatch=view.has_light_queues,
             enable_consume_queue_ext=view.directory.stat(view.directory.resolve(EXT_ROOT))
             is not None,
             store_path_root_dir=str(root),
@@ -163,7 +168,8 @@ class _Salvage:
             derived = DerivedFiles(self._config, has_batch_queues, clock)
             stack.callback(derived.close)
             appender = CommitLogAppender(log, clock)
-            copy = LogCopy(appender, self._kinds().get, derived.dispatch)
+            has_light = self._config.enable_multi_dispatch
+            copy = LogCopy(appender, self._kinds().get, derived.dispatch, has_light=has_light)
             gaps = self._copy_records(copy, log, appender)
             derived.finish()
             while not log.flush():
@@ -224,6 +230,11 @@ class _Salvage:
         return {**kinds, **{topic: True for topic, _ in self._view.batch_queue_paths}}
 
     def _note_what_is_not_taken(self, copy: LogCopy) -> None:
+        if copy.light_names:
+            self._notes.append(
+                f"{copy.light_names} times records name light queues, which nothing shows that the "
+                "broker had on: none was made. If it had, give its configuration (enableLmq)"
+            )
         directory = self._view.directory
         names = {entry.name for entry in directory.list(directory.resolve())}
         self._notes += [text for name, text in _NOT_TAKEN.items() if name in names]
@@ -279,8 +290,13 @@ def _write_report(report: SalvageReport) -> None:
     text = json.dumps(report.as_dict(), indent=1, ensure_ascii=False)
     finished = report_path(report.target)
     unfinished = finished.with_name(finished.name + ".tmp")
-    unfinished.write_bytes(text.encode("utf-8", "backslashreplace"))
-    unfinished.replace(finished)
+    try:
+        unfinished.unlink(missing_ok=True)  # of a salvage that was killed, or a link
+        put_file(str(unfinished), text.encode("utf-8", "backslashreplace"))
+        unfinished.replace(finished)
+        flush_directory(str(finished.parent))
+    except OSError as err:
+        raise write_error(err, str(unfinished)) from err
 
 
 def _put_in_place(part: Path, path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -205,14 +207,90 @@ def test_light_queues_get_offsets_without_holes(tmp_path):
         )
     root, lost = factory.write(), factory.records[1]
     factory.erase(lost)
-    report = salvaged(root, tmp_path / "new")
+    config = replace(CONFIG, enable_multi_dispatch=True)
+    report = salvaged(root, tmp_path / "new", config)
     found = [
         string_to_properties(r.raw[r.raw.index(b"INNER") :])["INNER_MULTI_QUEUE_OFFSET"]
         for r in records_of(tmp_path / "new", CONFIG)
     ]
     assert found == ["0,0", "1,1", "2,2", "3,3", "4,4"]
     assert [run[:2] for run in report.queues["%LMQ%x", 0].runs] == [(98, 0), (100, 1)]
-    check(tmp_path / "new", CONFIG)
+    check(tmp_path / "new", config)
+
+
+def test_light_queues_are_made_only_where_there_were_some(tmp_path):
+    properties = {
+        "INNER_MULTI_DISPATCH": "%LMQ%x,%LMQ%y",
+        "INNER_MULTI_QUEUE_OFFSET": "5,6",
+    }
+    factory = small_store(tmp_path / "off", 5)
+    factory.add(properties=properties)
+    report = salvaged(factory.write(), tmp_path / "without")
+    assert {topic for topic, _ in report.queues} == {"TopicA", "TopicB"}
+    assert [note for note in report.notes if note.startswith("2 times records name light queues")]
+    check(tmp_path / "without", CONFIG)
+    factory = small_store(tmp_path / "on", 5)
+    factory.add("%LMQ%z")
+    factory.add(properties=properties)
+    report = salvaged(factory.write(), tmp_path / "with")
+    assert {("%LMQ%x", 0), ("%LMQ%y", 0)} <= report.queues.keys()
+
+
+def test_a_link_out_of_the_store_is_not_followed(tmp_path):
+    root = small_store(tmp_path / "old", 5).write()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.json").write_text('{"offsetTable":{"secret@g":{"0":1}}}')
+    config = root / "config"
+    (config / "rules.json").symlink_to(outside / "secret.json")
+    (config / "consumerOffset.json").symlink_to(outside / "secret.json")
+    (config / "more").symlink_to(outside)
+    (config / "groups.json").symlink_to("topics.json")
+    report = salvaged(root, tmp_path / "new")
+    new = tmp_path / "new" / "config"
+    assert sorted(path.name for path in new.iterdir()) == ["groups.json", "topics.json"]
+    assert not any("secret" in path.read_text() for path in new.iterdir())
+    left_out = [note for note in report.notes if "leads out of the store" in note]
+    assert {note.split()[0] for note in left_out} == {
+        *("config/rules.json", "config/consumerOffset.json", "config/more")
+    }
+
+
+def test_the_report_does_not_go_through_a_link(tmp_path):
+    root = small_store(tmp_path / "old", 5).write()
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "new.salvage.json.tmp").symlink_to(tmp_path / "mine")
+    salvaged(root, tmp_path / "new")
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert json.loads((tmp_path / "new.salvage.json").read_text("utf-8"))["records"] == 5
+    assert not (tmp_path / "new.salvage.json").is_symlink()
+
+
+def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    root = small_store(tmp_path / "old", 20).write()
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"TopicA@g":{0:1}}}')
+    (root / "config" / "more").mkdir()
+    (root / "config" / "more" / "rules.json").write_text("{}")
+    forced, missing = set(), []
+    for name in ("fsync", "fdatasync"):
+        call = getattr(os, name)
+
+        def spy(fd, call=call):
+            call(fd)
+            forced.add(os.fstat(fd).st_ino)
+
+        monkeypatch.setattr(os, name, spy)
+    rename = Path.rename
+
+    def renamed(path, target):
+        new = [path, *path.rglob("*"), tmp_path / "new.salvage.json", tmp_path]
+        missing.extend(str(p) for p in new if p.stat().st_ino not in forced)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    salvaged(root, tmp_path / "new")
+    assert missing == []
+    assert (tmp_path / "new" / "config" / "more" / "rules.json").is_file()
 
 
 def test_several_directories_of_a_log_become_one(tmp_path):

@@ -1,0 +1,130 @@
+"""One record that nobody can take over does not keep the others from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from store_core.config import MessageStoreConfig
+from store_core.layout.message import (
+    COMPRESSED_FLAG,
+    INNER_BATCH_FLAG,
+    MAX_PROPERTIES_BYTES,
+    NEED_UNWRAP_FLAG,
+)
+from store_core.salvage import salvage_store
+from tests.store_core.salvage.damage import OPTIONS, check, records_of
+from tests.store_factory import StoreFactory
+
+SEGMENT = 1 << 17
+CONFIG = MessageStoreConfig(
+    max_hash_slot_num=8,
+    max_index_num=64,
+    mapped_file_size_commit_log=SEGMENT,
+    enable_multi_dispatch=True,
+)
+BATCH = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
+LONG = "9" * 19
+
+
+def light(names, offsets, **more):
+    lists = {"INNER_MULTI_DISPATCH": ",".join(names), "INNER_MULTI_QUEUE_OFFSET": ",".join(offsets)}
+    return {**lists, **more}
+
+
+def filled(properties):
+    """Return the properties with one more, so that they have as many bytes as they can have."""
+    bytes_now = sum(len(name) + len(value) + 2 for name, value in properties.items())
+    return {**properties, "pad": "x" * (MAX_PROPERTIES_BYTES - bytes_now - len("pad") - 2)}
+
+
+PROPERTIES = {
+    "no room for an offset": filled(light(["%LMQ%x"], ["1"])),
+    "no room for many offsets": filled(light([f"%LMQ%{n}" for n in range(1800)], ["1"] * 1800)),
+    "huge offsets": light(["%LMQ%x", "%LMQ%y"], [LONG, str(2**63 - 1)]),
+    "a light queue outside": light(["%LMQ%/../../../x", "%LMQ%\0", "%LMQ%"], ["1", "2", "3"]),
+    "a light queue with a long name": light(["%LMQ%" + "x" * 300], ["1"]),
+    "a light queue twice": light(["%LMQ%x", "%LMQ%x"], ["1", "2"]),
+    "the light queue of a topic": light(["TopicA", ""], ["1", "2"]),
+    "a delay": {"DELAY": "abc"},
+    "a large delay": {"DELAY": LONG * 9},
+    "a batch size": {"INNER_NUM": LONG, "INNER_BASE": LONG},
+    "a batch size below zero": {"INNER_NUM": "-7", "INNER_BASE": "-9223372036854775808"},
+    "many keys": {"KEYS": " ".join(map(str, range(6000))), "UNIQ_KEY": "x" * 1000},
+    "a broken text": {"KEYS": "\x02\x01\x02", "__CRC32#": "x"},
+}
+NO_DIRECTORY = {"a light queue outside", "a light queue with a long name"}
+"""Queues that nobody can make are named as missing by a check."""
+FIELDS = {
+    "a queue": {"queue_id": 2**31 - 1},
+    "a queue below zero": {"queue_id": -1},
+    "a huge offset": {"queue_offset": 2**63 - 1},
+    "an offset below zero": {"queue_offset": -(2**63)},
+    "a store time": {"store_timestamp": 2**63 - 1},
+    "a store time below zero": {"store_timestamp": -(2**63)},
+    "a born time": {"born_timestamp": -(2**63)},
+    "a topic outside": {"topic": b"../../x"},
+    "no topic": {"topic": b""},
+    "a topic that is no text": {"topic": b"\xff\xfe"},
+    "a prepared message": {"sys_flag": 8, "prepared_transaction_offset": 2**63 - 1},
+    "all flags": {"sys_flag": -1 & ~0x30},
+    "a batch that is none": {"sys_flag": BATCH | COMPRESSED_FLAG | 0x700, "body": b"x" * 50},
+}
+
+
+@pytest.mark.parametrize("queue_offset", [0, 99])
+@pytest.mark.parametrize("case", [*PROPERTIES, *FIELDS])
+def test_the_others_are_taken_over(case, queue_offset, tmp_path):
+    fields = FIELDS.get(case, {})
+    fields = {"queue_offset": queue_offset, "topic": b"TopicA", **fields}
+    factory = StoreFactory(tmp_path / "old", segment_bytes=SEGMENT, first_offset=7 * SEGMENT)
+    good = []
+    for number in range(8):
+        kinds = light(["%LMQ%x"], [str(number + 95)]) if number % 2 else {}
+        good.append(factory.add(properties={"KEYS": f"k{number}", **kinds}))
+        if number in {2, 5}:
+            sys_flag = BATCH if "batch size" in case else 0
+            hostile = {"sys_flag": sys_flag, **fields}
+            properties = PROPERTIES.get(case, {})
+            topic = hostile.pop("topic")
+            body = hostile.pop("body", b"odd")
+            add_raw(factory, topic, body, properties, hostile)
+    root = factory.write()
+    report = salvage_store(str(root), str(tmp_path / "new"), CONFIG, OPTIONS)
+    taken = [record.body for record in records_of(tmp_path / "new", CONFIG)]
+    assert taken.count(b"body") == len(good)
+    assert report.records + len(report.rejected) == len(good) + 2
+    if case not in NO_DIRECTORY:
+        check(tmp_path / "new", CONFIG)
+
+
+def add_raw(factory, topic, body, properties, fields):
+    """Append a record that is in no queue and no index of the old store."""
+    known = {"store_timestamp", "born_timestamp", "queue_offset"}
+    named = {name: value for name, value in fields.items() if name not in known}
+    overridden = {name: value for name, value in fields.items() if name in known}
+    factory.add(
+        body=body,
+        queue_id=named.pop("queue_id", 0),
+        properties=properties,
+        dispatched=False,
+        topic_bytes=topic,
+        **{**named, **overridden},
+    )
+
+
+def test_a_record_that_fills_its_segment(tmp_path):
+    factory = StoreFactory(tmp_path / "old", segment_bytes=4096)
+    first = factory.add()
+    factory.roll()
+    factory.add(body=b"x" * (4096 - 8 - (first.total_size - len(first.body))))
+    factory.roll()
+    factory.add(properties=light(["%LMQ%x"], ["1"]))
+    size = factory.records[-1].total_size
+    factory.roll()
+    pad = {"pad": "x" * (4096 - 8 - size - 5)}
+    factory.add(properties=light(["%LMQ%x"], ["1"], **pad))
+    root = factory.write()
+    config = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64, enable_multi_dispatch=True)
+    report = salvage_store(str(root), str(tmp_path / "new"), config, OPTIONS)
+    assert report.records + len(report.rejected) == 4
+    check(tmp_path / "new", config)
