@@ -34,6 +34,8 @@ from store_core.salvage.log_copy import LogCopy
 from store_core.salvage.salvage_report import SalvageReport
 from store_core.salvage.target_path import checked_target
 from store_core.state.checkpoint_file import CheckpointFile
+from store_core.state.store_lock import LOCK_TEXT
+from store_core.state.store_state import LOCK_FILE
 from store_core.store_view import StoreView
 
 if TYPE_CHECKING:
@@ -208,6 +210,8 @@ class _Salvage:
         return gaps
 
     def _write_checkpoint(self, copy: LogCopy, index_msg_timestamp: int) -> None:
+        """Write checkpoint and lock, as a broker leaves them: an empty log is then no lost one."""
+        put_file(str(self._root / LOCK_FILE), LOCK_TEXT)
         checkpoint = CheckpointFile(str(self._root / "checkpoint"))
         with closing(checkpoint):
             checkpoint.physic_msg_timestamp = copy.last_store_timestamp

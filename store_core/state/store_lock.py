@@ -27,7 +27,7 @@ try:
 except ImportError:  # pragma: no cover (Windows)
     fcntl = None  # type: ignore[assignment]  # stores are written on Unix only
 
-_LOCK_TEXT = b"lock"
+LOCK_TEXT = b"lock"
 _changes = threading.Lock()
 
 
@@ -176,7 +176,7 @@ class StoreLock:
         except OSError as err:
             raise write_error(err, self.path) from err
         try:
-            write_all(fd, 0, memoryview(_LOCK_TEXT))
+            write_all(fd, 0, memoryview(LOCK_TEXT))
             sync_data(fd)
         except OSError as err:
             raise write_error(err, self.path) from err

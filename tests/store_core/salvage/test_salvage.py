@@ -299,7 +299,7 @@ def test_several_directories_of_a_log_become_one(tmp_path):
     report = salvaged(store.root, tmp_path / "new", config)
     assert report.records == len(records_of(store.root, config))
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [
-        *("checkpoint", "commitlog", "config", "consumequeue", "index")
+        *("checkpoint", "commitlog", "config", "consumequeue", "index", "lock")
     ]
 
 
