@@ -69,8 +69,8 @@ class FaultyDisk:
         self._lock = threading.RLock()
         self._readlink = os.readlink
 
-    def touched(self, name: str, path: Any, *, writes: bool) -> None:
-        """Take note of a call; raise if it is the one."""
+    def touched(self, name: str, path: Any, *, writes: bool, tells: bool = True) -> None:
+        """Take note of a call; raise if it is the one, with the path if the system ``tells`` it."""
         text = os.fsdecode(path)
         if not text.startswith(self._root):
             return
@@ -83,7 +83,8 @@ class FaultyDisk:
             if not fails:
                 return
             self.failed = self.failed or call
-        raise OSError(self._code, os.strerror(self._code), text)
+        named = (text,) if tells else ()
+        raise OSError(self._code, os.strerror(self._code), *named)
 
     def path_of(self, descriptor: int) -> str:
         """Return the path of an open file."""
@@ -129,7 +130,8 @@ class FaultyDisk:
 
         def faulty(descriptor: Any, *rest: Any, **named: Any) -> Any:
             if isinstance(descriptor, int):
-                self.touched(name, self.path_of(descriptor), writes=name not in _READING)
+                path = self.path_of(descriptor)
+                self.touched(name, path, writes=name not in _READING, tells=False)
             return call(descriptor, *rest, **named)
 
         return faulty
@@ -151,7 +153,7 @@ class FaultyDisk:
         class Map(mmap.mmap):
             def __new__(cls, descriptor: int, *rest: Any, **named: Any) -> Map:
                 if descriptor >= 0:
-                    disk.touched("mmap", disk.path_of(descriptor), writes=False)
+                    disk.touched("mmap", disk.path_of(descriptor), writes=False, tells=False)
                 return super().__new__(cls, descriptor, *rest, **named)
 
         return Map

@@ -93,7 +93,7 @@ def run_store(
 def _run(case: Case, number: int, name: str, command: Command) -> tuple[Done, Failure | None]:
     before = state_of(case.root) if command.reads else None
     outside = state_of(outside_of(case.root))
-    descriptors, threads = _descriptors(), threading.active_count()
+    descriptors, threads = _descriptors(case.place), threading.active_count()
     _reset_peak()
     begin, end, failure = time.perf_counter(), "failed", None
     try:
@@ -108,7 +108,8 @@ def _run(case: Case, number: int, name: str, command: Command) -> tuple[Done, Fa
     seconds, peak = time.perf_counter() - begin, _peak()
     if failure is None:
         text = _changes(case, before, outside)
-        text = text or _limits(seconds, peak) or _left_open(descriptors, threads)
+        text = text or _limits(seconds, peak)
+        text = text or _left_open(case.place, descriptors, threads)
         if text:
             failure = Failure(number, name, text.split(":")[0], text, case.done)
     for path in ("sound", "salvaged", "copied"):
@@ -135,10 +136,10 @@ def _limits(seconds: float, peak: int) -> str:
     return f"too long: {seconds:.0f} s" if seconds > MOST_SECONDS else ""
 
 
-def _left_open(descriptors: set[str], threads: int) -> str:
-    if _descriptors() - descriptors:
+def _left_open(place: Path, descriptors: set[str], threads: int) -> str:
+    if _descriptors(place) - descriptors:
         gc.collect()
-    left = _descriptors() - descriptors
+    left = _descriptors(place) - descriptors
     if left:
         return f"descriptors left open: {sorted(left)[:3]}"
     deadline = time.monotonic() + 5
@@ -149,17 +150,15 @@ def _left_open(descriptors: set[str], threads: int) -> str:
     return ""
 
 
-def _descriptors() -> set[str]:
-    """Return the files that are open, but not devices, sockets and pipes."""
+def _descriptors(place: Path) -> set[str]:
+    """Return the files below a directory that are open."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
-            target = os.readlink(f"/proc/self/fd/{name}")
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
         except OSError:
             continue
-        if target.startswith("/") and not target.startswith(("/dev/", "/proc/", "/tmp/bash")):
-            found.add(target)
-    return {path for path in found if not path.startswith("/dev/shm/.")}
+    return {path for path in found if path.startswith(f"{place}/")}
 
 
 @contextmanager
@@ -189,7 +188,7 @@ def _nothing_unseen() -> Iterator[list[str]]:
 def _kind_of(err: BaseException) -> str:
     """Return what an error is, and where it was raised in the project."""
     if isinstance(err, WrongError):
-        return re.sub(r"[0-9]+|'[^']*/[^']*'", "N", str(err))[:90]
+        return re.sub(r"[0-9]+|'[^']*/[^']*'", "N", str(err)).split("['")[0][:90]
     place = ""
     for frame in traceback.extract_tb(err.__traceback__):
         is_ours = "/rmqsource/" in frame.filename or "/store_core/" in frame.filename
