@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import LogDamageError, StoreFormatError
 from store_core.files.directory_swap import remove_tree
-from store_core.files.file_writing import make_directory, write_error
+from store_core.files.file_writing import make_directory, write_error, write_errors
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.log.commit_log import (
@@ -111,8 +111,13 @@ class StoreParts:
         ----------
         clean
             Take ``abort`` away, when all of that went well: log and checkpoint are flushed.
+
+        Raises
+        ------
+        StoreWriteError
+            A file cannot be written or flushed; ``abort`` stays.
         """
-        with ExitStack() as stack:
+        with write_errors(self.lock.root), ExitStack() as stack:
             stack.callback(self.lock.release)
             stack.callback(self.segments.close)
             stack.callback(self.checkpoint.close)
@@ -174,12 +179,13 @@ def open_parts(config: MessageStoreConfig, options: OpenOptions) -> StoreParts:
         raise StoreFormatError("storePathRootDir must be a local directory", root)
     require_writable(directory)
     lock = StoreLock(root)
-    lock.acquire()
-    try:
-        return _open(config, options, directory, lock)
-    except BaseException:
-        lock.release()
-        raise
+    with write_errors(root):
+        lock.acquire()
+        try:
+            return _open(config, options, directory, lock)
+        except BaseException:
+            lock.release()
+            raise
 
 
 def _open(

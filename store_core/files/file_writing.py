@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from store_core.errors import StoreFormatError, StoreWriteError
 from store_core.regular_file import open_to_read, open_to_write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MOST_AT_ONCE = 1 << 20
 _ZEROS = bytes(1 << 20)
@@ -33,6 +38,21 @@ def write_error(err: OSError, path: str) -> StoreWriteError:
     reason = err.strerror or str(err) or type(err).__name__
     advice = _ADVICE.get(err.errno or 0)
     return StoreWriteError(f"{reason}: {advice}" if advice else reason, path)
+
+
+@contextmanager
+def write_errors(path: str) -> Iterator[None]:
+    """Turn what the operating system says in the block into the store's error.
+
+    Parameters
+    ----------
+    path
+        Of the whole, for errors that name no file.
+    """
+    try:
+        yield
+    except OSError as err:
+        raise write_error(err, os.fsdecode(err.filename or path)) from err
 
 
 def sync_data(fd: int) -> None:

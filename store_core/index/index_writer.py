@@ -6,16 +6,18 @@ Source: RocketMQ ``IndexService.buildIndex``, ``getAndCreateLastIndexFile`` (rel
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections import deque
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
 from store_core.errors import StoreConfigError
-from store_core.files.byte_source import LocalByteSource
+from store_core.files.byte_source import LocalByteSource, read_error
 from store_core.files.file_writing import flush_directory
 from store_core.index.index_file import IndexFile, IndexHeader
 from store_core.index.index_file_writer import EMPTY_HEADER, IndexFileWriter
@@ -23,7 +25,6 @@ from store_core.layout.message import MAX_PROPERTIES_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -42,11 +43,26 @@ _ENTRIES_AT_ONCE = 1 << 17  # their columns stay in a cache
 
 
 def index_file_names(directory: Path) -> list[str]:
-    """Return the names of the index files of a directory, oldest first; [] when it is missing."""
-    if not directory.is_dir():
+    """Return the names of the index files of a directory, oldest first; [] when it is missing.
+
+    Raises
+    ------
+    StoreReadError
+        It may be there, but cannot be read: nobody is to take that for a store without an index.
+    """
+    try:
+        with os.scandir(directory) as scan:
+            names = [e.name for e in scan if _NAME.fullmatch(e.name) and _is_file(e)]
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    names = [path.name for path in directory.iterdir() if path.is_file()]
-    return sorted(filter(_NAME.fullmatch, names), key=lambda name: (int(name), name))
+    except OSError as err:
+        raise read_error(err, str(directory)) from err
+    return sorted(names, key=lambda name: (int(name), name))
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Return whether it is a file, or a link to one; a link that leads nowhere is none."""
+    return Path(entry.path).is_file() if entry.is_symlink() else entry.is_file()
 
 
 def index_file_name(now_ms: int, last_name: str | None) -> str:

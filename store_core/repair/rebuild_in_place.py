@@ -7,6 +7,7 @@ killed one left.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import StoreConfigError, StoreFormatError, StoreLockedError
 from store_core.files.directory_swap import put_in_place, remove_tree, restore, take_away
-from store_core.files.file_writing import flush_directory, sync_data, write_all, write_error
+from store_core.files.file_writing import flush_directory, sync_data, write_all, write_errors
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS
 from store_core.layout.checkpoint import CHECKPOINT
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from store_core.config import MessageStoreConfig
     from store_core.repair.rebuild_consume_queue import RebuildResult
     from store_core.repair.rebuild_index import RebuiltIndex
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 
@@ -170,16 +173,23 @@ class _Work:
 
     def prepare(self) -> None:
         """Undo what a killed rebuild had begun, and make the directories."""
-        self.clean()
+        self._restore()
+        remove_tree(str(self._path))
         self.new.mkdir(parents=True)
         self._old.mkdir()
         flush_directory(str(self.root))
 
     def clean(self) -> None:
         """Remove the directory; what stood in no other place is brought back first."""
+        self._restore()
+        try:
+            remove_tree(str(self._path))
+        except OSError as err:  # all is in its place: the next rebuild tries again
+            logger.warning("%s cannot be deleted: %s; delete it", self._path, err.strerror)
+
+    def _restore(self) -> None:
         for name in (_INDEX, _SIMPLE, _BATCH):
             restore(str(self.root / name), str(self._old / name))
-        remove_tree(str(self._path))
 
     def put(self, name: str) -> None:
         """Put a new directory in place; where there is none the old one goes."""
@@ -210,16 +220,14 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreView, 
             if _run_of_a_broker(view) != seen:
                 raise StoreLockedError("a broker was at work just now; try again", path)
             work = _Work(Path(path))
-            try:
-                work.prepare()
-                yield view, work
+            with write_errors(path):
+                try:
+                    work.prepare()
+                    yield view, work
+                except (Exception, KeyboardInterrupt):  # what is half made is of use to nobody
+                    work.clean()
+                    raise
                 work.clean()
-            except OSError as err:
-                work.clean()
-                raise write_error(err, str(err.filename or path)) from err
-            except (Exception, KeyboardInterrupt):  # what is half made is of use to nobody
-                work.clean()
-                raise
 
 
 def _run_of_a_broker(view: StoreView) -> tuple[object, ...]:

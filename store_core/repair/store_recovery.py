@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import StoreFormatError, StoreNotFoundError
+from store_core.files.file_writing import write_errors
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.log.commit_log import CommitLog, commit_log_directories
@@ -97,12 +98,12 @@ def recover_store(
     parts = open_parts(config, OpenOptions(clock, progress, cut))
     clean = False
     try:
-        with closing(CommitLog(StoreDirectory(root), config)) as log:
+        with write_errors(root), closing(CommitLog(StoreDirectory(root), config)) as log:
             while parts.index.catch_up(log, parts.recovery.log_end, _CATCH_UP_BYTES):
                 pass
             not_mended = queues_not_of_log(parts.queues, log, parts.recovery.log_end)
-        parts.index.flush()
-        _write_checkpoint(parts)
+            parts.index.flush()
+            _write_checkpoint(parts)
         clean = True
     finally:
         parts.close(clean=clean)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from store_core.errors import StoreLockedError
+from store_core.files.byte_source import read_error
 from store_core.files.file_writing import (
     flush_directory,
     make_directory,
@@ -101,8 +102,20 @@ class StoreLock:
                 self._key = None
 
     def is_aborted(self) -> bool:
-        """Tell whether ``abort`` is there: the store was not stopped cleanly."""
-        return Path(self.abort_path).exists()
+        """Return whether ``abort`` is there: the store was not stopped cleanly.
+
+        Raises
+        ------
+        StoreReadError
+            Nobody can tell; ``Path.exists`` of newer Pythons would say that it is not there.
+        """
+        try:
+            Path(self.abort_path).stat()
+        except FileNotFoundError:
+            return False
+        except OSError as err:
+            raise read_error(err, self.abort_path) from err
+        return True
 
     def create_abort(self) -> None:
         """Put ``abort`` in place, with the process's id as its text, as 5.x does.
