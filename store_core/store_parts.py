@@ -121,8 +121,9 @@ class StoreParts:
             stack.callback(self.lock.release)
             stack.callback(self.segments.close)
             stack.callback(self.checkpoint.close)
-            self.queues.close()
-            self.index.close()
+            with ExitStack() as closing_index:
+                closing_index.callback(self.index.close)  # also where a queue cannot be flushed
+                self.queues.close()
             if clean:
                 self.lock.remove_abort()
 

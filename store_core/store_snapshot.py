@@ -88,12 +88,6 @@ class StoreSnapshot(StoreView, StoreReads):
     def _reading_keys(self) -> AbstractContextManager[KeySearch]:
         return nullcontext(self._search)
 
-    def close(self) -> None:
-        """Close the files; they are opened again when they are needed."""
-        super().close()
-        if self._index is not None:
-            self._index.close()
-
     def _forget_queues(self) -> None:
         super()._forget_queues()
         self._opened.clear()

@@ -210,8 +210,10 @@ class StoreView:
         return type(self)(self.directory, self.config, self.end_offset)
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files; those of the index are opened again when they are needed."""
         self.log.close()
+        if self._index is not None:
+            self._index.close()
 
     def __enter__(self) -> Any:
         return self

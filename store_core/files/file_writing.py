@@ -18,6 +18,8 @@ _ZEROS = bytes(1 << 20)
 _WRITEBACK_BYTES = 1 << 16
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 
+_NOT_OPENED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
 _FREE_SPACE = "free space on this disk, then put again"
 _MORE_FILES = "allow more open files (ulimit -n), or use larger segments, then put again"
 _ADVICE = {
@@ -38,6 +40,14 @@ def write_error(err: OSError, path: str) -> StoreWriteError:
     reason = err.strerror or str(err) or type(err).__name__
     advice = _ADVICE.get(err.errno or 0)
     return StoreWriteError(f"{reason}: {advice}" if advice else reason, path)
+
+
+def is_nothing_lost(err: OSError) -> bool:
+    """Return whether forcing a file failed before it began: it could not even be opened.
+
+    After any other failure a second try proves nothing: Linux takes the pages for clean.
+    """
+    return err.errno in _NOT_OPENED
 
 
 @contextmanager

@@ -11,7 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable
 
 from store_core.errors import StoreReadError, StoreWriteError
-from store_core.files.file_writing import flush_directory, sync_data, write_error
+from store_core.files.file_writing import (
+    flush_directory,
+    is_nothing_lost,
+    sync_data,
+    write_error,
+)
 from store_core.files.writable_map import OS_PAGE_BYTES, WritableMap
 
 if TYPE_CHECKING:
@@ -19,8 +24,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
-
-_NOTHING_LOST = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # the directory could not be opened
 
 
 class MappedFile(WritableMap):
@@ -184,7 +187,7 @@ class MappedFile(WritableMap):
             self.flushed_position = stop
         except OSError as err:
             failure = write_error(err, self.path)
-            if err.errno not in _NOTHING_LOST:
+            if not is_nothing_lost(err):  # the directory could not be opened
                 self._flush_failure = failure
             raise failure from err
         finally:

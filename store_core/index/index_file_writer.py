@@ -6,7 +6,7 @@ Source: RocketMQ ``IndexFile.putKey``, ``IndexHeader`` (release 5.3.3).
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,6 +59,7 @@ class IndexFileWriter:
         self.path = path
         self.header = header
         self._index_num = max_index_num
+        self._sync_failure: tuple[Any, ...] | None = None
         self._slots = np.zeros(max_hash_slot_num, INDEX_SLOT.dtype["newest_entry"])
         self._dirty = np.zeros((index_file_bytes(max_hash_slot_num, 0) >> _PAGE_BITS) + 1, bool)
         if path.exists():
@@ -179,8 +180,21 @@ class IndexFileWriter:
         self._write(INDEX_HEADER.pack(**self.header._asdict()), 0)
 
     def sync(self) -> None:
-        """Wait until all that was published is on disk."""
-        sync_data(self._descriptor)
+        """Wait until all that was published is on disk.
+
+        Raises
+        ------
+        OSError
+            It failed, now or before: Linux takes pages that it failed to write for clean, so a
+            second try could succeed and mean nothing.
+        """
+        if self._sync_failure is not None:
+            raise OSError(*self._sync_failure)
+        try:
+            sync_data(self._descriptor)
+        except OSError as err:
+            self._sync_failure = (err.errno, err.strerror, str(self.path))
+            raise OSError(*self._sync_failure) from err
 
     def _write(self, data: bytes | memoryview, at: int) -> None:
         try:

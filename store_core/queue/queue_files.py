@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from store_core.files.file_writing import (
     erase,
     flush_directory,
+    is_nothing_lost,
     make_directory,
     new_file,
     start_writeback,
@@ -40,6 +41,7 @@ class QueueFiles:
         self._dirty: set[Path] = set()
         self._last = (-1, directory)
         self._created = False
+        self._failure: tuple[Any, ...] | None = None
 
     def write(self, position: int, data: Any, *, continues: bool = False) -> None:
         """Write bytes at a byte position of the queue, across as many files as it takes.
@@ -65,15 +67,26 @@ class QueueFiles:
         """Make what was written survive a loss of power.
 
         Another thread may write meanwhile: what it writes is forced by this call or the next.
+
+        Raises
+        ------
+        OSError
+            A file cannot be forced, now or before: Linux takes pages that it failed to write for
+            clean, so a second try could succeed and mean nothing. Only opening the store anew
+            helps.
         """
+        if self._failure is not None:
+            raise OSError(*self._failure)
         for path in sorted(self._dirty):
             self._dirty.discard(path)  # at first: what is written meanwhile makes it dirty again
             try:
                 sync_file(str(path))
             except FileNotFoundError:  # expired meanwhile
                 continue
-            except OSError:
+            except OSError as err:
                 self._dirty.add(path)
+                if not is_nothing_lost(err):
+                    self._failure = (err.errno, err.strerror, str(path))
                 raise
         if self._created:
             self._created = False

@@ -13,6 +13,7 @@ from store_core.errors import StoreError
 from store_core.files.file_writing import write_error
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
+from store_core.regular_file import open_to_write
 from store_core.staged_commit.commit import clear_away, finish
 from store_core.staged_commit.intent import open_intents, read_intent
 from store_core.staged_commit.staging import (
@@ -90,6 +91,7 @@ def settle(root: str, log: MappedFileQueue, steps: Steps) -> list[Commit]:
     for directory, commit in open_intents(StoreDirectory(root)).items():
         if is_in_log(log, commit):
             logger.info("job %s is in the log of %s: finished", commit.job, root)
+            _force_again(log, commit, steps)
             finish(root, directory, commit, steps)
             committed.append(commit)
         else:
@@ -113,6 +115,25 @@ def is_in_log(log: MappedFileQueue, commit: Commit) -> bool:
         return True
     with file.select(commit.proof_offset - file.file_from_offset, commit.proof_bytes) as data:
         return data is not None and zlib.crc32(data) == commit.proof_crc
+
+
+def _force_again(log: MappedFileQueue, commit: Commit, steps: Steps) -> None:
+    """Write a job's eight bytes again, and force them to the disk.
+
+    Forcing them may be what failed before. Linux then takes the page for clean: it is read as it
+    was written, a second try forces nothing, and the job is gone when the page is.
+    """
+    file = log.find(commit.start_offset)
+    if file is None:
+        return  # expired
+    at, data = commit.start_offset - file.file_from_offset, bytes.fromhex(commit.first_bytes)
+    fd = open_to_write(file.path)
+    try:
+        if os.pread(fd, len(data), at) == data:  # else retention or somebody's cut was there
+            steps.write("eight bytes again", fd, at, memoryview(data))
+            steps.sync("eight bytes again sync", fd)
+    finally:
+        os.close(fd)
 
 
 def clean_staging(

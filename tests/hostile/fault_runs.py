@@ -176,7 +176,7 @@ def _put(place: Path) -> Any:
         max_index_num=64,
         flush_disk_type="SYNC_FLUSH",
     )
-    acknowledged = place / "acknowledged"
+    acknowledged = _acknowledged(place)
     with without_threads():
         store = MessageStore(config)
         try:
@@ -232,9 +232,14 @@ def _keyed_rows(place: Path) -> Any:
 def _put_rows(place: Path) -> Any:
     rows, problems = _rows(place)
     bodies = [row[3] for row in rows if row[0] == "Put"]
-    acknowledged = (place / "acknowledged").read_bytes().split(b"\n")[:-1]
+    acknowledged = _acknowledged(place).read_bytes().split(b"\n")[:-1]
     missing = [body for body in acknowledged if acknowledged.count(body) > bodies.count(body)]
     return missing, problems
+
+
+def _acknowledged(place: Path) -> Path:
+    """Return a file beside the disk that fails."""
+    return place.with_name("acknowledged")
 
 
 def _salvaged(place: Path) -> Any:
@@ -387,7 +392,7 @@ def run_fault(
     return fault
 
 
-def _wrong_end(ended: Ended, disk: FaultyDisk, code: int, sound: Ended, scenario: Scenario) -> str:
+def _wrong_end(ended: Ended, disk: FaultyDisk, sound: Ended, scenario: Scenario) -> str:
     if disk.failed is None:
         return ""  # threads: fewer calls this time
     if ended.code not in EXIT_CODES:
@@ -424,5 +429,6 @@ def _unlike(left: Any, wanted: Any) -> str:
 def _new(place: Path) -> Path:
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(place)
+    _acknowledged(place).unlink(missing_ok=True)
     place.mkdir(parents=True)
     return place

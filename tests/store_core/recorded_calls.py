@@ -82,6 +82,7 @@ def _ftruncate(disk: SimulatedDisk, call: Any, descriptor: int, size: int) -> No
 
 def _sync(disk: SimulatedDisk, call: Any, descriptor: int) -> None:
     begin = disk.time  # what other threads write meanwhile is not flushed
+    disk.syncing(disk.file_of(descriptor))
     call(descriptor)
     disk.synced(disk.file_of(descriptor), begin)
 

@@ -4,10 +4,14 @@ What counts as flushed is what POSIX promises and no more: bytes and length of a
 ``fdatasync`` of that file, a name by ``fsync`` of its directory. Of what is not flushed each sector
 is left as it was at some moment since the last flush, whatever became of its neighbours; so are the
 length of each file and the names of each directory.
+
+A flush can be made to fail (`SimulatedDisk.fail_sync`). Then what it was to force never reaches the
+disk, though it can be read, and though a second flush succeeds: Linux takes the pages for clean.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import threading
@@ -98,6 +102,10 @@ class SimulatedDisk:
         self.root = str(root)
         self.time = 0
         """Number of operations so far."""
+        self.syncs = 0
+        """Number of flushes so far."""
+        self.fail_sync = -1
+        """Number of the flush that fails, from 0."""
         self._files = [_File(is_directory=True)]
         self._names = {self.root: 0}
         self._entries: list[_Names] = []
@@ -198,6 +206,23 @@ class SimulatedDisk:
         if number is not None:
             with self._lock:
                 self._files[number].operations.append(_Resize(self._tick(), size))
+
+    def syncing(self, number: int | None) -> None:
+        """Take note that a flush begins; OSError where it is the one that fails."""
+        if number is None:
+            return
+        with self._lock:
+            self.syncs += 1
+            if self.syncs - 1 != self.fail_sync:
+                return
+            file = self._files[number]
+            since = file.synced_to(self.time)
+            file.operations = [
+                operation
+                for operation in file.operations
+                if operation.time < since or isinstance(operation, _Resize)
+            ]
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def synced(self, number: int | None, begin: int) -> None:
         """Take note of the end of a flush that began at a time."""
