@@ -141,6 +141,9 @@ class QueueFiles:
                 os.ftruncate(file, self.file_size)
             write_all(file, position, data)
             start_writeback(file, position, len(data))
+        except OSError as err:
+            err.filename = str(path)  # a descriptor has no name
+            raise
         finally:
             self._dirty.add(path)  # behind the write: `flush` must not take it off in between
             os.close(file)

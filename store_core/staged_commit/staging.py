@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from store_core.errors import StoreWriteError
+from store_core.files.byte_source import read_error
 from store_core.files.file_writing import make_directory, write_error
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ def job_directories(store: StoreDirectory) -> list[str]:
     """Return the directories of the jobs that were staged below a store root.
 
     Links are none, and nothing below a link is; what has another name than a job is not looked at.
+
+    Raises
+    ------
+    StoreReadError
+        A directory may be there, but cannot be looked at.
     """
     staging = store.resolve(STAGING_DIRECTORY)
     if store.is_local and not _is_directory(staging):
@@ -137,7 +143,10 @@ def _files(job: int, directory: str) -> dict[str, os.stat_result]:
 
 
 def _is_directory(path: str) -> bool:
+    """Return whether it is one; StoreReadError where nobody can tell: jobs must not be missed."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as err:
+        raise read_error(err, path) from err

@@ -107,7 +107,7 @@ def _with_leftovers(place: Path) -> None:
     _store(place, 6)
     job = place / "store" / "_staging" / "0123456789abcdef0123456789abcdef"
     job.mkdir(parents=True)
-    for name in ("part-000000-x.records", "part-000000-x.rows"):
+    for name in (f"part-000000-{'0' * 32}.records", f"part-000000-{'0' * 32}.rows"):
         (job / name).write_bytes(b"x" * 100)
         os.utime(job / name, (1e9, 1e9))
     os.utime(job, (1e9, 1e9))
