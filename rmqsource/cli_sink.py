@@ -199,7 +199,11 @@ def clean_staging(
     A write that is running, but has written nothing for so long, loses what it staged and fails.
     """
     with reporting(warnings_are_damage=False) as said:
-        if not Path(path).is_dir():
+        try:
+            is_there = Path(path).is_dir()
+        except OSError as err:
+            raise WrongUseError(f"{path}: {err.strerror}") from err
+        if not is_there:
             raise WrongUseError(f"{path}: no such directory")
         if not Path(path, STAGING_DIRECTORY).exists():
             with suppress(StoreReadError):

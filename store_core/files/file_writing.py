@@ -85,6 +85,9 @@ def sync_file(path: str) -> None:
     fd = open_to_read(path)
     try:
         sync_data(fd)
+    except OSError as err:
+        err.filename = path  # a descriptor has no name
+        raise
     finally:
         os.close(fd)
 
@@ -94,6 +97,9 @@ def flush_directory(path: str) -> None:
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
         os.fsync(fd)
+    except OSError as err:
+        err.filename = path
+        raise
     finally:
         os.close(fd)
 

@@ -16,7 +16,7 @@ from store_core.files.file_writing import (
     flush_directory,
     make_directory,
     put_file,
-    write_error,
+    write_errors,
 )
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.store_directory import StoreDirectory, local_path
@@ -274,14 +274,13 @@ def _queue_keys(root: Path) -> set[tuple[str, int]]:
 def _unfinished(path: Path) -> Iterator[Path]:
     """Give the directory in which the store is made; whatever ends that early removes it."""
     part = path.with_name(path.name + _UNFINISHED_SUFFIX)
-    try:
-        remove_tree(str(part))  # of a salvage that was killed
-        make_directory(str(part))
-        yield part
-    except OSError as err:
-        raise write_error(err, str(err.filename or part)) from err
-    finally:
-        remove_tree(str(part))
+    with write_errors(str(part)):
+        try:
+            remove_tree(str(part))  # of a salvage that was killed
+            make_directory(str(part))
+            yield part
+        finally:
+            remove_tree(str(part))
 
 
 def report_path(target: str) -> Path:

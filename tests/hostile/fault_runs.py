@@ -41,6 +41,7 @@ from tests.store_factory import small_store
 _OWN = (SourceError, StoreError)
 _CONFIG = "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=320\nmaxHashSlotNum=8\n"
 _CONFIG += "maxIndexNum=64\n"
+_CASE = "case-x"
 _CHANGING = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z?|/[^ \"',:]*/case-\w+")
 
 
@@ -402,8 +403,9 @@ def _wrong_end(ended: Ended, disk: FaultyDisk, sound: Ended, scenario: Scenario)
         if not scenario.writes and is_other:
             return f"exit code {ended.code} with another answer: {ended.said[-200:]}"
         return ""
-    names = {Path(disk.failed.path).name, Path(disk.failed.path).parent.name}
-    if not any(name in ended.said for name in names):
+    parts = Path(disk.failed.path).parts
+    below = parts[parts.index(_CASE) + 1 :]
+    if not any(name in ended.said for name in below[1:] or below):  # the file or a directory of it
         return f"exit code {ended.code} names no file: {ended.said[-300:]}"
     return ""
 
