@@ -180,13 +180,14 @@ def open_parts(config: MessageStoreConfig, options: OpenOptions) -> StoreParts:
         raise StoreFormatError("storePathRootDir must be a local directory", root)
     require_writable(directory)
     lock = StoreLock(root)
-    with write_errors(root):
+    with write_errors(lock.path):
         lock.acquire()
-        try:
+    try:
+        with write_errors(root):
             return _open(config, options, directory, lock)
-        except BaseException:
-            lock.release()
-            raise
+    except BaseException:
+        lock.release()
+        raise
 
 
 def _open(
