@@ -136,7 +136,8 @@ def _factory_store(root: Path, **how: Any) -> None:
 def _torn_store(root: Path) -> None:
     """A crash left half a record behind the last one, which is not dispatched."""
     factory: StoreFactory = small_store(root, 40)
-    factory.add("TopicA", b"not dispatched", dispatched=False)
+    at = len(factory.queues["TopicA", 0])
+    factory.add("TopicA", b"not dispatched", dispatched=False, queue_offset=at)
     factory.add_bytes(b"\0\0\1\0half a record")
     factory.write(abort=b"1")
     name_queues(root)

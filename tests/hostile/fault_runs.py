@@ -83,7 +83,8 @@ def _whole(place: Path) -> None:
 def _store(place: Path, count: int, **how: Any) -> None:
     factory = small_store(place / "store", count)
     if how.pop("torn", False):
-        factory.add("TopicA", b"not dispatched", dispatched=False)
+        at = len(factory.queues["TopicA", 0])
+        factory.add("TopicA", b"not dispatched", dispatched=False, queue_offset=at)
         factory.add_bytes(b"\0\0\1\0half a record")
     factory.write(**how)
     name_queues(place / "store")
