@@ -104,6 +104,7 @@ def test_a_job_whose_commit_point_was_not_forced_is_there_if_the_ledger_says_so(
             if disk.syncs <= number:
                 break
             disk.build(disk.time, _NOTHING_ELSE_IS_LOST, left)
+            opened(left).close(clean=True)  # settles what is open
             is_committed = Ledger(str(left)).is_committed("a", 7)
             found = messages(left)
             assert found[: len(before)] == before, number
