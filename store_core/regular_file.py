@@ -92,8 +92,9 @@ def _open_regular(path: str, flags: int, permissions: int) -> int:
     fd = os.open(path, flags | _FLAGS, permissions)
     try:
         _refuse_kind(path, os.fstat(fd).st_mode)
-    except OSError:
+    except OSError as err:
         os.close(fd)
+        err.filename = path  # a descriptor has no name
         raise
     return fd
 

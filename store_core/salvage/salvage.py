@@ -16,6 +16,7 @@ from store_core.files.file_writing import (
     flush_directory,
     make_directory,
     put_file,
+    write_error,
     write_errors,
 )
 from store_core.files.mapped_file_queue import MappedFileQueue
