@@ -21,6 +21,7 @@ from store_core.files.file_writing import (
 )
 from store_core.regular_file import open_to_read, open_to_write
 from store_core.state.locked_stores import is_locked_here, locked_here, unlocked_here
+from store_core.state.store_links import refuse_links_out
 from store_core.state.store_state import ABORT_FILE, LOCK_FILE
 
 try:
@@ -70,7 +71,7 @@ class StoreLock:
         StoreLockedError
             Another process, or another store object of this one, has it.
         StoreWriteError
-            The file cannot be made or written.
+            The file cannot be made or written, or a directory is a link out of the store.
         """
         if self.is_held:
             return
@@ -78,6 +79,7 @@ class StoreLock:
             try:
                 make_directory(self.root)
                 self._check_own()
+                refuse_links_out(self.root)
                 fd = open_to_write(self.path, os.O_CREAT)
             except OSError as err:
                 raise write_error(err, self.path) from err

@@ -134,8 +134,9 @@ def judge(put, name, writing, template, root, process):
 
 def test_every_command_tells_and_ends(template, tmp_path, process):
     for number, name in enumerate(files_of(template)):
-        put, writing = KINDS[number % len(KINDS)], WRITING[number % len(WRITING)]
-        judge(put, name, [writing], template, tmp_path / f"s{number}", process)
+        other, writing = KINDS[number % len(KINDS)], WRITING[number % len(WRITING)]
+        for put in {put_fifo, other}:
+            judge(put, name, [writing], template, tmp_path / f"s{number}", process)
 
 
 @pytest.mark.soak

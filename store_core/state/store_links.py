@@ -1,0 +1,64 @@
+"""Links in a store that lead out of it: read through, and never written through."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from store_core.errors import StoreWriteError
+
+_QUEUE_ROOTS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+_COMMIT_LOG = "commitlog"
+
+
+def refuse_links_out(root: str) -> None:
+    """Raise where a directory of a store is a link out of it.
+
+    A copy made with ``cp -a`` holds the links of the store it was made of: what is written through
+    them goes into that one, whose lock nobody took. Links to files are refused where these are
+    opened.
+
+    Parameters
+    ----------
+    root
+        The store; it may be behind a link itself.
+
+    Raises
+    ------
+    StoreWriteError
+        There is such a link; or a directory cannot be read.
+    """
+    real = os.path.realpath(root)
+    _look_at(root, real)
+    for name in _QUEUE_ROOTS:
+        for topic in _look_at(str(Path(root, name)), real):
+            _look_at(topic, real)
+
+
+def _look_at(path: str, real_root: str) -> list[str]:
+    """Return the directories in a directory, none of which is a link out of the store."""
+    directories = []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    _check(entry.path, real_root)
+                if entry.is_dir():
+                    directories.append(entry.path)
+    except (FileNotFoundError, NotADirectoryError):  # of whoever opens it to say
+        return []
+    except OSError as err:
+        raise StoreWriteError(err.strerror or str(err), path) from err
+    return directories
+
+
+def _check(path: str, real_root: str) -> None:
+    target = os.path.realpath(path)
+    if not Path(target).is_dir() or os.path.commonpath([real_root, target]) == real_root:
+        return
+    advice = "mount that directory here, or move it here"
+    if Path(path).name == _COMMIT_LOG:
+        advice = f"remove the link and give storePathCommitLog={target} in the configuration"
+    raise StoreWriteError(
+        f"is a link out of the store, to {target}; nothing is written through it: {advice}", path
+    )
