@@ -53,7 +53,7 @@ def recover(
             report.note("nothing was cut; --cut cuts there, and keeps a copy below _cut")
             return
     row = recovery_row(path, found, dry_run=dry_run)
-    for name in ("queues_cut", "queues_not_mended"):
+    for name in ("queues_cut", "queues_not_mended", "files_not_mended"):
         if output is Format.table and len(row[name]) > _SHOWN:
             row[name] = [*row[name][:_SHOWN], "…"]
     write_result(row, output)
@@ -64,12 +64,25 @@ def recover(
             f"opens this store next (mappedFileSizeConsumeQueue={sizes.simple}, "
             f"mapperFileSizeBatchConsumeQueue={sizes.batch})"
         )
+    _tell_not_mended(found, report)
+
+
+def _tell_not_mended(found: RecoveryResult, report: Report) -> None:
+    """Say what is not as it has to be, and what was not looked at."""
     if found.queues_not_mended:
         report.damage(
             f"{len(found.queues_not_mended)} queues do not hold the records of the log, and were "
             "not mended: `rocketmq-store check` looks at all of each, `rocketmq-store "
             "rebuild-queues` makes them anew"
         )
+    for file in found.files_not_mended[:_SHOWN]:
+        report.damage(f"{file.path}: not mended: {file.found}. What to do: {file.advice}")
+    if len(found.files_not_mended) > _SHOWN:
+        report.damage(f"and {len(found.files_not_mended) - _SHOWN} more files were not mended")
+    report.note(
+        f"looked at were the log from offset {found.log.start_offset} on, and of queues, index and "
+        "files what a recovery needs; `rocketmq-store check` looks at everything"
+    )
 
 
 def _tell_cut(log: LogRecovery, report: Report, *, dry_run: bool) -> None:
@@ -107,6 +120,7 @@ def recovery_row(path: str, found: RecoveryResult, *, dry_run: bool) -> dict[str
         "units_repaired": log.repaired_units,
         "queues_cut": [f"{topic}/{queue_id}" for topic, queue_id in log.queues_cut],
         "queues_not_mended": [f"{topic}/{number}" for topic, number in found.queues_not_mended],
+        "files_not_mended": [file.path for file in found.files_not_mended],
         "index_files_dropped": list(found.index_dropped),
         "index_files_dropped_because": found.index_reason or None,
         "indexed_again_from": found.index_from_offset,
@@ -116,6 +130,8 @@ def recovery_row(path: str, found: RecoveryResult, *, dry_run: bool) -> dict[str
 def _done(found: RecoveryResult) -> str:
     if found.queues_not_mended:
         return "recovered, but some queues are not those of the log"
+    if found.files_not_mended:
+        return "recovered, but some files are not as they have to be"
     if found.log.records_behind and found.log.loss is not Loss.OLD_CUT:
         return "recovered, and readable records were cut off"
     return "recovered"

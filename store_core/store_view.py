@@ -87,9 +87,13 @@ class StoreView:
         self._topics: dict[str, TopicConfig] | None = None
         self._topics_read = False
         self.end_reason = "given"
-        self.end_offset = end_offset if end_offset is not None else self._find_end()
-        if self.state is StoreState.STOPPED:
-            self.state = store_state(directory)  # its end may be that of a run that began since
+        try:
+            self.end_offset = end_offset if end_offset is not None else self._find_end()
+            if self.state is StoreState.STOPPED:
+                self.state = store_state(directory)  # its end may be that of a run begun since
+        except BaseException:
+            StoreView.close(self)  # nobody else can: there is no object yet
+            raise
 
     @property
     def min_phy_offset(self) -> int:

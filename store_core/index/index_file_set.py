@@ -228,12 +228,16 @@ class _Judge:
         recovered = self._recovered
         if header.begin_phy_offset < self.end:
             return "it begins before the end of the file before it"
-        last = header.end_phy_offset
-        if last >= recovered.end_offset:
+        if header.end_phy_offset >= recovered.end_offset:
             return "it ends behind the end of the log"
-        found = recovered.log.store_timestamp_at(last, recovered.end_offset)
-        if last >= recovered.min_offset and found != header.end_timestamp:
-            return "its last record is not in the log"
+        borders = (
+            ("first", header.begin_phy_offset, header.begin_timestamp),
+            ("last", header.end_phy_offset, header.end_timestamp),
+        )
+        for which, offset, timestamp in borders:
+            found = recovered.log.store_timestamp_at(offset, recovered.end_offset)
+            if offset >= recovered.min_offset and found != timestamp:
+                return f"its {which} record is not in the log, or of another time"
         return ""
 
     def _gap(self, header: IndexHeader) -> str:

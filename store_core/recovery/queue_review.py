@@ -31,7 +31,8 @@ def queues_not_of_log(
 
     Looked at are the order of the last units, and the first and the last unit of each file, which
     must be that of a record of its topic, queue and queue offset: files that were swapped, or
-    whose units were moved, are seen. ``check`` looks at all units. Batch queues are left out.
+    whose units were moved, are seen; and that no queue begins late in a log that still has its
+    first record. ``check`` looks at all units. Batch queues are left out.
 
     Parameters
     ----------
@@ -46,6 +47,8 @@ def queues_not_of_log(
         if not isinstance(queue, LiveQueue):
             continue
         try:
+            if queue.min_offset > 0 == log.min_offset:
+                wrong.add(key)
             if not _is_ordered(queue.read_units(queue.max_offset - _LAST_UNITS, queue.max_offset)):
                 wrong.add(key)
             samples += [(int(unit[0]), int(unit[1]), at, key) for at, unit in queue.border_units()]

@@ -16,6 +16,7 @@ from store_core.recovery.index_proof import index_proof
 from store_core.recovery.queue_review import queues_not_of_log
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, plan_log
 from store_core.recovery.recovery_plan import Loss
+from store_core.repair.left_unmended import left_unmended
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import require_writable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from store_core.index.index_file_set import IndexFileSet
     from store_core.queue.consume_queue_store import QueueKey
     from store_core.recovery.recovery import Progress
+    from store_core.repair.left_unmended import Unmended
 
 _CATCH_UP_BYTES = 256 << 20
 _UNCOMMITTED = "a staged job that was not committed begins here"
@@ -48,6 +50,8 @@ class RecoveryResult:
         From here on the log is indexed again; the end of the log where nothing is missing.
     queues_not_mended
         (topic, queue id) of queues that were found not to hold the records of the log.
+    files_not_mended
+        Files that are not as they have to be, as names, sizes and headers tell.
     """
 
     log: LogRecovery
@@ -55,6 +59,7 @@ class RecoveryResult:
     index_reason: str = ""
     index_from_offset: int = 0
     queues_not_mended: tuple[QueueKey, ...] = ()
+    files_not_mended: tuple[Unmended, ...] = ()
 
 
 def recover_store(
@@ -107,7 +112,8 @@ def recover_store(
         clean = True
     finally:
         parts.close(clean=clean)
-    return _result(parts.recovery, parts.index_files, not_mended)
+    unmended = left_unmended(root, config, parts.recovery)
+    return _result(parts.recovery, parts.index_files, not_mended, unmended)
 
 
 def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
@@ -140,7 +146,8 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
         not_mended = queues_not_of_log(queues, log, found.log_end) if last_exit_ok else ()
     finally:
         log.close()
-    return _result(found, files, not_mended)
+    unmended = left_unmended(root, config, found, files.dropped if files is not None else ())
+    return _result(found, files, not_mended, unmended)
 
 
 def _check_is_store(root: str, config: MessageStoreConfig) -> None:
@@ -156,19 +163,28 @@ def _check_is_store(root: str, config: MessageStoreConfig) -> None:
 
 
 def _write_checkpoint(parts: StoreParts) -> None:
-    """Say that everything is flushed; a clean store's file keeps what it says."""
+    """Say that everything is flushed; a clean store's file keeps what it says, if that can be."""
     file, found = parts.checkpoint, parts.recovery
-    if found.last_start >= 0 and not found.last_exit_ok:
-        file.physic_msg_timestamp = found.last_timestamp
-        file.logics_msg_timestamp = found.last_timestamp
     if parts.index_files is not None:
         file.index_msg_timestamp = parts.index.flushed_end_timestamp
+    if found.last_start >= 0:
+        last = found.last_timestamp
+        if not 0 <= file.index_msg_timestamp <= last:
+            file.index_msg_timestamp = 0  # no file is known to be flushed: the next crash proves it
+        if not found.last_exit_ok or not 0 <= file.physic_msg_timestamp <= last:
+            file.physic_msg_timestamp = last
+        if not found.last_exit_ok or not 0 <= file.logics_msg_timestamp <= last:
+            file.logics_msg_timestamp = last
     file.flush()
 
 
 def _result(
-    found: LogRecovery, files: IndexFileSet | None, not_mended: tuple[QueueKey, ...]
+    found: LogRecovery,
+    files: IndexFileSet | None,
+    queues: tuple[QueueKey, ...],
+    unmended: tuple[Unmended, ...],
 ) -> RecoveryResult:
     if files is None:
-        return RecoveryResult(found, index_from_offset=found.log_end, queues_not_mended=not_mended)
-    return RecoveryResult(found, files.dropped, files.reason, files.from_offset, not_mended)
+        return RecoveryResult(found, (), "", found.log_end, queues, unmended)
+    index = (files.dropped, files.reason, files.from_offset)
+    return RecoveryResult(found, *index, queues, unmended)

@@ -50,7 +50,11 @@ def test_a_good_store(run: Run) -> None:
     assert "2600" in answer.out
     as_json = run("check", str(store.root), "--format", "json", *sizes(store))
     row = json.loads(as_json.out)
-    assert (row["verdict"], row["findings"], row["checked"]["units"]) == ("good", [], 2530)
+    assert (row["verdict"], row["findings"], row["checked"]["units"]) == (
+        "good",
+        [],
+        2530,
+    )
     assert tree_state(store.root) == before
 
 
@@ -89,7 +93,11 @@ def test_rebuilds_bring_back_what_was_lost(run: Run, tmp_path: Path) -> None:
     assert "needs repair" in lost.out
     index = run("rebuild-index", str(root), *sizes(store))
     assert (index.code, index.err) == (0, "")
-    assert said(index) > {("index_files", "15"), ("entries", "5669"), ("records", "2600")}
+    assert said(index) > {
+        ("index_files", "15"),
+        ("entries", "5669"),
+        ("records", "2600"),
+    }
     queues = run("rebuild-queues", str(root), *sizes(store))
     assert (queues.code, queues.err) == (0, "")
     assert said(queues) > {("queues", "34"), ("units", "2530"), ("records", "2600")}
@@ -127,7 +135,11 @@ def test_repairs_for_programs(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["check", "recover", "rebuild-index", "rebuild-queues"])
 def test_a_path_that_is_not_there_is_told(run: Run, tmp_path: Path, command: str) -> None:
     (tmp_path / "file").touch()
-    for name, reason in (("none", "does not exist"), ("file", "is a file"), ("", "no RocketMQ")):
+    for name, reason in (
+        ("none", "does not exist"),
+        ("file", "is a file"),
+        ("", "no RocketMQ"),
+    ):
         answer = run(command, str(tmp_path / name))
         assert (answer.code, answer.out) == (2, "")
         assert f"{tmp_path / name}: {reason}" in answer.err
@@ -246,6 +258,29 @@ def test_recover_tells_of_queues_that_it_does_not_mend(run: Run, tmp_path: Path)
     assert run("check", str(root), *options).code == 1
     assert run("rebuild-queues", str(root), *options).code == 0
     assert run("recover", str(root), *options).code == 0
+
+
+@pytest.mark.parametrize("where", ["commitlog", "consumequeue/TopicA/0", "index"])
+def test_recover_tells_of_files_that_it_does_not_mend(run: Run, tmp_path: Path, where: str) -> None:
+    root = small_store(tmp_path / "store").write()
+    strange = root / where / ("20260101000000000" if where == "index" else "a name")
+    if where == "index":
+        os.mkfifo(strange)
+    else:
+        strange.write_bytes(b"")
+    options = ["--option", "maxHashSlotNum=8", "--option", "maxIndexNum=64"]
+    for flags in (["--dry-run"], [], ["--cut"]):
+        done = run("recover", str(root), *flags, "--format", "json", *options)
+        assert done.code == 1, done.err
+        assert json.loads(done.out)["files_not_mended"] == [str(strange)]
+        assert f"{strange}: not mended: " in done.err
+    assert run("check", str(root), *options).code == 1
+    strange.unlink()
+    done = run("recover", str(root), *options)
+    assert done.code == 0
+    assert "from offset 8192 on" in done.err
+    assert "`rocketmq-store check` looks at everything" in done.err
+    assert run("check", str(root), *options).code == 0
 
 
 def test_recover_cuts_flushed_records_only_when_told_to(run: Run, tmp_path: Path) -> None:

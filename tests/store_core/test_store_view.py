@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import random
+import shutil
 import struct
+from pathlib import Path
 
 import pytest
 
 from store_core.config import MessageStoreConfig
-from store_core.errors import StoreNotFoundError
+from store_core.errors import StoreNotFoundError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import MESSAGE_MAGIC_CODE
 from store_core.log import segment_records
 from store_core.log.log_scan import Gap
+from store_core.store_snapshot import StoreSnapshot
 from store_core.store_view import StoreView
 from tests.golden_store import golden
 from tests.store_core.damage import Sweep, log_slices, read_everything, scan
@@ -18,6 +21,7 @@ from tests.store_core.remote import RemoteDirectory
 from tests.store_factory import small_store
 
 SEGMENT = 2048
+_DESCRIPTORS = Path("/proc/self/fd")
 
 
 @pytest.fixture
@@ -148,3 +152,14 @@ def test_times_queues_and_topics_are_at_hand(tmp_path):
         assert view.batch_consume_queue("none", 0) is None
         assert view.last_dispatched() == (last.commit_log_offset, store.end_offset)
         assert set(view.topic_configs) == {"TopicA", "TopicB"}
+
+
+@pytest.mark.parametrize("kind", [StoreView, StoreSnapshot])
+def test_a_store_that_cannot_be_opened_leaves_no_file_open(tmp_path, kind):
+    root = small_store(tmp_path / "store").write(abort=b"1")
+    shutil.rmtree(root / "index")
+    (root / "index").symlink_to(tmp_path / "nowhere")
+    before = len(list(_DESCRIPTORS.iterdir()))
+    with pytest.raises(StoreReadError, match="which leads nowhere"):
+        kind(StoreDirectory(str(root)))
+    assert len(list(_DESCRIPTORS.iterdir())) == before

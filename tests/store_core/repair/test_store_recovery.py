@@ -533,3 +533,46 @@ def test_what_was_flushed_of_an_index_is_proved_by_place_when_the_clock_was_set_
         for number in range(18):
             found = store.query_message("TopicA", f"k{number}", 32, 0, 2**62).messages
             assert [m.queue_offset for m in found] == [number]
+
+
+def test_an_index_file_whose_begin_is_of_another_time_is_made_anew(tmp_path):
+    factory = small_store(tmp_path)
+    root = factory.write()
+    path = max((root / "index").iterdir())
+    data = path.read_bytes()
+    begin = -int.from_bytes(data[:8], "big")
+    path.write_bytes(begin.to_bytes(8, "big", signed=True) + data[8:])
+    assert recover(root).index_dropped == (path.name,)
+    with StoreView(StoreDirectory(str(root)), SMALL) as view:
+        first = view.index.files[-1].header
+        assert first.begin_timestamp == view.store_timestamp_at(first.begin_phy_offset)
+
+
+def test_a_queue_that_lost_its_begin_is_told(tmp_path):
+    factory = small_store(tmp_path, 60, units_per_file=64)
+    root = factory.write()
+    assert recover(root).queues_not_mended == ()
+    last = factory.records[-1].commit_log_offset
+    topic, queue_id = next(key for key, held in factory.queues.items() if held[-1][0] == last)
+    (root / "consumequeue" / topic / str(queue_id) / f"{0:020d}").unlink()
+    result = recover(root)
+    assert result.log.dispatched_units
+    assert result.queues_not_mended == ((topic, queue_id),)
+
+
+@pytest.mark.parametrize("field", [0, 1, 2])
+@pytest.mark.parametrize("wrong", [-5, START_MS * 2])
+def test_times_of_a_checkpoint_that_cannot_be_are_mended(tmp_path, field, wrong):
+    factory = small_store(tmp_path)
+    root = factory.write()
+    last = factory.records[-1].store_timestamp
+    times = [last, last, last, 0, 0]
+    times[field] = wrong
+    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*times).ljust(4096, b"\0"))
+    clock = START_MS * 3  # no time is ahead of it
+    assert plan_recovery(str(root), SMALL).files_not_mended
+    result = recover_store(str(root), SMALL, clock=lambda: clock)
+    assert result.files_not_mended == ()
+    found = load_checkpoint(StoreDirectory(str(root)))
+    assert (found.physic_msg_timestamp, found.logics_msg_timestamp) == (last, last)
+    assert found.index_msg_timestamp in {0, last}

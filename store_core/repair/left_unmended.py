@@ -1,0 +1,58 @@
+"""What recovery leaves as it is, though ``check`` reports it: told from names, sizes, headers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from store_core.check.file_check import check_checkpoint, check_files
+from store_core.check.finding_kinds import FindingKind, Severity
+from store_core.check.findings import Findings
+from store_core.files.store_directory import StoreDirectory
+from store_core.store_view import StoreView
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from store_core.config import MessageStoreConfig
+    from store_core.recovery.recovery import LogRecovery
+
+_LOST = (Severity.DAMAGE, Severity.REPAIRABLE)
+
+
+@dataclass(frozen=True)
+class Unmended:
+    """A file that is not as it has to be, what is wrong, and what to do."""
+
+    path: str
+    found: str
+    advice: str
+
+
+def left_unmended(
+    root: str, config: MessageStoreConfig, found: LogRecovery, dropped: Collection[str] = ()
+) -> tuple[Unmended, ...]:
+    """Return what ``check`` will say of files that need not be read for it.
+
+    Parameters
+    ----------
+    root, config
+        The store, recovered, or as `plan_log` found it.
+    found
+        What was done to its log, or would be.
+    dropped
+        Names of index files that would be made anew.
+    """
+    findings = Findings()
+    with StoreView(StoreDirectory(root), config, found.log_end) as view:
+        check_files(view, findings)
+        check_checkpoint(view, found.last_timestamp, findings)
+        if config.message_index_enable and view.index.sizes is not None:
+            for path, reason in view.index.unusable:
+                if path.rpartition("/")[2] not in dropped:
+                    findings.add(FindingKind.INDEX_UNUSABLE, path, examples=[reason])
+    return tuple(
+        Unmended(one.place, f"{one.kind.label}: {'; '.join(one.examples)}", one.advice)
+        for one in findings.sorted()
+        if one.severity in _LOST
+    )
