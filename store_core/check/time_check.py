@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from store_core.codec.record_frames import RecordFrames
 
-_SLACK_MS = 1_000
+_SLACK_MS = 10_000
+"""A clock that is set forth and back between three records by less is no damage."""
 _END_SLACK_MS = 10 * 365 * 86_400_000
 """For the first and the last record, which have one neighbour: an idle broker makes large steps."""
 _LIMIT_MS = 1 << 61  # differences of clipped times fit into 64 bits

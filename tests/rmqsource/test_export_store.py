@@ -84,7 +84,8 @@ def test_row_groups_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(export_parquet, "_GROUP_ROWS", 100)
     batches = iter([{"topic": pa.array(["T"] * 30)} for _ in range(9)])
-    assert export_parquet._write(batches, pa.schema([("topic", pa.string())]), tmp_path, 7) == 270
+    written = export_parquet._write(batches, pa.schema([("topic", pa.string())]), tmp_path, 7)
+    assert written.messages == 270
     (path,) = tmp_path.iterdir()
     found = pq.ParquetFile(path)
     assert [found.metadata.row_group(n).num_rows for n in range(3)] == [120, 120, 30]

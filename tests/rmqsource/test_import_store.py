@@ -185,7 +185,8 @@ def test_a_row_of_something_else_fails_the_job(
         (["_SUCCESS", "more"], None, "there is no file part-"),
         (["commitlog/00000000000000000000", "part-0.txt"], None, "not made by export"),
         (["part-0.csv"], "json", "no part-\\*.json file; there are csv files"),
-        (["a=1/part-0.csv", "part-1.snappy.parquet"], None, "parquet and csv files; say which"),
+        (["part-0.csv", "part-1.snappy.parquet"], None, "parquet and csv files; say which"),
+        (["a=1/part-0.csv", "part-1.snappy.parquet"], None, "are of two exports"),
     ],
 )
 def test_what_is_no_export(
