@@ -28,14 +28,14 @@ _FORMATS = ("table", "json", "csv")
 _MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 _FOREVER = (0, 2**63 - 1)
 _PLACE = ("commit_log_offset", "queue_offset", "sys_flag", "topic")
-_INSIDE_FILES = frozenset(
+_UNITS = frozenset(
     {
         *("record without unit", "queue missing", "queue order", "ext unit", "ext missing"),
-        *("unit empty", "unit wrong", "unit moved", "unit tags"),
-        *("index header", "index chain", "index entry", "index time", "not found by key"),
+        *("unit empty", "unit wrong", "unit moved", "unit tags", "not found by key"),
     }
 )
-"""Findings that take reading whole files."""
+_ENTRIES = frozenset(("index chain", "index entry", "index time", "index behind end"))
+"""Findings that take reading whole files, of the queues and of the index."""
 _METADATA = tuple(name for name in TABLES if name not in {"messages", "keys", "plan"})
 
 
@@ -375,20 +375,16 @@ def _recovering(case: Case, *flags: str) -> str:
 def _left_by_recover(row: Mapping[str, Any], report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what ``recover`` claims to have looked at, and left without a word.
 
-    Of units and entries that is what belongs to the records that it read; after a clean stop it
-    compares none of them but those at the borders of files.
+    Of units that is what belongs to the records that it read; after a clean stop it compares none
+    but those at the borders of files. Of index files that were flushed it reads the header alone.
     """
-    begin = row["checked_from"]
-    if row["was_stopped_cleanly"]:
-        begin = 1 << 63
+    begin = 1 << 63 if row["was_stopped_cleanly"] else row["checked_from"]
     return [
         (finding["kind"], str(finding["examples"][:2]))
         for finding in report.get("findings", ())
         if finding["severity"] == "repairable"
-        and not (
-            finding["kind"] in _INSIDE_FILES
-            and (finding["commit_log_offset"] is None or finding["commit_log_offset"] < begin)
-        )
+        and not (finding["kind"] in _UNITS and (finding["commit_log_offset"] or 0) < begin)
+        and not (finding["kind"] in _ENTRIES and finding["position"])
     ]
 
 

@@ -50,11 +50,7 @@ def test_a_good_store(run: Run) -> None:
     assert "2600" in answer.out
     as_json = run("check", str(store.root), "--format", "json", *sizes(store))
     row = json.loads(as_json.out)
-    assert (row["verdict"], row["findings"], row["checked"]["units"]) == (
-        "good",
-        [],
-        2530,
-    )
+    assert (row["verdict"], row["findings"], row["checked"]["units"]) == ("good", [], 2530)
     assert tree_state(store.root) == before
 
 
@@ -93,11 +89,7 @@ def test_rebuilds_bring_back_what_was_lost(run: Run, tmp_path: Path) -> None:
     assert "needs repair" in lost.out
     index = run("rebuild-index", str(root), *sizes(store))
     assert (index.code, index.err) == (0, "")
-    assert said(index) > {
-        ("index_files", "15"),
-        ("entries", "5669"),
-        ("records", "2600"),
-    }
+    assert said(index) > {("index_files", "15"), ("entries", "5669"), ("records", "2600")}
     queues = run("rebuild-queues", str(root), *sizes(store))
     assert (queues.code, queues.err) == (0, "")
     assert said(queues) > {("queues", "34"), ("units", "2530"), ("records", "2600")}
@@ -135,11 +127,7 @@ def test_repairs_for_programs(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["check", "recover", "rebuild-index", "rebuild-queues"])
 def test_a_path_that_is_not_there_is_told(run: Run, tmp_path: Path, command: str) -> None:
     (tmp_path / "file").touch()
-    for name, reason in (
-        ("none", "does not exist"),
-        ("file", "is a file"),
-        ("", "no RocketMQ"),
-    ):
+    for name, reason in (("none", "does not exist"), ("file", "is a file"), ("", "no RocketMQ")):
         answer = run(command, str(tmp_path / name))
         assert (answer.code, answer.out) == (2, "")
         assert f"{tmp_path / name}: {reason}" in answer.err
