@@ -385,6 +385,7 @@ def _left_by_recover(row: Mapping[str, Any], report: Mapping[str, Any]) -> list[
         if finding["severity"] == "repairable"
         and not (finding["kind"] in _UNITS and (finding["commit_log_offset"] or 0) < begin)
         and not (finding["kind"] in _ENTRIES and finding["position"])
+        and finding["kind"] != "index header"  # which does not fit its entries
     ]
 
 
