@@ -100,13 +100,15 @@ class LogCopy:
         """Tell whether the queues of a topic are batch queues, as far as was seen."""
         return topic in self._inner.batch_topics
 
-    def take(self, frames: RecordFrames) -> None:
+    def take(self, frames: RecordFrames, next_ms: int | None = None) -> None:
         """Append the good ones of some records.
 
         Parameters
         ----------
         frames
             Only rows that are ``ok``.
+        next_ms
+            Store time of the record that follows them in the log; None: there is none.
 
         Raises
         ------
@@ -120,7 +122,7 @@ class LogCopy:
         if len(frames) == 0:
             return
         old = frames.column("commit_log_offset")
-        times = self.store_times.plausible(frames.column("store_timestamp"), old)
+        times = self.store_times.plausible(frames.column("store_timestamp"), old, next_ms)
         batch = NewRecords(frames, changed)
         offsets = []
         for piece in batch.pieces(self.places):

@@ -40,8 +40,9 @@ from store_core.state.store_state import LOCK_FILE
 from store_core.store_view import StoreView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from store_core.codec.record_frames import RecordFrames
     from store_core.config import MessageStoreConfig
 
 Progress = Callable[[str, int, int], None]
@@ -195,7 +196,7 @@ class _Salvage:
         view, gaps, segment = self._view, [], -1
         begin = max(view.min_phy_offset, 0)
         total = max(view.end_offset - begin, 0)
-        for part in log_parts(view.log, view.end_offset):
+        for part, next_ms in _with_next_time(log_parts(view.log, view.end_offset)):
             if isinstance(part, Gap):
                 gaps.append(part)
                 continue
@@ -205,7 +206,7 @@ class _Salvage:
             elif first // log.file_size != segment:
                 appender.close_segment()
             segment = first // log.file_size
-            copy.take(part)
+            copy.take(part, next_ms)
             self._tell("log", last - begin, total)
         self._tell("log", total, total)
         return gaps
@@ -261,6 +262,20 @@ def _index_sizes(view: StoreView) -> tuple[int, int]:
         config.max_hash_slot_num or DEFAULT_MAX_HASH_SLOT_NUM,
         config.max_index_num or DEFAULT_MAX_INDEX_NUM,
     )
+
+
+def _with_next_time(
+    parts: Iterable[RecordFrames | Gap],
+) -> Iterator[tuple[RecordFrames | Gap, int | None]]:
+    """Yield each part of a log with the store time of the record that follows it; None: none."""
+    waiting: list[RecordFrames | Gap] = []
+    for part in parts:
+        if not isinstance(part, Gap):
+            next_ms = int(part.column("store_timestamp")[0])
+            yield from ((earlier, next_ms) for earlier in waiting)
+            waiting = []
+        waiting.append(part)
+    yield from ((last, None) for last in waiting)
 
 
 def _queue_keys(root: Path) -> set[tuple[str, int]]:

@@ -34,11 +34,21 @@ class StoreTimes:
         self.corrected: list[CorrectedTime] = []
         self._last: int | None = None
 
-    def plausible(self, store_timestamps: Int64s, commit_log_offsets: Int64s) -> Int64s:
-        """Return the times of the next records; the last of a call has no neighbour behind it."""
+    def plausible(
+        self, store_timestamps: Int64s, commit_log_offsets: Int64s, next_ms: int | None = None
+    ) -> Int64s:
+        """Return the times of the next records.
+
+        Parameters
+        ----------
+        store_timestamps, commit_log_offsets
+            Of the records of this call, at least one.
+        next_ms
+            Time of the record after them; None: the last one has no neighbour behind it.
+        """
         times = store_timestamps
         before = np.concatenate([times[:1] if self._last is None else [self._last], times[:-1]])
-        after = np.concatenate([times[1:], times[-1:]])
+        after = np.concatenate([times[1:], times[-1:] if next_ms is None else [next_ms]])
         if self._last is None and len(times) > 2 and times[0] > times[2]:  # noqa: PLR2004
             before[0] = times[2]  # of the first of all its followers tell, where it is later
         goes_on = after >= before - _SLACK_MS

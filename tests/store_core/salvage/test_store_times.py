@@ -46,5 +46,12 @@ def test_the_first_of_all_is_told_by_those_behind():
     assert looked_at([9_000_000, 10, 20])[0] == [20, 10, 20]
 
 
+@pytest.mark.parametrize("wrong", [-(10**12), 9_000_000])
+def test_the_last_of_a_batch_is_told_by_the_record_after_it(wrong):
+    times, offsets = StoreTimes(), np.arange(3, dtype=np.int64)
+    assert times.plausible(np.array([0, 10, wrong]), offsets, 20).tolist() == [0, 10, 10]
+    assert times.plausible(np.array([20, 30]), offsets[:2]).tolist() == [20, 30]
+
+
 def test_the_first_of_a_batch_is_told_by_the_batch_before():
     assert looked_at([0, 10], [9_000_000, 20, 30])[0] == [0, 10, 10, 20, 30]
