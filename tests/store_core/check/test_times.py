@@ -49,9 +49,10 @@ steps = st.lists(
 
 @given(steps, st.integers(1, 10**8), st.integers(0, 500), st.integers(1, 9))
 def test_a_clock_that_is_set_back_is_no_damage(steps, back_ms, delay_ms, batch):
-    stored, now = [], BEGIN
+    stored, now, was_set = [], BEGIN, False
     for gap, sign in steps:
-        now += gap + sign * back_ms
+        was_set = sign < 0 and not was_set  # twice around one record looks like damage of it
+        now += gap - was_set * back_ms
         stored.append(now)
     producers = np.cumsum([gap for gap, _ in steps]) + BEGIN - delay_ms  # their clock goes on
     assert outliers(stored, producers.tolist(), batch) == []
