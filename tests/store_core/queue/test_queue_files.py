@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from itertools import accumulate
 from pathlib import Path
 
@@ -41,14 +42,28 @@ def test_flush_syncs_each_written_file_once_and_the_directory(tmp_path, monkeypa
     assert len(named) == 1
 
 
-def test_what_could_not_be_flushed_is_tried_again(tmp_path, monkeypatch):
+def failed_flush(writer, monkeypatch, number):
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            queue_files, "sync_file", lambda _: (_ for _ in ()).throw(OSError(number, ""))
+        )
+        with pytest.raises(OSError, match=str(number)):
+            writer.flush()
+
+
+def test_what_was_not_flushed_for_want_of_a_descriptor_is_tried_again(tmp_path, monkeypatch):
     writer = writer_in(tmp_path / "q")
     writer.append(in_row(range(2)))
-    with monkeypatch.context() as patch:
-        patch.setattr(queue_files, "sync_file", lambda _: (_ for _ in ()).throw(OSError(5)))
-        with pytest.raises(OSError, match="5"):
-            writer.flush()
+    failed_flush(writer, monkeypatch, errno.EMFILE)
     synced = []
     monkeypatch.setattr(queue_files, "sync_file", lambda path: synced.append(Path(path).name))
     writer.flush()
     assert synced == [f"{0:020d}"]
+
+
+def test_what_the_disk_failed_to_take_stays_failed(tmp_path, monkeypatch):
+    writer = writer_in(tmp_path / "q")
+    writer.append(in_row(range(2)))
+    failed_flush(writer, monkeypatch, errno.EIO)
+    with pytest.raises(OSError, match=str(errno.EIO)):
+        writer.flush()
