@@ -75,7 +75,6 @@ def commit_parts(
         Nothing was appended, unless it is `CommitInDoubtError`. What fails afterwards is logged:
         whoever sees an error may write the job again.
     """
-    root = plan.options.path
     steps = Steps(hook, sync=plan.options.flush == "sync")
     directory = next((part.directory for part in parts if part.messages), plan.job_directory)
     ordered = tuple(sorted((p for p in parts if p.messages), key=lambda part: part.partition_id))
@@ -85,30 +84,39 @@ def commit_parts(
         return None
     for part in ordered:
         check_files(part)
+    committed = _commit_in_turn(plan, job, directory, steps)
+    if committed is not None:
+        _clean_up(plan.options.path)
+    return committed
+
+
+def _commit_in_turn(plan: SinkPlan, job: StagedJob, directory: str, steps: Steps) -> Commit | None:
+    """Commit a job when no other one is being committed; None where it was committed before."""
+    root = plan.options.path
     committed: Commit | None = None
     try:
         with _turn(root), _opened(plan, steps, directory) as store:
-            if Ledger(root).is_committed(application, version):
-                logger.info("version %s of %s is committed already: skipped", version, application)
+            if Ledger(root).is_committed(job.application, job.version):
+                logger.info(
+                    "version %s of %s is committed already: skipped", job.version, job.application
+                )
                 clear_away(directory)
                 return None
             note_topics(plan, job, steps)
             note_delays(plan, job, store.next_queue_offsets(), steps)
             committed = commit_job(store, job, directory, clock=now_ms, steps=steps)
-    except Exception as err:
-        if committed is not None:
-            logger.warning(
-                "%s: job %s is committed, do not write it again; but the store could not be closed "
-                "as it should, and its next opening makes up for it",
-                root,
-                job.name,
-                exc_info=True,
-            )
-        elif isinstance(err, OSError):
-            raise SinkCommitError(root, f"{err}; nothing was written") from err
-        else:
+    except Exception as err:  # whatever it is: a job that is in the log must not look failed
+        if committed is None:
+            if isinstance(err, OSError):
+                raise SinkCommitError(root, f"{err}; nothing was written") from err
             raise
-    _clean_up(root)
+        logger.warning(
+            "%s: job %s is committed, do not write it again; but the store could not be closed as "
+            "it should, and its next opening makes up for it",
+            root,
+            job.name,
+            exc_info=True,
+        )
     return committed
 
 

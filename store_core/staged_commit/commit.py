@@ -95,7 +95,7 @@ def commit_job(
         _append(tail, target, job, directory, commit, steps)
         try:
             _complete(tail, target, job, directory, commit, steps)
-        except Exception:
+        except Exception:  # whatever it is: the job is in the log, and must not look failed
             logger.warning(
                 "job %s is in the log of %s and counts as committed, do not write it again; but "
                 "not all that follows could be done, and the store's next opening makes up for it",
