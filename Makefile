@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Each worker starts a Spark of its own.
+WORKERS ?= auto --maxprocesses 4
 MINUTES ?= 10
 SEED ?= 1
 STORES ?= 10000
@@ -34,8 +36,8 @@ help: ## list these commands
 demo: $(READY) java ## read a bundled real store: topics, a time window, one key
 	$(BIN)/python -m rmqsource.demo $(ARGS)
 
-test: $(READY) java ## run the tests (ARGS="-k name": some of them)
-	$(BIN)/python -m pytest $(ARGS)
+test: $(READY) java ## run the tests (ARGS="-k name": some of them; WORKERS=0: in one process)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-interop: $(READY) java ## run the tests that need a JDK and Maven
 	$(BIN)/python -m pytest -m interop $(ARGS)

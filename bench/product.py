@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqsource.datasource import RocketMQStoreDataSource
 from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
 from store_core.codec.record_frames import RecordFrames
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import CorruptRecordError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog

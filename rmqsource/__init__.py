@@ -40,7 +40,7 @@ def snapshot(path: str | list[str], options: Mapping[str, Any] | None = None) ->
     options
         Options of the read that matter for the files, such as ``storePathCommitLog``.
     """
-    from rmqsource.stores import make_token  # noqa: PLC0415 (numpy and pyarrow on demand)
+    from rmqsource.scan.store_versions import make_token  # noqa: PLC0415 (numpy and pyarrow on demand)
 
     return make_token(_options(path, options))
 
@@ -64,9 +64,9 @@ def explain(
         What the read would have as option ``where``; both apply where both are given. Or filters
         of ``pyspark.sql.datasource``, as a Spark that pushes filters would hand them over.
     """
-    from rmqsource.options import narrowed  # noqa: PLC0415 (on demand)
-    from rmqsource.planning import plan_read, plan_text  # noqa: PLC0415
-    from rmqsource.predicate import from_options, with_filters  # noqa: PLC0415
+    from rmqsource.options.source_options import narrowed  # noqa: PLC0415 (on demand)
+    from rmqsource.scan.predicate import from_options, with_filters  # noqa: PLC0415
+    from rmqsource.scan.prepared_read import plan_read, plan_text  # noqa: PLC0415
 
     parsed = _options(path, options)
     if isinstance(where, str):
@@ -115,6 +115,6 @@ def clean_staging(path: str, older_than_ms: int = 24 * 3600 * 1000) -> list[tupl
 
 
 def _options(path: str | list[str], options: Mapping[str, Any] | None) -> Any:
-    from rmqsource.options import options_for  # noqa: PLC0415 (on demand)
+    from rmqsource.options.source_options import options_for  # noqa: PLC0415 (on demand)
 
     return options_for(path, options)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.options import parse_options
+from rmqsource.options.source_options import parse_options
 from rmqsource.reader import FilteringStoreReader, StoreReader
+from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.schema import resolve_projection, table_schema
 from rmqsource.spark_compat import may_push_filters
-from rmqsource.stores import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from rmqsource.sink.plan import SinkPlan
+    from rmqsource.sink.write_plan import SinkPlan
     from rmqsource.stream_writer import StoreStreamWriter
     from rmqsource.writer import StoreWriter
 
@@ -64,7 +64,7 @@ class RocketMQStoreDataSource(DataSource):
     def _plan_write(self, schema: StructType, overwrite: bool) -> SinkPlan:
         from rmqsource.sink.columns import resolve_sink_columns  # noqa: PLC0415 (see above)
         from rmqsource.sink.options import parse_sink_options  # noqa: PLC0415
-        from rmqsource.sink.planning import plan_write  # noqa: PLC0415
+        from rmqsource.sink.prepared_write import plan_write  # noqa: PLC0415
 
         options = parse_sink_options(self.options)
         if overwrite:

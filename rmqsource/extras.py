@@ -1,4 +1,4 @@
-"""Packages of the extra ``notebook``, imported when they are needed, with advice where missing."""
+"""Packages of the extras, imported when they are needed, with advice where one is missing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ from typing import Any
 
 class MissingExtraError(ImportError):
     """A package of an extra is not installed; the text says what to install."""
+
+
+def install_hint(extra: str) -> str:
+    """Return how to install an extra: the one place that knows, as no index has the package."""
+    return (
+        f"pip install '.[{extra}]' in a clone, or pip install 'rmqsource-VERSION-py3-none-any.whl"
+        f"[{extra}]' with the path of the wheel"
+    )
+
+
+def missing_package(package: str, extra: str) -> str:
+    """Return what to say of a package that is not there."""
+    return f"this needs the Python package {package!r}: {install_hint(extra)}"
 
 
 def notebook_package(name: str) -> Any:
@@ -24,7 +37,4 @@ def notebook_package(name: str) -> Any:
         package = name.partition(".")[0]
         if (err.name or "").partition(".")[0] != package:
             raise
-        raise MissingExtraError(
-            f"this needs the Python package {package!r}: pip install 'rmqsource[notebook]'",
-            name=package,
-        ) from err
+        raise MissingExtraError(missing_package(package, "notebook"), name=package) from err

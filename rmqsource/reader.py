@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rmqsource.planning import plan_columns, plan_read
-from rmqsource.predicate import from_options, with_filters
-from rmqsource.read_request import ReadRequest
+from rmqsource.scan.predicate import from_options, with_filters
+from rmqsource.scan.prepared_read import plan_columns, plan_read
+from rmqsource.scan.read_request import ReadRequest
+from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.schema import arrow_schema
-from rmqsource.stores import open_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rmqsource.options import SourceOptions
-    from rmqsource.plan import Split
+    from rmqsource.options.source_options import SourceOptions
+    from rmqsource.scan.splits import Split
     from rmqsource.schema import Projection
 
 PLAN_TABLE = "plan"
@@ -74,7 +74,7 @@ class StoreReader(DataSourceReader):
         return [] if split is None else self._messages(split)
 
     def _messages(self, split: Split) -> Iterator[dict[str, Any]]:
-        from rmqsource.message_reader import read_split  # noqa: PLC0415 (see above)
+        from rmqsource.scan.message_reader import read_split  # noqa: PLC0415 (see above)
 
         request = ReadRequest.of(self._options, self._predicate, self._projection.columns)
         return read_split(split, request)

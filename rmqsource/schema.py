@@ -18,8 +18,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rmqsource._text import did_you_mean
 from rmqsource.errors import SourceSchemaError
+from rmqsource.options.option_values import did_you_mean
 from rmqsource.spark_compat import to_arrow_schema
 from rmqsource.tables import CORRUPT_RECORD, TABLES
 

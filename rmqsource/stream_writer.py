@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.types import StructType
 
-    from rmqsource.sink.plan import SinkPlan
+    from rmqsource.sink.write_plan import SinkPlan
 
 _QUERY_ID = "sql.streaming.queryId"
 APPLICATION_PREFIX = "streaming query "

@@ -202,7 +202,8 @@ _TABLES = (
                 "state",
                 "string",
                 False,
-                "pending, committed, rolled_back, check_exceeded; unknown: no trace of an end",
+                "pending, committed, rolled_back, check_exceeded; unknown: no trace of an end, as "
+                "of one that was written just after the end of the read",
             ),
             Column("checks", "int", False, "how often the broker counted a check"),
             Column("half_messages", "int", False, "copies of the half message; a check adds one"),

@@ -14,7 +14,7 @@ from rmqsource.sink.task import stage_part
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.sink.plan import SinkPlan
+    from rmqsource.sink.write_plan import SinkPlan
     from store_core.staged_commit.staged_part import StagedPart
 
 

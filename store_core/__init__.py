@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from store_core.codec.compression import CorruptBodyError
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.errors import (
         CorruptRecordError,
         LogDamageError,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         StoreReadError,
         StoreWriteError,
     )
+    from store_core.filter.tag_filter import TagFilter
     from store_core.message import Message
     from store_core.message_store import MessageStore
     from store_core.results import (
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     )
     from store_core.state.store_state import StoreState
     from store_core.store_snapshot import StoreSnapshot
-    from store_core.tag_filter import TagFilter
 
 __all__ = [
     "AppendBatchResult",
@@ -78,13 +78,13 @@ _MODULES = {
     "GetMessageStatus": "results",
     "Message": "message",
     "MessageStore": "message_store",
-    "MessageStoreConfig": "config",
+    "MessageStoreConfig": "config.message_store_config",
     "PutMessageResult": "results",
     "PutMessageStatus": "results",
     "QueryMessageResult": "results",
     "StoreSnapshot": "store_snapshot",
     "StoreState": "state.store_state",
-    "TagFilter": "tag_filter",
+    "TagFilter": "filter.tag_filter",
 }
 
 

@@ -15,26 +15,26 @@ from typing import TYPE_CHECKING, Any, Callable
 from store_core.codec.hosts import parse_host
 from store_core.errors import StoreClosedError
 from store_core.files.store_directory import StoreDirectory
-from store_core.repair.rebuild_in_place import rebuild_queues_in_place
 from store_core.services.open_store import OpenStore
 from store_core.services.open_store_reads import OpenStoreReads
-from store_core.services.store_services import Surroundings
+from store_core.services.store_services import Environment
 from store_core.state.running_flags import RunningFlags
 from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
-from store_core.store_parts import OpenOptions, delete_files, open_parts
+from store_core.store_files import OpenOptions, delete_files, open_parts
+from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.message import Message
     from store_core.put.put_message import MessagePutter
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
     from store_core.recovery.recovery import LogRecovery, Progress
-    from store_core.repair.rebuild_in_place import RebuiltQueues
     from store_core.results import AppendBatchResult, PutMessageResult
     from store_core.services.reput_message import Dispatcher
+    from store_core.tools.repair.rebuild_in_place import RebuiltQueues
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class MessageStore(OpenStoreReads):
         ``ip:port`` of messages that have no host of their own; part of their message ids.
     clock
         Returns ms since the epoch: store times, names of index files, age of files.
-    surroundings
+    environment
         Disks and hours, for tests; its clock counts then. Default: those of the machine.
     dispatchers
         Called with the records of the log after queues and index have them; not with those that
@@ -95,14 +95,14 @@ class MessageStore(OpenStoreReads):
         *,
         store_host: str = "127.0.0.1:10911",
         clock: Callable[[], int] = now_ms,
-        surroundings: Surroundings | None = None,
+        environment: Environment | None = None,
         dispatchers: Sequence[Dispatcher] = (),
         is_batch_topic: Callable[[str], bool] | None = None,
         filter_bitmaps: FilterBitmaps | None = None,
     ) -> None:
         self.config = config
         self.flags = RunningFlags()
-        self._surroundings = surroundings or Surroundings(clock)
+        self._environment = environment or Environment(clock)
         self._store_host, self._dispatchers = parse_host(store_host), tuple(dispatchers)
         self._is_batch_topic, self._filter_bitmaps = is_batch_topic, filter_bitmaps
         self._open: OpenStore | None = None
@@ -278,7 +278,7 @@ class MessageStore(OpenStoreReads):
 
     def _load(self, cut: bool, progress: Progress | None) -> OpenStore:
         options = OpenOptions(
-            self._surroundings.clock,
+            self._environment.clock,
             progress,
             cut,
             self._is_batch_topic,
@@ -287,7 +287,7 @@ class MessageStore(OpenStoreReads):
         parts = open_parts(self.config, options)
         try:
             return OpenStore(
-                parts, self.flags, self._surroundings, self._dispatchers, self._store_host
+                parts, self.flags, self._environment, self._dispatchers, self._store_host
             )
         except BaseException:
             parts.close(clean=False)

@@ -12,19 +12,19 @@ from store_core.log.commit_log import CommitLog
 from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.services.reput_message import ReputMessageService
 from store_core.staged_commit.dispatch import job_rows
-from store_core.store_parts import OpenOptions, open_parts
+from store_core.store_files import OpenOptions, open_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Future
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.recovery.recovery import LogRecovery
+    from store_core.staged_commit.crash_points import CrashPoints
     from store_core.staged_commit.intent import Commit
     from store_core.staged_commit.job import StagedJob
-    from store_core.staged_commit.steps import Steps
 
 _CATCH_UP_BYTES = 256 << 20
 
@@ -56,7 +56,7 @@ class OfflineStore:
     """
 
     def __init__(
-        self, root: str, config: MessageStoreConfig, clock: Callable[[], int], steps: Steps
+        self, root: str, config: MessageStoreConfig, clock: Callable[[], int], steps: CrashPoints
     ) -> None:
         self.root = root
         config = replace(config, store_path_root_dir=root)

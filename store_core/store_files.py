@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Callable
 from store_core.errors import LogDamageError, StoreFormatError
 from store_core.files.directory_swap import remove_tree
 from store_core.files.file_writing import make_directory, write_error, write_errors
+from store_core.files.memory_of_files import read_anew
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.log.commit_log import (
@@ -27,15 +28,15 @@ from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.queue_file_sizes import BATCH_ROOT, EXT_ROOT, SIMPLE_ROOT, queue_file_sizes
 from store_core.recovery.index_proof import index_keys
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
+from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.settle import settle, uncommitted_offset
-from store_core.staged_commit.steps import Steps
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.index.index_file_set import IndexFileSet
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
@@ -77,7 +78,7 @@ class OpenOptions:
     progress: Progress | None = None
     cut: bool = False
     is_batch_topic: Callable[[str], bool] | None = None
-    steps: Steps = field(default_factory=Steps)
+    steps: CrashPoints = field(default_factory=CrashPoints)
     filter_bitmaps: FilterBitmaps | None = None
     trusts_confirmed: bool = False
     cuts_tail: bool = True
@@ -194,6 +195,10 @@ def _open(
     config: MessageStoreConfig, options: OpenOptions, directory: StoreDirectory, lock: StoreLock
 ) -> StoreParts:
     root = config.store_path_root_dir
+    if lock.is_aborted():  # by a failed flush, for all that is known
+        # The log first: units of records that are not on the disk would speak of damage.
+        names = (*commit_log_directories(directory, config), *_QUEUES_AND_INDEX)
+        read_anew(directory.resolve(name) for name in names)
     _clear_uncommitted(config, directory, options.steps)
     with ExitStack() as undo:
         log = undo.enter_context(closing(CommitLog(directory, config)))
@@ -240,7 +245,9 @@ def _open(
     return StoreParts(config, lock, segments, queues, index, checkpoint, recovery, files)
 
 
-def _clear_uncommitted(config: MessageStoreConfig, directory: StoreDirectory, steps: Steps) -> None:
+def _clear_uncommitted(
+    config: MessageStoreConfig, directory: StoreDirectory, steps: CrashPoints
+) -> None:
     """Erase what a staged job wrote behind the end of the log without becoming part of it."""
     with closing(CommitLog(directory, config)) as log:
         offset = uncommitted_offset(directory, log)

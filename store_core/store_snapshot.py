@@ -17,7 +17,7 @@ from store_core.store_view import StoreView
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.index.index_queries import IndexQueries
 
 

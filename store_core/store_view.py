@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from store_core.config import MessageStoreConfig
-from store_core.config_files import load_topics
+from store_core.config.config_files import load_topics
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_service import IndexService
@@ -25,7 +25,7 @@ from store_core.state.store_state import ABORT_FILE, StoreState, store_state, wr
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from store_core.config_files import TopicConfig
+    from store_core.config.config_files import TopicConfig
 
 _View = TypeVar("_View", bound="StoreView")
 _PARTS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint", "lock", "config")

@@ -1,4 +1,4 @@
-"""Topics and properties by which a broker moves messages about, named once.
+"""What topics are for: the broker's own, and the properties by which it moves messages about.
 
 Source: RocketMQ ``TopicValidator``, ``MixAll``, ``MessageConst``, ``TransactionalMessageUtil``
 (release 5.3.3).
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["SCHEDULE_TOPIC", "numbers_of", "property_of"]
+    from store_core.config.config_files import TopicConfig
+
+__all__ = ["SCHEDULE_TOPIC", "numbers_of", "property_of", "topic_kind"]
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -37,6 +39,49 @@ RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
 _DIGITS = r"^[0-9]{1,18}$"
+_PREFIXES = {RETRY_PREFIX: "retry", DLQ_PREFIX: "dlq", LMQ_PREFIX: "lmq"}
+_NAMES = {
+    SCHEDULE_TOPIC: "delay",
+    TIMER_TOPIC: "delay",
+    HALF_TOPIC: "transaction",
+    OP_TOPIC: "transaction",
+    DISCARD_TOPIC: "transaction",
+    "RMQ_SYS_TRACE_TOPIC": "system",
+    "TBW102": "system",
+    "BenchmarkTest": "system",
+    "SELF_TEST_TOPIC": "system",
+    "OFFSET_MOVED_EVENT": "system",
+    "CHECKPOINT_TOPIC": "system",
+}
+# Source: TopicValidator (system topics and their prefix), MixAll.getReplyTopic (RocketMQ 5.3.3).
+_SYSTEM_PREFIX = "rmq_sys_"
+_REPLY_SUFFIX = "_REPLY_TOPIC"
+_PERM_INHERIT = 1
+
+
+def topic_kind(topic: str, config: TopicConfig | None = None) -> str:
+    """Return the kind of a topic.
+
+    ``retry`` and ``dlq`` (of a consumer group), ``lmq`` (light queue), ``delay`` (messages that
+    wait for their time), ``transaction`` (half messages, their op messages, those checked too
+    often), ``system`` (any other that the broker itself makes), else ``normal``.
+
+    Parameters
+    ----------
+    topic
+        Its name.
+    config
+        Its settings, if known: the topics named after the cluster and the broker can be told
+        only by the permission to inherit, which a broker gives to its own templates alone.
+    """
+    for prefix, kind in _PREFIXES.items():
+        if topic.startswith(prefix):
+            return kind
+    if topic in _NAMES:
+        return _NAMES[topic]
+    if topic.startswith(_SYSTEM_PREFIX) or topic.endswith(_REPLY_SUFFIX):
+        return "system"
+    return "system" if config is not None and config.perm & _PERM_INHERIT else "normal"
 
 
 def property_of(properties: Any, name: str) -> Any:

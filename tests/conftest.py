@@ -18,6 +18,7 @@ from tests.golden_store import (
     STORE_NAMES,
     GoldenStore,
     golden,
+    share_scratch,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ SPARK_SETTINGS = {
 # How long an example takes says more of the machine's load than of the code.
 settings.register_profile("any-load", settings(), deadline=None)
 settings.load_profile("any-load")
+
+
+def pytest_configure() -> None:
+    """Make the place of the golden stores before workers of a parallel run inherit it."""
+    share_scratch()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

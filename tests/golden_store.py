@@ -1,4 +1,4 @@
-"""The golden stores of tests/golden: unpacked once per process, with their dumps and sizes."""
+"""The golden stores of tests/golden: unpacked once per run, with their dumps and sizes."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ RECOVERED_NAMES = tuple(sorted(p.parent.name for p in GOLDEN_DIR.glob("*/recover
 # RocketMQ's keys that reading needs and that the files do not show.
 _OPTION_KEYS = ("maxHashSlotNum", "maxIndexNum")
 _HOLE = 1 << 16
+_PLACE = "GOLDEN_STORES"
+"""Environment variable: the directory that the processes of a run share."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,9 @@ class GoldenStore:
         path = self.root.parent / "broker.conf"
         if not path.exists():
             lines = [f"{key}={value}\n" for key, value in self.config_properties.items()]
-            path.write_text("".join(lines), encoding="utf-8")
+            made = path.with_name(f"broker.conf.{os.getpid()}")
+            made.write_text("".join(lines), encoding="utf-8")
+            made.replace(path)
         return path
 
     @property
@@ -122,8 +126,22 @@ def _unpacked(name: str, recovered: bool) -> GoldenStore:
     config = json.loads((GOLDEN_DIR / name / "config.json").read_text("utf-8"))
     kind = "recovered" if recovered else "store"
     target = _scratch() / name / kind
-    unpack(GOLDEN_DIR / name / f"{kind}.tar.gz", target)
+    if not target.exists():
+        own = Path(tempfile.mkdtemp(dir=_scratch()))
+        unpack(GOLDEN_DIR / name / f"{kind}.tar.gz", own / kind)
+        _publish(own / kind, target)
     return GoldenStore(name, recovered, target / "store", config)
+
+
+def _publish(made: Path, target: Path) -> None:
+    """Give what was made its place; another process may have been faster, with the same."""
+    target.parent.mkdir(exist_ok=True)
+    try:
+        made.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+    shutil.rmtree(made.parent)
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -170,9 +188,16 @@ def tree_state(root: Path) -> dict[str, tuple[int, int, str]]:
 
 @functools.cache
 def _scratch() -> Path:
-    path = Path(tempfile.mkdtemp(prefix="golden-"))
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return path
+    """Return where stores are unpacked; the first process of a run makes and removes it."""
+    if _PLACE not in os.environ:
+        os.environ[_PLACE] = tempfile.mkdtemp(prefix="golden-")
+        atexit.register(shutil.rmtree, os.environ[_PLACE], ignore_errors=True)
+    return Path(os.environ[_PLACE])
+
+
+def share_scratch() -> None:
+    """Let the processes that this one starts share what any of them unpacks."""
+    _scratch()
 
 
 def _property(value: Any) -> str:

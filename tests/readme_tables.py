@@ -1,4 +1,4 @@
-"""The tables of README.md that are made from the code: ``python -m tests.readme_tables``."""
+"""The tables of the pages that are made from the code: ``python -m tests.readme_tables``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rmqsource.exit_codes import MEANINGS
-from rmqsource.option_table import OPTION_TABLE, OptionInfo
+from rmqsource.options.option_table import OPTION_TABLE, OptionInfo
 from rmqsource.sink.option_table import SINK_OPTION_TABLE
 from rmqsource.tables import TABLES
 
 README = Path(__file__).parent.parent / "README.md"
+DOCS = README.parent / "docs"
+PAGES = (README, *sorted(DOCS.glob("*.md")))
 
 
 def columns_section() -> str:
@@ -63,22 +65,27 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def with_tables(readme: str) -> str:
-    """Return a README with its generated parts made anew."""
-    sections = {
-        "columns": columns_section(),
-        "options": options_section(),
-        "sink options": sink_options_section(),
-        "exit codes": exit_codes_section(),
-    }
-    for name, section in sections.items():
+SECTIONS = {
+    "columns": (DOCS / "reading.md", columns_section),
+    "options": (DOCS / "reading.md", options_section),
+    "sink options": (DOCS / "writing.md", sink_options_section),
+    "exit codes": (DOCS / "command-line.md", exit_codes_section),
+}
+"""Name of a generated part -> its page, and what makes it."""
+
+
+def with_tables(page: Path) -> str:
+    """Return the text of a page with its generated parts made anew."""
+    text = page.read_text("utf-8")
+    for name, (where, section) in SECTIONS.items():
         pattern = rf"<!-- {name} -->\n.*?<!-- end of {name} -->"
-        whole = f"<!-- {name} -->\n{section}\n\n<!-- end of {name} -->"
-        readme, count = re.subn(pattern, whole.replace("\\", r"\\"), readme, flags=re.DOTALL)
-        if count != 1:
-            raise ValueError(f"README.md has {count} places for the {name}, not one")
-    return readme
+        whole = f"<!-- {name} -->\n{section()}\n\n<!-- end of {name} -->"
+        text, count = re.subn(pattern, whole.replace("\\", r"\\"), text, flags=re.DOTALL)
+        if count != (where == page):
+            raise ValueError(f"{page.name} has {count} places for the {name}")
+    return text
 
 
 if __name__ == "__main__":
-    README.write_text(with_tables(README.read_text("utf-8")), "utf-8")
+    for changed in PAGES:
+        changed.write_text(with_tables(changed), "utf-8")

@@ -17,7 +17,7 @@ from store_core.codec.message_codec import (
     encode_message,
 )
 from store_core.codec.properties import properties_to_bytes, split_keys, string_to_properties
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.index.index_file import key_hash
 from store_core.layout.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES
 from store_core.layout.consume_queue import CQ_UNIT

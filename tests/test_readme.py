@@ -1,92 +1,228 @@
-"""The README: its examples run, its tables are those of the code, its links lead somewhere."""
+"""README and docs: examples run, tables are those of the code, links lead somewhere."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
+import typer.main
 
-from rmqsource.demo_data import unpack_store
-from tests.readme_tables import README, columns_section, options_section, with_tables
+from rmqsource import __version__
+from rmqsource.cli import main
+from rmqsource.cli.app import app
+from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER
+from store_core.layout.message import HEADER_IPV4
+from tests.readme_tables import DOCS, PAGES, README, SECTIONS, with_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TEXT = README.read_text("utf-8")
+README_LINES = 220
+LINE_CHARACTERS = 120
+PNG_BYTES = 200_000
+PICTURES = ("file-format.svg", "read-plan.svg", "report.png", "terminal.svg")
+SHOWN = {
+    "README.md": (
+        "|2026-11-21 12:26:33.0",
+        "42.3 %",
+        "dead lettered after 27.8 s",
+        "2 messages written",
+        "PUT_OK",
+    ),
+    "command-line.md": ("found by offset message id", "dead lettered after 27.8 s", "orders"),
+    "damage-and-rescue.md": (
+        "damaged: 1 findings of damage",
+        "only in A",
+        "706 messages of 707",
+        '"bytes_lost": ',
+    ),
+    "file-format.md": ('99524 297 {"kind":"normal","n":155', '99524 {"kind":"normal","n":155'),
+    "reading.md": (
+        "|orders                           |4     |236     |",
+        "|2026-11-21 12:26:33.0",
+        "|   orders|       0|",
+        "access path      index",
+    ),
+    "store.md": ("GetMessageStatus.FOUND", "['K155']", "b'one coffee'"),
+    "writing.md": ("|[o1]|", "3 messages from a stream", "121 messages replayed"),
+}
+"""Page -> what its examples print, among other things. Pages without an example are not there."""
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+class Block(NamedTuple):
+    """A fenced part of a page."""
+
+    language: str
+    code: str
+    line: int
 
 
-def test_python_examples_run(
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text("utf-8")
+    found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [Block(m[1], m[2], text.count("\n", 0, m.start()) + 2) for m in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_run_in_an_empty_folder(
+    page: Path,
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert spark is not None
     monkeypatch.chdir(tmp_path)
-    examples = blocks("python")
-    assert len(examples) >= 5
+    for module in ("export", "sink"):  # one session serves all tests
+        monkeypatch.setattr(f"rmqsource.cli.{module}.spark_job", lambda *_: nullcontext(spark))
     names: dict[str, object] = {}
-    for number, example in enumerate(examples):
-        exec(compile(example, f"README example {number + 1}", "exec"), names)
-    shown = capfd.readouterr().out
-    assert "|orders                           |4     |236     |" in shown  # example 1
-    assert "|2026-11-21 12:26:33.0" in shown  # 2
-    assert "|   orders|       0|" in shown  # 3
-    assert "access path      index" in shown  # 4
-    assert " messages of 707" in shown  # 5
-    assert '"bytes_lost": ' in shown
-    assert "GetMessageStatus.FOUND" in shown  # without Spark
-    assert "['K155']" in shown
+    for block in blocks(page):
+        if block.language == "python":
+            exec(compile("\n" * (block.line - 1) + block.code, page.name, "exec"), names)
+        elif block.language == "sh":
+            for line in block.code.splitlines():
+                run_command(line, tmp_path, monkeypatch)
+    shown = "".join(capfd.readouterr())
+    tables = [block.code for block in blocks(page) if block.code.startswith("+--")]
+    assert [text for text in (*SHOWN.get(page.name, ()), *tables) if text not in shown] == []
 
 
-def test_commands_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("typer")
-    from rmqsource.cli import main
-
-    unpack_store(str(tmp_path / "demo"))
-    monkeypatch.chdir(tmp_path)
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
-    assert len(lines) >= 5
-    for line in lines:
-        monkeypatch.setattr(sys, "argv", shlex.split(line))
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        assert (left.value.code or 0) == 0, (line, said.err)
-        assert said.out
+def run_command(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a line of a shell; a comment at its end may name its exit code."""
+    expected = re.search(r"# exit code (\d+)$", line)
+    words = shlex.split(line, comments=True)
+    if words[1] in {"copy", "export", "import"}:
+        # The session of the tests was begun in another folder, and its workers stay there.
+        words = [str(folder / word) if "/" in word else word for word in words]
+    if words[:2] == ["python", "-c"]:
+        exec(words[2], {})
+        return
+    assert words[0] == "rocketmq-store"
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert (left.value.code or 0) == (int(expected[1]) if expected else 0), line
 
 
-def test_tables_are_those_of_the_code() -> None:
-    assert with_tables(TEXT) == TEXT, "run python -m tests.readme_tables"
-    assert columns_section() in TEXT
-    assert options_section() in TEXT
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_runs_or_is_only_shown(page: Path) -> None:
+    languages = {block.language for block in blocks(page)}
+    assert languages <= {"python", "sh", "text"}
+    assert bool(languages & {"python", "sh"}) == (page.name in SHOWN)
 
 
-def test_links_lead_to_files() -> None:
-    links = re.findall(r"\]\((?!https?://)([^)#]+)\)", TEXT)
-    assert "docs/read-plan.svg" in links
-    missing = [link for link in links if not (README.parent / link).exists()]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables_are_those_of_the_code(page: Path) -> None:
+    assert with_tables(page) == page.read_text("utf-8"), "run python -m tests.readme_tables"
+
+
+def test_generated_tables_have_a_page() -> None:
+    assert {page for page, _ in SECTIONS.values()} <= set(PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?://)([^)]+)\)", page.read_text("utf-8"))
+    assert links
+    missing = []
+    for link in links:
+        path, _, heading = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (heading and heading not in headings(target)):
+            missing.append(link)
     assert missing == []
 
 
-def test_picture_is_well_formed() -> None:
-    picture = ElementTree.parse(README.parent / "docs" / "read-plan.svg").getroot()
+def headings(page: Path) -> set[str]:
+    """Return the names by which links find the headings of a page, as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in found}
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    text = README.read_text("utf-8")
+    assert [
+        page.name for page in PAGES if page != README and f"(docs/{page.name})" not in text
+    ] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_are_short(page: Path) -> None:
+    lines = page.read_text("utf-8").splitlines()
+    if page == README:
+        assert len(lines) <= README_LINES
+    else:
+        lines = [line for line in lines if not line.startswith("|")]
+    assert [line for line in lines if len(line) > LINE_CHARACTERS] == []
+
+
+def test_no_page_installs_from_an_index_that_has_it_not() -> None:
+    notebooks = sorted((README.parent / "notebooks").glob("*.ipynb"))
+    assert notebooks
+    for page in (*PAGES, *notebooks):
+        assert not re.search(r"pip install '?rmqsource", page.read_text("utf-8")), page.name
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_are_shown_and_well_formed(name: str) -> None:
+    assert any(
+        re.search(rf"!\[[^]]+\]\((docs/)?{name}\)", page.read_text("utf-8")) for page in PAGES
+    )
+    file = DOCS / name
+    if file.suffix == ".png":
+        assert file.read_bytes().startswith(b"\x89PNG")
+        assert file.stat().st_size < PNG_BYTES
+        return
+    picture = ElementTree.parse(file).getroot()
     assert picture.tag.endswith("svg")
-    background = picture.find("{http://www.w3.org/2000/svg}rect")
-    assert background is not None  # text is dark: on a dark page it needs its own ground
-    assert background.get("fill") == "#ffffff"
+    ground = picture.find("{http://www.w3.org/2000/svg}rect")
+    assert ground is not None  # on a dark page a picture needs its own ground
+    assert ground.get("fill", "").startswith("#")
+
+
+@pytest.mark.parametrize(
+    "layout", [HEADER_IPV4, CQ_UNIT, INDEX_HEADER, INDEX_ENTRY], ids=lambda x: x.name
+)
+def test_the_primer_names_the_fields_that_the_code_declares(layout: Any) -> None:
+    tables = re.findall(
+        r"\| position \| bytes \| field .*\n\|[-|]+\|\n((?:\|.*\n)+)",
+        (DOCS / "file-format.md").read_text("utf-8"),
+    )
+    rows = [re.findall(r"^\| (\d+) \| (\d+) \| `(\w+)`", table, re.MULTILINE) for table in tables]
+    dtype = layout.dtype
+    declared = [
+        (str(dtype.fields[name][1]), str(dtype.fields[name][0].itemsize), name)
+        for name in dtype.names
+    ]
+    assert declared in rows
+
+
+def test_every_command_has_a_line() -> None:
+    text = (DOCS / "command-line.md").read_text("utf-8")
+    table = text.partition("## All commands")[2].partition("\n## ")[0]
+    lines = re.findall(r"^\| (`[a-z`, -]+`) \|", table, re.M)
+    named = set(re.findall(r"`([a-z-]+)`", " ".join(lines)))
+    assert named == set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_the_map_names_every_room() -> None:
+    text = README.read_text("utf-8")
+    for package in ("rmqsource", "store_core"):
+        rooms = [init.parent.name for init in (README.parent / package).glob("*/__init__.py")]
+        assert len(rooms) >= 10
+        assert [room for room in rooms if not re.search(rf"[`/]{room}/`", text)] == []
+
+
+def test_the_wheel_that_the_readme_installs_is_the_one_that_is_built() -> None:
+    names = set(re.findall(r"rmqsource-([\w.]+)-py3-none-any\.whl", README.read_text("utf-8")))
+    assert names == {__version__}
 
 
 def test_marked_place_for_measurements() -> None:
-    assert "<!-- bench -->" in TEXT
+    assert "<!-- bench -->" in (DOCS / "performance.md").read_text("utf-8")

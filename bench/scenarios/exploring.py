@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Callable
 from bench.figures import Figure, rate_figure, time_figure
 from bench.scenarios.scan import our_frame
 from bench.spark_side import alternate, run_to_noop
-from rmqsource.export_store import write_export
-from rmqsource.findings import gather
-from rmqsource.options import options_for
-from rmqsource.report_page import report_page
+from rmqsource.options.source_options import options_for
+from rmqsource.report.page import report_page
+from rmqsource.report.report_data import collect
+from rmqsource.transfer.export_store import write_export
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def report(context: Context) -> list[Figure]:
 
 
 def _report(root: str) -> None:
-    found = gather(options_for(root))
+    found = collect(options_for(root))
     page = report_page(found, time.time_ns() // 1_000_000)
     if found.counts.messages == 0 or len(page) == 0:
         raise ValueError(f"the report of {root} is empty")

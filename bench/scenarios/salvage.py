@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bench.figures import Figure, rate_figure
 from bench.message_batches import MessageBatches
 from store_core import MessageStore, MessageStoreConfig, PutMessageStatus
-from store_core.salvage import SalvageOptions, report_path, salvage_store
+from store_core.tools.salvage import SalvageOptions, report_path, salvage_store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,47 +3,42 @@
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from rmqsource import __version__
-from rmqsource.cli_arguments import (
-    EXIT_CODES,
+from rmqsource.cli.arguments import (
+    All,
     CommandLine,
-    Config,
     Ids,
-    Key,
-    Options,
-    Output,
+    Limit,
     Paths,
-    Since,
-    Tag,
+    Selection,
+    Source,
     Topic,
-    Until,
-    filter_flags,
+    View,
 )
-from rmqsource.cli_arguments import examples as _examples
-from rmqsource.cli_check import check_and_tell, rebuild_index, rebuild_queues
-from rmqsource.cli_explore import add_commands
-from rmqsource.cli_info import FACTS, store_facts
-from rmqsource.cli_messages import show_messages
-from rmqsource.cli_output import Format, row_writer, write_record
-from rmqsource.cli_read import listed, source_options
-from rmqsource.cli_recover import recover as recover_and_tell
-from rmqsource.cli_report import reporting
-from rmqsource.cli_salvage import add_command as add_salvage
-from rmqsource.cli_sink import add_sink_commands
-from rmqsource.cli_topics import show_topics
-from rmqsource.stores import open_snapshots
-
-if TYPE_CHECKING:
-    from rmqsource.options import SourceOptions
-
-_TABLE_LIMIT = 20
+from rmqsource.cli.arguments import examples as _examples
+from rmqsource.cli.check import check_and_tell, rebuild_index, rebuild_queues
+from rmqsource.cli.explore import add_commands
+from rmqsource.cli.grep import Grep
+from rmqsource.cli.groups import add_group_commands
+from rmqsource.cli.info import FACTS, store_facts
+from rmqsource.cli.messages import Wanted, show_messages
+from rmqsource.cli.output import Shape, row_writer, write_record
+from rmqsource.cli.places import add_place_commands
+from rmqsource.cli.read import listed, source_options, table_options
+from rmqsource.cli.recover import recover as recover_and_tell
+from rmqsource.cli.report import reporting
+from rmqsource.cli.salvage import add_command as add_salvage
+from rmqsource.cli.sink import add_sink_commands
+from rmqsource.cli.topics import show_topics
+from rmqsource.cli.waiting import add_waiting_commands
+from rmqsource.exit_codes import EXIT_CODES
+from rmqsource.scan.store_versions import open_snapshots
 
 app = CommandLine(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Look into the store of a RocketMQ broker, check and repair it; no broker is needed.",
@@ -80,23 +75,23 @@ Path = Annotated[
 )
 def info(
     path: Paths,
-    output: Output = Format.table,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    source: Source,
+    view: View,
 ) -> None:
-    """Tell what a store is: state, log, queues, index files, checkpoint."""
+    """Tell what a store is: state, log, queues, index, disk."""
     with reporting() as report:
-        options = _table_options("checkpoint", path, config, option)  # takes no selection either
-        writer = row_writer(output, FACTS)
+        options = table_options("checkpoint", path, source.config, source.option)
+        display = view.display()
+        writer = row_writer(display, Shape(FACTS))
         for snapshot in open_snapshots(options):
             with snapshot:
                 report.note(*snapshot.kind.notes())
-                facts = store_facts(snapshot, report.damage, report.not_read)
-            if output is Format.table:
-                write_record(facts)
+                facts = store_facts(snapshot, options, report.damage, report.not_read)
+            if display.is_table:
+                write_record(facts, display)
             else:
                 writer.write(facts)
-        if output is not Format.table:
+        if not display.is_table:
             writer.close()
 
 
@@ -107,18 +102,20 @@ def info(
 )
 def topics(
     path: Paths,
-    output: Output = Format.table,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    topic: Topic = [],  # noqa: B006 (typer copies it)
+    limit: All = 0,
+    *,
+    source: Source,
+    view: View,
 ) -> None:
-    """Tell who fills the disk: messages, bytes, rates, retention and growth of each topic.
+    """Tell who fills the disk: bytes and rates of each topic.
 
     Rates are over the time from the store's first to its last message; growth compares the newer
     half of that time with the older one; retention is from the topic's oldest message on.
     """
     with reporting() as report:
-        options = _table_options("topics", path, config, option)
-        show_topics(options, output, report)
+        options = table_options("topics", path, source.config, source.option, topic)
+        show_topics(options, view.display(), limit, report)
         report.nothing("no topic")
         report.tell_missing(options)
 
@@ -127,25 +124,32 @@ def topics(
     epilog=_examples(
         "messages /data/store --topic orders --limit 5",
         "messages /data/store --topic orders --key K155",
+        "messages /data/store --last 5 --tz +08:00",
+        "messages /data/store --topic orders --follow --grep 'buyer=47|overdue'",
+        "messages /data/store --where \"queue_id = 3 AND tags = 'TagA'\" --since 1h",
         "messages /data/store --id 7F00000100002A9F00000000000184C4",
         "messages /data/store --since 2026-01-31T09:00:00Z --format json",
         "messages /data/store --option mode=PERMISSIVE --format csv",
     )
 )
-def messages(  # noqa: PLR0913, PLR0917 (one parameter a flag)
+def messages(  # noqa: PLR0913 (one parameter a flag)
     path: Paths,
-    topic: Topic = [],  # noqa: B006 (typer copies it)
-    key: Key = [],  # noqa: B006 (typer copies it)
+    selection: Selection,
     message_id: Ids = [],  # noqa: B006 (typer copies it)
-    tag: Tag = [],  # noqa: B006 (typer copies it)
-    since: Since = None,
-    until: Until = None,
-    limit: Annotated[
-        int, typer.Option(min=-1, show_default="20 for table, else 0", help="0 shows all.")
-    ] = -1,
-    output: Output = Format.table,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    grep: Annotated[
+        Optional[str],
+        typer.Option(metavar="REGEX", help="Only with this in the body or in a NAME=VALUE."),
+    ] = None,
+    *,
+    last: Annotated[
+        Optional[int], typer.Option(min=1, metavar="N", help="The N newest, newest first.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show the newest, then what comes, until Ctrl-C.")
+    ] = False,
+    limit: Limit = None,
+    source: Source,
+    view: View,
 ) -> None:
     """Show messages, oldest first as a rule.
 
@@ -154,11 +158,14 @@ def messages(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     Bodies: a table shows text if they are UTF-8, else 0x and hex, both cut; with --id whole.
     JSON and CSV have the exact bytes in Base64 (body) and the text, if UTF-8 (body_text).
     """
-    wanted = limit if limit >= 0 else _TABLE_LIMIT if output is Format.table else 0
     with reporting() as report:
+        display = view.display()
+        flags = selection.flags(source.config, view.clock())
+        options = source_options(path, source.option, flags)
         ids = listed("--id", message_id)
-        flags = filter_flags(config, topic, key, tag, since, until)
-        show_messages(source_options(path, option, flags), ids, output, wanted, report)
+        wanted = Wanted(ids, limit, last, follow, None if grep is None else Grep(grep))
+        most = 0 if last is not None or follow else view.limit(limit)
+        show_messages(options, wanted, display, most, report)
 
 
 @app.command(
@@ -169,21 +176,22 @@ def messages(  # noqa: PLR0913, PLR0917 (one parameter a flag)
 )
 def check(
     path: Paths,
-    output: Output = Format.table,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    source: Source,
+    view: View,
 ) -> None:
-    """Verify a whole store and change nothing: log, queues, index, checkpoint, files.
+    """Verify a whole store and change nothing.
+
+    Looked at are the log with all bodies, queues, index, checkpoint and files.
 
     Each finding is damage (messages are lost), repairable (the log is good, what is made of it is
     not), or information. Of a live store what was written before is checked. Exit code 1 if there
     is damage or something to repair.
     """
     with reporting() as report:
-        options = _table_options("checkpoint", path, config, option)
+        options = table_options("checkpoint", path, source.config, source.option)
         for snapshot in open_snapshots(options):
             with snapshot:
-                check_and_tell(snapshot, output, report)
+                check_and_tell(snapshot, view.display(), report)
 
 
 @app.command(
@@ -200,17 +208,17 @@ def recover(
     cut: Annotated[
         bool, typer.Option("--cut", help="Cut off readable records behind damage; keep a copy.")
     ] = False,
-    output: Output = Format.table,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    *,
+    source: Source,
+    view: View,
 ) -> None:
     """Bring a crashed store into the state of a clean stop. No broker may have it open.
 
     Cuts what is no record behind the end of the log, gives queues and index what they lack.
     """
     with reporting(warnings_are_damage=False) as report:
-        options = _table_options("checkpoint", [path], config, option)
-        recover_and_tell(options, output, report, dry_run=dry_run, cut=cut)
+        options = table_options("checkpoint", [path], source.config, source.option)
+        recover_and_tell(options, view.display(), report, dry_run=dry_run, cut=cut)
 
 
 @app.command(
@@ -222,17 +230,16 @@ def recover(
 )
 def index(
     path: Path,
-    output: Output = Format.table,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    source: Source,
+    view: View,
 ) -> None:
     """Make the index of a store anew from its log. No broker may have the store open.
 
     The new files are written beside the old ones and then put in their place at once.
     """
     with reporting() as report:
-        options = _table_options("checkpoint", [path], config, option)
-        rebuild_index(options, output, report)
+        options = table_options("checkpoint", [path], source.config, source.option)
+        rebuild_index(options, view.display(), report)
 
 
 @app.command(
@@ -248,27 +255,22 @@ def queues(
             help="Go on where damage in the log gives messages other queue offsets.",
         ),
     ] = False,
-    output: Output = Format.table,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    *,
+    source: Source,
+    view: View,
 ) -> None:
     """Make all consume queues of a store anew from its log. No broker may have the store open.
 
     The new files are written beside the old ones and then put in their place at once.
     """
     with reporting() as report:
-        options = _table_options("checkpoint", [path], config, option)
-        rebuild_queues(options, output, report, accept_moved=accept_moved)
+        options = table_options("checkpoint", [path], source.config, source.option)
+        rebuild_queues(options, view.display(), report, accept_moved=accept_moved)
 
 
 add_commands(app)
+add_group_commands(app)
+add_waiting_commands(app)
+add_place_commands(app)
 add_salvage(app)
 add_sink_commands(app)
-
-
-def _table_options(
-    table: str, paths: list[str], config: Optional[str], extra: list[str]
-) -> "SourceOptions":
-    """Return the options of a table of metadata; those that select messages are refused."""
-    flags = {"table": ("the command", table), "config": ("--config", config)}
-    return source_options(paths, extra, flags)

@@ -8,29 +8,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-from rmqsource.cli_output import Format, row_writer, write_record, write_result
-from rmqsource.cli_read import WrongUseError, lost_logs
+from rmqsource.cli.output import Display, Format, row_writer, write_record, write_result
+from rmqsource.cli.read import WrongUseError, lost_logs
 from rmqsource.exit_codes import FOUND, NOT_DONE
-from rmqsource.stores import store_config
-from store_core.check import Severity, check_store
-from store_core.config import MessageStoreConfig
+from rmqsource.scan.store_versions import store_config
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import expand_paths
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.queue.queue_file_sizes import SIMPLE_ROOT
-from store_core.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
+from store_core.tools.check import Severity, check_store
+from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.cli_report import Report
-    from rmqsource.options import SourceOptions
-    from store_core.check import CheckReport, Finding
+    from rmqsource.cli.report import Report
+    from rmqsource.options.source_options import SourceOptions
     from store_core.log.log_scan import Gap
-    from store_core.repair.rebuild_in_place import RebuiltQueues
     from store_core.store_view import StoreView
+    from store_core.tools.check import CheckReport, Finding
+    from store_core.tools.repair.rebuild_in_place import RebuiltQueues
 
 FINDING_COLUMNS = (
     *("severity", "kind", "count", "place", "position", "commit_log_offset", "bytes"),
@@ -47,12 +44,17 @@ class StageProgress:
     """A bar on standard error for each stage of a long work, only for a person who watches."""
 
     def __init__(self) -> None:
-        self._bar: Progress | None = None
+        self._bar: Any = None
         self._tasks: dict[str, Any] = {}
         if sys.stderr.isatty():
-            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-            console = Console(stderr=True)
-            self._bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+            from rich import progress  # noqa: PLC0415 (for a person only)
+            from rich.console import Console  # noqa: PLC0415
+
+            columns = (
+                *(progress.TextColumn("{task.description}"), progress.BarColumn()),
+                *(progress.TaskProgressColumn(), progress.TimeRemainingColumn()),
+            )
+            self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
 
     def step(self, stage: str, done: int, total: int) -> None:
         """Note how much of a stage is done."""
@@ -80,7 +82,7 @@ def stage_progress() -> Iterator[StageProgress]:
         progress.stop()
 
 
-def check_and_tell(view: StoreView, output: Format, report: Report) -> None:
+def check_and_tell(view: StoreView, display: Display, report: Report) -> None:
     """Check a store, write what was found, and set the exit code."""
     with stage_progress() as progress:
         found = check_store(view, progress.step)
@@ -88,15 +90,20 @@ def check_and_tell(view: StoreView, output: Format, report: Report) -> None:
         report.end_with(NOT_DONE)
     elif not found.is_good:
         report.end_with(FOUND)
-    if output is Format.json:
-        row_writer(output, ()).write(report_row(found))
-    elif output is not Format.table:
-        writer = row_writer(output, FINDING_COLUMNS)
+    if found.of(Severity.DAMAGE):
+        report.note(
+            f"what to do: rocketmq-store salvage {found.store} NEW makes a new store of all that "
+            "can be read; rocketmq-store recover --cut cuts the log at the first damage"
+        )
+    if display.output is Format.json:
+        write_result(report_row(found), display)
+    elif not display.is_table:
+        writer = row_writer(display, FINDING_COLUMNS)
         for finding in found.findings:
             writer.write({**finding_row(finding), "store": found.store})
         writer.close()
     else:
-        _tell_person(found)
+        _tell_person(found, display)
 
 
 def report_row(found: CheckReport) -> dict[str, Any]:
@@ -129,17 +136,19 @@ def finding_row(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _tell_person(found: CheckReport) -> None:
+def _tell_person(found: CheckReport, display: Display) -> None:
     row = report_row(found)
     checked = {k.replace("_", " "): v for k, v in row.pop("checked").items() if v}
     findings = row.pop("findings")
-    write_record({**row, **{f"  {name}": number for name, number in checked.items()}})
+    write_record({**row, **{f"  {name}": number for name, number in checked.items()}}, display)
     for finding in findings:
         finding["examples"] = "; ".join(finding["examples"])
-        write_record({name: value for name, value in finding.items() if value not in (None, "")})
+        write_record(
+            {name: value for name, value in finding.items() if value not in (None, "")}, display
+        )
 
 
-def rebuild_index(options: SourceOptions, output: Format, report: Report) -> None:
+def rebuild_index(options: SourceOptions, display: Display, report: Report) -> None:
     """Make the index of a store anew, and say so."""
     path = one_path(options)
     if tell_lost_log(options, report):
@@ -159,11 +168,11 @@ def rebuild_index(options: SourceOptions, output: Format, report: Report) -> Non
         "records": rebuilt.records,
         "damaged_parts": len(rebuilt.gaps),
     }
-    write_result(row, output)
+    write_result(row, display)
 
 
 def rebuild_queues(
-    options: SourceOptions, output: Format, report: Report, *, accept_moved: bool
+    options: SourceOptions, display: Display, report: Report, *, accept_moved: bool
 ) -> None:
     """Make the queues of a store anew, and say so."""
     path = one_path(options)
@@ -180,7 +189,7 @@ def rebuild_queues(
     _tell_gaps(result.gaps, report)
     for (topic, queue_id), rows in result.refused.items():
         report.note(f"no directory can be made for queue {topic!r}/{queue_id}: {rows} records")
-    write_result(queues_row(path, rebuilt), output)
+    write_result(queues_row(path, rebuilt), display)
     if result.moved or result.repeated:
         report.note(
             f"{result.moved} units do not stand at the queue offset of their record, "

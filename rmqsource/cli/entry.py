@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.exit_codes import INTERRUPTED, NOT_DONE
+from rmqsource.extras import missing_package
 from rmqsource.safe_text import printable
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def main() -> None:
 
 def _run() -> int:
     try:
-        from rmqsource.cli_app import app  # noqa: PLC0415 (the extra may be missing)
+        from rmqsource.cli.app import app  # noqa: PLC0415 (the extra may be missing)
     except ModuleNotFoundError as err:
         if (err.name or "").split(".")[0] not in _EXTRA:
             raise
@@ -50,10 +51,7 @@ def _wrong_use(err: Any) -> int:
 
 
 def _missing_extra(module: str) -> int:
-    print(
-        f"rocketmq-store needs the Python package {module!r}: pip install 'rmqsource[cli]'",
-        file=sys.stderr,
-    )
+    print(f"rocketmq-store: {missing_package(module, 'cli')}", file=sys.stderr)
     return NOT_DONE
 
 
@@ -77,7 +75,3 @@ def _interrupted_at_once() -> Iterator[None]:
 def _leave(_number: int, _frame: Any) -> None:
     os.write(2, b"rocketmq-store: interrupted\n")
     os._exit(INTERRUPTED)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,36 +10,37 @@ from typing import Annotated
 
 import typer
 
-from rmqsource.cli_arguments import (
-    Config,
+from rmqsource.cli.arguments import (
     ExportFormat,
     Ids,
     Key,
-    Options,
-    Output,
+    Limit,
     Paths,
+    Selection,
     Since,
+    Source,
     Tag,
     Topic,
     Until,
+    View,
+    Zone,
     examples,
-    filter_flags,
 )
-from rmqsource.cli_export import export_messages
-from rmqsource.cli_ids import not_found
-from rmqsource.cli_output import Format
-from rmqsource.cli_page import write_report
-from rmqsource.cli_read import (
+from rmqsource.cli.export import check_target, checked_partitions, export_messages
+from rmqsource.cli.ids import not_found
+from rmqsource.cli.page import write_report
+from rmqsource.cli.read import (
     WrongUseError,
     checking_bodies,
     listed,
     option_texts,
     source_options,
 )
-from rmqsource.cli_report import reporting, scan_progress
-from rmqsource.cli_trace import show_differences, show_lives
-from rmqsource.diff_stores import diff as compare
-from rmqsource.trace import trace as find_lives
+from rmqsource.cli.report import reporting, scan_progress
+from rmqsource.cli.times import clock_of
+from rmqsource.cli.trace import show_differences, show_lives
+from rmqsource.explore.diff_stores import diff as compare
+from rmqsource.explore.message_trace import trace as find_lives
 
 
 class ReportFormat(str, Enum):
@@ -88,23 +89,25 @@ def trace(
     key: Key = [],  # noqa: B006 (typer copies it)
     message_id: Ids = [],  # noqa: B006 (typer copies it)
     topic: Topic = [],  # noqa: B006 (typer copies it)
-    output: Output = Format.table,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    *,
+    source: Source,
+    view: View,
 ) -> None:
-    """Tell the life of a message, over one or many stores, as a timeline.
+    """Tell the life of a message as a timeline.
 
-    Sent, stored, half, checked, committed or rolled back, delayed, delivered, retried,
-    dead-lettered, with the waits between; and which consumer groups have passed it. --topic is
-    where it was sent. With --key and --id it has to have one of each.
+    Over one or many stores: sent, stored, half, checked, committed or rolled back, delayed,
+    delivered, retried, dead-lettered, with the waits between; and which consumer groups have passed
+    it. --topic is where it was sent. With --key and --id it has to have one of each.
     """
     with reporting() as said:
         if not key and not message_id:
             raise WrongUseError("trace: give --key or --id")
         keys, ids = listed("--key", key), listed("--id", message_id)
-        options = source_options(path, option, filter_flags(config, topic))
+        flags = Selection(topic).flags(source.config, view.clock())
+        options = source_options(path, source.option, flags)
+        display = view.display()
         lives = find_lives(options, keys=keys, ids=ids)
-        show_lives(lives, output, said)
+        show_lives(lives, display, said)
         said.nothing("no message matches")
         missing = [text for text in ids if not any(life.has_id(text) for life in lives)]
         said.missing(*not_found(missing, replace(options, keys=tuple(keys) or None)))
@@ -120,52 +123,58 @@ def report(
     output: Annotated[
         ReportFormat, typer.Option("--format", help="A page, or its data.")
     ] = ReportFormat.html,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    tz: Zone = None,
+    *,
+    source: Source,
 ) -> None:
-    """Write a page about a store: traffic, disk, sizes, latency, lag, dead letters.
+    """Write a page about a store: traffic, disk, lag and more.
 
     One file that needs no network. Damage is told in it; the exit code then is 1. Bodies are
     checked against their CRCs, unless --option checkCRC=false.
     """
     with reporting() as said, scan_progress() as progress:
-        flags = {**filter_flags(config, topic, since=since, until=until), **checking_bodies(option)}
-        options = source_options(path, option, flags)
+        chosen = Selection(topic, since=since, until=until)
+        flags = {**chosen.flags(source.config, clock_of(tz)), **checking_bodies(source.option)}
+        options = source_options(path, source.option, flags)
         write_report(options, out, output.value, progress, said)
 
 
-def export(  # noqa: PLR0913, PLR0917 (one parameter a flag)
+def export(
     path: Paths,
-    out: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new directory.")],
+    out: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="A directory, new or empty.")
+    ],
     output: Annotated[
         ExportFormat, typer.Option("--format", help="What kind of files.")
     ] = ExportFormat.parquet,
     partition_by: Annotated[
-        str, typer.Option(metavar="topic,day", help="Directories by topic, by UTC day, or both.")
-    ] = "",
-    topic: Topic = [],  # noqa: B006 (typer copies it)
-    key: Key = [],  # noqa: B006 (typer copies it)
-    tag: Tag = [],  # noqa: B006 (typer copies it)
-    since: Since = None,
-    until: Until = None,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+        list[str],
+        typer.Option(metavar="topic,day", help="Directories by topic, by UTC day, or both."),
+    ] = [],  # noqa: B006 (typer copies it)
+    *,
+    selection: Selection,
+    tz: Zone = None,
+    source: Source,
 ) -> None:
-    """Write messages as Parquet, JSON or CSV files, with Spark; all columns of table messages.
+    """Write messages as Parquet, JSON or CSV files, with Spark.
 
-    The directory appears when all is written, not before. Bodies are checked against their CRCs,
-    unless --option checkCRC=false.
+    All columns of table messages. The directory appears when all is written, not before. Bodies are
+    checked against their CRCs, unless --option checkCRC=false.
     """
     with reporting() as said:
-        flags = {**filter_flags(config, topic, key, tag, since, until), **checking_bodies(option)}
+        flags = selection.flags(source.config, clock_of(tz))
+        flags.update(checking_bodies(source.option))
         # Tells what is wrong before Spark starts.
-        said.tell_missing(source_options(path, option, flags))
-        texts = option_texts(path, option, flags)
-        export_messages(texts, out, output.value, partition_by, said)
-        said.nothing("no message matches")
+        options = source_options(path, source.option, flags)
+        partitions = checked_partitions(listed("--partition-by", partition_by))
+        check_target(out)
+        said.tell_missing(options)
+        texts = option_texts(path, source.option, flags)
+        export_messages(texts, out, output.value, partitions, said)
+        said.nothing_in(out)
 
 
-def diff(  # noqa: PLR0913, PLR0917 (one parameter a flag)
+def diff(  # noqa: PLR0913 (one parameter a flag)
     a: Annotated[str, typer.Argument(metavar="A", help="A store root.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
     by: Annotated[
@@ -175,10 +184,10 @@ def diff(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     tag: Tag = [],  # noqa: B006 (typer copies it)
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(min=0, help="Most differences to show; 0 shows all.")] = 0,
-    output: Output = Format.table,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    *,
+    limit: Limit = None,
+    source: Source,
+    view: View,
 ) -> None:
     """Tell which messages two stores do not share. Exit code 0: none, 1: some.
 
@@ -186,10 +195,11 @@ def diff(  # noqa: PLR0913, PLR0917 (one parameter a flag)
     checked against the body unless --option checkCRC=false.
     """
     with reporting() as said, scan_progress() as progress:
-        flags = filter_flags(config, topic, tag=tag, since=since, until=until)
-        flags.update(checking_bodies(option))
-        sides = [source_options([path], option, flags) for path in (a, b)]
+        chosen = Selection(topic, tag=tag, since=since, until=until)
+        flags = {**chosen.flags(source.config, view.clock()), **checking_bodies(source.option)}
+        sides = [source_options([path], source.option, flags) for path in (a, b)]
+        display = view.display()
         found = compare(sides[0], sides[1], by.value, progress.splits)
         progress.stop()
-        show_differences(found, output, limit, said)
+        show_differences(found, display, view.limit(limit), said)
         said.tell_missing(*sides, seen=found.topics)

@@ -7,15 +7,15 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.cli_read import read_messages, rows_of
-from rmqsource.option_table import is_message_id
-from rmqsource.read_columns import no_progress
-from rmqsource.trace_events import moment
+from rmqsource.cli.read import read_messages, rows_of
+from rmqsource.explore.trace_events import moment
+from rmqsource.options.option_table import is_message_id
+from rmqsource.scan.read_columns import no_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
 
 _COLUMNS = ("topic", "queue_id", "keys", "tags", "store_timestamp")
 _LOOKED_AT = 10

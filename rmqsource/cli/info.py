@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import posixpath
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqsource.cli_read import lost_log
+from rmqsource.cli.read import lost_log
+from rmqsource.metadata import read_metadata
+from store_core.config.message_store_config import load_broker_config
 from store_core.errors import StoreError, StoreReadError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
     Facts = dict[str, Any]
 
+_TEMPLATE, _REPLY, _SYSTEM, _INHERIT = "TBW102", "_REPLY_TOPIC", "rmq_sys_", 1
+_PLACES = {
+    **dict.fromkeys(("consumequeue", "batchconsumequeue", "consumequeue_ext"), "disk_queues"),
+    "index": "disk_index",
+}
+_MADE_BY_A_BROKER = ("lock", "checkpoint")
+_NO_TRACE = (
+    "the commit log has no file, and nothing says that a broker made this store; is its disk "
+    "mounted, and is the path right?"
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def store_facts(
-    snapshot: StoreView, warn: Callable[[str], None], not_read: Callable[[str], None]
+    snapshot: StoreView,
+    options: SourceOptions,
+    warn: Callable[[str], None],
+    not_read: Callable[[str], None],
 ) -> Facts:
     """Return what is known of a store.
 
@@ -27,6 +46,8 @@ def store_facts(
     ----------
     snapshot
         The store.
+    options
+        How it is read.
     warn, not_read
         Are told what is damaged, and what may not be read.
     """
@@ -36,10 +57,13 @@ def store_facts(
         warn(problem)
     facts: Facts = {"store": snapshot.directory.uri, "state": state}
     parts: tuple[tuple[Callable[[StoreView], Facts], tuple[str, ...]], ...] = (
+        (lambda view: _broker(view, options), BROKER_FACTS),
         (_log, LOG_FACTS),
         (_queues, QUEUE_FACTS),
+        (lambda view: _messages(view, options), MESSAGE_FACTS),
         (_index, INDEX_FACTS),
         (_checkpoint, CHECKPOINT_FACTS),
+        (_disk, DISK_FACTS),
     )
     for read, names in parts:
         facts.update(dict.fromkeys(names))
@@ -53,7 +77,11 @@ def store_facts(
 
 
 def _no_log(snapshot: StoreView) -> str:
-    """Return what to say of a log that begins with no record; empty where it begins with one."""
+    """Return what to say of a log that no broker made, or that begins with no record; or ""."""
+    if not len(snapshot.log.segments) and not snapshot.kind.dledger_log:
+        directory = snapshot.directory
+        made = [directory.stat(directory.resolve(name)) for name in _MADE_BY_A_BROKER]
+        return "" if all(made) else f"{directory.uri}: {_NO_TRACE}"
     begin = max(snapshot.min_phy_offset, 0)
     if begin >= snapshot.end_offset or snapshot.store_timestamp_at(begin) is not None:
         return ""
@@ -72,7 +100,9 @@ LOG_FACTS = (
     "segment_bytes",
     "first_store_timestamp",
 )
+BROKER_FACTS = ("broker", "cluster")
 QUEUE_FACTS = ("topics", "queues", "batch_queues", "last_dispatched_store_timestamp")
+MESSAGE_FACTS = ("messages",)
 INDEX_FACTS = (
     "index_files",
     "index_files_unusable",
@@ -87,7 +117,31 @@ CHECKPOINT_FACTS = (
     "checkpoint_index_until",
     "checkpoint_confirmed_record",
 )
-FACTS = ("store", "state", *LOG_FACTS, *QUEUE_FACTS, *INDEX_FACTS, *CHECKPOINT_FACTS)
+DISK_FACTS = ("disk_log", "disk_queues", "disk_index", "disk_other")
+FACTS = (
+    *("store", "state", *BROKER_FACTS, *LOG_FACTS, *QUEUE_FACTS, *MESSAGE_FACTS),
+    *(*INDEX_FACTS, *CHECKPOINT_FACTS, *DISK_FACTS),
+)
+
+
+def _broker(snapshot: StoreView, options: SourceOptions) -> Facts:
+    """Return the names of broker and cluster: of the configuration, or of topics named so."""
+    given = load_broker_config(options.config) if options.config else {}
+    topics = snapshot.topic_configs or {}
+    replies = [t[: -len(_REPLY)] for t in topics if t.endswith(_REPLY)]
+    # A broker makes topics of its own and its cluster's name, from which others inherit.
+    own = [
+        topic
+        for topic, config in topics.items()
+        if config.perm & _INHERIT and topic != _TEMPLATE and not topic.startswith(_SYSTEM)
+    ]
+    cluster = replies[0] if len(replies) == 1 else None
+    brokers = [t for t in own if t != cluster]
+    broker = brokers[0] if cluster and len(brokers) == 1 else None
+    return {
+        "broker": given.get("brokerName", broker),
+        "cluster": given.get("brokerClusterName", cluster),
+    }
 
 
 def _log(snapshot: StoreView) -> Facts:
@@ -117,6 +171,35 @@ def _queues(snapshot: StoreView) -> Facts:
             _time(snapshot.store_timestamp_at(last)) if last >= 0 else None
         ),
     }
+
+
+def _messages(snapshot: StoreView, options: SourceOptions) -> Facts:
+    """Return how many messages the queues hold."""
+    if snapshot.kind.queue_database:
+        return {}
+    held = (batch["messages"] for batch in read_metadata("queues", snapshot, options))
+    return {"messages": sum(sum(part.to_pylist()) for part in held)}
+
+
+def _disk(snapshot: StoreView) -> Facts:
+    """Return the bytes of the files, by kind; their lengths, as brokers make them beforehand."""
+    sizes = dict.fromkeys(DISK_FACTS, 0)
+    sizes["disk_log"] = sum(segment.size for segment in snapshot.log.segments)
+    logs = {posixpath.dirname(segment.path) for segment in snapshot.log.segments}
+    for path, size in _files(snapshot, snapshot.directory.resolve(), logs):
+        place = path[len(snapshot.directory.resolve()) :].strip("/").partition("/")[0]
+        sizes[_PLACES.get(place, "disk_other")] += size
+    return sizes
+
+
+def _files(snapshot: StoreView, root: str, passed_over: set[str]) -> Iterator[tuple[str, int]]:
+    pending = [root]
+    while pending:
+        for entry in snapshot.directory.list(pending.pop()):
+            if not entry.is_dir:
+                yield entry.path, entry.size
+            elif entry.path not in passed_over:
+                pending.append(entry.path)
 
 
 def _index(snapshot: StoreView) -> Facts:

@@ -11,15 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import Progress
-
-from rmqsource.cli_interrupt import cancelling
-from rmqsource.cli_read import WrongUseError
-from rmqsource.local_spark import java_problem, quiet_session
+from rmqsource.cli.interrupt import cancelling
+from rmqsource.cli.local_spark import java_problem, quiet_session
+from rmqsource.cli.read import WrongUseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 _POLL_SECONDS = 0.3
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
@@ -49,7 +46,8 @@ def spark_job(command: str, doing: str) -> Iterator[Any]:
         raise WrongUseError(problem)
     with tempfile.TemporaryDirectory() as scratch, _own_stderr() as terminal:
         log = Path(scratch) / "spark.log"
-        with quiet_session(log, f"rocketmq-store {command}", "local[*]") as spark:
+        starting = _starting(terminal)
+        with quiet_session(log, f"rocketmq-store {command}", "local[*]", ready=starting) as spark:
             # Spark takes a while to load; py4j has no types.
             from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415
                 Py4JJavaError,
@@ -64,6 +62,15 @@ def spark_job(command: str, doing: str) -> Iterator[Any]:
                     yield spark
             except (PySparkException, Py4JJavaError) as err:
                 raise WrongUseError(reason_of(err)) from err
+
+
+def tasks_of(stages: Mapping[int, tuple[int, int]], active: Collection[int]) -> tuple[int, int]:
+    """Return how many tasks of all stages seen are done, and how many there are.
+
+    A stage that is no longer active is done, so that a bar never goes back to the begin.
+    """
+    finished = sum(done if number in active else all_ for number, (done, all_) in stages.items())
+    return finished, sum(all_ for _, all_ in stages.values())
 
 
 def reason_of(err: Exception) -> str:
@@ -85,23 +92,38 @@ def _own_stderr() -> Iterator[Any]:
         yield stream
 
 
+def _starting(terminal: Any) -> Callable[[], None]:
+    """Say to a person who watches that Spark starts; return what takes that away."""
+    if not terminal.isatty():
+        return lambda: None
+    print("starting Spark …", end="", file=terminal, flush=True)
+    return lambda: print("\r\x1b[K", end="", file=terminal, flush=True)
+
+
 @contextmanager
 def _task_progress(spark: Any, terminal: Any, doing: str) -> Iterator[None]:
     """Show a bar of finished tasks while the block runs, only for a person who watches."""
     if not terminal.isatty():
         yield
         return
+    from rich.console import Console  # noqa: PLC0415 (for a person only)
+    from rich.progress import Progress  # noqa: PLC0415
+
     done = threading.Event()
     with Progress(console=Console(file=terminal), transient=True) as bar:
         task = bar.add_task(doing, total=None)
 
         def watch() -> None:
             tracker = spark.sparkContext.statusTracker()
+            stages: dict[int, tuple[int, int]] = {}
             while not done.wait(_POLL_SECONDS):
                 for stage in tracker.getActiveStageIds():
                     info = tracker.getStageInfo(stage)
                     if info is not None:
-                        bar.update(task, total=info.numTasks, completed=info.numCompletedTasks)
+                        stages[stage] = (info.numCompletedTasks, info.numTasks)
+                finished, total = tasks_of(stages, set(tracker.getActiveStageIds()))
+                if total:
+                    bar.update(task, total=total, completed=finished)
 
         watcher = threading.Thread(target=watch, name="job-progress", daemon=True)
         watcher.start()

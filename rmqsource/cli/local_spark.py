@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -40,7 +40,11 @@ def java_problem() -> str:
 
 @contextmanager
 def quiet_session(
-    log: Path, name: str, master: str = "local[2]", settings: Mapping[str, str] | None = None
+    log: Path,
+    name: str,
+    master: str = "local[2]",
+    settings: Mapping[str, str] | None = None,
+    ready: Callable[[], None] = lambda: None,
 ) -> Iterator[Any]:
     """Start Spark; whatever it and Java print goes to a file.
 
@@ -56,6 +60,8 @@ def quiet_session(
         Which cores it takes.
     settings
         Settings of Spark beside the usual ones.
+    ready
+        Is called when Spark has started, or could not.
     """
     # The JVM and its workers inherit these, so they are set before it starts.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -70,7 +76,10 @@ def quiet_session(
         builder = SparkSession.builder.master(master).appName(name)
         for key, value in {**_SETTINGS, **(settings or {})}.items():
             builder = builder.config(key, value)
-        spark = builder.config("spark.sql.warehouse.dir", str(log.parent)).getOrCreate()
+        try:
+            spark = builder.config("spark.sql.warehouse.dir", str(log.parent)).getOrCreate()
+        finally:
+            ready()
         try:
             _register(spark)
             yield spark

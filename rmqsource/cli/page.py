@@ -9,13 +9,13 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.cli_read import WrongUseError
+from rmqsource.cli.read import WrongUseError
 from rmqsource.extras import MissingExtraError, notebook_package
 from rmqsource.safe_text import json_text
 
 if TYPE_CHECKING:
-    from rmqsource.cli_report import Report, ScanProgress
-    from rmqsource.options import SourceOptions
+    from rmqsource.cli.report import Report, ScanProgress
+    from rmqsource.options.source_options import SourceOptions
 
 
 def write_report(
@@ -32,8 +32,7 @@ def write_report(
     WrongUseError
         The extra ``notebook`` is missing, or the file cannot be written.
     """
-    if not target.parent.is_dir():
-        raise WrongUseError(f"--output {target}: No such file or directory: {target.parent}")
+    _check_target(target)
     try:
         # Told before the log is read, not after.
         notebook_package("pandas")
@@ -46,18 +45,28 @@ def write_report(
     except OSError as err:
         raise WrongUseError(f"--output {target}: {err.strerror or err}") from err
     report.note(f"{target}: {len(text.encode()):,} bytes")
+    report.nothing_in(target)
+
+
+def _check_target(target: Path) -> None:
+    """Raise `WrongUseError` where no file can be written: before the log is read, not after."""
+    if not target.parent.is_dir():
+        raise WrongUseError(f"--output {target}: No such file or directory: {target.parent}")
+    if target.is_dir():
+        raise WrongUseError(f"--output {target}: is a directory; give the name of a file")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise WrongUseError(f"--output {target}: {target.parent} may not be written to")
 
 
 def _content(
     options: SourceOptions, file_format: str, progress: ScanProgress, report: Report
 ) -> str:
     # pandas and matplotlib are imported only now: other commands start without them.
-    from rmqsource.findings import gather  # noqa: PLC0415
+    from rmqsource.report.report_data import collect  # noqa: PLC0415
 
-    findings = gather(options, progress.splits)
+    findings = collect(options, progress.splits)
     progress.stop()
     report.rows = findings.counts.messages
-    report.nothing("no message matches")
     report.tell_missing(options, seen=findings.counts.queues["topic"].unique().to_pylist())
     findings.told = tuple(report.damages)
     if findings.counts.gaps:
@@ -66,7 +75,7 @@ def _content(
         )
     if file_format == "json":
         return json_text(findings.to_dict(), _plain) + "\n"
-    from rmqsource.report_page import report_page  # noqa: PLC0415
+    from rmqsource.report.page import report_page  # noqa: PLC0415
 
     return report_page(findings, time.time_ns() // 1_000_000)
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rmqsource._text import did_you_mean, parse_list
 from rmqsource.errors import SourceOptionError
+from rmqsource.explore.trace_events import moment
 from rmqsource.metadata import read_metadata
-from rmqsource.options import parse_options
-from rmqsource.read_columns import read_columns
-from rmqsource.stores import open_snapshots
+from rmqsource.options.option_values import did_you_mean, parse_list
+from rmqsource.options.source_options import parse_options
+from rmqsource.scan.read_columns import read_columns
+from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import TABLES
-from rmqsource.trace_events import moment
+from store_core.config.message_store_config import KEYS as CONFIG_KEYS
+from store_core.config.message_store_config import load_broker_config
 from store_core.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
     Columns = dict[str, Any]
@@ -26,6 +28,16 @@ if TYPE_CHECKING:
 
 MESSAGE_COLUMNS = tuple(column.name for column in TABLES["messages"].columns)
 
+_BROKER_KEYS = (
+    *("brokerName", "brokerClusterName", "brokerId", "brokerIP1", "brokerIP2", "brokerRole"),
+    *("listenPort", "namesrvAddr", "deleteWhen", "fileReservedTime", "flushDiskType"),
+    *("autoCreateTopicEnable", "autoCreateSubscriptionGroup", "messageDelayLevel"),
+)
+"""Which tell a broker's configuration beside those that this package reads."""
+_OTHER_TABLES = (
+    "; other tables have commands of their own: lag, groups, queues, dlq, delayed, transactions, "
+    "segments, plan"
+)
 _RESERVED = {"path": "PATH", "paths": "PATH", "table": "the command", "config": "--config"}
 
 
@@ -53,10 +65,43 @@ def source_options(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> 
     """
     options = option_texts(paths, extra, flags)
     try:
-        return parse_options(options)
+        parsed = parse_options(options)
     except SourceOptionError as err:
         flag = flags.get(err.option, (f"--option {err.option}",))[0]
         raise WrongUseError(f"{flag}: {err.reason}") from err
+    _check_config(parsed.config)
+    return parsed
+
+
+def _check_config(path: str | None) -> None:
+    """Raise where a file is not a broker's: sizes and delay levels would silently be others."""
+    if path is None:
+        return
+    given = load_broker_config(path)
+    known = {*CONFIG_KEYS, *_BROKER_KEYS}
+    if not known & set(given):
+        near = next((hint for name in given for hint in [did_you_mean(name, known)] if hint), "")
+        raise WrongUseError(
+            f"--config {path}: has none of the keys of a broker's configuration, such as "
+            f"storePathRootDir, mappedFileSizeCommitLog or brokerName{near or '.'} Is it the right "
+            "file?"
+        )
+
+
+def table_options(
+    table: str,
+    paths: Sequence[str],
+    config: str | None,
+    extra: Sequence[str],
+    topic: Sequence[str] = (),
+) -> SourceOptions:
+    """Return the options of a table of metadata; selections that it does not know are refused."""
+    flags = {
+        "table": ("the command", table),
+        "config": ("--config", config),
+        "topic": ("--topic", list(topic)),
+    }
+    return source_options(paths, extra, flags)
 
 
 def option_texts(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> dict[str, str]:
@@ -89,9 +134,34 @@ def listed(flag: str, texts: Sequence[str]) -> list[str]:
         raise WrongUseError(f"{flag}: {err.reason}") from err
 
 
+def tag_expression(texts: Sequence[str]) -> str | None:
+    """Return the tags that a flag names as the source's option takes them; None: not given.
+
+    Raises
+    ------
+    WrongUseError
+        One is empty, or asks for more than one tag at once.
+    """
+    tags: list[str] = []
+    for text in texts:
+        if not text.strip():
+            raise WrongUseError("--tag: is empty; give a value or leave it away")
+        parts = [text] if text.lstrip().startswith("[") else text.split("||")
+        tags += [tag for part in parts if part.strip() for tag in listed("--tag", [part])]
+        if any("&&" in part for part in parts):
+            raise WrongUseError(
+                f"--tag: a message has one tag, so that no && can hold; found {text!r}. Any of "
+                "several is TagA || TagB, or TagA,TagB"
+            )
+    if texts and not tags:
+        raise WrongUseError(f"--tag: names no tag; found {texts[0]!r}")
+    return " || ".join(tags) if tags else None
+
+
 def _check_free(name: str, options: Mapping[str, str], flags: Flags) -> None:
     if name.lower() in _RESERVED:
-        raise WrongUseError(f"--option {name}: is given by {_RESERVED[name.lower()]}")
+        more = _OTHER_TABLES if name.lower() == "table" else ""
+        raise WrongUseError(f"--option {name}: is given by {_RESERVED[name.lower()]}{more}")
     if name.lower() in {given.lower() for given in options}:
         spelling = next(given for given in options if given.lower() == name.lower())
         first = flags[spelling][0] if spelling in flags else "--option"

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.cli_check import (
+from rmqsource.cli.check import (
     config_to_write,
     now_ms,
     one_path,
     stage_progress,
     tell_lost_log,
 )
-from rmqsource.cli_output import Format, write_result
+from rmqsource.cli.output import write_result
 from rmqsource.exit_codes import TAIL_CUT
 from store_core.errors import LogDamageError
 from store_core.files.store_directory import StoreDirectory
 from store_core.queue.queue_file_sizes import queue_file_sizes
 from store_core.recovery.recovery_plan import Loss
-from store_core.repair.store_recovery import plan_recovery, recover_store
+from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 
 if TYPE_CHECKING:
-    from rmqsource.cli_report import Report
-    from rmqsource.options import SourceOptions
+    from rmqsource.cli.output import Display
+    from rmqsource.cli.report import Report
+    from rmqsource.options.source_options import SourceOptions
     from store_core.recovery.recovery import LogRecovery
-    from store_core.repair.store_recovery import RecoveryResult
+    from store_core.tools.repair.store_recovery import RecoveryResult
 
 _SHOWN = 10
 
 
 def recover(
-    options: SourceOptions, output: Format, report: Report, *, dry_run: bool, cut: bool
+    options: SourceOptions, display: Display, report: Report, *, dry_run: bool, cut: bool
 ) -> None:
     """Recover a store, or say what that would do."""
     path, config = one_path(options), config_to_write(options, report)
@@ -54,9 +55,9 @@ def recover(
             return
     row = recovery_row(path, found, dry_run=dry_run)
     for name in ("queues_cut", "queues_not_mended", "files_not_mended"):
-        if output is Format.table and len(row[name]) > _SHOWN:
+        if display.is_table and len(row[name]) > _SHOWN:
             row[name] = [*row[name][:_SHOWN], "…"]
-    write_result(row, output)
+    write_result(row, display)
     _tell_cut(found.log, report, dry_run=dry_run)
     if queue_file_sizes(StoreDirectory(path), config) != sizes:
         report.note(
@@ -134,4 +135,11 @@ def _done(found: RecoveryResult) -> str:
         return "recovered, but some files are not as they have to be"
     if found.log.records_behind and found.log.loss is not Loss.OLD_CUT:
         return "recovered, and readable records were cut off"
+    log = found.log
+    changed = (
+        *(log.cut_bytes, log.deleted_files, log.dispatched_units, log.repaired_units),
+        *(log.queues_cut, found.index_dropped),
+    )
+    if log.last_exit_ok and not any(changed):
+        return "nothing was to be mended"
     return "recovered"

@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
-from rmqsource.cli_interrupt import interrupted_once
-from rmqsource.cli_read import WrongUseError, lost_logs, unknown_topics
+from rmqsource.cli.interrupt import interrupted_once
+from rmqsource.cli.read import WrongUseError, lost_logs, unknown_topics
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceError, SourceOptionError
 from rmqsource.exit_codes import FOUND, GOOD, INTERRUPTED, NOT_DONE
 from rmqsource.safe_text import printable
@@ -29,13 +27,18 @@ from store_core.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
 
 _NOT_DONE = (
     *(WrongUseError, SourceOptionError, StoreConfigError),
     *(StoreKindError, StoreNotFoundError, StoreReadError, StoreWriteError, StoreLockedError),
+    OSError,  # of a file that no store has: what is imported, or what a page is written to
 )
+
+
+_MOST_CHARACTERS = 1600
 
 
 class Report:
@@ -86,6 +89,10 @@ class Report:
         if not self.rows:
             self.missing(text)
 
+    def nothing_in(self, target: Path) -> None:
+        """Say that what was written is whole, and holds no message, if so."""
+        self.nothing(f"no message matches: {target} was written, and holds none")
+
     def error(self, err: Exception) -> None:
         """Say why the command ended, and what to write."""
         self.end_with(NOT_DONE if isinstance(err, _NOT_DONE) else FOUND)
@@ -96,7 +103,18 @@ class Report:
             hint = ", here with --option failOnDataLoss=false"
         elif "option" in str(err) and not isinstance(err, WrongUseError):
             hint = ". Options are given as --option KEY=VALUE"
-        self.note(f"rocketmq-store: {err}{hint}")
+        text = str(err)
+        if isinstance(err, OSError) and err.filename:
+            text = f"{err.filename}: {err.strerror}"
+        self.note(f"rocketmq-store: {_bounded(text)}{hint}")
+
+
+def _bounded(text: str) -> str:
+    """Return what of a library's message a person reads: some go on for pages."""
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    half = _MOST_CHARACTERS // 2
+    return f"{text[:half]} … {text[-half:]}"
 
 
 class _Warnings(logging.Handler):
@@ -114,9 +132,12 @@ class ScanProgress:
     """A bar on standard error while a long scan runs, only for a person who watches."""
 
     def __init__(self) -> None:
-        self._bar: Progress | None = None
+        self._bar: Any = None
         self._task: Any = None
         if sys.stderr.isatty():
+            from rich.console import Console  # noqa: PLC0415 (for a person only)
+            from rich.progress import Progress  # noqa: PLC0415
+
             self._bar = Progress(console=Console(stderr=True), transient=True)
 
     def splits(self, done: int, total: int) -> None:
@@ -154,7 +175,9 @@ def reporting(*, warnings_are_damage: bool = True) -> Iterator[Report]:
     for logger in loggers:
         logger.addHandler(handler)
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
+        # What programs read does not depend on the language of the person.
+        encoding = None if sys.stdout.isatty() else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
         with interrupted_once():
             yield report
@@ -164,7 +187,7 @@ def reporting(*, warnings_are_damage: bool = True) -> Iterator[Report]:
         report.note("rocketmq-store: interrupted")
     except BrokenPipeError:  # the reader of the pipe has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (WrongUseError, SourceError, StoreError) as err:
+    except (WrongUseError, SourceError, StoreError, OSError) as err:
         report.error(err)
     finally:
         for logger in loggers:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rmqsource.cli_arguments import Config, Options, Output, examples
-from rmqsource.cli_check import (
+from rmqsource.cli.arguments import Source, View, examples
+from rmqsource.cli.check import (
     config_to_write,
     now_ms,
     one_path,
     stage_progress,
     tell_lost_log,
 )
-from rmqsource.cli_output import Format, write_result
-from rmqsource.cli_read import source_options
-from rmqsource.cli_report import Report, reporting
-from rmqsource.stores import open_snapshots
-from store_core.salvage import (
+from rmqsource.cli.output import Display, Format, write_result
+from rmqsource.cli.read import table_options
+from rmqsource.cli.report import Report, reporting
+from rmqsource.scan.store_versions import open_snapshots
+from store_core.tools.salvage import (
     SalvageOptions,
     SalvageReport,
     checked_target,
@@ -28,7 +28,7 @@ from store_core.salvage import (
 )
 
 if TYPE_CHECKING:
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
 
 _SHOWN = 10
 
@@ -46,22 +46,22 @@ def add_command(app: typer.Typer) -> None:
 def salvage(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The damaged store; only read.")],
     out: Annotated[str, typer.Argument(metavar="OUT", help="A new directory for the new store.")],
-    output: Output = Format.table,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    *,
+    source: Source,
+    view: View,
 ) -> None:
-    """Make a new valid store of everything that is readable in a damaged one.
+    """Make a new store of all that can be read of a damaged one.
 
     Records keep their order and their bytes; where some are lost, those behind get other physical
     and queue offsets, and consumer offsets follow. OUT.salvage.json lists all of that, and each
     damaged part. OUT appears when all is written, not before. Exit code 1 if something is lost.
     """
     with reporting() as said:
-        flags = {"table": ("the command", "checkpoint"), "config": ("--config", config)}
-        salvage_and_tell(source_options([path], option, flags), out, output, said)
+        options = table_options("checkpoint", [path], source.config, source.option)
+        salvage_and_tell(options, out, view.display(), said)
 
 
-def salvage_and_tell(options: "SourceOptions", out: str, output: Format, report: Report) -> None:
+def salvage_and_tell(options: "SourceOptions", out: str, display: Display, report: Report) -> None:
     """Salvage a store and say what became of it."""
     path = one_path(options)
     for view in open_snapshots(options):
@@ -74,7 +74,8 @@ def salvage_and_tell(options: "SourceOptions", out: str, output: Format, report:
         done = SalvageOptions(clock=now_ms, progress=progress.step)
         found = salvage_store(path, out, config, done)
     report.rows = found.records
-    write_result(found.as_dict() if output is Format.json else salvage_row(found), output)
+    row = found.as_dict() if display.output is Format.json else salvage_row(found)
+    write_result(row, display)
     _tell_losses(found, report)
 
 

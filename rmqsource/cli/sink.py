@@ -11,23 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from rmqsource import clean_staging as clean
-from rmqsource.cli_arguments import (
-    Config,
+from rmqsource.cli.arguments import (
     ExportFormat,
-    Key,
-    Options,
-    Output,
-    Since,
-    Tag,
-    Topic,
-    Until,
+    Selection,
+    Source,
+    View,
     examples,
-    filter_flags,
 )
-from rmqsource.cli_job import spark_job
-from rmqsource.cli_output import Format, row_writer, write_result
-from rmqsource.cli_read import WrongUseError, checking_bodies, option_texts, source_options
-from rmqsource.cli_report import Report, reporting
+from rmqsource.cli.job import spark_job
+from rmqsource.cli.output import Format, row_writer, write_result
+from rmqsource.cli.read import WrongUseError, checking_bodies, option_texts, source_options
+from rmqsource.cli.report import Report, reporting
 from rmqsource.errors import SourceOptionError
 from rmqsource.sink.options import parse_sink_options
 from store_core.errors import StoreReadError
@@ -36,7 +30,7 @@ from store_core.staged_commit.staging import STAGING_DIRECTORY
 from store_core.store_view import StoreView
 
 if TYPE_CHECKING:
-    from rmqsource.copy_store import Copied
+    from rmqsource.transfer.copy_store import Copied
 
 _HOUR_MS = 3_600_000
 _DAY_HOURS = 24
@@ -68,43 +62,42 @@ def add_sink_commands(app: typer.Typer) -> None:
     )(clean_staging)
 
 
-def copy(  # noqa: PLR0913, PLR0917 (one parameter a flag)
-    source: Annotated[str, typer.Argument(metavar="SRC", help="The store root to read.")],
+def copy(
+    src: Annotated[str, typer.Argument(metavar="SRC", help="The store root to read.")],
     target: Annotated[
         str, typer.Argument(metavar="DST", help="The store root to append to; made if missing.")
     ],
-    topic: Topic = [],  # noqa: B006 (typer copies it)
-    key: Key = [],  # noqa: B006 (typer copies it)
-    tag: Tag = [],  # noqa: B006 (typer copies it)
-    since: Since = None,
-    until: Until = None,
-    output: Output = Format.table,
-    config: Config = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    selection: Selection,
     write_option: WriteOptions = [],  # noqa: B006 (typer copies it)
+    *,
+    source: Source,
+    view: View,
 ) -> None:
-    """Append messages of one store to another, with Spark; all of them or none.
+    """Append messages of one store to another, with Spark.
 
-    Topic, queue, properties, body, flag, born time and host stay; offsets and store times are those
-    of the new place. System, retry and dead-letter topics are left out and counted, unless
-    --write-option systemTopics=true: a broker would deliver or check their messages again. No
-    broker may have DST open. Bodies are checked against their CRCs, unless --option checkCRC=false.
+    All of them or none. Topic, queue, properties, body, flag, born time and host stay; offsets and
+    store times are those of the new place. System, retry and dead-letter topics are left out and
+    counted, unless --write-option systemTopics=true: a broker would deliver or check their messages
+    again. No broker may have DST open. Bodies are checked against their CRCs, unless --option
+    checkCRC=false.
     """
     with reporting(warnings_are_damage=False) as said:
-        flags = {**filter_flags(config, topic, key, tag, since, until), **checking_bodies(option)}
+        flags = selection.flags(source.config, view.clock())
+        flags.update(checking_bodies(source.option))
+        display = view.display()
         # Tells what is wrong before Spark starts.
-        options = source_options([source], option, flags)
+        options = source_options([src], source.option, flags)
         said.tell_missing(options)
         sink = _sink_options(target, write_option)
-        if Path(source).resolve() == Path(target).resolve():
+        if Path(src).resolve() == Path(target).resolve():
             raise WrongUseError("copy: SRC and DST are the same store")
         with _no_empty_store(target), spark_job("copy", "copying") as spark:
-            from rmqsource.copy_store import copy_store  # noqa: PLC0415 (needs Spark)
+            from rmqsource.transfer.copy_store import copy_store  # noqa: PLC0415 (needs Spark)
 
-            texts = option_texts([source], option, flags)
+            texts = option_texts([src], source.option, flags)
             done = copy_store(spark, texts, target, sink)
-        if output is not Format.table:
-            write_result(copied_row(target, done), output)
+        if not display.is_table:
+            write_result(copied_row(target, done), display)
         _tell("copied", target, done, said)
 
 
@@ -119,16 +112,17 @@ def import_(
     ] = None,
     write_option: WriteOptions = [],  # noqa: B006 (typer copies it)
 ) -> None:
-    """Append the messages of an export to a store, with Spark; all of them or none.
+    """Append the messages of an export to a store, with Spark.
 
-    Topic, queue, order, properties, body, flag, born time and host come back as they were; offsets
-    and store times are those of the new place. System, retry and dead-letter topics are left out
-    and counted, unless --write-option systemTopics=true. No broker may have PATH open.
+    All of them or none. Topic, queue, order, properties, body, flag, born time and host come back
+    as they were; offsets and store times are those of the new place. System, retry and dead-letter
+    topics are left out and counted, unless --write-option systemTopics=true. No broker may have
+    PATH open.
     """
     with reporting(warnings_are_damage=False) as said:
         sink = _sink_options(target, write_option)
         # Needs Spark's modules, which take a while to load.
-        from rmqsource.import_store import (  # noqa: PLC0415
+        from rmqsource.transfer.import_store import (  # noqa: PLC0415
             NotAnExportError,
             format_of,
             import_messages,
@@ -192,7 +186,8 @@ def clean_staging(
         float,
         typer.Option("--older-than", min=0, metavar="HOURS", help="Since anything was written."),
     ] = _DAY_HOURS,
-    output: Output = Format.table,
+    *,
+    view: View,
 ) -> None:
     """Delete what writes staged and never committed. Every write does so for a day's leftovers.
 
@@ -209,17 +204,18 @@ def clean_staging(
             with suppress(StoreReadError):
                 StoreView(StoreDirectory(path)).close()  # raises where there is no store
         removed = clean(path, round(older_than * _HOUR_MS))
-        if output is Format.table:
+        display = view.display()
+        if display.is_table:
             for directory, size in removed:
                 said.note(f"deleted {directory}: {size:,} bytes")
             if not removed:
                 said.note("nothing to delete")
             return
         rows = [{"directory": directory, "bytes": size} for directory, size in removed]
-        if output is Format.json:
-            write_result({"store": path, "deleted": rows}, output)
+        if display.output is Format.json:
+            write_result({"store": path, "deleted": rows}, display)
             return
-        writer = row_writer(output, ("directory", "bytes"))
+        writer = row_writer(display, ("directory", "bytes"))
         for row in rows:
             writer.write(row)
         writer.close()

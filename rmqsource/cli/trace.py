@@ -5,23 +5,28 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
-from rmqsource.cli_output import Format, row_writer, stdout_console
-from rmqsource.diff_stores import DIFF_COLUMNS
+from rmqsource.cli.output import Display, Shape, bold, row_writer
 from rmqsource.exit_codes import FOUND
-from rmqsource.plot_style import duration_text
+from rmqsource.explore.diff_stores import DIFF_COLUMNS
+from rmqsource.plots.style import duration_text
 from rmqsource.safe_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rmqsource.cli_report import Report
-    from rmqsource.diff_stores import Difference
-    from rmqsource.trace_events import Life, TraceEvent
+    from rmqsource.cli.report import Report
+    from rmqsource.explore.diff_stores import Difference
+    from rmqsource.explore.trace_events import Life, TraceEvent
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_TIMELINE = ("at", "wait", "event", "place", "detail", "passed_by")
+_TIMELINE = Shape(
+    ("at", "wait", "event", "place", "detail", "passed_by"),
+    drop=("passed_by", "detail", "place", "at"),
+)
+_DIFFERENCES = Shape(
+    DIFF_COLUMNS,
+    drop=("other_store", "in_store", "other_message_id", "queue_offset", "queue_id", "message_id"),
+)
 TRACE_COLUMNS = (
     *("life", "unique_key", "keys", "tags", "sent_to", "state", "at", "wait_ms", "event"),
     *("topic", "queue_id", "queue_offset", "commit_log_offset", "message_id", "detail"),
@@ -30,10 +35,10 @@ TRACE_COLUMNS = (
 """Columns of an event as JSON or CSV."""
 
 
-def show_lives(lives: Sequence[Life], output: Format, report: Report) -> None:
+def show_lives(lives: Sequence[Life], display: Display, report: Report) -> None:
     """Write lives: for people a heading and a timeline each, else one row per event."""
-    if output is not Format.table:
-        writer = row_writer(output, TRACE_COLUMNS)
+    if not display.is_table:
+        writer = row_writer(display, TRACE_COLUMNS)
         for number, life in enumerate(lives, 1):
             for event in life.events:
                 report.rows += 1
@@ -42,13 +47,12 @@ def show_lives(lives: Sequence[Life], output: Format, report: Report) -> None:
         return
     for life in lives:
         report.rows += 1
-        console = stdout_console()
-        console.print(Text(_heading(life), "bold"))
-        writer = row_writer(output, _TIMELINE)
+        print(bold(_heading(life)))
+        writer = row_writer(display, _TIMELINE)
         for row in _timeline(life):
             writer.write(row)
         writer.close()
-        console.print()
+        print()
 
 
 def _heading(life: Life) -> str:
@@ -97,12 +101,12 @@ def _moment(milliseconds: int) -> datetime | None:
         return None
 
 
-def show_differences(found: Difference, output: Format, limit: int, report: Report) -> None:
+def show_differences(found: Difference, display: Display, limit: int, report: Report) -> None:
     """Write the differences, and on standard error how many there are."""
     for text in found.damage:
         report.damage(text)
     report.rows = found.messages_a + found.messages_b
-    writer = row_writer(output, DIFF_COLUMNS)
+    writer = row_writer(display, _DIFFERENCES)
     for row in found.rows[: limit or None]:
         writer.write(row)
     writer.close()
@@ -114,5 +118,7 @@ def show_differences(found: Difference, output: Format, limit: int, report: Repo
         for row in found.rows:
             counts[row["difference"]] += 1
         report.note(", ".join(f"{count:,} {kind}" for kind, count in counts.items()))
+        if limit and len(found.rows) > limit:
+            report.note(f"there is more than these {limit}: --limit 0 shows all")
         report.end_with(FOUND)
     report.nothing("no message matches: nothing was compared")

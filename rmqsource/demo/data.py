@@ -13,6 +13,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmqsource.extras import install_hint
+from rmqsource.safe_text import json_text
+
 
 class DemoStore(NamedTuple):
     """A store to look at, and the broker configuration file that names its sizes, if any."""
@@ -36,7 +39,7 @@ def unpack_store(directory: str | None = None) -> DemoStore:
     """
     target = Path(directory or tempfile.mkdtemp(prefix="rocketmq-store-demo-")).resolve()
     target.mkdir(parents=True, exist_ok=True)
-    source = resources.files("rmqsource").joinpath("demo_store")  # may lie in a zip (--py-files)
+    source = resources.files("rmqsource.demo").joinpath("store")  # may lie in a zip (--py-files)
     with tarfile.open(fileobj=io.BytesIO(source.joinpath("store.tar.gz").read_bytes())) as packed:
         # Our own archive; the filter keeps Python 3.12 to 3.14 from warning or asking.
         safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
@@ -48,17 +51,18 @@ def unpack_store(directory: str | None = None) -> DemoStore:
 def next_commands(store: DemoStore, topic: str, key: str | None) -> list[str]:
     """Return shell commands that work on the store from the present directory."""
     if importlib.util.find_spec("typer") is None:
-        return ["pip install 'rmqsource[cli]'  # for the command rocketmq-store"]
+        return [f"# for the command rocketmq-store: {install_hint('cli')}"]
     path = shlex.quote(store.path)
     config = f" --config {shlex.quote(store.config)}" if store.config else ""
     command = _command()
+    of_topic = f"--topic {_name(topic)}"
     commands = [
         f"{command} info {path}",
-        f"{command} messages {path} --topic {shlex.quote(topic)} --limit 5",
-        f"{command} messages {path} --topic {shlex.quote(topic)} --format json > messages.jsonl",
+        f"{command} messages {path} {of_topic} --limit 5",
+        f"{command} messages {path} {of_topic} --format json > messages.jsonl",
     ]
     if key is not None:
-        wanted = f"--topic {shlex.quote(topic)} --key {shlex.quote(key)}"
+        wanted = f"{of_topic} --key {_name(key)}"
         commands.append(f"{command} messages {path} {wanted}{config}")
     return [*commands, f"{command} --help"]
 
@@ -75,6 +79,12 @@ spark = SparkSession.builder.master("local[2]").getOrCreate()
 rmqsource.register(spark)
 messages = spark.read.format("rocketmq-store").option("topic", {topic!r}).load({store.path!r})
 messages.groupBy("tags").count().show()"""
+
+
+def _name(text: str) -> str:
+    """Return a topic or key as a shell takes it, as JSON where it cannot be shown as it is."""
+    is_plain = text.isprintable() and "," not in text
+    return shlex.quote(text if is_plain else json_text([text]))
 
 
 def _command() -> str:

@@ -6,18 +6,21 @@ Without a store the one that comes with the package is unpacked and shown.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 import tempfile
 import time
+from contextlib import redirect_stdout
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from rmqsource.demo_data import DemoStore, next_commands, python_example, unpack_store
-from rmqsource.local_spark import java_problem, quiet_session
+from rmqsource.cli.local_spark import java_problem, quiet_session
+from rmqsource.demo.data import DemoStore, next_commands, python_example, unpack_store
+from rmqsource.safe_text import printable
 
-__all__ = ["Demo", "DemoStore", "main", "unpack_store"]
+__all__ = ["Demo", "main"]
 
 _PURPOSE = "Look at a RocketMQ store with Spark: topics, a window of time, one key."
 _SHOWN = ("store_timestamp", "queue_id", "queue_offset", "tags", "cast(body as string) body")
@@ -61,7 +64,7 @@ class Demo:
         _say('spark.read.format("rocketmq-store").option("table", "topics").load(path)\n')
         topics = self._read(table="topics").drop("store")
         held = topics.where("messages > 0").orderBy("kind", "topic")
-        held.show(40, truncate=False)
+        _show(held, 40, truncate=False)
         return topics
 
     def show_window(self, topic: str, start: int | None) -> None:
@@ -73,7 +76,7 @@ class Demo:
             where += f" AND store_timestamp < {_sql_time(start + _WINDOW)}"
         _say('spark.read.format("rocketmq-store").option("where", where).load(path), where is\n')
         _say(where.replace(" AND ", "\n  AND ") + "\n")
-        self._read(where=where).selectExpr(*_SHOWN).show(_ROWS, truncate=60)
+        _show(self._read(where=where).selectExpr(*_SHOWN), _ROWS, truncate=60)
 
     def some_key(self, topic: str) -> str | None:
         """Return the most frequent of the topic's first thousand keys."""
@@ -88,7 +91,7 @@ class Demo:
         _title(f"3. The messages of one key: {key} in topic {topic}")
         options = {"topic": topic, "keys": json.dumps([key])}
         _say(f"Options: {_shown_options(options)}\n")
-        self._read(**options).selectExpr(*_SHOWN).show(_ROWS, truncate=60)
+        _show(self._read(**options).selectExpr(*_SHOWN), _ROWS, truncate=60)
         _say("\nThe plan that found them, by rmqsource.explain(path, options):\n")
         _say(_indented(explain(self._store.path, {**self._store.options, **options})))
         scan = {**options, "access": "commitlog"}
@@ -168,7 +171,7 @@ def store_problem(store: DemoStore) -> str:
 
 
 def _complain(text: str) -> int:
-    print(text, file=sys.stderr)
+    print(_printable_lines(text), file=sys.stderr)
     return 1
 
 
@@ -212,9 +215,17 @@ def _title(text: str) -> None:
     _say(f"\n{text}\n{'-' * len(text)}")
 
 
+def _show(frame: Any, rows: int, *, truncate: int | bool) -> None:
+    """Show rows as Spark does, which prints ESC and the like as they are."""
+    with redirect_stdout(io.StringIO()) as shown:
+        frame.show(rows, truncate=truncate)
+    _say(shown.getvalue())
+
+
 def _say(text: str) -> None:
-    print(text, flush=True)
+    print(_printable_lines(text), flush=True)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _printable_lines(text: str) -> str:
+    """Return a text of which nothing but its line ends steers a terminal."""
+    return "\n".join(map(printable, text.split("\n")))

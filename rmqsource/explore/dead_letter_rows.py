@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqsource.read_columns import read_columns
-from rmqsource.stores import open_snapshots
-from rmqsource.system_topics import (
+from rmqsource.scan.read_columns import read_columns
+from rmqsource.scan.store_versions import open_snapshots
+from store_core.config.config_files import load_subscription_groups
+from store_core.topics import (
     DELAY_LEVEL,
     DLQ_PREFIX,
     ORIGIN_MESSAGE_ID,
     RETRY_TOPIC,
 )
-from store_core.config_files import load_subscription_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
 
 DEAD_LETTER_COLUMNS = (
     *("group", "topic", "tries", "why", "keys", "tags", "unique_key", "first_message_id"),
@@ -57,6 +58,31 @@ def dead_letters(options: SourceOptions) -> Iterator[dict[str, Any]]:
                 first_message_id=properties.get(ORIGIN_MESSAGE_ID),
             )
             yield {name: row[name] for name in DEAD_LETTER_COLUMNS}
+
+
+class DeadLetters(NamedTuple):
+    """How many there are, and the newest of them, newest first."""
+
+    total: int
+    rows: list[dict[str, Any]]
+
+
+def newest_dead_letters(
+    options: SourceOptions, groups: Collection[str] = (), limit: int = 0
+) -> DeadLetters:
+    """Return the dead letters of some groups, or of all; at most ``limit`` rows unless it is 0."""
+    seen = 0
+
+    def chosen() -> Iterator[tuple[Any, int, dict[str, Any]]]:
+        nonlocal seen
+        for row in dead_letters(options):
+            if not groups or row["group"] in groups:
+                seen += 1
+                stored = row["store_timestamp"]
+                yield (stored.timestamp() if stored else float("-inf"), seen, row)
+
+    kept = nlargest(limit, chosen()) if limit else sorted(chosen(), reverse=True)
+    return DeadLetters(seen, [row for _, _, row in kept])
 
 
 def _retry_limits(options: SourceOptions) -> dict[tuple[str, str], int]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqsource.read_columns import no_progress, read_columns
+from rmqsource.scan.read_columns import no_progress, read_columns
 from rmqsource.tables import CORRUPT_RECORD
 from store_core.layout.message import COMPRESSED_FLAG, INNER_BATCH_FLAG
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
 
     Int64s = npt.NDArray[np.int64]
 

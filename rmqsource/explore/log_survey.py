@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqsource.read_columns import no_progress, read_columns
-from rmqsource.stores import open_snapshots
+from rmqsource.explore.group_sums import Tally, counted_pairs
+from rmqsource.scan.read_columns import no_progress, read_columns
+from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD
-from rmqsource.tally import Tally, counted_pairs
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
 
     Int64s = npt.NDArray[np.int64]
     Columns = dict[str, Any]

@@ -5,23 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.metadata.delayed import due_time
-from rmqsource.metadata.transactions import op_offsets
-from rmqsource.option_table import is_message_id
-from rmqsource.plan import COMMIT_LOG
-from rmqsource.read_columns import columns_of_snapshot
-from rmqsource.stores import open_snapshots
-from rmqsource.system_topics import (
-    DISCARD_TOPIC,
-    DLQ_PREFIX,
-    HALF_TOPIC,
-    OP_TOPIC,
-    RETRY_PREFIX,
-    SCHEDULE_TOPIC,
-    TIMER_OUT_MS,
-    TIMER_TOPIC,
-)
-from rmqsource.trace_events import (
+from rmqsource.explore.trace_events import (
     CHECKED,
     COMMITTED,
     GIVEN_UP,
@@ -33,14 +17,30 @@ from rmqsource.trace_events import (
     event_of,
     with_waits,
 )
-from rmqsource.trace_groups import ConsumerGroups
+from rmqsource.explore.trace_groups import ConsumerGroups
+from rmqsource.metadata.delayed import due_time
+from rmqsource.metadata.transactions import op_offsets
+from rmqsource.options.option_table import is_message_id
+from rmqsource.scan.read_columns import columns_of_snapshot
+from rmqsource.scan.splits import COMMIT_LOG
+from rmqsource.scan.store_versions import open_snapshots
 from store_core.errors import StoreError
+from store_core.topics import (
+    DISCARD_TOPIC,
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_OUT_MS,
+    TIMER_TOPIC,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
     Record = dict[str, Any]

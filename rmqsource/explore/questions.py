@@ -11,27 +11,27 @@ import time
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqsource.dead_letters import DEAD_LETTER_COLUMNS
-from rmqsource.dead_letters import dead_letters as _dead_letters
+from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS
+from rmqsource.explore.dead_letter_rows import dead_letters as _dead_letters
+from rmqsource.explore.log_survey import Survey, class_bounds, quantile
+from rmqsource.explore.log_survey import survey as _survey
+from rmqsource.explore.message_trace import trace as _trace
+from rmqsource.explore.topic_growth import GROWTH_COLUMNS, topic_growth
+from rmqsource.explore.trace_events import TraceEvent
 from rmqsource.extras import notebook_package
 from rmqsource.metadata import read_metadata
-from rmqsource.metadata.topic_kind import topic_kind
-from rmqsource.options import options_for
-from rmqsource.planning import plan_read, plan_text
-from rmqsource.predicate import from_options
-from rmqsource.read_columns import no_progress, read_columns
-from rmqsource.stores import open_snapshots
-from rmqsource.survey import Survey, class_bounds, quantile
-from rmqsource.survey import survey as _survey
+from rmqsource.options.source_options import options_for
+from rmqsource.scan.predicate import from_options
+from rmqsource.scan.prepared_read import plan_read, plan_text
+from rmqsource.scan.read_columns import no_progress, read_columns
+from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import TABLES
-from rmqsource.topic_growth import GROWTH_COLUMNS, topic_growth
-from rmqsource.trace import trace as _trace
-from rmqsource.trace_events import TraceEvent
+from store_core.topics import topic_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
 
     Paths = str | list[str]
     Options = Mapping[str, Any] | None
@@ -54,6 +54,7 @@ __all__ = [
     "transactions",
 ]
 
+_MOST_MS = (1 << 63) // 1_000_000
 _USUAL_STEPS_MS = (
     *(10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000),
     *(60_000, 120_000, 300_000, 600_000, 1_200_000, 3_600_000, 7_200_000, 21_600_000, 43_200_000),
@@ -88,7 +89,9 @@ def traffic(counts: Survey, most_steps: int = 120) -> Any:
     """
     frame = counts.traffic.to_pandas()
     step_ms = _step_ms(counts, most_steps)
-    start = frame["step"] * counts.step_ms // step_ms * step_ms
+    # A damaged store time counts at the end of the years that pandas knows (1677 to 2262).
+    first, last = -_MOST_MS // step_ms + 1, _MOST_MS // step_ms - 2
+    start = (frame["step"] * counts.step_ms // step_ms).clip(first, last) * step_ms
     frame["time"] = notebook_package("pandas").to_datetime(start, unit="ms", utc=True)
     found = frame.groupby(["time", "topic"], as_index=False)[["messages", "bytes"]].sum()
     found.attrs["step_ms"] = step_ms
@@ -106,7 +109,7 @@ def _step_ms(counts: Survey, most_steps: int) -> int:
 def sizes(counts: Survey) -> Any:
     """Return topic, low, high (bytes of whole records, high exclusive), messages, bytes, greatest.
 
-    ``greatest`` is the largest record of the class; `rmqsource.survey.quantile` goes by it.
+    ``greatest`` is the largest record of the class; `log_survey.quantile` goes by it.
     """
     return _with_bounds(counts.sizes.to_pandas(), "size_class")
 
@@ -183,7 +186,7 @@ def top_keys(counts: Survey, count: int = 20) -> Any:
 
 
 def topics(path: Paths, options: Options = None) -> Any:
-    """Return bytes, rates, retention and growth of each topic; see `rmqsource.topic_growth`."""
+    """Return bytes, rates, retention and growth of each topic; see `topic_growth`."""
     return topics_of(options_for(path, options, table="topics"))
 
 

@@ -9,13 +9,13 @@ from rmqsource.metadata import read_metadata
 from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_units import unit_chunks
 from rmqsource.metadata.selection import selected_queues
-from rmqsource.stores import open_snapshots
+from rmqsource.scan.store_versions import open_snapshots
 from store_core.log.log_time import narrow_by_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
 GROWTH_COLUMNS = (

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.system_topics import (
+from store_core.layout.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
+from store_core.topics import (
     CHECK_TIMES,
     DELAY_LEVEL,
     DISCARD_TOPIC,
@@ -27,7 +28,6 @@ from rmqsource.system_topics import (
     TIMER_OUT_MS,
     TIMER_TOPIC,
 )
-from store_core.layout.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -165,7 +165,7 @@ def _delay(record: Mapping[str, Any], due_ms: int | None, target: str) -> str:
 
 
 def _due(due_ms: int | None) -> str:
-    return "" if due_ms is None else f", due {moment(due_ms)}"
+    return "" if due_ms is None else f", due {moment(due_ms)} UTC"
 
 
 def _dead(record: Mapping[str, Any], properties: Mapping[str, str]) -> str:

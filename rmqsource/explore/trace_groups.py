@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from rmqsource.system_topics import (
+from store_core.config.config_files import load_consumer_offsets
+from store_core.errors import StoreError
+from store_core.files.store_directory import StoreDirectory
+from store_core.state.store_kind import store_kind
+from store_core.topics import (
     DISCARD_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
-from store_core.config_files import load_consumer_offsets
-from store_core.errors import StoreError
-from store_core.files.store_directory import StoreDirectory
-from store_core.state.store_kind import store_kind
 
 logger = logging.getLogger(__name__)
 

@@ -19,13 +19,13 @@ from rmqsource.metadata import (
     topics,
     transactions,
 )
-from rmqsource.stores import VANISHED_ATTEMPTS
+from rmqsource.scan.store_versions import VANISHED_ATTEMPTS
 from store_core.errors import FileVanishedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
     Rows = Callable[[StoreView, SourceOptions], Iterator[Any]]

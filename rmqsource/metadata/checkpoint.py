@@ -11,7 +11,7 @@ from store_core.state.store_checkpoint import StoreCheckpoint
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
 

@@ -11,7 +11,7 @@ from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import NO_RECORD, QueueFacts, queue_facts, store_times
 from rmqsource.metadata.queue_units import read_batch_queue
 from rmqsource.metadata.selection import QueueKey, Selection
-from store_core.config_files import load_consumer_offsets
+from store_core.config.config_files import load_consumer_offsets
 from store_core.errors import StoreFormatError
 from store_core.queue.batch_consume_queue import find_unit
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
 _INT32_MAX = 2**31 - 1

@@ -18,7 +18,7 @@ from store_core.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
 
 logger = logging.getLogger(__name__)
 _FAILFAST = "FAILFAST"

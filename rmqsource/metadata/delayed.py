@@ -11,23 +11,23 @@ from rmqsource.metadata.columns import nullable, table_part
 from rmqsource.metadata.damage import skip_damaged, until_damage
 from rmqsource.metadata.queue_units import unit_chunks
 from rmqsource.metadata.selection import QueueKey
-from rmqsource.read_columns import columns_of_snapshot
-from rmqsource.system_topics import (
+from rmqsource.scan.read_columns import columns_of_snapshot
+from store_core.config.config_files import load_delay_offsets
+from store_core.layout.consume_queue import MAX_EXT_ADDRESS
+from store_core.topics import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
     SCHEDULE_TOPIC,
     numbers_of,
     property_of,
 )
-from store_core.config_files import load_delay_offsets
-from store_core.layout.consume_queue import MAX_EXT_ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
     Int64s = npt.NDArray[np.int64]

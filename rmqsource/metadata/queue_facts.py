@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.metadata.selection import QueueKey
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
     Int64s = npt.NDArray[np.int64]

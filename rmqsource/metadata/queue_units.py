@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmqsource.stores import VANISHED_ATTEMPTS
+from rmqsource.scan.store_versions import VANISHED_ATTEMPTS
 from store_core.errors import FileVanishedError
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT

@@ -14,7 +14,7 @@ from rmqsource.metadata.selection import QueueKey, selected_queues
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
 

@@ -13,7 +13,7 @@ from store_core.layout.index import index_file_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.files.store_directory import FileEntry
     from store_core.store_view import StoreView
 

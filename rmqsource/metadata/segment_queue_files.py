@@ -17,7 +17,7 @@ from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.files.byte_source import ByteSource
     from store_core.queue.queue_range import QueueRange
     from store_core.store_view import StoreView

@@ -19,7 +19,7 @@ from rmqsource.metadata.segment_queue_files import queue_files
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
 

@@ -12,13 +12,13 @@ from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import queue_facts, store_times
 from rmqsource.metadata.queue_units import unit_chunks
 from rmqsource.metadata.selection import Selection, selected_queues
-from rmqsource.metadata.topic_kind import topic_kind
+from store_core.topics import topic_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.options import SourceOptions
-    from store_core.config_files import TopicConfig
+    from rmqsource.options.source_options import SourceOptions
+    from store_core.config.config_files import TopicConfig
     from store_core.store_view import StoreView
 
 

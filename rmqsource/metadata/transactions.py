@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 
 from rmqsource.metadata.columns import NO_TIME, table_part
 from rmqsource.metadata.damage import skip_damaged
-from rmqsource.read_columns import columns_of_snapshot
-from rmqsource.system_topics import (
+from rmqsource.scan.read_columns import columns_of_snapshot
+from store_core.config.config_files import load_consumer_offsets
+from store_core.layout.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
+from store_core.topics import (
     CHECK_TIMES,
     DISCARD_TOPIC,
     HALF_TOPIC,
@@ -26,13 +28,11 @@ from rmqsource.system_topics import (
     numbers_of,
     property_of,
 )
-from store_core.config_files import load_consumer_offsets
-from store_core.layout.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
 PENDING, COMMITTED, ROLLED_BACK = "pending", "committed", "rolled_back"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rmqsource._text import INT32_MAX, INT64_MAX, load_json, parse_int
 from rmqsource.errors import SourceOptionError
+from rmqsource.options.option_values import INT32_MAX, INT64_MAX, load_json, parse_int
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

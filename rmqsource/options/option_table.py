@@ -6,7 +6,9 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from rmqsource._text import (
+from rmqsource.errors import SourceOptionError
+from rmqsource.options.offsets import parse_ending_offsets, parse_starting_offsets
+from rmqsource.options.option_values import (
     INT32_MAX,
     did_you_mean,
     load_json,
@@ -18,10 +20,8 @@ from rmqsource._text import (
     parse_list,
     parse_time_ms,
 )
-from rmqsource.errors import SourceOptionError
-from rmqsource.offsets import parse_ending_offsets, parse_starting_offsets
+from rmqsource.options.where import parse_where
 from rmqsource.tables import TABLES
-from rmqsource.where import parse_where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +129,7 @@ def parse_int_list(option: str, text: str, high: int = INT32_MAX) -> tuple[int, 
     return tuple(dict.fromkeys(parse_int(option, str(item), 0, high) for item in items))
 
 
-def parse_time_ms(option: str, text: str) -> int:
+def parse_time_ms(option: str, text: str, zone: tzinfo | None = None) -> int:
     """Return an instant as ms since the epoch, rounded up to a whole ms.
 
     Rounding up is exact for either bound of a half-open range over times in whole ms.
@@ -140,14 +140,17 @@ def parse_time_ms(option: str, text: str) -> int:
         Name for errors.
     text
         Milliseconds since the epoch, or ISO 8601 with ``Z`` or an offset as ``+08:00``.
+    zone
+        Where a time without an offset is meant; None: it is an error.
     """
     stripped = text.strip()
     if _INTEGER.fullmatch(stripped):
         return _no_seconds(option, parse_int(option, stripped, -INT64_MAX - 1, INT64_MAX))
-    return -(-parse_instant_ns(option, text, "milliseconds since the epoch, or ") // _NS_PER_MS)
+    other = "milliseconds since the epoch, or "
+    return -(-parse_instant_ns(option, text, other, zone) // _NS_PER_MS)
 
 
-def parse_instant_ns(option: str, text: str, other: str = "") -> int:
+def parse_instant_ns(option: str, text: str, other: str = "", zone: tzinfo | None = None) -> int:
     """Return an instant in ISO 8601, with ``Z`` or an offset, as nanoseconds since the epoch.
 
     Parameters
@@ -158,6 +161,8 @@ def parse_instant_ns(option: str, text: str, other: str = "") -> int:
         As ``2026-01-31T17:00:00.000+08:00``.
     other
         What else the option takes, for errors.
+    zone
+        Where a time without an offset is meant; None: it is an error.
     """
     match = _INSTANT.fullmatch(text.strip())
     instant = _local_ns(match) if match else None
@@ -167,6 +172,8 @@ def parse_instant_ns(option: str, text: str, other: str = "") -> int:
             f"expected {other}ISO 8601 with an offset as "
             f"2026-01-31T09:00:00Z or 2026-01-31T17:00:00+08:00; found {text!r}",
         )
+    if match["offset"] is None and zone is not None:
+        return instant - _zone_offset_ns(instant, zone)
     if match["offset"] is None:
         raise SourceOptionError(
             option,
@@ -174,6 +181,12 @@ def parse_instant_ns(option: str, text: str, other: str = "") -> int:
             "else add its offset, as +08:00",
         )
     return instant - _offset_minutes(option, match["offset"]) * 60_000 * _NS_PER_MS
+
+
+def _zone_offset_ns(local_ns: int, zone: tzinfo) -> int:
+    """Return how far a zone is ahead of UTC when its clocks show a time."""
+    clock = (_EPOCH + timedelta(microseconds=local_ns // 1000)).replace(tzinfo=zone)
+    return (clock.utcoffset() or timedelta()) // _MILLISECOND * _NS_PER_MS
 
 
 def _no_seconds(option: str, number: int) -> int:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.offsets import check_order
-from rmqsource.option_table import OPTION_TABLE, given_options
-from rmqsource.where import column_error, parse_where
+from rmqsource.options.offsets import check_order
+from rmqsource.options.option_table import OPTION_TABLE, given_options
+from rmqsource.options.where import column_error, parse_where
 from store_core.codec.compression import MAX_DECODED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from rmqsource.offsets import OffsetBound
-    from rmqsource.where import Comparison
+    from rmqsource.options.offsets import OffsetBound
+    from rmqsource.options.where import Comparison
 
 __all__ = [
     "OPTION_TABLE",
@@ -27,6 +28,9 @@ __all__ = [
     "options_for",
     "parse_options",
 ]
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -221,7 +225,8 @@ def _check_ranges(options: SourceOptions) -> None:
     if start is not None and end is not None and start > end:
         raise SourceOptionError(
             "startingTimestamp",
-            f"{start} ms is {start - end} ms behind endingTimestamp {end} ms (exclusive)",
+            f"{_shown(start)} is {start - end} ms behind endingTimestamp {_shown(end)}, which is "
+            "exclusive; is one the other?",
         )
     if options.min_partitions is not None and options.min_partitions > options.max_partitions:
         raise SourceOptionError(
@@ -230,6 +235,14 @@ def _check_ranges(options: SourceOptions) -> None:
         )
     if options.starting_offsets is not None and options.ending_offsets is not None:
         check_order(options.starting_offsets, options.ending_offsets)
+
+
+def _shown(milliseconds: int) -> str:
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return f"{milliseconds} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _check_offset_topics(options: SourceOptions) -> None:

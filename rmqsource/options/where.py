@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqsource._text import parse_instant_ns
 from rmqsource.errors import SourceOptionError
+from rmqsource.options.option_values import parse_instant_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

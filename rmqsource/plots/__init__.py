@@ -7,10 +7,10 @@ the extra ``notebook``.
 
 from __future__ import annotations
 
-from rmqsource.plots_flow import consumer_lag, life, lookup_and_scan
-from rmqsource.plots_ranking import bytes_by_topic, tags, top_keys
-from rmqsource.plots_shape import latency, message_sizes, queue_skew
-from rmqsource.plots_traffic import traffic
+from rmqsource.plots.flow import consumer_lag, life, lookup_and_scan
+from rmqsource.plots.over_time import traffic
+from rmqsource.plots.ranking import bytes_by_topic, tags, top_keys
+from rmqsource.plots.shape import latency, message_sizes, queue_skew
 
 __all__ = [
     "bytes_by_topic",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqsource import plot_style as style
-from rmqsource.trace_events import (
+from rmqsource.explore.trace_events import (
     CHECKED,
     COMMITTED,
     DEAD_LETTERED,
@@ -18,6 +17,7 @@ from rmqsource.trace_events import (
     SENT,
     STORED,
 )
+from rmqsource.plots import style
 
 _LISTED = 14
 _WORDS = {
@@ -122,7 +122,7 @@ INK_SOFT = "#555555"
 
 
 def lookup_and_scan(frame: Any, ax: Any = None) -> Any:
-    """Draw the times of a key look-up and of a full scan.
+    """Draw the bytes that a key look-up and a full scan read, and the time that each took.
 
     Parameters
     ----------
@@ -135,12 +135,11 @@ def lookup_and_scan(frame: Any, ax: Any = None) -> Any:
         ax = style.axes_or_new(ax, 1.8)
         labels = [f"{row.way} ({row.access_path})" for row in frame.itertuples()]
         texts = [
-            f"{style.duration_text(row.seconds * 1000)}, "
-            f"{style.bytes_text(row.bytes_to_read)} to read"
+            f"{style.bytes_text(row.bytes_to_read)}, in {style.duration_text(row.seconds * 1000)}"
             for row in frame.itertuples()
         ]
         colours = [style.ACCENT, *[style.REST] * (len(frame) - 1)]
-        style.bars(ax, labels, list(frame["seconds"]), texts, colours)
+        style.bars(ax, labels, list(frame["bytes_to_read"]), texts, colours)
         read = frame["bytes_to_read"].to_list()
         share = style.percent_text(read[0] / read[1]) if read[1] else "0 %"
         style.title(ax, f"The look-up reads {share} of what the scan reads")

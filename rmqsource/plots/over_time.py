@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqsource import plot_style as style
 from rmqsource.extras import notebook_package
+from rmqsource.plots import style
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

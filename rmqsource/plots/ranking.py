@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqsource import plot_style as style
 from rmqsource.extras import notebook_package
+from rmqsource.plots import style
 
 _LISTED = 12
 
@@ -21,7 +21,7 @@ def bytes_by_topic(frame: Any, ax: Any = None) -> Any:
         Axes; None: new ones.
     """
     with style.styled():
-        held = frame[frame["bytes"].fillna(0) > 0]
+        held = frame[frame["bytes"].astype("float64").fillna(0) > 0]
         held = held.groupby("topic", as_index=False)[["bytes", "bytes_per_day"]].sum()
         held = held.sort_values(["bytes", "topic"], ascending=[False, True])
         top = held.head(_LISTED)
@@ -31,7 +31,7 @@ def bytes_by_topic(frame: Any, ax: Any = None) -> Any:
         total = held["bytes"].sum()
         texts = [
             f"{style.bytes_text(size)}   ({style.bytes_text(rate)} a day)"
-            for size, rate in zip(top["bytes"], top["bytes_per_day"].fillna(0))
+            for size, rate in zip(top["bytes"], top["bytes_per_day"].astype("float64").fillna(0))
         ]
         first = top.iloc[0]
         colours = [style.ACCENT, *[style.REST] * (len(top) - 1)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqsource import plot_style as style
+from rmqsource.explore.log_survey import quantile
 from rmqsource.extras import notebook_package
-from rmqsource.survey import quantile
+from rmqsource.plots import style
 
 _NORMAL = "normal"
 _LISTED = 12

@@ -8,17 +8,17 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from rmqsource import plots
-from rmqsource.findings import LISTED_DEAD_LETTERS
-from rmqsource.plot_style import bytes_text, count_text, duration_text
-from rmqsource.report_style import STYLE
-from rmqsource.report_tables import Cell, table_html
+from rmqsource.explore.trace_events import moment
+from rmqsource.plots.style import bytes_text, count_text, duration_text
+from rmqsource.report.report_data import LISTED_DEAD_LETTERS
+from rmqsource.report.style import STYLE
+from rmqsource.report.tables import Cell, table_html
 from rmqsource.safe_text import printable
-from rmqsource.trace_events import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rmqsource.findings import Findings
+    from rmqsource.report.report_data import ReportData
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _LISTED = 40
@@ -26,7 +26,7 @@ _CHECKED = "Every body was checked against its CRC."
 _NOT_CHECKED = "Bodies were not checked: damage inside of one is not seen here."
 
 
-def report_page(findings: Findings, made_at_ms: int) -> str:
+def report_page(findings: ReportData, made_at_ms: int) -> str:
     """Return the page.
 
     Parameters
@@ -55,7 +55,7 @@ def report_page(findings: Findings, made_at_ms: int) -> str:
     )
 
 
-def _head(findings: Findings, made_at_ms: int) -> str:
+def _head(findings: ReportData, made_at_ms: int) -> str:
     counts = findings.counts
     span = (counts.last_ms or 0) - (counts.first_ms or 0)
     lag = int(findings.lag["lag"].sum()) if len(findings.lag) else 0
@@ -82,12 +82,12 @@ def _head(findings: Findings, made_at_ms: int) -> str:
     )
 
 
-def _damage(findings: Findings) -> str:
+def _damage(findings: ReportData) -> str:
     told = "".join(f'<div class="bad">{_text(text)}</div>\n' for text in findings.told)
     return told + (_gaps(findings) if findings.counts.gaps else "")
 
 
-def _gaps(findings: Findings) -> str:
+def _gaps(findings: ReportData) -> str:
     counts = findings.counts
     rows = [
         [
@@ -106,17 +106,17 @@ def _gaps(findings: Findings) -> str:
     )
 
 
-def _sections(findings: Findings) -> Iterator[tuple[str, str, list[str]]]:
+def _sections(findings: ReportData) -> Iterator[tuple[str, str, list[str]]]:
     for name, title, build in _SECTIONS:
         yield name, title, list(build(findings))
 
 
-def _traffic(findings: Findings) -> Iterator[str]:
+def _traffic(findings: ReportData) -> Iterator[str]:
     yield _picture(plots.traffic(findings.traffic))
     yield _picture(plots.traffic(findings.traffic, value="bytes"))
 
 
-def _disk(findings: Findings) -> Iterator[str]:
+def _disk(findings: ReportData) -> Iterator[str]:
     yield _picture(plots.bytes_by_topic(findings.topics))
     held = findings.topics[findings.topics["messages"] > 0]
     rows = [
@@ -143,7 +143,7 @@ def _disk(findings: Findings) -> Iterator[str]:
     )
 
 
-def _messages(findings: Findings) -> Iterator[str]:
+def _messages(findings: ReportData) -> Iterator[str]:
     yield _picture(plots.message_sizes(findings.sizes))
     yield _picture(plots.latency(findings.latency))
     rows = [
@@ -169,13 +169,13 @@ def _messages(findings: Findings) -> Iterator[str]:
     )
 
 
-def _spread(findings: Findings) -> Iterator[str]:
+def _spread(findings: ReportData) -> Iterator[str]:
     yield _picture(plots.queue_skew(findings.queue_skew))
     yield _picture(plots.tags(findings.tags))
     yield _picture(plots.top_keys(findings.top_keys))
 
 
-def _consumers(findings: Findings) -> Iterator[str]:
+def _consumers(findings: ReportData) -> Iterator[str]:
     yield _picture(plots.consumer_lag(findings.lag))
     behind = findings.lag[findings.lag["lag"] > 0]
     rows = [
@@ -196,7 +196,7 @@ def _consumers(findings: Findings) -> Iterator[str]:
         yield _more(len(behind))
 
 
-def _waiting(findings: Findings) -> Iterator[str]:
+def _waiting(findings: ReportData) -> Iterator[str]:
     if len(findings.delayed) == 0 and len(findings.transactions) == 0:
         yield _note("No delayed message and no transaction.")
     if len(findings.delayed):
@@ -213,7 +213,7 @@ def _waiting(findings: Findings) -> Iterator[str]:
         yield table_html(("transactions", "count", "oldest half message (UTC)"), rows)
 
 
-def _dead(findings: Findings) -> Iterator[str]:
+def _dead(findings: ReportData) -> Iterator[str]:
     if not findings.dead_letter_count:
         yield _note("No message is in a dead-letter topic.")
         return

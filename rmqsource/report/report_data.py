@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import pyarrow as pa
 
-from rmqsource import explore
-from rmqsource.dead_letters import DEAD_LETTER_COLUMNS, dead_letters
+from rmqsource.explore import questions
+from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, dead_letters
+from rmqsource.explore.log_survey import Survey, survey
 from rmqsource.extras import notebook_package
 from rmqsource.metadata import read_metadata
-from rmqsource.options import SourceOptions
-from rmqsource.read_columns import no_progress
-from rmqsource.stores import make_token, open_snapshots
-from rmqsource.survey import Survey, survey
-from rmqsource.system_topics import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC
+from rmqsource.options.source_options import SourceOptions
+from rmqsource.scan.read_columns import no_progress
+from rmqsource.scan.store_versions import make_token, open_snapshots
+from store_core.topics import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ _SELECTING = (
 
 
 @dataclass
-class Findings:
+class ReportData:
     """What a report tells; tables are data frames as those of `rmqsource.explore`.
 
     Attributes
@@ -100,7 +100,9 @@ def _rows(frame: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def gather(options: SourceOptions, progress: Callable[[int, int], None] = no_progress) -> Findings:
+def collect(
+    options: SourceOptions, progress: Callable[[int, int], None] = no_progress
+) -> ReportData:
     """Read what a report tells.
 
     Damage never ends it: what can be read is told, and the damage with it.
@@ -116,17 +118,17 @@ def gather(options: SourceOptions, progress: Callable[[int, int], None] = no_pro
     counts = survey(options, progress)
     held = _Held(options, counts)
     letters, count = _dead_letters(options) if held.any_of(DLQ_PREFIX) else ([], 0)
-    return Findings(
+    return ReportData(
         counts=counts,
-        traffic=explore.traffic(counts),
-        sizes=explore.sizes(counts),
-        latency=explore.latency(counts),
-        latency_summary=explore.latency_summary(counts),
-        queue_skew=explore.queue_skew(counts),
-        tags=explore.tags(counts),
-        top_keys=explore.top_keys(counts),
-        topics=explore.topics_of(options),
-        lag=explore.consumer_lag_of(options),
+        traffic=questions.traffic(counts),
+        sizes=questions.sizes(counts),
+        latency=questions.latency(counts),
+        latency_summary=questions.latency_summary(counts),
+        queue_skew=questions.queue_skew(counts),
+        tags=questions.tags(counts),
+        top_keys=questions.top_keys(counts),
+        topics=questions.topics_of(options),
+        lag=questions.consumer_lag_of(options),
         delayed=_summary(
             options if held.any_of(SCHEDULE_TOPIC) else None,
             "delayed",

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqsource.plan import clip_ranges
-from rmqsource.queue_path import QueueUnits, UnprovedError
+from rmqsource.scan.queue_path import RecordPlaces, UnprovedError
+from rmqsource.scan.splits import clip_ranges
 from store_core.read.key_candidates import NotIndexedError, key_candidates, segment_range
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rmqsource.plan import Range
-    from rmqsource.predicate import ScanPredicate
+    from rmqsource.scan.predicate import ScanPredicate
+    from rmqsource.scan.splits import Range
     from store_core.store_view import StoreView
 
 _RECORD_BYTES_GUESS = 1024
@@ -35,7 +35,7 @@ def indexed_keys(predicate: ScanPredicate) -> frozenset[str] | None:
     return min(given, key=len) if given else None
 
 
-def read_index(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> QueueUnits:
+def read_index(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> RecordPlaces:
     """Return candidates for the predicate's keys and topics, inside ``bounds`` of the log.
 
     Raises
@@ -61,7 +61,7 @@ def read_index(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> 
     ranges += [segment_range(snapshot, offset) for offset in places[~valid].tolist()]
     places = places[valid]
     sizes = np.full(len(places), _RECORD_BYTES_GUESS, np.int64)
-    return QueueUnits(places, sizes, tuple(clip_ranges(ranges, *bounds)))
+    return RecordPlaces(places, sizes, tuple(clip_ranges(ranges, *bounds)))
 
 
 def _are_records(snapshot: StoreView, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

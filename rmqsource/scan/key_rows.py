@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqsource.row_filter import string_set
+from rmqsource.scan.row_filter import string_set
 from store_core.codec.inner_columns import cut_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rmqsource.predicate import ScanPredicate
+    from rmqsource.scan.predicate import ScanPredicate
 
 KEYS_KIND = "KEYS"
 UNIQUE_KIND = "UNIQ_KEY"

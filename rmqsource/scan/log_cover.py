@@ -17,7 +17,7 @@ from store_core.queue.readable_queue import proved_batch_queue
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rmqsource.plan import Range
+    from rmqsource.scan.splits import Range
     from store_core.store_view import StoreView
 
     Int64s = npt.NDArray[np.int64]
@@ -29,6 +29,10 @@ _MOST_QUEUES = 1 << 10
 
 class UncountedError(Exception):
     """There is too much to be read for the proof, or it is damaged."""
+
+
+class OverlapError(Exception):
+    """Two units claim the same bytes of the log: one of them is damaged."""
 
 
 def uncovered(snapshot: StoreView, start: int, stop: int) -> list[Range]:
@@ -45,6 +49,8 @@ def uncovered(snapshot: StoreView, start: int, stop: int) -> list[Range]:
     ------
     UncountedError
         It is not known.
+    OverlapError
+        Units claim the same bytes, and are not of one record.
     """
     if start >= stop:
         return []
@@ -55,8 +61,15 @@ def uncovered(snapshot: StoreView, start: int, stop: int) -> list[Range]:
     except (CorruptRecordError, StoreFormatError) as err:
         raise UncountedError from err
     order = np.argsort(begins, kind="stable")
-    begins = np.append(begins[order], stop)
-    reached = np.maximum.accumulate(np.append(start, ends[order]))
+    begins, ends = begins[order], ends[order]
+    reached = np.maximum.accumulate(np.append(start, ends))
+    inside = begins < reached[:-1]
+    inside[1:] &= (begins[1:] != begins[:-1]) | (
+        ends[1:] != ends[:-1]
+    )  # light queues share records
+    if inside.any():
+        raise OverlapError(int(begins[np.argmax(inside)]))
+    begins = np.append(begins, stop)
     rows = np.flatnonzero(begins > reached)
     holes = zip(reached[rows].tolist(), begins[rows].tolist())
     return [(low, high) for low, high in holes if not _closes_segment(snapshot, low, high)]

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from rmqsource.errors import DamagedStoreError
-from rmqsource.key_rows import explode_keys, repeated_parts
-from rmqsource.plan import SegmentPositions
-from rmqsource.row_filter import (
+from rmqsource.scan.key_rows import explode_keys, repeated_parts
+from rmqsource.scan.row_filter import (
     bounds_queue_offsets,
     column_mask,
     frame_mask,
     needs_properties,
     queue_offset_mask,
 )
+from rmqsource.scan.splits import SegmentPositions
 from rmqsource.tables import CORRUPT_RECORD
 from store_core.codec.decoded_parts import decoded_parts
 from store_core.codec.inner_columns import UnwrappedColumns, holds_inner_batch
@@ -30,7 +30,7 @@ from store_core.log.log_scan import Gap, LogSlice
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.read_request import ReadRequest
+    from rmqsource.scan.read_request import ReadRequest
     from store_core.codec.inner_columns import UnwrappedRows
     from store_core.codec.record_crcs import BadBody
     from store_core.codec.record_frames import RecordFrames

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmqsource.errors import DataLossError
-from rmqsource.message_batches import MessageBatches
+from rmqsource.scan.message_batches import MessageBatches
 from store_core.errors import FileVanishedError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
@@ -20,8 +20,8 @@ from store_core.log.segment_records import SegmentRecords
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.plan import SegmentPositions, Split
-    from rmqsource.read_request import ReadRequest
+    from rmqsource.scan.read_request import ReadRequest
+    from rmqsource.scan.splits import SegmentPositions, Split
     from store_core.files.byte_source import ByteSource
 
     Columns = dict[str, Any]
@@ -77,7 +77,8 @@ def _read_slice(
             else:
                 yield from batches.of_frames(found, part)
         end, surplus = part.from_offset + part.file_size, source.size - part.file_size
-        if surplus > 0 and part.start < min(end, part.end_offset) and part.stop >= end:
+        last = min(end, part.end_offset)  # the log may end in this segment
+        if surplus > 0 and part.start < last <= part.stop:
             reason = f"the file has {surplus} bytes more than a segment of this store"
             yield from batches.gap(Gap(end, surplus, part.path, part.file_size, reason))
 

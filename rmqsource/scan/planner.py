@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqsource.errors import DataLossError, SourceOptionError
-from rmqsource.index_path import indexed_keys, read_index
-from rmqsource.plan import (
+from rmqsource.scan.index_path import indexed_keys, read_index
+from rmqsource.scan.predicate import ScanPredicate
+from rmqsource.scan.queue_path import RecordPlaces, UnprovedError, read_queue_units
+from rmqsource.scan.splits import (
     COMMIT_LOG,
     CONSUME_QUEUE,
     INDEX,
@@ -28,17 +30,15 @@ from rmqsource.plan import (
     slices_of,
     total_bytes,
 )
-from rmqsource.predicate import ScanPredicate
-from rmqsource.queue_path import QueueUnits, UnprovedError, read_queue_units
-from rmqsource.stores import missing_log
+from rmqsource.scan.store_versions import missing_log
 from store_core.codec.message_id import parse_message_id
 from store_core.errors import StoreFormatError
 from store_core.log.log_scan import BatchSizer, Gap, scan_slice
 from store_core.log.log_time import narrow_by_time
 
 if TYPE_CHECKING:
-    from rmqsource.options import SourceOptions
-    from rmqsource.plan import Range, SegmentPositions, Split
+    from rmqsource.options.source_options import SourceOptions
+    from rmqsource.scan.splits import Range, SegmentPositions, Split
     from store_core.log.log_scan import LogSlice
     from store_core.store_view import StoreView
 
@@ -46,12 +46,12 @@ _SCATTER_COST = 2
 """A byte reached through a unit or an entry costs about as much as two in a scan."""
 
 
-class _Way(NamedTuple):
+class _AccessPath(NamedTuple):
     """One way to the messages: single records, ranges to scan, and why this one."""
 
     access_path: str
     reason: str
-    records: QueueUnits | None
+    records: RecordPlaces | None
     ranges: tuple[Range, ...]
 
     def cost(self) -> int:
@@ -80,10 +80,10 @@ def plan_store(snapshot: StoreView, predicate: ScanPredicate, options: SourceOpt
     if _shows_gaps(predicate, options):
         everything = (max(snapshot.min_phy_offset, 0), snapshot.end_offset)
         reason = "mode PERMISSIVE shows every gap of the log, whatever is selected"
-        way = _Way(COMMIT_LOG, reason, None, (everything,))
+        way = _AccessPath(COMMIT_LOG, reason, None, (everything,))
     elif predicate.is_empty or bounds[0] >= bounds[1]:
         reason = "no message can match" if predicate.is_empty else "nothing of the log can match"
-        way = _Way(NOTHING, reason, None, ())
+        way = _AccessPath(NOTHING, reason, None, ())
     else:
         way = _choose(snapshot, predicate, options, bounds)
     splits, bytes_to_read = _splits(snapshot, way, options)
@@ -161,7 +161,7 @@ def _undispatched_end(snapshot: StoreView, topic: str, queue_id: int) -> int:
     Only a message of exactly this queue counts, so a scan of that part tells. Of a queue that
     topics.json names and that has no directory (it was lost) that part is the whole log.
     """
-    from rmqsource.row_filter import frame_mask  # noqa: PLC0415 (a rare case needs Arrow's kernels)
+    from rmqsource.scan.row_filter import frame_mask  # noqa: PLC0415 (a rare case needs Arrow's kernels)
 
     begin, end = snapshot.dispatched_offset(), snapshot.end_offset
     named = topic in (snapshot.topic_configs or {})
@@ -204,12 +204,12 @@ def _bounds(snapshot: StoreView, predicate: ScanPredicate, options: SourceOption
 
 def _choose(
     snapshot: StoreView, predicate: ScanPredicate, options: SourceOptions, bounds: Range
-) -> _Way:
+) -> _AccessPath:
     if options.access != "auto":
         return _forced(snapshot, predicate, options.access, bounds)
     if predicate.message_ids is not None:
         return _by_message_id(snapshot, predicate, bounds)
-    scan = _Way(COMMIT_LOG, "no key and no topic narrows the read", None, (bounds,))
+    scan = _AccessPath(COMMIT_LOG, "no key and no topic narrows the read", None, (bounds,))
     if indexed_keys(predicate) is not None:
         try:
             way = _by_index(snapshot, predicate, bounds)
@@ -230,10 +230,12 @@ def _choose(
     return scan
 
 
-def _forced(snapshot: StoreView, predicate: ScanPredicate, access: str, bounds: Range) -> _Way:
+def _forced(
+    snapshot: StoreView, predicate: ScanPredicate, access: str, bounds: Range
+) -> _AccessPath:
     reason = f"option access={access}"
     if access == COMMIT_LOG:
-        return _Way(COMMIT_LOG, reason, None, (bounds,))
+        return _AccessPath(COMMIT_LOG, reason, None, (bounds,))
     try:
         if access == INDEX:
             found = read_index(snapshot, predicate, bounds)
@@ -241,38 +243,40 @@ def _forced(snapshot: StoreView, predicate: ScanPredicate, access: str, bounds: 
             found = read_queue_units(snapshot, predicate, bounds, forced=True)
     except UnprovedError as err:
         raise SourceOptionError("access", f"{access} is not possible: {err}; use auto") from err
-    return _Way(access, reason, found, found.scanned)
+    return _AccessPath(access, reason, found, found.scanned)
 
 
-def _by_index(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _Way:
+def _by_index(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
     found = read_index(snapshot, predicate, bounds)
     keys = indexed_keys(predicate) or frozenset()
     reason = f"the index names {len(found.offsets)} records for {len(keys)} keys"
-    return _Way(INDEX, _with_scanned(reason, found), found, found.scanned)
+    return _AccessPath(INDEX, _with_scanned(reason, found), found, found.scanned)
 
 
-def _by_queues(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _Way:
+def _by_queues(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
     found = read_queue_units(snapshot, predicate, bounds, forced=False)
     reason = f"the consume queues name {len(found.offsets)} records of the topics"
-    return _Way(CONSUME_QUEUE, _with_scanned(reason, found), found, found.scanned)
+    return _AccessPath(CONSUME_QUEUE, _with_scanned(reason, found), found, found.scanned)
 
 
-def _with_scanned(reason: str, found: QueueUnits) -> str:
+def _with_scanned(reason: str, found: RecordPlaces) -> str:
     uncovered = total_bytes(found.scanned)
     if uncovered:
         reason = f"{reason}; {uncovered} bytes that they do not cover are scanned"
     return f"{reason}; {found.trusted}" if found.trusted else reason
 
 
-def _by_message_id(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _Way:
+def _by_message_id(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
     places = {parse_message_id(text)[1] for text in predicate.message_ids or ()}
     inside = sorted(offset for offset in places if bounds[0] <= offset < bounds[1])
     held = [o for o in inside if snapshot.log.is_record(o, snapshot.end_offset)]
-    records = QueueUnits(np.array(held, np.int64), np.full(len(held), 1024, np.int64), ())
-    return _Way(MESSAGE_ID, f"message ids name {len(held)} records", records, ())
+    records = RecordPlaces(np.array(held, np.int64), np.full(len(held), 1024, np.int64), ())
+    return _AccessPath(MESSAGE_ID, f"message ids name {len(held)} records", records, ())
 
 
-def _splits(snapshot: StoreView, way: _Way, options: SourceOptions) -> tuple[list[Split], int]:
+def _splits(
+    snapshot: StoreView, way: _AccessPath, options: SourceOptions
+) -> tuple[list[Split], int]:
     segments, end = snapshot.log.segments, snapshot.end_offset
     ranges = clip_ranges(way.ranges, 0, end)
     store = snapshot.directory.uri

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqsource._text import INT32_MAX, INT64_MAX
-from rmqsource.option_table import is_message_id
+from rmqsource.options.option_table import is_message_id
+from rmqsource.options.option_values import INT32_MAX, INT64_MAX
+from rmqsource.options.where import IN, TIME_COLUMN, Comparison
 from rmqsource.tables import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
-from rmqsource.where import IN, TIME_COLUMN, Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rmqsource.offsets import OffsetBound
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.offsets import OffsetBound
+    from rmqsource.options.source_options import SourceOptions
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)

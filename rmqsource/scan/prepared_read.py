@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rmqsource.plan import merge_splits
-from rmqsource.planner import plan_store
-from rmqsource.stores import on_present_files, open_snapshots
+from rmqsource.safe_text import printable
+from rmqsource.scan.planner import plan_store
+from rmqsource.scan.splits import merge_splits
+from rmqsource.scan.store_versions import on_present_files, open_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqsource.options import SourceOptions
-    from rmqsource.plan import StorePlan
-    from rmqsource.predicate import ScanPredicate
+    from rmqsource.options.source_options import SourceOptions
+    from rmqsource.scan.predicate import ScanPredicate
+    from rmqsource.scan.splits import StorePlan
 
 
 def plan_read(options: SourceOptions, predicate: ScanPredicate) -> list[StorePlan]:
@@ -67,7 +68,7 @@ def _missing(plan: StorePlan) -> str | None:
 
 
 def plan_text(plans: Sequence[StorePlan]) -> str:
-    """Return plans as a text for a person."""
+    """Return plans as a text for a person; nothing in it but its line ends steers a terminal."""
     return "\n\n".join(_store_text(plan) for plan in plans)
 
 
@@ -86,4 +87,5 @@ def _store_text(plan: StorePlan) -> str:
         lines.append(f"of them scanned  {plan.log_bytes_scanned:,} (not covered otherwise)")
     missing = _missing(plan)
     lines += [f"gone             {missing}"] if missing else []
-    return "\n".join([*lines, f"log ends at      {plan.end_offset:,}"])
+    lines.append(f"log ends at      {plan.end_offset:,}")
+    return "\n".join(map(printable, lines))

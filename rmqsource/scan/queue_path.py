@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmqsource.log_cover import UncountedError, uncovered
-from rmqsource.plan import clip_ranges
+from rmqsource.scan.log_cover import OverlapError, UncountedError, uncovered
+from rmqsource.scan.splits import clip_ranges
 from store_core.codec.java_string import string_hash
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.consume_queue import CQ_UNIT, MAX_EXT_ADDRESS
@@ -22,8 +22,8 @@ from store_core.read.key_candidates import has_batch_queues
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rmqsource.plan import Range
-    from rmqsource.predicate import ScanPredicate
+    from rmqsource.scan.predicate import ScanPredicate
+    from rmqsource.scan.splits import Range
     from store_core.queue.consume_queue import ConsumeQueue
     from store_core.queue.queue_range import QueueRange
     from store_core.store_view import StoreView
@@ -36,7 +36,7 @@ class UnprovedError(Exception):
     """The queues do not prove that they name every record; the text says why."""
 
 
-class QueueUnits(NamedTuple):
+class RecordPlaces(NamedTuple):
     """Records found through units: ascending offsets and their sizes; and ranges to be scanned.
 
     ``trusted`` says in words what was not proved; empty: nothing.
@@ -58,7 +58,7 @@ class _Queue(NamedTuple):
 
 def read_queue_units(
     snapshot: StoreView, predicate: ScanPredicate, bounds: Range, *, forced: bool
-) -> QueueUnits:
+) -> RecordPlaces:
     """Return the records of the predicate's topics, queues, queue offsets and tags.
 
     Parameters
@@ -95,8 +95,10 @@ def read_queue_units(
             scanned += uncovered(snapshot, front, min(tail, bounds[1]))
         except UncountedError:
             trusted = "trusts that the topics have no queues but those that are there"
+        except OverlapError as err:
+            raise UnprovedError(f"units claim the same bytes of the log, at offset {err}") from err
     kept = clip_ranges(scanned, *bounds)
-    return QueueUnits(offsets, sizes[inside][first], tuple(kept), trusted)
+    return RecordPlaces(offsets, sizes[inside][first], tuple(kept), trusted)
 
 
 def _topics(snapshot: StoreView, predicate: ScanPredicate) -> list[str]:
@@ -140,10 +142,15 @@ def _check_complete(
     config = (snapshot.topic_configs or {}).get(topic)
     if config is None:
         raise UnprovedError(f"config/topics.json does not name topic {topic}")
-    named = set(range(max(config.read_queue_nums, config.write_queue_nums)))
-    missing = sorted(i for i in named - present if _wants_queue(predicate, i))
-    if missing:
-        raise UnprovedError(f"topic {topic} has no consume queue {missing[0]}")
+    named = max(config.read_queue_nums, config.write_queue_nums)  # a damaged file may say 10**30
+    wanted = predicate.queue_id_range
+    ids = range(
+        max(wanted.start or 0, 0), named if wanted.stop is None else min(named, wanted.stop)
+    )
+    asked = sorted(predicate.queue_ids) if predicate.queue_ids is not None else ids
+    for queue_id in asked:
+        if queue_id in ids and queue_id not in present:
+            raise UnprovedError(f"topic {topic} has no consume queue {queue_id}")
 
 
 def _read_queue(
@@ -231,6 +238,11 @@ def _tail(snapshot: StoreView, queue: ConsumeQueue, held: QueueRange) -> int:
     unit, units in between may have been.
     """
     file_end = queue.segments.max_offset // CQ_UNIT.size
+    if file_end - held.max_offset > MAX_UNITS:  # a file far behind the others, or of any length
+        raise UnprovedError(
+            f"more than {MAX_UNITS:,} units could follow the last one of consume queue "
+            f"{queue.topic}/{queue.queue_id}"
+        )
     rest = queue.read_units(held.max_offset, file_end)
     below = (rest["message_size"] > 0) & (rest["commit_log_offset"] < snapshot.end_offset)
     if held.max_offset == file_end or below.any():

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqsource.message_reader import read_split
-from rmqsource.planner import plan_store
-from rmqsource.planning import plan_read
-from rmqsource.predicate import from_options
-from rmqsource.read_request import ReadRequest
-from rmqsource.stores import on_present_files
+from rmqsource.scan.message_reader import read_split
+from rmqsource.scan.planner import plan_store
+from rmqsource.scan.predicate import from_options
+from rmqsource.scan.prepared_read import plan_read
+from rmqsource.scan.read_request import ReadRequest
+from rmqsource.scan.store_versions import on_present_files
 from rmqsource.tables import CORRUPT_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
     from store_core.store_view import StoreView
 
     Columns = dict[str, Any]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqsource.plan import COMMIT_LOG
+from rmqsource.scan.splits import COMMIT_LOG
 
 if TYPE_CHECKING:
-    from rmqsource.options import SourceOptions
-    from rmqsource.predicate import ScanPredicate
+    from rmqsource.options.source_options import SourceOptions
+    from rmqsource.scan.predicate import ScanPredicate
 
 
 @dataclass(frozen=True)

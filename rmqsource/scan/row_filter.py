@@ -25,8 +25,8 @@ from store_core.layout.message import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rmqsource.offsets import OffsetBound
-    from rmqsource.predicate import IntRange, ScanPredicate
+    from rmqsource.options.offsets import OffsetBound
+    from rmqsource.scan.predicate import IntRange, ScanPredicate
     from store_core.codec.record_frames import RecordFrames
 
     Mask = npt.NDArray[np.bool_]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from rmqsource._text import INT64_MAX
 from rmqsource.errors import DataLossError, SourceOptionError
-from rmqsource.options import check_commit_log_paths
-from store_core.config import MessageStoreConfig, load_broker_config
+from rmqsource.options.option_values import INT64_MAX
+from rmqsource.options.source_options import check_commit_log_paths
+from store_core.config.message_store_config import MessageStoreConfig, load_broker_config
 from store_core.errors import FileVanishedError
 from store_core.files.store_directory import StoreDirectory, expand_paths
 from store_core.store_view import StoreView
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Callable
 
-    from rmqsource.options import SourceOptions
+    from rmqsource.options.source_options import SourceOptions
 
 _T = TypeVar("_T")
 VANISHED_ATTEMPTS = 8

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqsource._text import did_you_mean
+from rmqsource.options.option_values import did_you_mean
 from rmqsource.sink.errors import SinkSchemaError
 from rmqsource.tables import TABLES
 

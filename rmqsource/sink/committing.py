@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING
 
 from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.local_host import now_ms
-from rmqsource.sink.planning import sink_config
+from rmqsource.sink.prepared_write import sink_config
 from rmqsource.sink.store_files import note_delays, note_topics
 from store_core.errors import StoreError, StoreLockedError
 from store_core.files.file_writing import write_error
+from store_core.files.regular_file import open_to_write
 from store_core.offline_store import OfflineStore
-from store_core.regular_file import open_to_write
 from store_core.staged_commit.commit import clear_away, commit_job, intent_is_open
+from store_core.staged_commit.crash_points import CrashPoints, no_hook
 from store_core.staged_commit.job import StagedJob
 from store_core.staged_commit.ledger import Ledger
 from store_core.staged_commit.settle import clean_staging
-from store_core.staged_commit.staged_part import check_files
+from store_core.staged_commit.staged_part import check_staged_files
 from store_core.staged_commit.staging import make_staging
-from store_core.staged_commit.steps import Steps, no_hook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rmqsource.sink.plan import SinkPlan
+    from rmqsource.sink.write_plan import SinkPlan
+    from store_core.staged_commit.crash_points import Hook
     from store_core.staged_commit.intent import Commit
     from store_core.staged_commit.staged_part import StagedPart
-    from store_core.staged_commit.steps import Hook
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def commit_parts(
         Nothing was appended, unless it is `CommitInDoubtError`. What fails afterwards is logged:
         whoever sees an error may write the job again.
     """
-    steps = Steps(hook, sync=plan.options.flush == "sync")
+    steps = CrashPoints(hook, sync=plan.options.flush == "sync")
     directory = next((part.directory for part in parts if part.messages), plan.job_directory)
     ordered = tuple(sorted((p for p in parts if p.messages), key=lambda part: part.partition_id))
     job = StagedJob(Path(directory).name, ordered, application, version)
@@ -83,14 +83,16 @@ def commit_parts(
         clear_away(directory)
         return None
     for part in ordered:
-        check_files(part)
+        check_staged_files(part)
     committed = _commit_in_turn(plan, job, directory, steps)
     if committed is not None:
         _clean_up(plan.options.path)
     return committed
 
 
-def _commit_in_turn(plan: SinkPlan, job: StagedJob, directory: str, steps: Steps) -> Commit | None:
+def _commit_in_turn(
+    plan: SinkPlan, job: StagedJob, directory: str, steps: CrashPoints
+) -> Commit | None:
     """Commit a job when no other one is being committed; None where it was committed before."""
     root = plan.options.path
     committed: Commit | None = None
@@ -136,7 +138,7 @@ def discard(directories: Sequence[str]) -> None:
 
 
 @contextmanager
-def _opened(plan: SinkPlan, steps: Steps, directory: str) -> Iterator[OfflineStore]:
+def _opened(plan: SinkPlan, steps: CrashPoints, directory: str) -> Iterator[OfflineStore]:
     """Open the store, and close it as it is then: cleanly, or to be recovered."""
     store = _open(plan, steps)
     try:
@@ -150,7 +152,7 @@ def _opened(plan: SinkPlan, steps: Steps, directory: str) -> Iterator[OfflineSto
     store.close(clean=not intent_is_open(directory))
 
 
-def _open(plan: SinkPlan, steps: Steps) -> OfflineStore:
+def _open(plan: SinkPlan, steps: CrashPoints) -> OfflineStore:
     root = plan.options.path
     try:
         return OfflineStore(root, sink_config(plan.options), now_ms, steps)

@@ -25,7 +25,7 @@ def local_address() -> bytes:
             return _LOOPBACK
 
 
-def host_bytes(address: bytes, port: int) -> bytes:
+def address_bytes(address: bytes, port: int) -> bytes:
     """Return address and port as records store them."""
     return address + port.to_bytes(4, "big")
 

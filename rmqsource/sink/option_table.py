@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from rmqsource._text import INT32_MAX, parse_bool, parse_bytes, parse_choice, parse_int
 from rmqsource.errors import SourceOptionError
-from rmqsource.option_table import OPTION_TABLE, OptionInfo
+from rmqsource.options.option_table import OPTION_TABLE, OptionInfo
+from rmqsource.options.option_values import (
+    INT32_MAX,
+    parse_bool,
+    parse_bytes,
+    parse_choice,
+    parse_int,
+)
 
 MAX_QUEUES = 65_536
 """Queues of one topic. A broker and every client keep objects for each number below the highest."""

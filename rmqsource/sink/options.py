@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.option_table import given_options
+from rmqsource.options.option_table import given_options
 from rmqsource.sink.option_table import SINK_OPTION_TABLE, SPARKS_OWN
 from store_core.files.store_directory import StoreDirectory, local_path
 

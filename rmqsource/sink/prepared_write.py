@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqsource._text import parse_int
 from rmqsource.errors import SourceOptionError
-from rmqsource.options import SourceOptions
+from rmqsource.options.option_values import parse_int
+from rmqsource.options.source_options import SourceOptions
+from rmqsource.scan.store_versions import store_config
 from rmqsource.sink.errors import SinkCommitError
-from rmqsource.sink.local_host import host_bytes, local_address
-from rmqsource.sink.plan import SinkPlan
-from rmqsource.stores import store_config
+from rmqsource.sink.local_host import address_bytes, local_address
+from rmqsource.sink.write_plan import SinkPlan
 from store_core.codec.hosts import parse_host
-from store_core.config import load_broker_config, with_default_sizes
-from store_core.config_files import load_topics
+from store_core.config.config_files import load_topics
+from store_core.config.message_store_config import load_broker_config, with_default_sizes
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.staged_commit.staging import STAGING_DIRECTORY, check_staging
@@ -27,7 +27,7 @@ from store_core.state.store_kind import require_writable
 if TYPE_CHECKING:
     from rmqsource.sink.columns import SinkColumns
     from rmqsource.sink.options import SinkOptions
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
 
 _BROKER_PORT = 10911
 _MAX_PORT = 65_535
@@ -117,7 +117,7 @@ def _store_host(options: SinkOptions, log: CommitLog) -> bytes:
             return parse_host(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
         except ValueError as err:
             raise SourceOptionError("config", f"brokerIP1={address!r}: {err}") from err
-    return _newest_host(log) or host_bytes(local_address(), port)
+    return _newest_host(log) or address_bytes(local_address(), port)
 
 
 def _newest_host(log: CommitLog) -> bytes | None:

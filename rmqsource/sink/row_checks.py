@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Callable
 import numpy as np
 import pyarrow.compute as pc
 
-from rmqsource.metadata.topic_kind import topic_kind
 from rmqsource.sink.bad_rows import Check
 from rmqsource.sink.bodies import newer_format_rows
 from rmqsource.sink.option_table import MAX_QUEUES, is_topic_name
@@ -27,14 +26,15 @@ from store_core.layout.message import (
 )
 from store_core.put.put_checks import inner_count
 from store_core.put.reserved_properties import marked_rows, reserved_faults
+from store_core.topics import topic_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
-    from rmqsource.sink.plan import SinkPlan
     from rmqsource.sink.source_columns import SourceColumns
+    from rmqsource.sink.write_plan import SinkPlan
 
     Bools = npt.NDArray[np.bool_]
     Int32s = npt.NDArray[np.int32]

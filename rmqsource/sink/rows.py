@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from rmqsource.sink.bad_rows import BadRows
 from rmqsource.sink.bodies import stored_bodies
-from rmqsource.sink.local_host import host_bytes, local_address
+from rmqsource.sink.local_host import address_bytes, local_address
 from rmqsource.sink.properties import has_property, merge_properties
 from rmqsource.sink.queues import QueueChooser
 from rmqsource.sink.row_checks import input_checks, reserved_checks, size_checks
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from rmqsource.sink.plan import SinkPlan
+    from rmqsource.sink.write_plan import SinkPlan
     from store_core.codec.client_message_id import ClientMessageIds
 
     Int32s = npt.NDArray[np.int32]
@@ -111,7 +111,7 @@ class RowConverter:
     ) -> None:
         self._plan, self._ids, self._clock = plan, ids, clock
         self._chooser = QueueChooser(plan.options.queues, plan.topic_queues, partition_id)
-        self._born_host = host_bytes(local_address(), 0)
+        self._born_host = address_bytes(local_address(), 0)
         self.bad_rows = BadRows(plan.options.bad_rows)
         self.delay_levels: set[int] = set()
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqsource.metadata.topic_kind import topic_kind
 from rmqsource.sink.local_host import now_ms
-from store_core.config_writing import merge_delay_offsets, merge_topics
+from store_core.config.config_writing import merge_delay_offsets, merge_topics
 from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.topics import topic_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqsource.sink.plan import SinkPlan
+    from rmqsource.sink.write_plan import SinkPlan
+    from store_core.staged_commit.crash_points import CrashPoints
     from store_core.staged_commit.job import StagedJob
-    from store_core.staged_commit.steps import Steps
 
 _NOTED_KINDS = frozenset({"normal", "retry", "dlq"})  # a broker makes the others itself
 
 
-def note_topics(plan: SinkPlan, job: StagedJob, steps: Steps) -> None:
+def note_topics(plan: SinkPlan, job: StagedJob, steps: CrashPoints) -> None:
     """Make the topics of a job known, with as many queues as it uses."""
     queues: dict[str, int] = {}
     for part in job.parts:
@@ -34,7 +34,7 @@ def note_topics(plan: SinkPlan, job: StagedJob, steps: Steps) -> None:
 
 
 def note_delays(
-    plan: SinkPlan, job: StagedJob, next_offsets: Mapping[tuple[str, int], int], steps: Steps
+    plan: SinkPlan, job: StagedJob, next_offsets: Mapping[tuple[str, int], int], steps: CrashPoints
 ) -> None:
     """Note that what the job delays waits, and that what it copied does not wait any more.
 

@@ -16,7 +16,7 @@ from store_core.staged_commit.staged_part_writer import StagedFiles, StagedPartW
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rmqsource.sink.plan import SinkPlan
+    from rmqsource.sink.write_plan import SinkPlan
 
 logger = logging.getLogger(__name__)
 

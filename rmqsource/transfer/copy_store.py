@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
-from rmqsource.metadata.topic_kind import topic_kind
-from rmqsource.options import parse_options
-from rmqsource.stores import open_snapshots
+from rmqsource.options.source_options import parse_options
+from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD
 from store_core.files.store_directory import StoreDirectory
+from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.ledger import Ledger
+from store_core.topics import topic_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -113,15 +114,25 @@ def append_messages(
     sink_options
         As ``df.write`` takes them.
     """
-    before = Ledger(StoreDirectory(target).resolve()).last_commit()
+    before = commits_begun(target)
     skipped = None
     if sink_options.get(_SYSTEM_TOPICS, "false").lower() != "true":
         skipped = Observation()
         messages = _without(messages, system_topics(), skipped)
     messages.write.format("rocketmq-store").mode("append").options(**sink_options).save(target)
-    after = Ledger(StoreDirectory(target).resolve()).last_commit()
+    made = [commit for commit in commits_begun(target) if commit not in before]
     count = int(skipped.get["skipped"] or 0) if skipped is not None else 0
-    return Copied(after if after != before else None, count)
+    return Copied(max(made, key=lambda commit: commit.end_offset, default=None), count)
+
+
+def commits_begun(target: str) -> list[Commit]:
+    """Return the newest commit of a store, and those that are in its log and not yet noted.
+
+    A write that succeeded is committed, also where the disk let it note nothing of it.
+    """
+    root = StoreDirectory(StoreDirectory(target).resolve())
+    last = Ledger(root.uri).last_commit()
+    return [*([last] if last is not None else []), *open_intents(root).values()]
 
 
 def _system_topics(options: Mapping[str, str]) -> list[str]:

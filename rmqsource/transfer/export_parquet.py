@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rmqsource.message_reader import read_split
-from rmqsource.planning import plan_read
-from rmqsource.predicate import from_options
-from rmqsource.read_request import ReadRequest
+from rmqsource.scan.message_reader import read_split
+from rmqsource.scan.predicate import from_options
+from rmqsource.scan.prepared_read import plan_read
+from rmqsource.scan.read_request import ReadRequest
 from rmqsource.schema import arrow_schema
 from rmqsource.tables import CORRUPT_RECORD
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from rmqsource.options import SourceOptions
-    from rmqsource.plan import Split
+    from rmqsource.options.source_options import SourceOptions
+    from rmqsource.scan.splits import Split
 
     Columns = dict[str, Any]
 
@@ -57,7 +57,7 @@ def write_parquet(
     Parameters
     ----------
     spark
-        Any session whose Python has this package.
+        A classic session whose Python has this package.
     options
         Of table ``messages``.
     schema
@@ -76,22 +76,21 @@ def write_parquet(
     if not splits:
         return _write(iter(()), fields, target, 0)
     write = partial(_write_splits, splits, request, fields, str(target))
-    numbers = spark.range(0, len(splits), 1, len(splits))
-    written = numbers.mapInArrow(write, "messages bigint, gaps bigint")
-    (sums,) = written.groupBy().sum("messages", "gaps").collect()
+    # Not mapInArrow: Spark asks for pandas there, though nothing of it is used.
+    numbers = spark.sparkContext.parallelize(range(len(splits)), len(splits))
+    written = numbers.mapPartitions(write).collect()
     for unfinished in target.glob(f"{_UNFINISHED}*"):  # of attempts that failed
         unfinished.unlink()
-    return Exported(*sums)
+    return Exported(*(sum(counts) for counts in zip(*written)))
 
 
 def _write_splits(
-    splits: Sequence[Split], request: ReadRequest, fields: Any, target: str, numbers: Iterator[Any]
-) -> Iterator[Any]:
+    splits: Sequence[Split], request: ReadRequest, fields: Any, target: str, numbers: Iterator[int]
+) -> Iterator[tuple[int, int]]:
     """Write the splits of a task; yield what is in each."""
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            done = _write(read_split(splits[number], request), fields, Path(target), number)
-            yield pa.record_batch([pa.array([n], pa.int64()) for n in done], Exported._fields)
+    for number in numbers:
+        done = _write(read_split(splits[number], request), fields, Path(target), number)
+        yield done.messages, done.gaps  # plain numbers: Spark makes a class of its own of others
 
 
 def _write(batches: Iterator[Columns], fields: Any, target: Path, number: int) -> Exported:

@@ -14,10 +14,10 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType
 
-from rmqsource.export_parquet import Exported, write_parquet
-from rmqsource.options import parse_options
+from rmqsource.options.source_options import parse_options
 from rmqsource.schema import table_schema
 from rmqsource.tables import CORRUPT_RECORD
+from rmqsource.transfer.export_parquet import Exported, write_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from rmqsource.copy_store import COPIED_COLUMNS, Copied, append_messages
 from rmqsource.errors import SourceError
-from rmqsource.export_store import CSV_OPTIONS, FORMATS, TIME_FORM
-from rmqsource.metadata.topic_kind import topic_kind
+from rmqsource.transfer.copy_store import COPIED_COLUMNS, Copied, append_messages
+from rmqsource.transfer.export_store import CSV_OPTIONS, FORMATS, TIME_FORM
+from store_core.topics import topic_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

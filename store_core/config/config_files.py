@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
+from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
 from store_core.errors import StoreFormatError
-from store_core.lenient_json import parse_lenient_json
+from store_core.layout.message import LMQ_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from store_core.files.store_directory import StoreDirectory
 
 _T = TypeVar("_T")
@@ -71,7 +74,7 @@ def load_consumer_offsets(directory: StoreDirectory) -> dict[tuple[str, str], di
 
 def load_delay_offsets(directory: StoreDirectory) -> dict[int, int] | None:
     """Return the next queue offset to deliver by delay level, which counts from 1."""
-    return _load(directory, "delayOffset.json", lambda data: _int_map(data.get("offsetTable")))
+    return _load(directory, "delayOffset.json", _delay_offsets)
 
 
 def load_subscription_groups(
@@ -79,6 +82,21 @@ def load_subscription_groups(
 ) -> dict[str, SubscriptionGroupConfig] | None:
     """Return the consumer groups of ``subscriptionGroup.json`` by name."""
     return _load(directory, "subscriptionGroup.json", _groups)
+
+
+def is_deleted_topic(topic: str, topics: Collection[str] | None) -> bool:
+    """Tell whether a topic that has records, and maybe no queues, was deleted.
+
+    Parameters
+    ----------
+    topic
+        As its records have it.
+    topics
+        Those that ``topics.json`` names; None or empty: nobody knows.
+    """
+    if not topics:
+        return False
+    return topic not in topics and not topic.startswith(LMQ_PREFIX)
 
 
 def _load(
@@ -143,11 +161,16 @@ def _groups(data: dict[str, Any]) -> dict[str, SubscriptionGroupConfig]:
     }
 
 
+def _delay_offsets(data: dict[str, Any]) -> dict[int, int]:
+    return _int_map(data.get("offsetTable"), "offsetTable")
+
+
 def _consumer_offsets(data: dict[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
     offsets: dict[tuple[str, str], dict[int, int]] = {}
-    for key, table in _mapping(data.get("offsetTable")).items():
-        offsets[_group_and_topic(key)] = _int_map(table)
-    for key, offset in _int_map(data.get("lmqOffsetTable"), str).items():
+    for key, table in json_object(data.get("offsetTable"), "offsetTable").items():
+        offsets[_group_and_topic(key)] = _int_map(table, f"offsetTable.{key}")
+    lmq = "lmqOffsetTable"
+    for key, offset in _int_map(data.get(lmq), lmq, str).items():
         offsets[_group_and_topic(key)] = {_LMQ_QUEUE_ID: offset}
     return offsets
 
@@ -161,34 +184,27 @@ def _group_and_topic(key: Any) -> tuple[str, str]:
     return group, topic
 
 
-def _mapping(value: Any) -> dict[Any, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError(f"an object was expected, not {value!r:.80}")  # noqa: TRY004
-    return value
-
-
 def _objects(data: dict[str, Any], table: str) -> list[tuple[str, dict[str, Any]]]:
-    return [(str(name), _mapping(item)) for name, item in _mapping(data.get(table)).items()]
+    return [
+        (str(name), json_object(item, f"{table}.{name}"))
+        for name, item in json_object(data.get(table), table).items()
+    ]
 
 
 def _attributes(item: dict[str, Any]) -> dict[str, str]:
-    return {str(name): str(value) for name, value in _mapping(item.get("attributes")).items()}
+    attributes = json_object(item.get("attributes"), "attributes")
+    return {str(name): str(value) for name, value in attributes.items()}
 
 
-def _int_map(value: Any, key_type: Callable[[Any], Any] = int) -> dict[Any, int]:
-    return {key_type(key): _number(number) for key, number in _mapping(value).items()}
+def _int_map(value: Any, name: str, key_type: Callable[[Any], Any] = int) -> dict[Any, int]:
+    return {
+        key_type(key): json_whole_number(number, f"{name}.{key}")
+        for key, number in json_object(value, name).items()
+    }
 
 
 def _int(item: dict[str, Any], key: str, default: int) -> int:
-    return _number(item[key]) if key in item else default
-
-
-def _number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"a whole number was expected, not {value!r:.80}")  # noqa: TRY004
-    return value
+    return json_whole_number(item[key], key) if key in item else default
 
 
 def _bool(item: dict[str, Any], key: str, *, default: bool) -> bool:

@@ -7,20 +7,22 @@ Source: RocketMQ ``ConfigManager.persist``, ``TopicConfigSerializeWrapper``,
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
+from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, write_error
-from store_core.lenient_json import parse_lenient_json
-from store_core.regular_file import read_file
+from store_core.files.regular_file import read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 Replace = Callable[[str, bytes], None]
 """Puts a file in place, whole or not at all."""
 
+_QUEUES = 16  # of a topic whose entry does not say
 _READ_WRITE = 6  # bits of TopicConfig.perm
 _TOPICS, _DELAYS = "topics.json", "delayOffset.json"
 
@@ -49,19 +51,12 @@ def merge_topics(root: str, queues: Mapping[str, int], now_ms: int, replace: Rep
         The file that is there is not what a broker writes.
     """
     path = Path(root, "config", _TOPICS)
-    data = _load(path)
-    table = _object(data, "topicConfigTable", path)
-    changed = False
-    for topic, count in queues.items():
-        known = table.get(topic)
-        if known is None:
-            table[topic] = _topic(topic, count)
-            changed = True
-        elif int(known.get("readQueueNums", 16)) < count:
-            known["readQueueNums"] = count
-            changed = True
-    if changed or not data:
-        _save(path, data, now_ms, replace)
+    data, source = _load(path)
+    with _broker_file(source):
+        changed = _add_topics(data, queues)
+        _count_version(data, now_ms)
+    if changed:
+        _save(path, data, replace)
     return changed
 
 
@@ -88,9 +83,9 @@ def merge_delay_offsets(
         The file that is there is not what a broker writes.
     """
     path = Path(root, "config", _DELAYS)
-    data = _load(path)
-    table = _object(data, "offsetTable", path)
-    before = {str(level): at for level, at in table.items()}
+    data, source = _load(path)
+    with _broker_file(source):
+        before = _levels(data)
     after = dict(before)
     for level, (end, wanted) in offsets.items():
         if before.get(str(level), 0) == end:
@@ -99,8 +94,10 @@ def merge_delay_offsets(
             after.setdefault(str(level), 0)
     if after == before and data.get("dataVersion"):
         return False
+    with _broker_file(source):
+        _count_version(data, now_ms)
     data["offsetTable"] = after
-    _save(path, data, now_ms, replace)
+    _save(path, data, replace)
     return True
 
 
@@ -117,8 +114,51 @@ def _topic(name: str, queues: int) -> dict[str, Any]:
     }
 
 
-def _load(path: Path) -> dict[str, Any]:
-    """Return the file's content, or its ``.bak``'s, as a broker does; empty where there is none."""
+def _add_topics(data: dict[str, Any], queues: Mapping[str, int]) -> bool:
+    """Add topics to the content of ``topics.json``; tell whether it changed."""
+    name = "topicConfigTable"
+    changed = not data
+    table = data[name] = json_object(data.get(name), name)
+    for topic, count in queues.items():
+        if table.get(topic) is None:
+            table[topic] = _topic(topic, count)
+            changed = True
+            continue
+        place = f"{name}.{topic}"
+        known = json_object(table[topic], place)
+        read = json_whole_number(known.get("readQueueNums", _QUEUES), f"{place}.readQueueNums")
+        if read < count:
+            known["readQueueNums"] = count
+            changed = True
+    return changed
+
+
+def _levels(data: dict[str, Any]) -> dict[str, int]:
+    """Return the offsets by delay level in the content of ``delayOffset.json``."""
+    name = "offsetTable"
+    table = json_object(data.get(name), name)
+    for level, at in table.items():
+        if not level.isdecimal():
+            raise ValueError(f"{name}: a delay level was expected as a key, not {level!r:.80}")
+        json_whole_number(at, f"{name}.{level}")
+    return dict(table)
+
+
+@contextmanager
+def _broker_file(path: Path) -> Iterator[None]:
+    """Say of what is not as a broker writes it, in which file it is."""
+    try:
+        yield
+    except ValueError as err:
+        advice = "restore the file, or move it away: a broker makes it anew"
+        raise StoreFormatError(f"not what a broker writes: {err}. {advice}", str(path)) from err
+
+
+def _load(path: Path) -> tuple[dict[str, Any], Path]:
+    """Return the file's content, or its ``.bak``'s, as a broker does, and where it was read.
+
+    Empty where there is none.
+    """
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
             text = read_file(str(candidate)).decode()
@@ -128,28 +168,45 @@ def _load(path: Path) -> dict[str, Any]:
             raise StoreFormatError(f"cannot be read: {err}", str(candidate)) from err
         if not text.strip():
             continue
-        try:
+        with _broker_file(candidate):
             value = parse_lenient_json(text)
-        except ValueError as err:
-            raise StoreFormatError(f"not what a broker writes: {err}", str(candidate)) from err
-        if not isinstance(value, dict):
-            raise StoreFormatError("not what a broker writes: not an object", str(candidate))
+            if not isinstance(value, dict):
+                raise ValueError("not an object")  # noqa: TRY004 (one kind of failure)
+            return _with_text_keys(value), candidate
+    return {}, path
+
+
+def _with_text_keys(value: dict[Any, Any]) -> dict[str, Any]:
+    """Return the content with the keys that strict JSON has; ValueError where there are others."""
+    try:
+        text = json.dumps(_text_keys(value), allow_nan=False)
+    except RecursionError as err:
+        raise ValueError("nested too deeply") from err
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def _text_keys(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_text_keys(item) for item in value]
+    if not isinstance(value, dict):
         return value
-    return {}
+    for key in value:
+        if not isinstance(key, (str, int)):
+            raise ValueError(f"an object as a key: {dict(key)!r:.80}")  # noqa: TRY004
+    return {str(key): _text_keys(item) for key, item in value.items()}
 
 
-def _object(data: dict[str, Any], key: str, path: Path) -> dict[Any, Any]:
-    table = data.setdefault(key, {})
-    if not isinstance(table, dict):
-        raise StoreFormatError(f"not what a broker writes: {key} is no object", str(path))
-    return table
+def _count_version(data: dict[str, Any], now_ms: int) -> None:
+    version = json_object(data.get("dataVersion"), "dataVersion")
+    counter, state = (
+        json_whole_number(version.get(name, 0), f"dataVersion.{name}")
+        for name in ("counter", "stateVersion")
+    )
+    data["dataVersion"] = {"counter": counter + 1, "stateVersion": state, "timestamp": now_ms}
 
 
-def _save(path: Path, data: dict[str, Any], now_ms: int, replace: Replace) -> None:
-    version = data.get("dataVersion") or {}
-    counter = int(version.get("counter", 0)) + 1
-    state = int(version.get("stateVersion", 0))
-    data["dataVersion"] = {"counter": counter, "stateVersion": state, "timestamp": now_ms}
+def _save(path: Path, data: dict[str, Any], replace: Replace) -> None:
     text = json.dumps(data, indent="\t", separators=(",", ":"), sort_keys=True)
     try:
         make_directory(str(path.parent))

@@ -1,4 +1,7 @@
-"""JSON as brokers and clients write it (fastjson 1.2): keys may be bare numbers or objects."""
+"""JSON as brokers and clients write it (fastjson 1.2): keys may be bare numbers or objects.
+
+Also what a file of theirs must hold at a place, where it is not taken on trust.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,24 @@ def parse_lenient_json(text: str) -> Any:
         raise ValueError("nested too deeply") from err
     if _skip(text, end) != len(text):
         raise json.JSONDecodeError("text behind the value", text, end)
+    return value
+
+
+def json_object(value: Any, name: str) -> dict[Any, Any]:
+    """Return an object, empty for ``null``; ValueError, which names the field, for all else."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{name}: an object was expected, not {value!r:.80}")  # noqa: TRY004
+    return value
+
+
+def json_whole_number(value: Any, name: str) -> int:
+    """Return a whole number; ValueError, which names the field, for all else."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(  # noqa: TRY004 (one kind of failure)
+            f"{name}: a whole number was expected, not {value!r:.80}"
+        )
     return value
 
 

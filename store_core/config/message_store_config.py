@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from store_core.broker_config import load_broker_config
-from store_core.config_checks import (
+from store_core.config.broker_config import load_broker_config
+from store_core.config.config_checks import (
     INT_MAX,
     camel_case,
     check_choice,

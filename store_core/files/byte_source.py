@@ -18,7 +18,7 @@ from store_core.errors import (
     StorePermissionError,
     StoreReadError,
 )
-from store_core.regular_file import open_to_read
+from store_core.files.regular_file import open_to_read
 
 if TYPE_CHECKING:
     from types import TracebackType

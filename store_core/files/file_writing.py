@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from store_core.errors import StoreFormatError, StoreWriteError
-from store_core.regular_file import open_to_read, open_to_write
+from store_core.files.regular_file import open_to_read, open_to_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,6 +117,9 @@ def put_file(path: str, data: bytes) -> None:
     try:
         write_all(fd, 0, memoryview(data))
         os.fsync(fd)
+    except OSError as err:
+        err.filename = path  # a descriptor has no name
+        raise
     finally:
         os.close(fd)
     flush_directory(os.path.dirname(os.path.abspath(path)))
@@ -124,12 +128,19 @@ def put_file(path: str, data: bytes) -> None:
 def make_directory(path: str) -> None:
     """Make a directory and its parents, and force each new name to the disk."""
     missing = []
-    while not os.path.isdir(path):
+    while not _is_directory(path):
         missing.append(path)
         path = os.path.dirname(path)
     for directory in reversed(missing):
         os.makedirs(directory, exist_ok=True)
         flush_directory(os.path.dirname(directory))
+
+
+def _is_directory(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):  # any other error is no answer
+        return False
 
 
 def create_file(path: str, file_size: int) -> int:
@@ -196,12 +207,15 @@ def open_file(path: str, file_size: int) -> int:
     """Open a file that must have this length, to read and write; return its descriptor."""
     try:
         fd = open_to_write(path)
+        try:
+            length = os.fstat(fd).st_size
+            if length != file_size:
+                raise StoreFormatError(f"the file has {length} bytes, not {file_size}", path)
+        except BaseException:
+            os.close(fd)
+            raise
     except OSError as err:
         raise write_error(err, path) from err
-    length = os.fstat(fd).st_size
-    if length != file_size:
-        os.close(fd)
-        raise StoreFormatError(f"the file has {length} bytes, not {file_size}", path)
     return fd
 
 

@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 from bisect import bisect_right
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import StoreFormatError
@@ -103,7 +104,13 @@ class MappedFileQueue:
                 text = f"the file has {segment.size} bytes, {self._option} is {self.file_size}"
                 raise StoreFormatError(text, segment.path)
         _delete_empty_last(entries)
-        self.mapped_files = tuple(MappedFile(s.path, self.file_size) for s in segments)
+        with ExitStack() as undo:  # one that cannot be opened leaves none open
+            files = []
+            for segment in segments:
+                files.append(MappedFile(segment.path, self.file_size))
+                undo.callback(files[-1].close)
+            undo.pop_all()
+        self.mapped_files = tuple(files)
         self.flushed_where = self.committed_where = self.max_wrote_offset
 
     @property

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def ahead(items: Generator[T, None, None]) -> Iterator[T]:
+def prefetch(items: Generator[T, None, None]) -> Iterator[T]:
     """Yield items; the next one is made meanwhile, at most one.
 
     What an item refers to must outlive the making of the next one.

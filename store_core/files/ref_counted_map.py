@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-class HeldMap:
+class RefCountedMap:
     """Counts who uses a file, from any thread.
 
     Parameters

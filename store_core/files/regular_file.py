@@ -10,6 +10,10 @@ import errno
 import os
 import stat as stat_mode
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _KINDS = {
     stat_mode.S_IFDIR: "a directory",
@@ -33,11 +37,14 @@ def open_to_read(path: str) -> int:
     OSError
         It cannot be opened, or is no regular file; the text says what it is.
     """
-    return _open_regular(path, os.O_RDONLY, 0)
+    return _open_regular(path, os.O_RDONLY, 0, _allow)
 
 
 def open_to_write(path: str, flags: int = 0) -> int:
     """Open a regular file to read and write, never through a link; return its descriptor.
+
+    Nor through one of two names: a copy made with ``cp -al`` or ``rsync --link-dest`` has the
+    other, and would change with it.
 
     Parameters
     ----------
@@ -49,10 +56,11 @@ def open_to_write(path: str, flags: int = 0) -> int:
     Raises
     ------
     OSError
-        It cannot be opened, or is a link or no regular file; the text says what it is.
+        It cannot be opened, or is a link, has other names, or is no regular file; the text says
+        what it is.
     """
     try:
-        return _open_regular(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o644)
+        return _open_regular(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o644, refuse_other_names)
     except OSError as err:
         if Path(path).is_symlink():
             raise _link_error(err, path) from err
@@ -81,17 +89,35 @@ def check_regular(path: str) -> None:
     os.close(open_to_read(path))
 
 
+def refuse_other_names(path: str, found: os.stat_result) -> None:
+    """Raise OSError where a file has other names, through which it would be written too."""
+    if stat_mode.S_ISREG(found.st_mode) and found.st_nlink > 1:
+        text = (
+            f"has {found.st_nlink} names (hard links): what is written here would be written to a "
+            "file elsewhere, such as that of a backup. Copy the store (cp -a) and take the copy"
+        )
+        raise OSError(errno.EMLINK, text, path)
+
+
 def kind_of_file(mode: int) -> str:
     """Return what a mode of ``stat`` stands for, where that is no regular file; else ''."""
     return "" if stat_mode.S_ISREG(mode) else _KINDS.get(stat_mode.S_IFMT(mode), "no file")
 
 
-def _open_regular(path: str, flags: int, permissions: int) -> int:
-    # Asked for first, as opening alone does something to a few devices (a tape is wound back).
-    _refuse_kind(path, _mode(path))
+def _open_regular(
+    path: str, flags: int, permissions: int, refuse: Callable[[str, os.stat_result], None]
+) -> int:
+    # Asked for first, as opening alone does something to a few devices (a tape is wound back),
+    # and may cut the file.
+    found = _stat(path)
+    if found is not None:
+        _refuse_kind(path, found.st_mode)
+        refuse(path, found)
     fd = os.open(path, flags | _FLAGS, permissions)
     try:
-        _refuse_kind(path, os.fstat(fd).st_mode)
+        found = os.fstat(fd)
+        _refuse_kind(path, found.st_mode)
+        refuse(path, found)
     except OSError as err:
         os.close(fd)
         err.filename = path  # a descriptor has no name
@@ -99,13 +125,17 @@ def _open_regular(path: str, flags: int, permissions: int) -> int:
     return fd
 
 
-def _mode(path: str) -> int:
+def _stat(path: str) -> os.stat_result | None:
     try:
-        return Path(path).stat().st_mode
+        return Path(path).stat()
     except OSError:  # opening it says why, or makes it
-        return stat_mode.S_IFREG
+        return None
     except ValueError as err:
         raise OSError(_NOT_REGULAR, "is no path: it holds a NUL", path) from err
+
+
+def _allow(path: str, found: os.stat_result) -> None:
+    """Let a file be read, whatever its names."""
 
 
 def _refuse_kind(path: str, mode: int) -> None:

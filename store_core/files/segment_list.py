@@ -142,6 +142,9 @@ def load_segments(
         if nominal <= 0 or segment.from_offset % nominal:
             text = f"the name is not a multiple of the file size {nominal}{hint}"
             raise StoreFormatError(text, segment.path)
+    if segments and segments[-1].from_offset > _MAX_OFFSET - max(nominal, segments[-1].size):
+        text = f"a file of that name and of {nominal} bytes would end behind any byte offset"
+        raise StoreFormatError(text, segments[-1].path)
     if segments and nominal % unit_bytes:
         text = f"the file size {nominal} is not a multiple of {unit_bytes}{hint}"
         raise StoreFormatError(text, segments[-1].path)

@@ -17,7 +17,7 @@ from store_core.errors import (
     StoreReadError,
 )
 from store_core.files.byte_source import ByteSource, LocalByteSource, RemoteByteSource, read_error
-from store_core.regular_file import SMALL_FILE_BYTES, kind_of_file, too_large
+from store_core.files.regular_file import SMALL_FILE_BYTES, kind_of_file, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

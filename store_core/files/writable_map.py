@@ -17,14 +17,14 @@ from store_core.files.file_writing import (
     write_all,
     write_error,
 )
-from store_core.files.held_map import HeldMap
+from store_core.files.ref_counted_map import RefCountedMap
 from store_core.files.reserved_window import HEAD_BYTES, ReservedWindow
 
 OS_PAGE_BYTES = 4096
 _MOST_IN_MEMORY_BYTES = 16 << 10  # larger ones are worth the system call
 
 
-class WritableMap(HeldMap):
+class WritableMap(RefCountedMap):
     """Writes large blocks through the descriptor, small ones in memory.
 
     The latter where blocks of the disk are reserved (`ReservedWindow`); all is read through a map.

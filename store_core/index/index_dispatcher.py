@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.index.index_entries import IndexEntries
     from store_core.log.readable_log import ReadableLog
 

@@ -9,7 +9,13 @@ import pyarrow as pa
 
 from store_core.codec.java_string import string_hash, string_hashes
 from store_core.errors import CorruptRecordError
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
+from store_core.layout.index import (
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INDEX_SLOT,
+    MOST_INDEX_FILE_BYTES,
+    index_file_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,8 +81,12 @@ def read_index_header(source: ByteSource) -> IndexHeader:
     Raises
     ------
     CorruptRecordError
-        The file is shorter than a header, or its numbers contradict each other.
+        The file is shorter than a header, or longer than any index file, or its numbers contradict
+        each other.
     """
+    if source.size > MOST_INDEX_FILE_BYTES:  # sparse, as a rule: to look for its end takes minutes
+        text = f"{source.size} bytes long; an index file has {MOST_INDEX_FILE_BYTES} at most"
+        raise CorruptRecordError(text, source.path, MOST_INDEX_FILE_BYTES)
     data = source.read_at(0, INDEX_HEADER.size)
     if len(data) < INDEX_HEADER.size:
         raise CorruptRecordError("the file is shorter than a header", source.path, len(data))

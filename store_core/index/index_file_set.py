@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadError
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile, IndexHeader
@@ -22,7 +22,7 @@ from store_core.log.log_stretch import frames_from
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
     from store_core.log.readable_log import ReadableLog
 
@@ -216,7 +216,8 @@ class _Judge:
         if not is_trusted and name not in self._flushed:
             return f"{path}: it is not known to have been flushed before the crash"
         if header.entry_count == 0:
-            return ""
+            has_ended = max(header.end_phy_offset, header.end_timestamp) > 0
+            return f"{path}: it has an end, but no entries" if has_ended else ""
         reason = self._misplaced(header) or (self._gap(header) if is_trusted else "")
         if reason:
             return f"{path}: {reason}"

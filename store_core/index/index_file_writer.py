@@ -12,9 +12,9 @@ import numpy as np
 
 from store_core.files.byte_source import LocalByteSource
 from store_core.files.file_writing import new_file, start_writeback, sync_data, write_all
+from store_core.files.regular_file import open_to_write
 from store_core.index.index_file import IndexFile, IndexHeader
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
-from store_core.regular_file import open_to_write
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -35,7 +35,7 @@ class UnusableIndexFile(NamedTuple):
     reason: str
 
 
-class Gap(NamedTuple):
+class UnindexedRange(NamedTuple):
     """Records that begin in ``[start, stop)`` of the commit log may be missing in the index."""
 
     start: int
@@ -46,7 +46,7 @@ class IndexCoverage(NamedTuple):
     """Files that can be trusted, oldest first, and what they do not cover."""
 
     files: tuple[IndexFileEntry, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[UnindexedRange, ...]
     unusable: tuple[UnusableIndexFile, ...]
 
 
@@ -177,7 +177,9 @@ class IndexQueries(ABC):
         gaps = self._gaps([file.header for file in files], min_phy_offset, end_offset)
         return IndexCoverage(tuple(files), gaps, (*self.unusable, *bad))
 
-    def _gaps(self, headers: Sequence[IndexHeader], start: int, end: int) -> tuple[Gap, ...]:
+    def _gaps(
+        self, headers: Sequence[IndexHeader], start: int, end: int
+    ) -> tuple[UnindexedRange, ...]:
         return merged_gaps(gaps_between(headers, start, end))
 
     def lookup(
@@ -246,7 +248,7 @@ def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
     return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
 
-def gaps_between(headers: Sequence[IndexHeader], start: int, end: int) -> list[Gap]:
+def gaps_between(headers: Sequence[IndexHeader], start: int, end: int) -> list[UnindexedRange]:
     """Return what files, by begin, do not speak for in ``[start, end)`` (see `coverage`)."""
     gaps = []
     covered = None  # last record of the files so far
@@ -254,20 +256,20 @@ def gaps_between(headers: Sequence[IndexHeader], start: int, end: int) -> list[G
         begin = header.begin_phy_offset
         if covered is None:
             if begin >= start:
-                gaps.append(Gap(start, min(begin + 1, end)))
+                gaps.append(UnindexedRange(start, min(begin + 1, end)))
         elif begin > covered:
-            gaps.append(Gap(max(start, covered), min(begin + 1, end)))
+            gaps.append(UnindexedRange(max(start, covered), min(begin + 1, end)))
         covered = header.end_phy_offset if covered is None else max(covered, header.end_phy_offset)
-    gaps.append(Gap(start if covered is None else max(start, covered), end))
+    gaps.append(UnindexedRange(start if covered is None else max(start, covered), end))
     return [gap for gap in gaps if gap.start < gap.stop]
 
 
-def merged_gaps(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
+def merged_gaps(gaps: Sequence[UnindexedRange]) -> tuple[UnindexedRange, ...]:
     """Join gaps, ascending by start, that touch each other."""
-    merged: list[Gap] = []
+    merged: list[UnindexedRange] = []
     for gap in gaps:
         if merged and gap.start <= merged[-1].stop:
-            merged[-1] = Gap(merged[-1].start, max(merged[-1].stop, gap.stop))
+            merged[-1] = UnindexedRange(merged[-1].start, max(merged[-1].stop, gap.stop))
         else:
             merged.append(gap)
     return tuple(merged)

@@ -6,14 +6,14 @@ import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadError
 from store_core.index.index_file import IndexFile, read_index_header
 from store_core.index.index_queries import IndexFileEntry, IndexQueries, UnusableIndexFile
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS, resolve_sizes
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
 
 _OPEN_FILES = 64

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadError
 from store_core.index.index_chains import is_whole
 from store_core.index.index_file import IndexFile, read_index_header
@@ -15,13 +15,14 @@ from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.byte_source import ByteSource
     from store_core.files.store_directory import FileEntry, StoreDirectory
 
 INDEX_SIZE_OPTIONS = "options maxHashSlotNum and maxIndexNum"
 _DEFAULT_BYTES = index_file_bytes(DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM)
 _CHUNK_BYTES = 1 << 22
+_MOST_NUMBERS = 1 << 31
 
 
 def infer_sizes(source: ByteSource) -> tuple[int, int] | None:
@@ -36,8 +37,8 @@ def infer_sizes(source: ByteSource) -> tuple[int, int] | None:
         header = read_index_header(source)
     except CorruptRecordError:
         return None
-    last_byte = _last_nonzero(source)
-    if header.entry_count < 1 or last_byte < INDEX_HEADER.size:
+    last_byte = _last_nonzero(source) if header.entry_count > 0 else -1
+    if last_byte < INDEX_HEADER.size:
         return None
     # entry 0 begins at `begin`, a multiple of 4; the last entry holds the last byte
     newest = last_byte - header.entry_count * INDEX_ENTRY.size
@@ -53,6 +54,9 @@ def _last_nonzero(source: ByteSource) -> int:
     stop = source.size
     while stop > 0:
         start = max(0, stop - _CHUNK_BYTES)
+        if source.next_data(start) >= stop:  # a hole
+            stop = start
+            continue
         chunk = source.view(start, stop - start)
         if chunk.any():
             return start + int(np.flatnonzero(chunk)[-1])
@@ -97,11 +101,11 @@ def _given_sizes(config: MessageStoreConfig, lengths: Collection[int]) -> tuple[
     for length in sorted(lengths, reverse=True):
         if slots is not None:
             count, rest = divmod(length - index_file_bytes(slots, 0), INDEX_ENTRY.size)
-            if count > 0 and rest == 0:
+            if 0 < count < _MOST_NUMBERS and rest == 0:
                 return slots, count
         elif entries is not None:
             count, rest = divmod(length - index_file_bytes(0, entries), INDEX_SLOT.size)
-            if count > 0 and rest == 0:
+            if 0 < count < _MOST_NUMBERS and rest == 0:
                 return count, entries
     return None
 

@@ -6,28 +6,28 @@ import os
 import threading
 from typing import TYPE_CHECKING, Callable
 
-from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.files.byte_source import read_error
-from store_core.files.held_map import HeldMap
+from store_core.files.ref_counted_map import RefCountedMap
+from store_core.files.regular_file import open_to_read
 from store_core.index.index_file import IndexFile
 from store_core.index.index_queries import (
-    Gap,
     IndexFileEntry,
     IndexQueries,
+    UnindexedRange,
     UnusableIndexFile,
     gaps_between,
     merged_gaps,
 )
 from store_core.index.index_writer import index_file_names
 from store_core.log.live_log import HeldByteSource
-from store_core.regular_file import open_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.index.index_file import IndexHeader
 
 _HEADER_READS = 64
@@ -56,7 +56,7 @@ class LiveIndex:
         self.max_msgs_num_batch = config.max_msgs_num_batch
         self.whole: set[str] = set()
         self._indexed_offset = indexed_offset
-        self._open: dict[str, HeldMap] = {}
+        self._open: dict[str, RefCountedMap] = {}
         self._lock = threading.Lock()
 
     def pin(self) -> PinnedIndex:
@@ -76,8 +76,8 @@ class LiveIndex:
         self.close()
         self.whole.clear()
 
-    def _hold(self, names: Sequence[str]) -> tuple[list[HeldMap], list[UnusableIndexFile]]:
-        held: list[HeldMap] = []
+    def _hold(self, names: Sequence[str]) -> tuple[list[RefCountedMap], list[UnusableIndexFile]]:
+        held: list[RefCountedMap] = []
         unusable = []
         with self._lock:
             for path in self._open.keys() - {str(self._directory / name) for name in names}:
@@ -107,7 +107,7 @@ class PinnedIndex(IndexQueries):
     def __init__(
         self,
         index: LiveIndex,
-        held: list[HeldMap],
+        held: list[RefCountedMap],
         unusable: list[UnusableIndexFile],
         indexed_offset: int,
     ) -> None:
@@ -148,18 +148,20 @@ class PinnedIndex(IndexQueries):
         if file.path != self.files[-1].path:
             super()._check_slots(file)
 
-    def _gaps(self, headers: Sequence[IndexHeader], start: int, end: int) -> tuple[Gap, ...]:
+    def _gaps(
+        self, headers: Sequence[IndexHeader], start: int, end: int
+    ) -> tuple[UnindexedRange, ...]:
         gaps = gaps_between(headers, start, end)
-        behind = Gap(max(start, min(self._indexed_offset, end)), end)
+        behind = UnindexedRange(max(start, min(self._indexed_offset, end)), end)
         if behind.start < behind.stop:
             gaps.append(behind)
         return merged_gaps(sorted(gaps))
 
 
-def _open_map(path: str) -> HeldMap:
+def _open_map(path: str) -> RefCountedMap:
     try:
         fd = open_to_read(path)
-        return HeldMap(path, os.fstat(fd).st_size, fd)
+        return RefCountedMap(path, os.fstat(fd).st_size, fd)
     except OSError as err:
         raise read_error(err, path) from err
 

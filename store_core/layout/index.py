@@ -30,8 +30,15 @@ INDEX_ENTRY = RecordLayout(
 )
 
 
+_MOST_NUMBER = 2**31 - 1  # slots and entries are counted in 32 bits
+
+
 def index_file_bytes(max_hash_slot_num: int, max_index_num: int) -> int:
     """Length of an index file with these numbers of slots and entries."""
     return (
         INDEX_HEADER.size + max_hash_slot_num * INDEX_SLOT.size + max_index_num * INDEX_ENTRY.size
     )
+
+
+MOST_INDEX_FILE_BYTES = index_file_bytes(_MOST_NUMBER, _MOST_NUMBER)
+"""No index file of RocketMQ can be longer."""

@@ -13,7 +13,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.log.readable_log import ReadableLog
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.byte_source import ByteSource
 
 DEFAULT_SEGMENT_BYTES = 1 << 30

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from store_core.files.held_map import HeldMap
     from store_core.files.mapped_file import MappedFile
     from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.files.ref_counted_map import RefCountedMap
 
 
 class HeldByteSource(ByteSource):
@@ -27,7 +27,7 @@ class HeldByteSource(ByteSource):
 
     is_local = True
 
-    def __init__(self, held: HeldMap) -> None:
+    def __init__(self, held: RefCountedMap) -> None:
         self.path, self.size = held.path, held.file_size
         self._bytes = held.mapped()
 

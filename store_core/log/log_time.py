@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Callable
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from store_core.files.segment_list import Segment
     from store_core.log.commit_log import CommitLog
 
@@ -42,10 +44,12 @@ def narrow_by_time(
     start, stop = max(log.min_offset, 0), end_offset
     if begin_ms is not None:
         below = begin_ms - slack_ms
-        start = max(start, _last_passing(log, segments, end_offset, lambda t: t < below))
+        late = _turning_point(log, segments, end_offset, lambda t: t < below, is_before=True)
+        start = start if late is None else max(start, late)
     if stop_ms is not None:
         above = stop_ms + slack_ms
-        stop = min(stop, _first_passing(log, segments, end_offset, lambda t: t >= above))
+        early = _turning_point(log, segments, end_offset, lambda t: t >= above, is_before=False)
+        stop = stop if early is None else min(stop, early)
     return start, max(start, stop)
 
 
@@ -57,65 +61,49 @@ def begins_by(log: CommitLog, segment: Segment, end_offset: int, time_ms: int) -
     return _next_agrees(log, segment.from_offset, end_offset, lambda t: t <= time_ms)
 
 
-def _last_passing(log: CommitLog, segments: list[Segment], end_offset: int, test: TimeTest) -> int:
-    """Return the start of a late record that passes, as does the next one; -1 without any."""
-    low, high, best = 0, len(segments), -1
+def _turning_point(
+    log: CommitLog, segments: list[Segment], end_offset: int, test: TimeTest, *, is_before: bool
+) -> int | None:
+    """Return the start of a record that passes, as does the next, close to where passing turns.
+
+    ``is_before``: what passes lies before the turn, so the latest is looked for, else behind it.
+    None: no record passes that the next one agrees with.
+    """
     passing = []
+    low, high = 0, len(segments)
     while low < high:
         middle = (low + high) // 2
         time = log.first_store_timestamp(segments[middle], end_offset)
-        if time is not None and test(time):
-            best, low = middle, middle + 1
+        passes = time is not None and test(time)
+        if passes:
             passing.append(segments[middle].from_offset)
+        if passes == is_before:
+            low = middle + 1
         else:
             high = middle
-    if best < 0:
-        return -1
-    segment = segments[best]
-    low, high = segment.from_offset, _end(log, segment, end_offset)
+    if low > 0:
+        passing += _turns_in_segment(log, segments[low - 1], end_offset, test, is_before=is_before)
+    # Each is better than the one before.
+    agreed = (at for at in reversed(passing) if _next_agrees(log, at, end_offset, test))
+    return next(agreed, None)
+
+
+def _turns_in_segment(
+    log: CommitLog, segment: Segment, end_offset: int, test: TimeTest, *, is_before: bool
+) -> Iterator[int]:
+    """Give the records that pass of those that bisection meets, each closer to the turn."""
+    low = segment.from_offset
+    high = min(low + log.segments.file_size, end_offset)
     while high - low > _STOP_BYTES:
         middle = (low + high) // 2
         at, time = _probe(log, middle, high, end_offset)
-        if time is not None and test(time):
-            passing.append(at)
+        passes = time is not None and test(time)
+        if passes:
+            yield at
+        if passes == is_before:
             low = max(at, middle)
         else:
             high = middle
-    return _best_agreed(log, passing, end_offset, test, -1)
-
-
-def _first_passing(log: CommitLog, segments: list[Segment], end_offset: int, test: TimeTest) -> int:
-    """Return the start of an early record that passes, as does the next; else ``end_offset``."""
-    low, high = 0, len(segments)
-    passing = []
-    while low < high:
-        middle = (low + high) // 2
-        time = log.first_store_timestamp(segments[middle], end_offset)
-        if time is not None and test(time):
-            passing.append(segments[middle].from_offset)
-            high = middle
-        else:
-            low = middle + 1
-    if high > 0:
-        segment = segments[high - 1]
-        low, high = segment.from_offset, _end(log, segment, end_offset)
-        while high - low > _STOP_BYTES:
-            middle = (low + high) // 2
-            at, time = _probe(log, middle, high, end_offset)
-            if time is not None and test(time):
-                passing.append(at)
-                high = middle
-            else:
-                low = middle if time is None else max(at, middle)
-    return _best_agreed(log, passing, end_offset, test, end_offset)
-
-
-def _best_agreed(
-    log: CommitLog, passing: list[int], end_offset: int, test: TimeTest, otherwise: int
-) -> int:
-    """Return the last of some places that pass, each better than the one before, and are agreed."""
-    agreed = (at for at in reversed(passing) if _next_agrees(log, at, end_offset, test))
-    return next(agreed, otherwise)
 
 
 def _next_agrees(log: CommitLog, commit_log_offset: int, end_offset: int, test: TimeTest) -> bool:
@@ -130,10 +118,6 @@ def _next_agrees(log: CommitLog, commit_log_offset: int, end_offset: int, test: 
         following = log.segments.find(segment.from_offset + log.segments.file_size)
         time = log.first_store_timestamp(following, end_offset) if following else None
     return time is not None and test(time)
-
-
-def _end(log: CommitLog, segment: Segment, end_offset: int) -> int:
-    return min(segment.from_offset + log.segments.file_size, end_offset)
 
 
 def _probe(log: CommitLog, offset: int, stop: int, end_offset: int) -> tuple[int, int | None]:

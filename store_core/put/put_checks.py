@@ -27,7 +27,7 @@ from store_core.put.reserved_properties import INNER_MARK, reserved_fault
 from store_core.results import PutMessageStatus
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.message import Message
 
 RETRY_PREFIX = "%RETRY%"

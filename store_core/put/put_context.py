@@ -13,7 +13,7 @@ from store_core.put.put_checks import Refusal, TopicFacts, illegal, topic_facts
 from store_core.results import PutMessageStatus
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.commit_log_appender import CommitLogAppender
     from store_core.queue.queue_offset_table import QueueOffsetTable
 

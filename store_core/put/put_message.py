@@ -10,7 +10,7 @@ import struct
 from typing import TYPE_CHECKING, Callable
 
 from store_core.codec.encoded_records import reserve_property_crc
-from store_core.config import SYNC_FLUSH
+from store_core.config.message_store_config import SYNC_FLUSH
 from store_core.errors import StoreWriteError
 from store_core.layout.message import INNER_BATCH_FLAG, MAX_PROPERTIES_BYTES, PROPERTY_INNER_BASE
 from store_core.put.put_checks import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.commit_log_appender import AppendedRecord, CommitLogAppender
     from store_core.message import Message
     from store_core.queue.queue_offset_table import QueueOffsetTable

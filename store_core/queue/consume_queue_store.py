@@ -27,7 +27,7 @@ from store_core.queue.queue_files import QueueFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
     from store_core.queue.dispatch_request import DispatchRequests
 

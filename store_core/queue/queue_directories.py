@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store_core.config_files import load_topics
+from store_core.config.config_files import load_topics
 from store_core.errors import StoreFormatError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.queue.consume_queue import list_consume_queues
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
 
 SIMPLE_ROOT = "consumequeue"

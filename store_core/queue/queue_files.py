@@ -16,7 +16,7 @@ from store_core.files.file_writing import (
     sync_file,
     write_all,
 )
-from store_core.regular_file import open_to_write
+from store_core.files.regular_file import open_to_write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,6 +110,9 @@ class QueueFiles:
             erased = erase(file, position % self.file_size, os.fstat(file).st_size)
             if erased:
                 sync_data(file)
+        except OSError as err:
+            err.filename = str(path)  # a descriptor has no name
+            raise
         finally:
             os.close(file)
         return erased

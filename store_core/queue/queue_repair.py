@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class PutAgain(NamedTuple):
+    """What was done to queues.
+
+    Attributes
+    ----------
+    repaired, put
+        Units that were cut off from the first torn one on, and units that were put.
+    moved
+        Queues in which not every record has its unit, and that at its queue offset.
+    """
+
+    repaired: int
+    put: int
+    moved: tuple[QueueKey, ...]
+
+
 def put_again(
     queues: ConsumeQueueStore, requests: DispatchRequests, min_phy_offset: int
-) -> tuple[int, int]:
+) -> PutAgain:
     """Give queues the units that they lack, and make those anew that a power failure tore.
 
     Parameters
@@ -31,25 +47,25 @@ def put_again(
     min_phy_offset
         Where the log begins.
 
-    Returns
-    -------
-    repaired, put
-        Units that were cut off from the first torn one on, and units that were put.
-
     Raises
     ------
     StoreWriteError
         A file cannot be written. Some queues may have got their units.
     """
-    repaired = put = 0
+    repaired, put, moved = 0, 0, []
     for key, rows in queues.by_queue(requests):
         queue = queues.find(*key)
+        is_moved = False
         if queue is not None:
             with queues.errors_of(key):
                 _drop_expired(queue, rows, min_phy_offset)
                 repaired += queue.cut_torn(rows)
-        put += queues.put_queue(key, rows).units
-    return repaired, put
+                is_moved = _is_moved(queue, rows)
+        appended = queues.put_queue(key, rows)
+        put += appended.units
+        if is_moved or appended.moved or appended.repeated:
+            moved.append(key)
+    return PutAgain(repaired, put, tuple(moved))
 
 
 def count_missing(queues: ConsumeQueueStore, requests: DispatchRequests) -> int:
@@ -80,6 +96,18 @@ def cut_phantoms(queues: ConsumeQueueStore, log: ReadableLog) -> tuple[QueueKey,
             found.append(key)
             queue.truncate(end, on_disk=False)
     return tuple(found)
+
+
+def _is_moved(queue: object, rows: DispatchRequests) -> bool:
+    if not isinstance(queue, LiveQueue):
+        return False
+    first = queue.end_below(int(rows.commit_log_offset[0]))
+    if first >= queue.max_offset:
+        return False
+    starts = queue.read_units(first, first + len(rows))["commit_log_offset"]
+    at = np.minimum(np.searchsorted(rows.commit_log_offset, starts), len(rows) - 1)
+    is_row = rows.commit_log_offset[at] == starts
+    return bool((is_row & (rows.queue_offset[at] != first + np.arange(len(starts)))).any())
 
 
 def _drop_expired(queue: object, rows: DispatchRequests, min_phy_offset: int) -> None:

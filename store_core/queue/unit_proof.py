@@ -76,6 +76,7 @@ def _units_of(queue: AnyQueue | None, rows: DispatchRequests) -> Units | None:
     units = queue.read_units(first, first + len(rows))
     is_same = (
         len(units) == len(rows)
+        and (rows.queue_offset == np.arange(first, first + len(rows))).all()
         and (units["commit_log_offset"] == starts).all()
         and (units["message_size"] == rows.message_size).all()
     )

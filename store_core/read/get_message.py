@@ -10,11 +10,11 @@ from store_core.errors import CorruptRecordError
 from store_core.results import GetMessageResult, GetMessageStatus
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.filter.tag_filter import TagFilter
     from store_core.log.record_reader import RecordReader
     from store_core.message import Message
     from store_core.queue.readable_queue import ReadableQueue, UnitRun
-    from store_core.tag_filter import TagFilter
 
 MAX_PULL_MESSAGE_BYTES = 128 << 20
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.config_files import TopicConfig
+    from store_core.config.config_files import TopicConfig
     from store_core.index.index_queries import IndexCoverage, IndexQueries
     from store_core.log.readable_log import ReadableLog
     from store_core.state.store_checkpoint import StoreCheckpoint

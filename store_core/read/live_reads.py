@@ -21,8 +21,8 @@ from store_core.state.store_state import StoreState
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from store_core.config import MessageStoreConfig
-    from store_core.config_files import TopicConfig
+    from store_core.config.config_files import TopicConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.index.index_queries import IndexQueries
     from store_core.index.live_index import LiveIndex, PinnedIndex

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.filter.tag_filter import TagFilter
     from store_core.index.index_queries import IndexQueries
     from store_core.log.record_reader import RecordReader
     from store_core.message import Message
     from store_core.queue.readable_queue import ReadableQueue
     from store_core.read.find_messages import KeySearch
     from store_core.read.find_offsets import KeyOffsets
-    from store_core.tag_filter import TagFilter
 
 _NO_TIME = -1
 

@@ -15,7 +15,7 @@ from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile
 from store_core.index.index_file_set import flushed_files, names_and_sizes
 from store_core.index.index_file_writer import seconds_since
-from store_core.recovery.held_keys import HeldKeys
+from store_core.recovery.pending_index_entries import PendingIndexEntries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
     from store_core.index.index_dispatcher import IndexDispatcher
     from store_core.state.store_checkpoint import StoreCheckpoint
@@ -162,7 +162,7 @@ def index_keys(
     checkpoint: StoreCheckpoint,
     *,
     last_exit_ok: bool,
-) -> IndexProof | HeldKeys | None:
+) -> IndexProof | PendingIndexEntries | None:
     """Return what is to see the records of the walk for the index; None: it needs none of them.
 
     Parameters and errors are those of `index_proof`; after a clean stop the sizes have to be known.
@@ -172,5 +172,5 @@ def index_keys(
     if last_exit_ok:
         # Before the first change: a refusal leaves the store as it was, stopped cleanly.
         names, _ = names_and_sizes(directory, config, last_exit_ok=True)
-        return None if names else HeldKeys()
-    return index_proof(directory, config, checkpoint) or HeldKeys()
+        return None if names else PendingIndexEntries()
+    return index_proof(directory, config, checkpoint) or PendingIndexEntries()

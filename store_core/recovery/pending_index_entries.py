@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MAX_ENTRIES = 1 << 22  # 84 MB
 
 
-class HeldKeys:
+class PendingIndexEntries:
     """What the index will be given, so that the log is not read and taken apart a second time.
 
     Holds a bounded number of entries; the rest is left to ``IndexDispatcher.catch_up``.

@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from store_core.config.config_files import is_deleted_topic
 from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.layout.message import LMQ_PREFIX, PROPERTY_INNER_MULTI_DISPATCH
+from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.queue.live_queue import LiveQueue
+from store_core.recovery.recovery_walk import LogWalk
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+    from store_core.queue.dispatch_request import DispatchRequests
 
     Units = npt.NDArray[np.void]
 
@@ -57,6 +63,50 @@ def queues_not_of_log(
     samples.sort()
     wrong.update(_misplaced(samples, log, end_offset))
     return tuple(key for key in queues.queues() if key in wrong)
+
+
+def queues_short_of_log(
+    queues: ConsumeQueueStore,
+    log: ReadableLog,
+    bounds: tuple[int, int],
+    topics: Collection[str] | None,
+) -> tuple[QueueKey, ...]:
+    """Return the queues that have no files, or end before records of theirs: lost at the end.
+
+    A queue whose units go on later in the log is not meant: its topic was created once more.
+
+    Parameters
+    ----------
+    queues
+        The queues, recovered.
+    log, bounds
+        The log, and a part of it that was validated and, as the store says, dispatched.
+    topics
+        See `is_deleted_topic`: the queues of such a topic are gone with it.
+    """
+    start, end = bounds
+    known = set(queues.queues())
+    lost: set[QueueKey] = set()
+    decoder = DispatchDecoder(())
+    for frames in LogWalk(log, start, check_crc=False).frames():
+        stop = int(np.searchsorted(frames.column("commit_log_offset"), end))
+        rows = decoder.outline(frames).take(slice(stop)).queued()
+        for topic, number, held in rows.by_queue():
+            queue = queues.find(topic, number) if (topic, number) in known else None
+            if (topic, number) not in known or _ends_before(queue, held):
+                lost.add((topic, number))
+        if stop < len(frames):
+            break
+    return tuple(sorted(key for key in lost if not is_deleted_topic(key[0], topics)))
+
+
+def _ends_before(queue: object, rows: DispatchRequests) -> bool:
+    """Return whether a queue ends before the last of its records, in number and in the log."""
+    return (
+        isinstance(queue, LiveQueue)
+        and queue.max_physic_offset <= int(rows.commit_log_offset[-1])
+        and queue.max_offset <= int(rows.queue_offset[-1])
+    )
 
 
 def _is_ordered(units: Units) -> bool:

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import flush_directory, sync_data, write_error
-from store_core.queue.queue_mending import cut_phantoms
-from store_core.recovery.cut_bytes import keep_cut_bytes
+from store_core.queue.queue_repair import cut_phantoms
 from store_core.recovery.recovery_dispatch import (
     CountUnits,
     Progress,
@@ -43,6 +42,7 @@ from store_core.recovery.recovery_plan import (
     start_of_walk,
 )
 from store_core.recovery.recovery_walk import LogWalk
+from store_core.recovery.saved_truncation import keep_cut_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +90,9 @@ class LogRecovery:
     queues_cut
         (topic, queue id) of queues of which units were cut off: their records are behind the end,
         or there are none.
+    queues_moved
+        (topic, queue id) of queues in which not every validated record has its unit, and that at
+        the record's queue offset. They were left.
     """
 
     last_exit_ok: bool
@@ -107,6 +110,7 @@ class LogRecovery:
     kept_at: str = ""
     deleted_files: tuple[str, ...] = ()
     queues_cut: tuple[QueueKey, ...] = ()
+    queues_moved: tuple[QueueKey, ...] = ()
 
 
 def recover_log(
@@ -145,10 +149,7 @@ def recover_log(
         A file cannot be written or read.
     """
     _require_log(parts, cut=cut)
-    phantoms = cut_phantoms(parts.queues, parts.log)
-    for topic, queue_id in phantoms:
-        logger.warning("the last units of queue %d of topic %s have no records: they are cut off",
-                       queue_id, topic)  # fmt: skip
+    phantoms = _cut_phantoms(parts)
     evidence = QueueEvidence(parts)
     dispatch = RecoveryDispatch(parts, PutUnits(parts))
     start = _start(parts)
@@ -196,6 +197,14 @@ def plan_log(parts: RecoveryParts) -> LogRecovery:
         deleted_files=tuple(behind),
         queues_cut=tuple(dict.fromkeys((*phantoms, *cut))),
     )
+
+
+def _cut_phantoms(parts: RecoveryParts) -> tuple[QueueKey, ...]:
+    phantoms = cut_phantoms(parts.queues, parts.log)
+    for topic, queue_id in phantoms:
+        logger.warning("the last units of queue %d of topic %s have no records: they are cut off",
+                       queue_id, topic)  # fmt: skip
+    return phantoms
 
 
 def _start(parts: RecoveryParts) -> int:
@@ -309,4 +318,5 @@ def _result(
         kept_at=kept_at,
         deleted_files=deleted_files,
         queues_cut=queues_cut,
+        queues_moved=tuple(dict.fromkeys((*dispatch.target.moved, *parts.queues.refused))),
     )

@@ -10,18 +10,18 @@ import numpy as np
 from store_core.index.index_file_set import RecoveredLog
 from store_core.log.log_stretch import frames_of
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
-from store_core.queue.queue_mending import count_missing, put_again
+from store_core.queue.queue_repair import count_missing, put_again
 from store_core.queue.unit_proof import unproved_records
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.readable_log import ReadableLog
-    from store_core.queue.consume_queue_store import ConsumeQueueStore
-    from store_core.recovery.held_keys import HeldKeys
+    from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
     from store_core.recovery.index_proof import IndexProof
+    from store_core.recovery.pending_index_entries import PendingIndexEntries
     from store_core.state.store_checkpoint import StoreCheckpoint
 
 Progress = Callable[[int, int], None]
@@ -59,7 +59,7 @@ class RecoveryParts:
     config: MessageStoreConfig
     last_exit_ok: bool
     progress: Progress | None = None
-    keys: HeldKeys | IndexProof | None = None
+    keys: PendingIndexEntries | IndexProof | None = None
     trusts_confirmed: bool = False
 
     def recovered(self, min_offset: int, end_offset: int) -> RecoveredLog:
@@ -132,15 +132,17 @@ class PutUnits:
 
     def __init__(self, parts: RecoveryParts) -> None:
         self.units = self.repaired = 0
+        self.moved: tuple[QueueKey, ...] = ()
         self._queues, self._repair = parts.queues, not parts.last_exit_ok
         self._min_offset = parts.log.min_offset
 
     def take(self, requests: DispatchRequests) -> None:
         """Take rows in log order."""
         if self._repair:
-            repaired, put = put_again(self._queues, requests, self._min_offset)
-            self.repaired += repaired
-            self.units += put
+            done = put_again(self._queues, requests, self._min_offset)
+            self.repaired += done.repaired
+            self.units += done.put
+            self.moved += done.moved
         else:
             self.units += self._queues.put(requests).units
 
@@ -150,6 +152,7 @@ class CountUnits:
 
     def __init__(self, parts: RecoveryParts) -> None:
         self.units = self.repaired = 0
+        self.moved: tuple[QueueKey, ...] = ()
         self._queues = parts.queues
 
     def take(self, requests: DispatchRequests) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store_core.files.file_writing import flush_directory, make_directory, sync_data, write_error
+from store_core.files.regular_file import open_to_read
 from store_core.recovery.recovery_plan import end_of_data
-from store_core.regular_file import open_to_read
 
 if TYPE_CHECKING:
     from store_core.log.readable_log import ReadableLog

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Callable, Protocol
 from store_core.services.service_thread import ServiceThread
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.state.checkpoint_file import CheckpointFile
 
 _CHECKPOINT_INTERVAL_MS = 1000

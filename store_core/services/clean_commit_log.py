@@ -14,7 +14,7 @@ from store_core.services.service_thread import ServiceThread
 from store_core.state.running_flags import RunningFlag
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.state.running_flags import RunningFlags
 

@@ -14,7 +14,7 @@ from store_core.services.service_thread import ServiceThread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Callable
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.index.index_dispatcher import IndexDispatcher
     from store_core.queue.consume_queue_store import ConsumeQueueStore

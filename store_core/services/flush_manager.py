@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
-from store_core.config import SYNC_FLUSH
+from store_core.config.message_store_config import SYNC_FLUSH
 from store_core.results import PutMessageStatus
 from store_core.services.flush_services import (
     CommitRealTimeService,
@@ -16,7 +16,7 @@ from store_core.services.flush_services import (
 )
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.services.service_thread import ServiceThread
     from store_core.state.checkpoint_file import CheckpointFile

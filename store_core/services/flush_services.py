@@ -15,7 +15,7 @@ from store_core.errors import StoreWriteError
 from store_core.services.service_thread import ServiceThread
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.state.checkpoint_file import CheckpointFile
 

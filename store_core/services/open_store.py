@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from store_core.services.reput_message import Dispatcher
-    from store_core.services.store_services import Surroundings
+    from store_core.services.store_services import Environment
     from store_core.state.running_flags import RunningFlags
-    from store_core.store_parts import StoreParts
+    from store_core.store_files import StoreParts
 
 _SLAVE = "SLAVE"
 _WAIT_S = 0.001
@@ -46,7 +46,7 @@ class OpenStore:
         Its files; closed here.
     flags
         What keeps it from being written.
-    surroundings
+    environment
         Clock and disks.
     dispatchers
         Called with all dispatched records after queues and index.
@@ -65,15 +65,15 @@ class OpenStore:
         self,
         parts: StoreParts,
         flags: RunningFlags,
-        surroundings: Surroundings,
+        environment: Environment,
         dispatchers: Sequence[Dispatcher],
         store_host: bytes,
     ) -> None:
         self.parts, self.flags, self.config = parts, flags, parts.config
         self.is_started = self._was_started = False
-        self._surroundings, self.clock = surroundings, surroundings.clock
+        self._environment, self.clock = environment, environment.clock
         self._is_slave = self.config.broker_role == _SLAVE and not self.config.duplication_enable
-        self.services = StoreServices(parts, flags, surroundings, dispatchers)
+        self.services = StoreServices(parts, flags, environment, dispatchers)
         position = parts.index
         self.index = LiveIndex(position.path, self.config, lambda: position.from_offset)
         self.reads = LiveReads(parts.segments, parts.queues, self.index, self.config)
@@ -130,7 +130,7 @@ class OpenStore:
 
     def runtime_info(self) -> dict[str, str]:
         """Return counters, rates, offsets and disk usage, with RocketMQ's keys."""
-        log, ratio = self.parts.segments, self._surroundings.disk_ratio
+        log, ratio = self.parts.segments, self._environment.disk_ratio
         ratios = {path: ratio(path) for path in log.directories}
         queues = str(Path(self.parts.lock.root) / SIMPLE_ROOT)
         return {

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+    from store_core.filter.tag_filter import TagFilter
     from store_core.index.index_queries import IndexQueries
     from store_core.log.record_reader import RecordReader
     from store_core.queue.readable_queue import ReadableQueue
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from store_core.results import GetMessageResult
     from store_core.services.open_store import OpenStore
     from store_core.services.store_services import StoreServices
-    from store_core.tag_filter import TagFilter
 
 T = TypeVar("T")
 

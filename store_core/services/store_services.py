@@ -34,15 +34,15 @@ from store_core.services.store_stats import StoreStatsService
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.queue.consume_queue_store import ConsumeQueueStore
     from store_core.services.reput_message import Dispatcher
     from store_core.state.running_flags import RunningFlags
-    from store_core.store_parts import StoreParts
+    from store_core.store_files import StoreParts
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Environment:
     """What the services see of the machine.
 
     Attributes
@@ -69,7 +69,7 @@ class StoreServices:
         The open store.
     flags
         What keeps it from being written.
-    surroundings
+    environment
         Clock and disks.
     dispatchers
         Called with all dispatched records after queues and index.
@@ -79,10 +79,10 @@ class StoreServices:
         self,
         parts: StoreParts,
         flags: RunningFlags,
-        surroundings: Surroundings,
+        environment: Environment,
         dispatchers: Sequence[Dispatcher],
     ) -> None:
-        config, log, clock = parts.config, parts.segments, surroundings.clock
+        config, log, clock = parts.config, parts.segments, environment.clock
         root, self._log = parts.lock.root, log
         self.pool = _pool(config, log.file_size)
         self.allocate = AllocateMappedFileService(log.file_size, config, self.pool)
@@ -120,8 +120,8 @@ class StoreServices:
             clock,
             dispatched_offset=self._kept_in_queues,
             queue_directory=str(Path(root) / SIMPLE_ROOT),
-            disk_ratio=surroundings.disk_ratio,
-            hour=surroundings.hour,
+            disk_ratio=environment.disk_ratio,
+            hour=environment.hour,
         )
         self.correct_logic_offset = CorrectLogicOffsetService(log, parts.queues, config, clock)
         self.clean_consume_queue = CleanConsumeQueueService(log, parts.queues, parts.index, config)

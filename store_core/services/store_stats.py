@@ -24,7 +24,7 @@ _PUT_TIME_TEXTS = (
     *("[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]"),
     *("[500ms~1s]", "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]"),
 )
-# Steps of 1 ms at first, then of about a tenth.
+# CrashPoints of 1 ms at first, then of about a tenth.
 _LATENCY_LIMITS_MS = (
     *range(21),
     *range(25, 101, 5),

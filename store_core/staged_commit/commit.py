@@ -5,23 +5,24 @@ from __future__ import annotations
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from store_core.codec.message_codec import encode_blank
 from store_core.errors import CommitInDoubtError, StoreError
-from store_core.files.ahead import ahead
+from store_core.files.prefetch import prefetch
+from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.intent import Commit, write_intent
 from store_core.staged_commit.job import first_record_proof, patched_runs
 from store_core.staged_commit.ledger import Ledger
 from store_core.staged_commit.log_tail import HELD_BYTES, LogTail
 from store_core.staged_commit.staging import INTENT_FILE, remove_job
-from store_core.staged_commit.steps import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.staged_commit.job import StagedJob
+    from store_core.staged_commit.job import PatchedRun, StagedJob
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ def commit_job(
     directory: str,
     *,
     clock: Callable[[], int],
-    steps: Steps,
+    steps: CrashPoints,
 ) -> Commit:
     """Append a job.
 
@@ -92,9 +93,10 @@ def commit_job(
     """
     commit = _plan(target, job, dict(target.next_queue_offsets()), clock())
     with LogTail(target.commit_log, steps) as tail:
-        _append(tail, target, job, directory, commit, steps)
+        committing = _Committing(target, job, directory, commit, steps, tail)
+        committing.append()
         try:
-            _complete(tail, target, job, directory, commit, steps)
+            committing.complete()
         except Exception:  # whatever it is: the job is in the log, and must not look failed
             logger.warning(
                 "job %s is in the log of %s and counts as committed, do not write it again; but "
@@ -103,6 +105,7 @@ def commit_job(
                 target.root,
                 exc_info=True,
             )
+            committing.note()
     logger.info(
         "committed %d messages of %d bytes at %d of %s",
         commit.messages,
@@ -113,14 +116,14 @@ def commit_job(
     return commit
 
 
-def finish(root: str, directory: str, commit: Commit, steps: Steps) -> None:
+def finish(root: str, directory: str, commit: Commit, steps: CrashPoints) -> None:
     """Note a job whose records are in the log and dispatched, and clear its staging away."""
     Ledger(root).record(commit, steps)
     steps.remove_file("intent done", os.path.join(directory, INTENT_FILE))
     clear_away(directory, steps)
 
 
-def clear_away(directory: str, steps: Steps | None = None) -> None:
+def clear_away(directory: str, steps: CrashPoints | None = None) -> None:
     """Delete what a job staged that needs it no more; where that fails, say so and leave it."""
     try:
         if steps is None:
@@ -168,57 +171,66 @@ def _plan(
     )
 
 
-def _append(
-    tail: LogTail,
-    target: CommitTarget,
-    job: StagedJob,
-    directory: str,
-    commit: Commit,
-    steps: Steps,
-) -> None:
-    """Write the journal, the job, and its eight bytes; where that fails, nothing of it stays."""
-    offsets = dict(target.next_queue_offsets())
-    segment_bytes = target.commit_log.file_size
-    runs = patched_runs(job, commit.start_offset, segment_bytes, offsets, commit.store_timestamp)
-    try:
-        write_intent(directory, commit, steps)
-        for run in ahead(runs):
-            tail.write(run.commit_log_offset, run.data)
-        tail.flush()
-        tail.commit()
-    except CommitInDoubtError:
-        raise
-    except (StoreError, OSError):
-        _undo(tail, directory, steps)
-        raise
+@dataclass(frozen=True)
+class _Committing:
+    """A planned commit, and what it works on."""
 
+    target: CommitTarget
+    job: StagedJob
+    directory: str
+    commit: Commit
+    steps: CrashPoints
+    tail: LogTail
 
-def _undo(tail: LogTail, directory: str, steps: Steps) -> None:
-    """Erase what a job wrote; what cannot be erased is not part of the log, and the journal stays.
+    def append(self) -> None:
+        """Write the journal, the job, and its eight bytes; where that fails, nothing stays."""
+        try:
+            write_intent(self.directory, self.commit, self.steps)
+            for run in prefetch(self._runs()):
+                self.tail.write(run.commit_log_offset, run.data)
+            self.tail.flush()
+            self.tail.commit()
+        except CommitInDoubtError:
+            raise
+        except (StoreError, OSError):
+            self._undo()
+            raise
 
-    With it whoever opens the store next knows what to erase.
-    """
-    try:
-        tail.undo()
-        intent = os.path.join(directory, INTENT_FILE)
-        if os.path.lexists(intent):
-            steps.remove_file("undo intent", intent)
-    except (StoreError, OSError) as err:
-        logger.warning("%s: the store's next opening erases what the job wrote: %s", directory, err)
+    def complete(self) -> None:
+        """Do all that follows the eight bytes."""
+        self.tail.adopt(self.commit.store_timestamp)
+        with ThreadPoolExecutor(1, "staging") as pool:
+            pool.submit(self.job.remove_records)  # in the log: nobody asks for them any more
+            self.steps.run("dispatch", self.target.dispatch, self.job, self.commit)
+            self.steps.run("flush", self.target.flush_all)
+        finish(self.target.root, self.directory, self.commit, self.steps)
 
+    def note(self) -> None:
+        """Note at least that the job is in the log, for those who ask what was committed."""
+        try:
+            Ledger(self.target.root).record(self.commit, self.steps)
+        except (StoreError, OSError) as err:
+            logger.warning("%s: the next opening notes job %s: %s", self.target.root,
+                           self.commit.job, err)  # fmt: skip
 
-def _complete(
-    tail: LogTail,
-    target: CommitTarget,
-    job: StagedJob,
-    directory: str,
-    commit: Commit,
-    steps: Steps,
-) -> None:
-    """Do all that follows the eight bytes."""
-    tail.adopt(commit.store_timestamp)
-    with ThreadPoolExecutor(1, "staging") as pool:
-        pool.submit(job.remove_records)  # in the log: nobody will ask for them any more
-        steps.run("dispatch", target.dispatch, job, commit)
-        steps.run("flush", target.flush_all)
-    finish(target.root, directory, commit, steps)
+    def _runs(self) -> Generator[PatchedRun, None, None]:
+        offsets = dict(self.target.next_queue_offsets())
+        commit, segment_bytes = self.commit, self.target.commit_log.file_size
+        return patched_runs(
+            self.job, commit.start_offset, segment_bytes, offsets, commit.store_timestamp
+        )
+
+    def _undo(self) -> None:
+        """Erase what was written; what cannot be erased is no part of the log, the journal stays.
+
+        With it whoever opens the store next knows what to erase.
+        """
+        try:
+            self.tail.undo()
+            intent = os.path.join(self.directory, INTENT_FILE)
+            if os.path.lexists(intent):
+                self.steps.remove_file("undo intent", intent)
+        except (StoreError, OSError) as err:
+            logger.warning(
+                "%s: the store's next opening erases what the job wrote: %s", self.directory, err
+            )

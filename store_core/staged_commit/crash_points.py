@@ -6,7 +6,7 @@ import os
 from typing import Any, Callable
 
 from store_core.files.file_writing import flush_directory, sync_data, write_all, write_error
-from store_core.regular_file import open_to_write
+from store_core.files.regular_file import open_to_write
 
 Hook = Callable[[str], None]
 
@@ -15,7 +15,7 @@ def no_hook(name: str) -> None:
     """Let a step pass."""
 
 
-class Steps:
+class CrashPoints:
     """Does file operations, and calls a hook before and after each.
 
     Parameters

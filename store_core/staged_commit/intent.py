@@ -15,7 +15,7 @@ from store_core.staged_commit.staging import INTENT_FILE, job_directories
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from store_core.staged_commit.steps import Steps
+    from store_core.staged_commit.crash_points import CrashPoints
 
 _FORMAT = 1
 _EIGHT_BYTES = re.compile(r"[0-9a-f]{16}")
@@ -23,7 +23,7 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True)
-class QueueRange:
+class JobQueueRange:
     """Messages ``[first_queue_offset, first_queue_offset + messages)`` of a queue."""
 
     topic: str
@@ -71,7 +71,7 @@ class Commit:
     store_timestamp: int
     messages: int
     record_bytes: int
-    queues: tuple[QueueRange, ...] = ()
+    queues: tuple[JobQueueRange, ...] = ()
     dropped: dict[str, int] = field(default_factory=dict)
 
 
@@ -85,7 +85,7 @@ def commit_from_json(values: Any, path: str) -> Commit:
     _check_fields(values, _COMMIT_FIELDS, "a commit", path)
     for queue in values["queues"]:
         _check_fields(queue, _QUEUE_FIELDS, "a queue of a commit", path)
-    queues = tuple(QueueRange(**queue) for queue in values["queues"])
+    queues = tuple(JobQueueRange(**queue) for queue in values["queues"])
     return Commit(**{**values, "queues": queues})
 
 
@@ -140,7 +140,7 @@ def _check_fields(
             raise StoreFormatError(f"not what a commit writes: {name} of {what} is {shown}", path)
 
 
-def write_intent(directory: str, commit: Commit, steps: Steps) -> None:
+def write_intent(directory: str, commit: Commit, steps: CrashPoints) -> None:
     """Put the journal into the job's directory, forced to the disk."""
     data = json.dumps({"format": _FORMAT, **commit_to_json(commit)}, indent=1).encode()
     steps.replace_file("intent", os.path.join(directory, INTENT_FILE), data)

@@ -12,9 +12,9 @@ import numpy as np
 
 from store_core.codec.encoded_records import EncodedRecords
 from store_core.errors import StoreFormatError, StoreReadError
+from store_core.files.regular_file import open_to_read
 from store_core.layout.message import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_PREFIX
-from store_core.regular_file import open_to_read
-from store_core.staged_commit.intent import QueueRange
+from store_core.staged_commit.intent import JobQueueRange
 from store_core.staged_commit.placement import Run, place
 from store_core.staged_commit.staged_part import RECORDS_SUFFIX, StagedBlock, read_blocks
 
@@ -76,14 +76,14 @@ class StagedJob:
             with suppress(OSError):  # it goes later, then
                 os.unlink(_records_path(part))
 
-    def queue_ranges(self, next_offsets: Mapping[Queue, int]) -> tuple[QueueRange, ...]:
+    def queue_ranges(self, next_offsets: Mapping[Queue, int]) -> tuple[JobQueueRange, ...]:
         """Return where the messages go, by topic and queue id."""
         counts: dict[Queue, int] = {}
         for part in self.parts:
             for topic, queue_id, messages in part.queues:
                 counts[topic, queue_id] = counts.get((topic, queue_id), 0) + messages
         return tuple(
-            QueueRange(*queue, next_offsets.get(queue, 0), counts[queue])
+            JobQueueRange(*queue, next_offsets.get(queue, 0), counts[queue])
             for queue in sorted(counts)
         )
 

@@ -16,7 +16,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.intent import Commit, commit_from_json, commit_to_json, read_json
 
 if TYPE_CHECKING:
-    from store_core.staged_commit.steps import Steps
+    from store_core.staged_commit.crash_points import CrashPoints
 
 LEDGER_FILE = "sinkCommits.json"
 _APPLICATIONS, _LAST, _FORMAT_KEY, _FORMAT = "applications", "last", "format", 1
@@ -57,7 +57,7 @@ class Ledger:
         last = applications.get(application)
         return last is not None and version <= last
 
-    def record(self, commit: Commit, steps: Steps) -> None:
+    def record(self, commit: Commit, steps: CrashPoints) -> None:
         """Note a job; one that is noted already changes nothing."""
         values = self._load()
         applications = values[_APPLICATIONS]

@@ -16,13 +16,14 @@ from store_core.files.file_writing import (
     open_file,
     start_writeback,
     write_error,
+    write_errors,
 )
 from store_core.files.mapped_file import MappedFile
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 
 if TYPE_CHECKING:
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.staged_commit.steps import Steps
+    from store_core.staged_commit.crash_points import CrashPoints
 
 HELD_BYTES = RECORD_PREFIX.size
 _LENGTH_BYTES = 4
@@ -50,7 +51,7 @@ class LogTail:
         Where the next byte goes.
     """
 
-    def __init__(self, log: MappedFileQueue, steps: Steps) -> None:
+    def __init__(self, log: MappedFileQueue, steps: CrashPoints) -> None:
         self._log, self._steps = log, steps
         self.start_offset = self.position = log.max_wrote_offset
         self._segment_bytes = log.file_size
@@ -76,10 +77,17 @@ class LogTail:
             raise write_error(err, self._path(self.position)) from err
 
     def flush(self) -> None:
-        """Force everything to the disk, but the eight bytes."""
+        """Force everything to the disk, but the eight bytes.
+
+        Raises
+        ------
+        StoreWriteError
+            That failed; `undo` what was written.
+        """
         self._finish_segment()
         if self._first_fd >= 0:
-            self._steps.sync("first segment sync", self._first_fd)
+            with write_errors(self._path(self.start_offset)):
+                self._steps.sync("first segment sync", self._first_fd)
 
     def commit(self) -> None:
         """Write the eight bytes, and force them to the disk: the commit point.
@@ -199,7 +207,8 @@ class LogTail:
 
     def _finish_segment(self) -> None:
         if self._fd >= 0 and self._fd != self._first_fd:
-            self._steps.sync("segment sync", self._fd)
+            with write_errors(self._path(self.position - 1)):
+                self._steps.sync("segment sync", self._fd)
             os.close(self._fd)
         self._fd = -1
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from store_core.errors import StoreError
 from store_core.files.file_writing import write_error
+from store_core.files.regular_file import open_to_write
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
-from store_core.regular_file import open_to_write
 from store_core.staged_commit.commit import clear_away, finish
 from store_core.staged_commit.intent import open_intents, read_intent
 from store_core.staged_commit.staging import (
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.log.readable_log import ReadableLog
+    from store_core.staged_commit.crash_points import CrashPoints
     from store_core.staged_commit.intent import Commit
-    from store_core.staged_commit.steps import Steps
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def is_unfinished(log: ReadableLog, commit: Commit) -> bool:
     return not records.is_record(at)
 
 
-def settle(root: str, log: MappedFileQueue, steps: Steps) -> list[Commit]:
+def settle(root: str, log: MappedFileQueue, steps: CrashPoints) -> list[Commit]:
     """Finish or forget the jobs whose commit did not end; return those that are in the log.
 
     To be called by whoever has the store's lock and `abort` in place, when recovery has found the
@@ -117,7 +117,7 @@ def is_in_log(log: MappedFileQueue, commit: Commit) -> bool:
         return data is not None and zlib.crc32(data) == commit.proof_crc
 
 
-def _force_again(log: MappedFileQueue, commit: Commit, steps: Steps) -> None:
+def _force_again(log: MappedFileQueue, commit: Commit, steps: CrashPoints) -> None:
     """Write a job's eight bytes again, and force them to the disk.
 
     Forcing them may be what failed before. Linux then takes the page for clean: it is read as it

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from store_core.errors import StoreFormatError, StoreWriteError
-from store_core.regular_file import check_regular
+from store_core.files.regular_file import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,7 +174,7 @@ def _check_block(block: StagedBlock, part: StagedPart, path: str) -> None:
         raise StoreFormatError("keys that belong to no record", path)
 
 
-def check_files(part: StagedPart) -> None:
+def check_staged_files(part: StagedPart) -> None:
     """Raise where the files of a part are not there, or not whole.
 
     Raises

@@ -19,8 +19,8 @@ from store_core.files.file_writing import (
     write_all,
     write_error,
 )
+from store_core.files.regular_file import open_to_read, open_to_write
 from store_core.layout.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES
-from store_core.regular_file import open_to_read, open_to_write
 from store_core.state.store_checkpoint import StoreCheckpoint
 
 

@@ -1,22 +1,27 @@
-"""Links in a store that lead out of it: read through, and never written through."""
+"""Links in a store that lead out of it, and hard links: read, and never written through."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from store_core.errors import StoreWriteError
+from store_core.files.regular_file import refuse_other_names
 
+_WRITTEN = ("lock", "abort", "checkpoint")
+_WRITTEN_BELOW = ("commitlog", "index")
 _QUEUE_ROOTS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
 _COMMIT_LOG = "commitlog"
 
 
 def refuse_links_out(root: str) -> None:
-    """Raise where a directory of a store is a link out of it.
+    """Raise where a directory of a store is a link out of it, or a file has other names.
 
     A copy made with ``cp -a`` holds the links of the store it was made of: what is written through
-    them goes into that one, whose lock nobody took. Links to files are refused where these are
-    opened.
+    them goes into that one, whose lock nobody took. All files of a copy made with ``cp -al`` are
+    those of the other store; looked at here are the few whose names are known, before any is
+    changed. Whatever else is a link is refused where it is opened.
 
     Parameters
     ----------
@@ -29,10 +34,24 @@ def refuse_links_out(root: str) -> None:
         There is such a link; or a directory cannot be read.
     """
     real = os.path.realpath(root)
+    _refuse_hard_links(root)
     _look_at(root, real)
     for name in _QUEUE_ROOTS:
         for topic in _look_at(str(Path(root, name)), real):
             _look_at(topic, real)
+
+
+def _refuse_hard_links(root: str) -> None:
+    files = [Path(root, name) for name in _WRITTEN]
+    try:
+        for name in _WRITTEN_BELOW:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                files += Path(root, name).iterdir()
+        for file in files:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                refuse_other_names(str(file), file.lstat())
+    except OSError as err:
+        raise StoreWriteError(err.strerror or str(err), os.fsdecode(err.filename or root)) from err
 
 
 def _look_at(path: str, real_root: str) -> list[str]:

@@ -19,7 +19,7 @@ from store_core.files.file_writing import (
     write_all,
     write_error,
 )
-from store_core.regular_file import open_to_read, open_to_write
+from store_core.files.regular_file import open_to_read, open_to_write
 from store_core.state.locked_stores import is_locked_here, locked_here, unlocked_here
 from store_core.state.store_links import refuse_links_out
 from store_core.state.store_state import ABORT_FILE, LOCK_FILE
@@ -85,10 +85,13 @@ class StoreLock:
                 raise write_error(err, self.path) from err
             try:
                 self._lock(fd)
+                found = os.fstat(fd)
+            except OSError as err:
+                os.close(fd)
+                raise write_error(err, self.path) from err
             except BaseException:
                 os.close(fd)
                 raise
-            found = os.fstat(fd)
             self._key = (found.st_dev, found.st_ino)
             locked_here(self._key)
             self._fd, self._pid = fd, os.getpid()

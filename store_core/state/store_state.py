@@ -8,7 +8,7 @@ import sys
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from store_core.regular_file import open_to_read
+from store_core.files.regular_file import open_to_read
 from store_core.state.locked_stores import is_locked_here
 
 if TYPE_CHECKING:

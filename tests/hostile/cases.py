@@ -90,6 +90,14 @@ class Case:
         except OWN_ERRORS:
             return None
 
+    def told_rows(self, columns: Iterable[str] | None = None, **options: Any) -> list[Row] | None:
+        """Return rows read with what the command line is told, and no more."""
+        told = {"config": self.config[1]} if self.config else {}
+        try:
+            return read_rows(self.root, columns, **told, **options)
+        except OWN_ERRORS:
+            return None
+
     def all_rows(self, columns: Iterable[str] | None = None) -> dict[tuple[int, int], Row] | None:
         """Return every dispatched row that a scan of the log gives, by place in the log."""
         rows = self.rows(columns, access="commitlog", mode="DROPMALFORMED")

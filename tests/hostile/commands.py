@@ -16,11 +16,15 @@ from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.committing import commit_parts
 from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.options import parse_sink_options
-from rmqsource.sink.planning import plan_write
+from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
 from rmqsource.tables import TABLES
 from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
+from store_core.errors import CorruptRecordError
+from tests.hostile import spark_commands
 from tests.hostile.cases import OWN_ERRORS, Case, WrongError, by_place
+from tests.hostile.fork_command import fork
+from tests.hostile.recover_claims import flushed_index, may_be_left
 from tests.rmqsource.reading import Row, read_batches, read_rows
 from tests.rmqsource.sink.support import TYPES, batch_of
 
@@ -28,22 +32,25 @@ _FORMATS = ("table", "json", "csv")
 _MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 _FOREVER = (0, 2**63 - 1)
 _PLACE = ("commit_log_offset", "queue_offset", "sys_flag", "topic")
-_UNITS = frozenset(
-    {
-        *("record without unit", "queue missing", "queue order", "ext unit", "ext missing"),
-        *("unit empty", "unit wrong", "unit moved", "unit tags", "not found by key"),
-    }
-)
-_ENTRIES = frozenset(("index chain", "index entry", "index time", "index behind end"))
-"""Findings that take reading whole files, of the queues and of the index."""
+_GOOD = {"mode": "DROPMALFORMED", "failOnDataLoss": "false", "checkCRC": "true"}
+"""A record that fails its CRC is damage: it goes where the log is cut, as with RocketMQ."""
 _METADATA = tuple(name for name in TABLES if name not in {"messages", "keys", "plan"})
 
 
 class Command(NamedTuple):
-    """A command; ``reads``: it may change nothing of the store."""
+    """A command.
+
+    Attributes
+    ----------
+    reads
+        It may change nothing of the store.
+    prepare
+        Makes what many runs of it share; called before a clock runs.
+    """
 
     run: Callable[[Case], str]
     reads: bool
+    prepare: Callable[[], None] = lambda: None
 
 
 # Commands that read.
@@ -169,8 +176,8 @@ def _read_table(case: Case, table: str) -> str:
 
 
 def _read_metadata(case: Case, table: str, options: Mapping[str, str]) -> None:
-    from rmqsource.cli_read import read_table
-    from rmqsource.options import parse_options
+    from rmqsource.cli.read import read_table
+    from rmqsource.options.source_options import parse_options
 
     for batch in read_table(table, parse_options({**options, "path": str(case.root)})):
         for column in batch.values():
@@ -341,15 +348,23 @@ def _questions(case: Case) -> list[tuple[dict[str, str], Callable[[Row], bool]]]
 
 def _kept_rows(case: Case, doing: Callable[[], str], fine: tuple[str, ...]) -> str:
     """Do what may not lose a readable message; ``fine``: how it ends when it says that it did."""
-    before = case.rows(_PLACE, mode="DROPMALFORMED", failOnDataLoss="false")
+    before = case.rows(_PLACE, **_GOOD)
+    # A read checks no CRC of properties; recovery does, and takes such a last record for torn.
+    has_more_crcs = case.base.properties.get("enabledAppendPropCRC") == "true"
+    sound = _sound_rows(case) if has_more_crcs else {}
     end = doing()
     if before is None or end not in fine:
         return end
-    after = case.rows(_PLACE, mode="DROPMALFORMED", failOnDataLoss="false")
+    after = case.rows(_PLACE, **_GOOD)
     if after is None:
         raise WrongError(f"{end}: afterwards the store cannot be read")
     places, left = by_place(before), by_place(after)
     lost = sorted(places.keys() - left.keys())
+    if has_more_crcs:
+        lost = [place for place in lost if place != max(places) or place in sound]
+    if end == "put":  # opening a crashed store cuts its tail, and keeps it
+        kept = [int(path.name[:20]) for path in case.root.glob("_cut/*")]
+        lost = [place for place in lost if place[0] < min(kept, default=1 << 63)]
     if lost:
         raise WrongError(f"{end}: {len(lost)} of {len(places)} rows are gone, {lost[:5]}")
     return end
@@ -360,33 +375,34 @@ def _recover(case: Case) -> str:
 
 
 def _recovering(case: Case, *flags: str) -> str:
+    unread = flushed_index(case)
     answer = case.cli("recover", case.root, *flags, "--format", "json", *case.config)
     if answer.code == 0:
         again = case.cli("recover", case.root, "--format", "json", *case.config)
         if again.code != 0:
             raise WrongError(f"recover: 0, and again {again.code}: {again.err[-400:]}")
         checked = case.cli("check", case.root, "--format", "json", *case.config)
-        wrong = _left_by_recover(json.loads(answer.out), json.loads(checked.out or "{}"))
+        row, report = json.loads(answer.out), json.loads(checked.out or "{}")
+        row["records"] = {r["commit_log_offset"] for r in case.rows(_PLACE, **_GOOD) or ()}
+        # Records whose flags are damaged so that they are no messages of their queues any more.
+        row["no_messages"] = {
+            finding["commit_log_offset"]
+            for finding in report.get("findings", ())
+            if finding["kind"] == "unit moved"
+            and finding["commit_log_offset"] not in row["records"]
+        }
+        row["index_has_other_keys"] = any(
+            finding["kind"] == "index entry" and finding["commit_log_offset"] in row["records"]
+            for finding in report.get("findings", ())
+        )
+        wrong = [
+            (finding["kind"], str(finding["examples"][:2]))
+            for finding in report.get("findings", ())
+            if finding["severity"] == "repairable" and not may_be_left(finding, row, unread)
+        ]
         if wrong:
             raise WrongError(f"recover: 0, and check finds what can be repaired: {wrong}")
     return f"code {answer.code}"
-
-
-def _left_by_recover(row: Mapping[str, Any], report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what ``recover`` claims to have looked at, and left without a word.
-
-    Of units that is what belongs to the records that it read; after a clean stop it compares none
-    but those at the borders of files. Of index files that were flushed it reads the header alone.
-    """
-    begin = 1 << 63 if row["was_stopped_cleanly"] else row["checked_from"]
-    return [
-        (finding["kind"], str(finding["examples"][:2]))
-        for finding in report.get("findings", ())
-        if finding["severity"] == "repairable"
-        and not (finding["kind"] in _UNITS and (finding["commit_log_offset"] or 0) < begin)
-        and not (finding["kind"] in _ENTRIES and finding["position"])
-        and finding["kind"] != "index header"  # which does not fit its entries
-    ]
 
 
 def _recover_cut(case: Case) -> str:
@@ -462,7 +478,10 @@ def _find_again(store: MessageStore, put: list[tuple[int, Any]]) -> None:
         found = store.get_message("g", "Put", number % 2, where.queue_offset, 1).messages
         if [message.body for message in found] != [b"put %d" % number]:
             raise WrongError(f"put {number} at {where.queue_offset}: get_message gives {found}")
-        keyed = store.query_message("Put", f"p{number}", 32, *_FOREVER).messages
+        try:
+            keyed = store.query_message("Put", f"p{number}", 32, *_FOREVER).messages
+        except CorruptRecordError:  # an older file of the index is damaged, and says so
+            continue
         if where.commit_log_offset not in [message.commit_log_offset for message in keyed]:
             raise WrongError(f"put {number}: query_message does not find it")
 
@@ -496,9 +515,17 @@ def _writing(case: Case) -> str:
     return "written"
 
 
-def _copy(case: Case) -> str:
+def _import(case: Case) -> str:
+    return _kept_rows(case, lambda: spark_commands.import_(case), ("code 0", "code 1", "code 2"))
+
+
+def _fork(case: Case) -> str:
+    return _kept_rows(case, lambda: fork(case), ("put",))
+
+
+def _staged_copy(case: Case) -> str:
     """A copy without Spark: rows read are staged and committed to a new store."""
-    from rmqsource.copy_store import COPIED_COLUMNS
+    from rmqsource.transfer.copy_store import COPIED_COLUMNS
 
     target = case.place / "copied"
     names = tuple(COPIED_COLUMNS)
@@ -548,6 +575,10 @@ COMMANDS: dict[str, Command] = {
     "clean-staging": Command(_clean_staging, False),
     "put": Command(_put, False),
     "write": Command(_write, False),
-    "copy": Command(_copy, True),
+    "staged copy": Command(_staged_copy, True),
+    "export": Command(spark_commands.export, True, spark_commands.prepare),
+    "import": Command(_import, False, spark_commands.prepare),
+    "copy": Command(spark_commands.copy, True, spark_commands.prepare),
+    "fork": Command(_fork, False),
 }
 """By name."""

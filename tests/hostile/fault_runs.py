@@ -19,13 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqsource.cli_read import read_table
+import pyarrow.parquet as pq
+
+from rmqsource.cli.read import read_table
 from rmqsource.errors import SourceError
-from rmqsource.options import parse_options
+from rmqsource.options.source_options import parse_options
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.committing import commit_parts
 from rmqsource.sink.options import parse_sink_options
-from rmqsource.sink.planning import plan_write
+from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
 from rmqsource.tables import TABLES
 from store_core import Message, MessageStore, MessageStoreConfig
@@ -33,6 +35,7 @@ from store_core.errors import StoreError
 from tests.hostile.base_stores import FACTORY_SIZES
 from tests.hostile.cases import EXIT_CODES, run_cli
 from tests.hostile.faults import Call, FaultyDisk, codes_of
+from tests.hostile.spark_session import commands_share_it, session
 from tests.rmqsource.reading import name_queues, read_rows
 from tests.rmqsource.sink.support import TYPES, batch_of
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
@@ -74,6 +77,8 @@ class Scenario:
     judge: Callable[[Path], Any] = lambda _: None
     admits: str = "nothing that an answer has"
     """Where an answer says this, it may be another one: it tells that a file cannot be used."""
+    uses_spark: bool = False
+    """It takes a session of this process; only the driver's own calls fail."""
 
 
 def _whole(place: Path) -> None:
@@ -257,13 +262,67 @@ def _then(run: Callable[[Path], Ended], name: str) -> Callable[[Path], Ended]:
     """Run a command that makes a new thing; where it was made before, all is well."""
 
     def again(place: Path) -> Ended:
-        if (place / name).exists():
+        if os.path.exists(place / name):  # says no where the disk fails
             return Ended(0, None, "")
         return run(place)
 
     return again
 
 
+def _with_spark(prepare: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Start Spark's session, once in a process, before a disk fails."""
+
+    def prepared(place: Path) -> None:
+        session()
+        prepare(place)
+
+    return prepared
+
+
+def _sharing(run: Callable[[Path], Ended]) -> Callable[[Path], Ended]:
+    """Let the command take that session."""
+
+    def shared(place: Path) -> Ended:
+        with commands_share_it():
+            return run(place)
+
+    return shared
+
+
+def _and_export(place: Path) -> None:
+    _whole(place)
+    with commands_share_it():
+        answer = run_cli("export", place / "store", "-o", place / "exported", *_config(place))
+    assert answer.code == 0, answer.err
+
+
+def _config(place: Path) -> tuple[str, str]:
+    return "--config", str(place / "broker.conf")
+
+
+def _exported(place: Path) -> Any:
+    files = sorted((place / "exported").glob("part-*"))
+    return sorted(row["body"] for path in files for row in pq.read_table(path).to_pylist())
+
+
+def _unless_filled(run: Callable[[Path], Ended]) -> Callable[[Path], Ended]:
+    """Run a command that fills a new store; what is in it already was told to be there."""
+
+    def filled(place: Path) -> Ended:
+        if os.path.exists(place / "filled") and read_rows(place / "filled", ("body",)):
+            return Ended(0, None, "")
+        return run(place)
+
+    return filled
+
+
+def _filled(place: Path) -> Any:
+    return _rows(place, "filled")
+
+
+_NEW_STORE = tuple(
+    text for line in (*_CONFIG.split(), "compatibility=5") for text in ("--write-option", line)
+)
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -317,6 +376,32 @@ SCENARIOS = {
             "report",
             _whole,
             _cli("report", "@/store", "-o", "@/report", "--format", "json"),
+        ),
+        Scenario(
+            "export",
+            _with_spark(_whole),
+            _sharing(_then(_cli("export", "@/store", "-o", "@/exported"), "exported")),
+            True,
+            _exported,
+            uses_spark=True,
+        ),
+        Scenario(
+            "copy",
+            _with_spark(_whole),
+            _sharing(_unless_filled(_cli("copy", "@/store", "@/filled", *_NEW_STORE))),
+            True,
+            _filled,
+            uses_spark=True,
+        ),
+        Scenario(
+            "import",
+            _with_spark(_and_export),
+            _sharing(
+                _unless_filled(_cli("import", "@/exported", "@/filled", *_NEW_STORE, config=False))
+            ),
+            True,
+            _filled,
+            uses_spark=True,
         ),
     )
 }
@@ -405,7 +490,8 @@ def _wrong_end(ended: Ended, disk: FaultyDisk, sound: Ended, scenario: Scenario)
             return f"exit code {ended.code} with another answer: {ended.said[-200:]}"
         return ""
     parts = Path(disk.failed.path).parts
-    below = parts[parts.index(_CASE) + 1 :]
+    below = list(parts[parts.index(_CASE) + 1 :]) or [_CASE]
+    below += [Path(name).stem.lstrip(".") for name in below]  # what a temporary file is made for
     if not any(name in ended.said for name in below[1:] or below):  # the file or a directory of it
         return f"exit code {ended.code} names no file: {ended.said[-300:]}"
     return ""

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.hostile.base_stores import scratch_parent
-from tests.hostile.running import MOST_SECONDS, Failure
+from tests.hostile.running import MOST_SECONDS, PREPARING, Failure
+from tests.hostile.spark_session import SCRATCH_VARIABLE
 
 _ROOT = Path(__file__).parents[2]
-_STORES_PER_WORKER = 400
-_STARTING_SECONDS = 120.0
+_STORES_PER_WORKER = 1000
+_STARTING_SECONDS = 300.0
 
 
 @dataclass
@@ -128,6 +129,7 @@ def _note(tally: Tally, answer: dict[str, Any]) -> None:
 class _Worker:
     def __init__(self, place: str) -> None:
         self.served = 0
+        self._read = b""
         self._place = tempfile.mkdtemp(dir=place)
         self._log: IO[str] = open(Path(self._place, "stderr"), "w+")  # noqa: SIM115
         self._process = subprocess.Popen(
@@ -137,7 +139,12 @@ class _Worker:
             stderr=self._log,
             cwd=_ROOT,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(_ROOT), "MPLBACKEND": "Agg"},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(_ROOT),
+                "MPLBACKEND": "Agg",
+                SCRATCH_VARIABLE: self._place,
+            },
         )
 
     def run(self, seed: int, number: int) -> dict[str, Any]:
@@ -151,14 +158,32 @@ class _Worker:
         command, limit = "the mutation", _STARTING_SECONDS
         self.served += 1
         while True:
-            ready, _, _ = select.select([process.stdout], [], [], limit)
-            line = process.stdout.readline() if ready else ""
+            line, is_late = self._line(limit)
             if not line:
-                return self._dead(number, command, is_late=not ready)
+                return self._dead(number, command, is_late=is_late)
             answer = json.loads(line)
             if "begin" not in answer:
                 return {**answer, "is_dead": False}
-            command, limit = answer["begin"], MOST_SECONDS + 5
+            command = answer["begin"]
+            limit = _STARTING_SECONDS if command == PREPARING else MOST_SECONDS + 5
+
+    def _line(self, limit: float) -> tuple[bytes, bool]:
+        """Return the next line, none at the end; and whether it did not come in time.
+
+        Read from the descriptor: a buffered reader takes several lines at once, and `select` knows
+        nothing of those that wait there.
+        """
+        assert self._process.stdout is not None
+        fd, deadline = self._process.stdout.fileno(), time.monotonic() + limit
+        while b"\n" not in self._read:
+            if not select.select([fd], [], [], max(deadline - time.monotonic(), 0))[0]:
+                return b"", True
+            data = os.read(fd, 1 << 16)
+            if not data:
+                return b"", False
+            self._read += data
+        line, _, self._read = self._read.partition(b"\n")
+        return line, False
 
     def _dead(self, number: int, command: str, *, is_late: bool) -> dict[str, Any]:
         self._process.kill()

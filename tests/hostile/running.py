@@ -22,13 +22,16 @@ from unittest import mock
 from tests.hostile.cases import Case, WrongError, draw_case
 from tests.hostile.commands import COMMANDS, Command
 from tests.hostile.mutations import outside_of
+from tests.hostile.spark_session import worker_processes
 from tests.hostile.state import differences, state_of
 
 COMMANDS_PER_STORE = 3
 MOST_RSS_BYTES = 2 << 30
 MOST_SECONDS = 60.0
+PREPARING = "the preparation"
+"""Begins before each command: Spark may be started, which is not the command's time."""
 _MADE_BESIDE = {"store", "broker.conf", "outside", "sound", "report", "salvaged", "copied"}
-_MADE_BESIDE |= {"salvaged.salvage.json"}
+_MADE_BESIDE |= {"salvaged.salvage.json", "exported"}
 
 
 @dataclass
@@ -78,6 +81,8 @@ def run_store(
     failures: list[Failure] = []
     try:
         for name in commands_of(seed, number):
+            begin(PREPARING)
+            COMMANDS[name].prepare()
             begin(name)
             case.commands.append(name)
             result, failure = _run(case, number, name, COMMANDS[name])
@@ -112,7 +117,7 @@ def _run(case: Case, number: int, name: str, command: Command) -> tuple[Done, Fa
         text = text or _left_open(case.place, descriptors, threads)
         if text:
             failure = Failure(number, name, text.split(":")[0], text, case.done)
-    for path in ("sound", "salvaged", "copied"):
+    for path in ("sound", "salvaged", "copied", "exported"):
         shutil.rmtree(case.place / path, ignore_errors=True)
     (case.place / "salvaged.salvage.json").unlink(missing_ok=True)
     return Done(name, end, seconds, peak), failure
@@ -204,14 +209,19 @@ def _told(err: BaseException) -> str:
 
 
 def _reset_peak() -> None:
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+    for process in ("self", *worker_processes()):
+        with suppress(OSError):
+            Path(f"/proc/{process}/clear_refs").write_text("5")
 
 
 def _peak() -> int:
-    """Return the most memory that this process had since `_reset_peak`."""
+    """Return the most memory that this process, or one of Spark's, had since `_reset_peak`."""
+    return max(map(_peak_of, ("self", *worker_processes())))
+
+
+def _peak_of(process: object) -> int:
     try:
-        status = Path("/proc/self/status").read_text()
+        status = Path(f"/proc/{process}/status").read_text()
     except OSError:
         return 0
     lines = [line for line in status.splitlines() if line.startswith("VmHWM:")]

@@ -17,7 +17,7 @@ from typing import Any
 
 import typer.main
 
-from tests.hostile.running import run_store
+from tests.hostile.running import PREPARING, run_store
 
 _MOST_DATA_BYTES = 6 << 30
 _TELL_AFTER_SECONDS = 50
@@ -38,7 +38,9 @@ def main() -> None:
         task = json.loads(line)
 
         def begin(command: str) -> None:
-            faulthandler.dump_traceback_later(_TELL_AFTER_SECONDS, exit=False)
+            faulthandler.cancel_dump_traceback_later()
+            if command != PREPARING:
+                faulthandler.dump_traceback_later(_TELL_AFTER_SECONDS, exit=False)
             say(begin=command)
 
         done, failures = run_store(task["seed"], task["number"], Path(task["place"]), begin=begin)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from store_core.config import MessageStoreConfig
-from store_core.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
+from store_core.config.message_store_config import MessageStoreConfig
+from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 from tests.golden_store import golden
 from tests.interop import java_oracle
 

@@ -8,13 +8,13 @@ from contextlib import closing
 
 import pytest
 
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_stretch import frames_from
 from store_core.recovery.recovery_plan import Loss
-from store_core.repair.store_recovery import plan_recovery, recover_store
 from store_core.store_view import StoreView
+from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.golden_store import golden
 from tests.interop import java_oracle
 

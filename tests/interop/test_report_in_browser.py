@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rmqsource.options import options_for
+from rmqsource.options.source_options import options_for
 from tests.golden_store import golden
 
 pytestmark = pytest.mark.interop
@@ -67,12 +67,12 @@ def browser() -> str:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from rmqsource.findings import gather
-    from rmqsource.report_page import report_page
+    from rmqsource.report.page import report_page
+    from rmqsource.report.report_data import collect
 
     store = golden("cluster-5x")
     path = tmp_path_factory.mktemp("report") / "report.html"
-    found = gather(options_for(str(store.root), store.options))
+    found = collect(options_for(str(store.root), store.options))
     path.write_text(report_page(found, 1_800_000_000_000), "utf-8")
     return path
 

@@ -12,7 +12,7 @@ import pytest
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.committing import commit_parts
 from rmqsource.sink.options import parse_sink_options
-from rmqsource.sink.planning import plan_write
+from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
 from store_core import Message, MessageStore, MessageStoreConfig
 from tests.interop import java_oracle

@@ -9,7 +9,7 @@ import pytest
 
 from tests.golden_store import golden
 from tests.interop import java_oracle
-from tests.store_core.salvage.damage import NAMES, Damage, damaged, judge, salvage
+from tests.store_core.tools.salvage.damage import NAMES, Damage, damaged, judge, salvage
 
 pytestmark = pytest.mark.interop
 

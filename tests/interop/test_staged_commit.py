@@ -14,9 +14,9 @@ from rmqsource.sink.committing import commit_parts
 from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.task import stage_part
 from store_core import MessageStoreConfig, StoreSnapshot
-from store_core.check.store_check import check_store
 from store_core.offline_store import OfflineStore
-from store_core.staged_commit.steps import Steps
+from store_core.staged_commit.crash_points import CrashPoints
+from store_core.tools.check.store_check import check_store
 from tests.golden_store import golden
 from tests.interop import java_oracle
 from tests.rmqsource.sink.killed_sink import SIZES, batches_of, plan_of_job, rows_of
@@ -68,7 +68,7 @@ def write(root: Path, version: int, **options: str) -> int:
 
 def assert_sound(root: Path, config: MessageStoreConfig, messages: int) -> None:
     """We find all messages and nothing wrong, to read and to write."""
-    OfflineStore(str(root), config, lambda: support.NOW_MS, Steps()).close(clean=True)
+    OfflineStore(str(root), config, lambda: support.NOW_MS, CrashPoints()).close(clean=True)
     with StoreSnapshot.open(str(root), config) as snapshot:
         report = check_store(snapshot)
     assert report.is_good, report.findings

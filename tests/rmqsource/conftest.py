@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from rmqsource import cli
-from tests.rmqsource.command_line import Answer, Run
+from tests.rmqsource.cli.command_line import Answer, Run
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqsource.metadata import METADATA_TABLES, read_metadata
-from rmqsource.stores import open_snapshots
-from store_core.check import check_store
+from rmqsource.scan.store_versions import open_snapshots
 from store_core.errors import StoreError
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
@@ -25,6 +24,7 @@ from store_core.layout.message import (
     header_layout,
 )
 from store_core.layout.record_layout import RecordLayout
+from store_core.tools.check import check_store
 from tests.golden_store import GoldenStore
 from tests.rmqsource.reading import parsed, read_rows
 
@@ -35,6 +35,7 @@ UNCOVERED = frozenset(
         *("record.prepared_transaction_offset", "record.properties"),
         *("record.queue_id", "record.queue_offset", "record.topic", "record.body_crc"),
         *("index_header.hash_slot_count", "index_entry.time_diff_seconds"),
+        *(f"expired_index_entry.{name}" for name in ("key_hash", "commit_log_offset")),
         *(f"checkpoint.{name}" for name in CHECKPOINT.dtype.names or ()),
         "config",
     }
@@ -70,7 +71,7 @@ def damages(store: GoldenStore, chance: random.Random) -> Iterator[Damage]:
         name = chance.choice(names)
         data = files[name]
         at = chance.randrange(len(data))
-        if name.startswith("commitlog") and chance.random() < 0.5:  # else bodies take it all
+        if "commitlog" in Path(name).parts and chance.random() < 0.5:  # else bodies take it all
             at = chance.choice(records)[0] - int(Path(name).name)
             at += chance.randrange(HEADER_IPV4.size)
             if not 0 <= at < len(data):
@@ -84,7 +85,7 @@ def field_of(
 ) -> str:
     """Return the name of the field that a byte belongs to, from the declared layouts."""
     first = Path(name).parts[0]
-    if first.startswith("commitlog"):
+    if "commitlog" in Path(name).parts:  # also below disk-a/
         return _record_field(data, at, int(Path(name).name), records)
     if first == "consumequeue":
         return _field("cq_unit", CQ_UNIT, at % CQ_UNIT.size)
@@ -97,10 +98,19 @@ def field_of(
             return _field("index_header", INDEX_HEADER, at)
         if at < begin:
             return "index_slot"
-        return _field("index_entry", INDEX_ENTRY, (at - begin) % INDEX_ENTRY.size)
+        return _entry_field(data, begin, at, records[0][0])
     if first == "checkpoint":
         return _field("checkpoint", CHECKPOINT, at) if at < CHECKPOINT.size else "checkpoint"
     return first
+
+
+def _entry_field(data: bytes, begin: int, at: int, log_start: int) -> str:
+    position = (at - begin) % INDEX_ENTRY.size
+    field = _field("index_entry", INDEX_ENTRY, position)
+    is_expired = INDEX_ENTRY.unpack(data, at - position).commit_log_offset < log_start
+    if is_expired and field != "index_entry.time_diff_seconds":
+        return f"expired_{field}"
+    return field
 
 
 def _field(name: str, layout: RecordLayout, at: int) -> str:

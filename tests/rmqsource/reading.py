@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource
 
-from rmqsource.message_reader import read_split
-from rmqsource.options import SourceOptions, parse_options
-from rmqsource.plan import StorePlan
-from rmqsource.planning import plan_read
-from rmqsource.predicate import ScanPredicate, from_options, with_filters
-from rmqsource.read_request import ReadRequest
+from rmqsource.options.source_options import SourceOptions, parse_options
+from rmqsource.scan.message_reader import read_split
+from rmqsource.scan.predicate import ScanPredicate, from_options, with_filters
+from rmqsource.scan.prepared_read import plan_read
+from rmqsource.scan.read_request import ReadRequest
+from rmqsource.scan.splits import StorePlan
 from rmqsource.tables import CORRUPT_RECORD, TABLES
 from tests.golden_store import GoldenStore
 

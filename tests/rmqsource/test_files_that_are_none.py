@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rmqsource.cli_app import app
+from rmqsource.cli.app import app
 from rmqsource.errors import SourceError
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreError
 from store_core.message_store import MessageStore
 from tests.reused_process import ReusedProcess

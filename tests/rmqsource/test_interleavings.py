@@ -16,10 +16,10 @@ import pytest
 
 from rmqsource.errors import DataLossError
 from rmqsource.metadata import read_metadata
-from rmqsource.planning import plan_read
-from rmqsource.predicate import from_options
-from rmqsource.stores import open_snapshots
-from store_core.config import MessageStoreConfig
+from rmqsource.scan.predicate import from_options
+from rmqsource.scan.prepared_read import plan_read
+from rmqsource.scan.store_versions import open_snapshots
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files import store_directory
 from store_core.files.byte_source import LocalByteSource
 from store_core.log.live_log import PinnedLog

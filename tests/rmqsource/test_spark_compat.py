@@ -81,9 +81,9 @@ def test_arrow_schema_is_what_spark_compares_with():
 def test_the_rest_works_without_spark():
     code = (
         "import sys; sys.modules['pyspark'] = None\n"
-        "import rmqsource.errors, rmqsource.offsets, rmqsource.tables\n"
-        "from rmqsource.options import parse_options\n"
-        "from rmqsource.predicate import from_options\n"
+        "import rmqsource.errors, rmqsource.options.offsets, rmqsource.tables\n"
+        "from rmqsource.options.source_options import parse_options\n"
+        "from rmqsource.scan.predicate import from_options\n"
         "assert from_options(parse_options({'path': 'x', 'topic': 'a'})).topics == {'a'}\n"
     )
     subprocess.run([sys.executable, "-B", "-c", code], check=True)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from rmqsource.metadata import METADATA_TABLES, read_metadata
-from rmqsource.stores import open_snapshots
+from rmqsource.scan.store_versions import open_snapshots
 from store_core.errors import StoreKindError
 from tests.golden_kinds import IN_DATABASE, KINDS, MESSAGES, OPTIONS, unpack_kind
 from tests.rmqsource.reading import parsed, plan, read_rows

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.store_core.salvage.damage import damaged, judge, salvage
+from tests.store_core.tools.salvage.damage import damaged, judge, salvage
 
 pytestmark = pytest.mark.soak
 _AT_LEAST = 200

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import rmqsource
-from rmqsource.options import parse_options
-from rmqsource.read_columns import read_columns
+from rmqsource.options.source_options import parse_options
+from rmqsource.scan.read_columns import read_columns
 from store_core.staged_commit.ledger import Ledger
 from tests.interop import java_oracle
 from tests.interop.test_staged_commit import assert_sound, note_sizes, write

@@ -11,7 +11,7 @@ from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
 from store_core.codec.message_codec import StoredRecord
 from store_core.codec.record_crcs import body_crc_failures
 from store_core.codec.record_frames import RecordFrames
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import header_layout

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from store_core.codec.message_codec import encode_message
 from store_core.codec.properties import properties_to_bytes
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.index.index_file_set import RecoveredLog

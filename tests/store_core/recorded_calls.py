@@ -87,6 +87,12 @@ def _sync(disk: SimulatedDisk, call: Any, descriptor: int) -> None:
     disk.synced(disk.file_of(descriptor), begin)
 
 
+def _advise(disk: SimulatedDisk, call: Any, descriptor: int, *given: int) -> None:
+    call(descriptor, *given)
+    if given == (0, 0, os.POSIX_FADV_DONTNEED):  # all of it
+        disk.forgotten(disk.file_of(descriptor))
+
+
 def _mkdir(disk: SimulatedDisk, call: Any, path: Any, *rest: Any, **named: Any) -> None:
     call(path, *rest, **named)
     disk.made_directory(_path(path))
@@ -115,6 +121,7 @@ _CALLS: dict[str, Any] = {
     "ftruncate": _ftruncate,
     "fdatasync": _sync,
     "fsync": _sync,
+    "posix_fadvise": _advise,
     "link": _link,
     "mkdir": _mkdir,
     "unlink": _remove,

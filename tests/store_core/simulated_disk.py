@@ -7,6 +7,7 @@ length of each file and the names of each directory.
 
 A flush can be made to fail (`SimulatedDisk.fail_sync`). Then what it was to force never reaches the
 disk, though it can be read, and though a second flush succeeds: Linux takes the pages for clean.
+It can be read until the system is told to forget those pages (``POSIX_FADV_DONTNEED``).
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class _File:
     base: bytes = b""
     operations: list[_Write | _Resize] = field(default_factory=list)
     syncs: list[_Sync] = field(default_factory=list)
+    lost: list[_Write] = field(default_factory=list)
 
     def synced_to(self, at: int) -> int:
         """Return up to which operation all is on the disk at a moment."""
@@ -217,11 +219,12 @@ class SimulatedDisk:
                 return
             file = self._files[number]
             since = file.synced_to(self.time)
-            file.operations = [
+            file.lost += [
                 operation
                 for operation in file.operations
-                if operation.time < since or isinstance(operation, _Resize)
+                if operation.time >= since and isinstance(operation, _Write)
             ]
+            file.operations = [each for each in file.operations if each not in file.lost]
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def synced(self, number: int | None, begin: int) -> None:
@@ -229,6 +232,20 @@ class SimulatedDisk:
         if number is not None:
             with self._lock:
                 self._files[number].syncs.append(_Sync(begin, self._tick()))
+
+    def forgotten(self, number: int | None) -> None:
+        """Let a file be read as the disk has it, where a failed flush had lost something."""
+        if number is None or not self._files[number].lost:
+            return
+        with self._lock:
+            file = self._files[number]
+            path = next(path for path, known in self._names.items() if known == number)
+            held = _content(file, self.time, Fate(lambda _, last: last, _PAGE))
+            with Path(path).open("r+b") as real:
+                for write in file.lost:
+                    real.seek(write.position)
+                    real.write(held[write.position : write.position + len(write.data)])
+            file.lost.clear()
 
     def made_directory(self, path: str) -> None:
         """Take note of a new directory."""

@@ -22,14 +22,14 @@ _STEP = 9  # of some hundred flushes
 _SMALL = 10
 
 
-def lead(root, disk):
-    """Put, flush and stop with a disk; return the numbers that were put, and acknowledged."""
-    put, acknowledged, now = [], [], [1_700_000_000_000]
+def lead(root, first=0):
+    """Put messages from a number on, flush and stop; return those put, those acknowledged."""
+    put, acknowledged, now = [], [], [1_700_000_000_000 + 1000 * first]
     store = MessageStore(config_of(root), clock=lambda: now[0])
     try:
         store.load()
         store.start()
-        for number in range(_PUTS):
+        for number in range(first, first + _PUTS):
             now[0] += 1000
             put.append(number)
             if store.put_message(make_message(number)).status.name == "PUT_OK":
@@ -63,7 +63,7 @@ def syncs_of_a_life(directory):
     root.mkdir()
     disk = SimulatedDisk(root)
     with disk.recording():
-        lead(root, disk)
+        lead(root)
     return disk.syncs
 
 
@@ -76,12 +76,34 @@ def test_a_store_counts_nothing_that_a_failed_flush_covered(tmp_path):
             disk = SimulatedDisk(root)
             disk.fail_sync = number
             with disk.recording():
-                put, acknowledged = lead(root, disk)
+                put, acknowledged = lead(root)
             disk.build(disk.time, _NOTHING_ELSE_IS_LOST, left)
             is_clean = not (left / "abort").exists()
             wanted = put if is_clean and put == acknowledged else acknowledged
             judge(left, config_of(left), wanted, put, set(put) - set(acknowledged))
     assert count > 20
+
+
+def test_the_next_process_goes_on_from_what_the_disk_has(tmp_path):
+    """Memory has more: records that it would take for flushed, and acknowledge others behind."""
+    lost = 0
+    with nothing_forced(), without_threads():
+        count = syncs_of_a_life(tmp_path)
+        for number in range(random.Random(~count).randrange(_STEP), count, _STEP):
+            root, left = tmp_path / f"store-{number}", tmp_path / f"left-{number}"
+            root.mkdir()
+            disk = SimulatedDisk(root)
+            disk.fail_sync = number
+            with disk.recording():
+                put, acknowledged = lead(root)
+                more, acknowledged_more = lead(root, _PUTS)
+            disk.build(disk.time, _NOTHING_ELSE_IS_LOST, left)
+            assert not (left / "abort").exists()
+            assert acknowledged_more == more
+            everything, safe = put + more, acknowledged + more
+            judge(left, config_of(left), safe, everything, set(everything) - set(safe))
+            lost += put != acknowledged
+    assert lost
 
 
 @pytest.mark.parametrize("count", [_SMALL, 27])  # with 27 a blank record comes first

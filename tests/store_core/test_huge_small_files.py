@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from store_core.broker_config import load_broker_config
-from store_core.config import MessageStoreConfig
-from store_core.config_files import (
+from store_core.config.broker_config import load_broker_config
+from store_core.config.config_files import (
     load_consumer_offsets,
     load_delay_offsets,
     load_subscription_groups,
     load_topics,
 )
-from store_core.config_writing import merge_topics
+from store_core.config.config_writing import merge_topics
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreFormatError, StoreReadError
+from store_core.files.regular_file import SMALL_FILE_BYTES
 from store_core.files.store_directory import StoreDirectory
-from store_core.regular_file import SMALL_FILE_BYTES
-from store_core.repair.store_recovery import recover_store
-from store_core.salvage.salvage import SalvageOptions, salvage_store
 from store_core.staged_commit.intent import read_json
+from store_core.tools.repair.store_recovery import recover_store
+from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
 from tests.golden_store import golden
-from tests.store_core.check.support import all_kinds, checked
+from tests.store_core.tools.check.support import all_kinds, checked
 
 HUGE = 200 << 30
 LOADS = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from store_core import MessageStore
-from store_core.services.store_services import Surroundings
+from store_core.services.store_services import Environment
 from tests.store_core.crash.by_hand import (
     dispatch_all,
     nothing_forced,
@@ -65,7 +65,7 @@ class StoreModel(RuleBasedStateMachine):
         self.store = MessageStore(
             config_of(self.root, **self.settings),
             clock=lambda: self.now,
-            surroundings=Surroundings(lambda: self.now, lambda _: 0.1, lambda _: 12),
+            environment=Environment(lambda: self.now, lambda _: 0.1, lambda _: 12),
         )
         self.store.load()
         for place, numbers in self.numbers.items():

@@ -8,7 +8,7 @@ import pytest
 
 from store_core import MessageStore, StoreConfigError
 from store_core.services import store_services
-from store_core.services.store_services import Surroundings
+from store_core.services.store_services import Environment
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
 from tests.store_core.crash.judge import judge
 from tests.store_core.crash.messages import config_of, make_batch, make_message, numbers_in
@@ -120,7 +120,7 @@ class TestExpiry:
         begin = 1_000  # before any file was changed
         store = MessageStore(
             config_of(root, mapped_file_size_commit_log=8 << 10, delete_file_batch_max=2),
-            surroundings=Surroundings(
+            environment=Environment(
                 lambda: begin + self.later_ms, lambda _: self.ratio, lambda _: self.hour
             ),
         )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from store_core import GetMessageStatus, Message, MessageStore
-from store_core.services.store_services import Surroundings
+from store_core.services.store_services import Environment
 from tests.store_core.crash.judge import assert_sound
 from tests.store_core.crash.messages import config_of, make_batch, make_message
 
@@ -40,7 +40,7 @@ class Crowd:
                 delete_consume_queue_files_interval=0,
                 **settings,
             ),
-            surroundings=Surroundings(lambda: self.now, lambda _: 0.87, lambda _: 12),
+            environment=Environment(lambda: self.now, lambda _: 0.87, lambda _: 12),
             dispatchers=[self.take],
         )
 
@@ -141,7 +141,7 @@ def test_nothing_is_lost_torn_or_repeated(tmp_path, settings):
 def test_a_segment_is_unmapped_when_nobody_holds_it(tmp_path):
     store = MessageStore(
         config_of(tmp_path / "store"),
-        surroundings=Surroundings(lambda: START_MS, lambda _: 0.87, lambda _: 12),
+        environment=Environment(lambda: START_MS, lambda _: 0.87, lambda _: 12),
     )
     with store:
         store.append_batch(make_batch(range(200)))

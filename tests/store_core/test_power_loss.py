@@ -7,7 +7,7 @@ import random
 import pytest
 
 from store_core import MessageStore
-from store_core.services.store_services import Surroundings
+from store_core.services.store_services import Environment
 from tests.store_core.crash.by_hand import dispatch_all, nothing_forced, without_threads
 from tests.store_core.crash.messages import config_of, make_batch, numbers_in
 from tests.store_core.crash.power_cuts import SETTINGS, cut_power
@@ -28,10 +28,10 @@ def test_a_segment_expires_only_when_its_units_are_flushed(tmp_path):
     root, disk_is_full = tmp_path / "store", False
     root.mkdir()
     disk = SimulatedDisk(root)
-    surroundings = Surroundings(lambda: 1, lambda _: 0.86 if disk_is_full else 0.1, lambda _: 12)
+    environment = Environment(lambda: 1, lambda _: 0.86 if disk_is_full else 0.1, lambda _: 12)
     config = config_of(root)
     with nothing_forced(), disk.recording(), without_threads():
-        with MessageStore(config, surroundings=surroundings) as store:
+        with MessageStore(config, environment=environment) as store:
             store.append_batch(make_batch(range(200)))
             dispatch_all(store)
             disk_is_full = True

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import (
     LogDamageError,
     StoreConfigError,
@@ -17,7 +17,7 @@ from store_core.errors import (
 )
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import StoreLock
-from store_core.store_parts import CHECKPOINT_FILE, OpenOptions, delete_files, open_parts
+from store_core.store_files import CHECKPOINT_FILE, OpenOptions, delete_files, open_parts
 from tests.golden_store import tree_state
 from tests.store_core.crash.messages import config_of, make_message
 

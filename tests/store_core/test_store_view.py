@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import MESSAGE_MAGIC_CODE

@@ -1,8 +1,8 @@
 """Verification of a whole store."""
 
-from store_core.check.finding_kinds import FindingKind, Severity
-from store_core.check.findings import CheckCounts, CheckReport, Finding, Verdict
-from store_core.check.store_check import Progress, check_store
+from store_core.tools.check.finding_kinds import FindingKind, Severity
+from store_core.tools.check.findings import CheckCounts, CheckReport, Finding, Verdict
+from store_core.tools.check.store_check import Progress, check_store
 
 __all__ = [
     "CheckCounts",

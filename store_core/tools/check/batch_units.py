@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.check.finding_kinds import FindingKind
-from store_core.check.findings import unread
-from store_core.check.queue_units import MissingRecords
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, BatchConsumeQueue
+from store_core.tools.check.finding_kinds import FindingKind
+from store_core.tools.check.findings import unread
+from store_core.tools.check.queue_units import MissingRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from store_core.check.findings import CheckCounts, Findings
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.store_view import StoreView
+    from store_core.tools.check.findings import CheckCounts, Findings
 
 _FIELDS = ("tags_code", "store_timestamp", "base_queue_offset", "batch_size")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from store_core.check.finding_kinds import FindingKind
-from store_core.config_files import load_consumer_offsets, load_delay_offsets
+from store_core.config.config_files import load_consumer_offsets, load_delay_offsets
 from store_core.errors import StoreError
 from store_core.log.commit_log import commit_log_directories
+from store_core.tools.check.finding_kinds import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from store_core.check.findings import CheckCounts, Findings
     from store_core.store_view import StoreView
+    from store_core.tools.check.findings import CheckCounts, Findings
 
 _MADE_BY_A_BROKER = ("lock", "checkpoint")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from store_core.check.finding_kinds import FindingKind
-from store_core.check.findings import unread
 from store_core.errors import StoreError
 from store_core.files.segment_list import load_segments
 from store_core.layout.checkpoint import CHECKPOINT_FILE_BYTES
@@ -14,13 +12,15 @@ from store_core.layout.message import LMQ_PREFIX
 from store_core.log.commit_log import commit_log_directories
 from store_core.queue.consume_queue import list_consume_queues
 from store_core.state.store_state import StoreState
+from store_core.tools.check.finding_kinds import FindingKind
+from store_core.tools.check.findings import unread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store_core.check.findings import Findings
     from store_core.files.store_directory import FileEntry
     from store_core.store_view import StoreView
+    from store_core.tools.check.findings import Findings
 
 _NUMBER = re.compile(r"[0-9]{1,19}|[0-9]{20}", re.ASCII)
 _SEGMENT_NAME = re.compile(r"[0-9]{20}", re.ASCII)

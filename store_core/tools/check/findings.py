@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from store_core.check.finding_kinds import FindingKind, Severity
 from store_core.errors import StorePermissionError
+from store_core.tools.check.finding_kinds import FindingKind, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.check.finding_kinds import FindingKind
-from store_core.check.findings import unread
-from store_core.check.index_structure import IndexStructure, entry_position
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile
 from store_core.state.store_state import StoreState
+from store_core.tools.check.finding_kinds import FindingKind
+from store_core.tools.check.findings import unread
+from store_core.tools.check.index_structure import IndexStructure, entry_position
 
 if TYPE_CHECKING:
     from typing import Callable
 
-    from store_core.check.findings import CheckCounts, Findings
-    from store_core.check.log_check import LogCheck
     from store_core.codec.record_frames import RecordFrames
     from store_core.store_view import StoreView
+    from store_core.tools.check.findings import CheckCounts, Findings
+    from store_core.tools.check.log_check import LogCheck
 
     Int64s = Any
 

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.check.finding_kinds import FindingKind
-from store_core.layout.index import INDEX_ENTRY, index_file_bytes
+from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
+from store_core.tools.check.finding_kinds import FindingKind
 
 if TYPE_CHECKING:
-    from store_core.check.findings import Findings
+    from typing import Callable
+
     from store_core.index.index_file import IndexFile
+    from store_core.tools.check.findings import Findings
 
 _CHUNK_ENTRIES = 1 << 18
 
@@ -19,6 +21,19 @@ _CHUNK_ENTRIES = 1 << 18
 def entry_position(file: IndexFile, entry: int) -> int:
     """Return where an entry lies in its file."""
     return index_file_bytes(file.max_hash_slot_num, 0) + entry * INDEX_ENTRY.size
+
+
+def misplaced_ends(file: IndexFile) -> list[str]:
+    """Return what the header says of the first and the last entry, and is not so."""
+    header, wrong = file.header, []
+    if header.entry_count > 0:
+        first = int(file.entries(1, 2)["commit_log_offset"][0])
+        last = int(file.entries(header.entry_count)["commit_log_offset"][0])
+        if first != header.begin_phy_offset:
+            wrong.append(f"begin {header.begin_phy_offset}, but the first entry has {first}")
+        if last != header.end_phy_offset:
+            wrong.append(f"end {header.end_phy_offset}, but the last entry has {last}")
+    return wrong
 
 
 class IndexStructure:
@@ -46,7 +61,9 @@ class IndexStructure:
         used = np.flatnonzero(newest)
         heads = newest[used]
         good = (heads > 0) & (heads < count)
-        self._chain(used[~good], lambda s: f"slot {s} names entry {newest[s]} of {count - 1}")
+        self._chain(
+            used[~good], self._slot_at, lambda s: f"slot {s} names entry {newest[s]} of {count - 1}"
+        )
         used, heads = used[good], heads[good]
         slot_of = np.full(count, -1, np.int32)
         linked = np.zeros(count, bool)
@@ -62,12 +79,13 @@ class IndexStructure:
         strange = slot_of[heads] != used
         self._chain(
             used[strange],
+            self._slot_at,
             lambda s: (
                 f"slot {s} names entry {newest[s]}, which belongs to slot {slot_of[newest[s]]}"
             ),
         )
         linked[heads[~strange]] = True
-        self._chain(np.flatnonzero(~linked), lambda e: f"entry {e} is in no chain")
+        self._chain(np.flatnonzero(~linked), self._entry_at, lambda e: f"entry {e} is in no chain")
         self._header()
 
     def _links(self, chunk: Any, start: int, slot_of: Any, linked: Any) -> None:
@@ -78,7 +96,9 @@ class IndexStructure:
         same = (target == 0) | (slot_of[target] == slot_of[number])
         bad = ~(inside & same)
         self._chain(
-            number[bad], lambda e: f"entry {e} names {previous[e - start]} as the one before it"
+            number[bad],
+            self._entry_at,
+            lambda e: f"entry {e} names {previous[e - start]} as the one before it",
         )
         linked[target[~bad]] = True
 
@@ -101,26 +121,25 @@ class IndexStructure:
             )
         return int(offsets[-1])
 
-    def _chain(self, numbers: Any, text: Any) -> None:
+    def _slot_at(self, slot: int) -> int:
+        return INDEX_HEADER.size + slot * INDEX_SLOT.size
+
+    def _entry_at(self, entry: int) -> int:
+        return entry_position(self._file, entry)
+
+    def _chain(self, numbers: Any, place: Callable[[int], int], text: Any) -> None:
         if len(numbers):
             self._findings.add(
                 FindingKind.INDEX_CHAIN,
                 self._file.path,
-                position=int(numbers[0]),
+                position=place(int(numbers[0])),
                 count=len(numbers),
                 examples=[text(number) for number in numbers[:5].tolist()],
             )
 
     def _header(self) -> None:
         file, header = self._file, self._file.header
-        wrong = []  # its times may run backwards, as clocks do
-        if header.entry_count > 0:
-            first = int(file.entries(1, 2)["commit_log_offset"][0])
-            last = int(file.entries(header.entry_count)["commit_log_offset"][0])
-            if first != header.begin_phy_offset:
-                wrong.append(f"begin {header.begin_phy_offset}, but the first entry has {first}")
-            if last != header.end_phy_offset:
-                wrong.append(f"end {header.end_phy_offset}, but the last entry has {last}")
+        wrong = misplaced_ends(file)  # its times may run backwards, as clocks do
         if not file.has_all_slots():
             wrong.append(f"fewer than {header.hash_slot_count} slots are in use")
         if wrong:

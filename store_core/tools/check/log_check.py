@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.check.finding_kinds import FindingKind
-from store_core.check.findings import unread
-from store_core.check.time_check import StoreTimes
 from store_core.codec.record_crcs import (
     body_crc_failures,
     property_crc_failures,
@@ -17,15 +14,18 @@ from store_core.codec.record_crcs import (
 from store_core.errors import StoreReadError
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.tools.check.finding_kinds import FindingKind
+from store_core.tools.check.findings import unread
+from store_core.tools.check.time_check import StoreTimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from store_core.check.findings import CheckCounts, Findings
-    from store_core.check.time_check import Outlier
     from store_core.codec.record_frames import RecordFrames
     from store_core.files.segment_list import Segment
     from store_core.store_view import StoreView
+    from store_core.tools.check.findings import CheckCounts, Findings
+    from store_core.tools.check.time_check import Outlier
 
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 32 << 20

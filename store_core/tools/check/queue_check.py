@@ -10,24 +10,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store_core.check.batch_units import CheckedBatchQueue
-from store_core.check.finding_kinds import FindingKind
-from store_core.check.queue_units import CheckedQueue, MissingRecords
 from store_core.codec.gather import gather_binary
+from store_core.config.config_files import is_deleted_topic
 from store_core.errors import StoreError
-from store_core.layout.message import LMQ_PREFIX
 from store_core.queue.consume_queue import list_consume_queues
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
 from store_core.state.store_state import StoreState
+from store_core.tools.check.batch_units import CheckedBatchQueue
+from store_core.tools.check.finding_kinds import FindingKind
+from store_core.tools.check.queue_units import CheckedQueue, MissingRecords
 
 if TYPE_CHECKING:
     from typing import Union
 
-    from store_core.check.findings import CheckCounts, Findings
-    from store_core.check.log_check import LogCheck
     from store_core.codec.record_frames import RecordFrames
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.store_view import StoreView
+    from store_core.tools.check.findings import CheckCounts, Findings
+    from store_core.tools.check.log_check import LogCheck
 
     AnyQueue = Union[CheckedQueue, CheckedBatchQueue]
 
@@ -190,9 +190,7 @@ class QueueCheck:
 
     def _report_lost_queue(self, key: tuple[str, int], missing: MissingRecords) -> None:
         topic, queue_id = key
-        configs = self._configs
-        deleted = configs and topic not in configs and not topic.startswith(LMQ_PREFIX)
-        if deleted:
+        if is_deleted_topic(topic, self._configs):
             self._earlier_life(f"{topic}/{queue_id}", missing)
             return
         self._findings.add(

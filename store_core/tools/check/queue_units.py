@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.check.finding_kinds import FindingKind
-from store_core.check.findings import unread
-from store_core.check.offset_ranges import OffsetRanges
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import is_ext_address, open_consume_queue_ext
+from store_core.tools.check.finding_kinds import FindingKind
+from store_core.tools.check.findings import unread
+from store_core.tools.check.offset_ranges import OffsetRanges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
 
-    from store_core.check.findings import CheckCounts, Findings
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.store_view import StoreView
+    from store_core.tools.check.findings import CheckCounts, Findings
 
     Bools = npt.NDArray[np.bool_]
 
@@ -149,9 +149,13 @@ class CheckedQueue:
             self._counts.ext_units += int(np.count_nonzero(good))
             same[at[good]] = True
         self._tags(FindingKind.EXT_MISSING, rows, stored, missing)
-        self._tags(FindingKind.EXT_UNIT, rows, stored, address & ~missing & ~same)
-        kind = FindingKind.UNIT_TIME if self.key[0] == SCHEDULE_TOPIC else FindingKind.UNIT_TAGS
-        self._tags(kind, rows, stored, ~address & ~same)
+        wrong = ~missing & ~same
+        if self.key[0] == SCHEDULE_TOPIC:
+            # A delayed message has its time of delivery there, wherever the queue keeps it.
+            self._tags(FindingKind.UNIT_TIME, rows, stored, wrong)
+            return
+        self._tags(FindingKind.EXT_UNIT, rows, stored, address & wrong)
+        self._tags(FindingKind.UNIT_TAGS, rows, stored, ~address & wrong)
 
     def _tags(self, kind: FindingKind, rows: DispatchRequests, stored: Any, wrong: Bools) -> None:
         at = np.flatnonzero(wrong)
@@ -179,6 +183,14 @@ class CheckedQueue:
                     yield begin, self._read(begin, at)
                 except (CorruptRecordError, StoreReadError) as err:
                     self._unreadable(err)
+                    at = max(at, self._next_held(at))
+
+    def _next_held(self, queue_offset: int) -> int:
+        """Return where files hold units again: a file's name may lie far behind the others."""
+        if self._queue is None:
+            return self.end
+        starts, size = self._queue.file_boundaries(), self._queue.units_per_file
+        return next((max(n, queue_offset) for n in starts if n + size > queue_offset), self.end)
 
     def _block_stop(self, queue_offset: int) -> int:
         """Return where to stop reading: what one lost file hides stays within that file."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
-from store_core.check.empty_log import check_log_is_there
-from store_core.check.file_check import check_checkpoint, check_files
-from store_core.check.finding_kinds import FindingKind
-from store_core.check.findings import CheckCounts, CheckReport, Findings
-from store_core.check.index_check import IndexCheck
-from store_core.check.log_check import LogCheck
-from store_core.check.queue_check import QueueCheck
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_range import queue_range
+from store_core.tools.check.empty_log import check_log_is_there
+from store_core.tools.check.file_check import check_checkpoint, check_files
+from store_core.tools.check.finding_kinds import FindingKind
+from store_core.tools.check.findings import CheckCounts, CheckReport, Findings
+from store_core.tools.check.index_check import IndexCheck
+from store_core.tools.check.log_check import LogCheck
+from store_core.tools.check.queue_check import QueueCheck
 
 if TYPE_CHECKING:
     from store_core.store_view import StoreView

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.files.file_writing import erase, flush_directory
+from store_core.files.regular_file import open_to_write
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.queue.batch_consume_queue import min_queue_offset
-from store_core.regular_file import open_to_write
 
 if TYPE_CHECKING:
     from store_core.files.segment_list import Segment

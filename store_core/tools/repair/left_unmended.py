@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from store_core.check.file_check import check_checkpoint, check_files
-from store_core.check.finding_kinds import FindingKind, Severity
-from store_core.check.findings import Findings
 from store_core.files.store_directory import StoreDirectory
+from store_core.index.index_file import IndexFile
 from store_core.store_view import StoreView
+from store_core.tools.check.file_check import check_checkpoint, check_files
+from store_core.tools.check.finding_kinds import FindingKind, Severity
+from store_core.tools.check.findings import Findings
+from store_core.tools.check.index_structure import misplaced_ends
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.recovery.recovery import LogRecovery
 
 _LOST = (Severity.DAMAGE, Severity.REPAIRABLE)
@@ -51,8 +53,20 @@ def left_unmended(
             for path, reason in view.index.unusable:
                 if path.rpartition("/")[2] not in dropped:
                     findings.add(FindingKind.INDEX_UNUSABLE, path, examples=[reason])
+            _check_index_headers(view, findings, dropped)
     return tuple(
         Unmended(one.place, f"{one.kind.label}: {'; '.join(one.examples)}", one.advice)
         for one in findings.sorted()
         if one.severity in _LOST
     )
+
+
+def _check_index_headers(view: StoreView, findings: Findings, dropped: Collection[str]) -> None:
+    """Note files whose first or last entry is not the one that the header names."""
+    for path, _ in view.index.files:
+        if view.index.sizes is None or path.rpartition("/")[2] in dropped:
+            continue
+        with view.directory.open(path) as source:
+            wrong = misplaced_ends(IndexFile(source, *view.index.sizes))
+        if wrong:
+            findings.add(FindingKind.INDEX_HEADER, path, position=0, examples=wrong)

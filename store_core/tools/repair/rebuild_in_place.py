@@ -13,28 +13,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
-from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import StoreConfigError, StoreFormatError, StoreLockedError
 from store_core.files.directory_swap import put_in_place, remove_tree, restore, take_away
 from store_core.files.file_writing import flush_directory, sync_data, write_all, write_errors
+from store_core.files.regular_file import open_to_write
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS
 from store_core.layout.checkpoint import CHECKPOINT
-from store_core.regular_file import open_to_write
-from store_core.repair.keep_queues import keep_queues_without_records
-from store_core.repair.queue_file_times import set_queue_file_times
-from store_core.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
-from store_core.repair.rebuild_index import rebuild_index
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import ABORT_FILE, StoreState
 from store_core.store_view import StoreView
+from store_core.tools.repair.keep_queues import keep_queues_without_records
+from store_core.tools.repair.queue_file_times import set_queue_file_times
+from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
+from store_core.tools.repair.rebuild_index import rebuild_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from store_core.config import MessageStoreConfig
-    from store_core.repair.rebuild_consume_queue import RebuildResult
-    from store_core.repair.rebuild_index import RebuiltIndex
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.tools.repair.rebuild_consume_queue import RebuildResult
+    from store_core.tools.repair.rebuild_index import RebuiltIndex
 
 logger = logging.getLogger(__name__)
 
@@ -219,8 +219,8 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreView, 
         with StoreLock(path):
             if _run_of_a_broker(view) != seen:
                 raise StoreLockedError("a broker was at work just now; try again", path)
-            work = _Work(Path(path))
             with write_errors(path):
+                work = _Work(Path(path))
                 try:
                     work.prepare()
                     yield view, work
@@ -260,5 +260,8 @@ def _set_index_timestamp(view: StoreView, timestamp_ms: int) -> None:
     try:
         write_all(fd, at, memoryview(timestamp_ms.to_bytes(8, "big", signed=True)))
         sync_data(fd)
+    except OSError as err:
+        err.filename = path  # a descriptor has no name
+        raise
     finally:
         os.close(fd)

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Callable
 
-from store_core.errors import StoreFormatError, StoreNotFoundError
+from store_core.config.config_files import load_topics
+from store_core.errors import StoreError, StoreFormatError, StoreNotFoundError
 from store_core.files.file_writing import write_errors
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.recovery.index_proof import index_proof
-from store_core.recovery.queue_review import queues_not_of_log
+from store_core.recovery.queue_review import queues_not_of_log, queues_short_of_log
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, plan_log
 from store_core.recovery.recovery_plan import Loss
-from store_core.repair.left_unmended import left_unmended
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import require_writable
 from store_core.state.store_state import ABORT_FILE
-from store_core.store_parts import OpenOptions, StoreParts, open_parts
+from store_core.store_files import OpenOptions, StoreParts, open_parts
+from store_core.tools.repair.left_unmended import left_unmended
 
 if TYPE_CHECKING:
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.index.index_file_set import IndexFileSet
+    from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_store import QueueKey
     from store_core.recovery.recovery import Progress
-    from store_core.repair.left_unmended import Unmended
+    from store_core.tools.repair.left_unmended import Unmended
 
 _CATCH_UP_BYTES = 256 << 20
 _UNCOMMITTED = "a staged job that was not committed begins here"
@@ -49,7 +51,8 @@ class RecoveryResult:
     index_from_offset
         From here on the log is indexed again; the end of the log where nothing is missing.
     queues_not_mended
-        (topic, queue id) of queues that were found not to hold the records of the log.
+        (topic, queue id) of queues that were found not to hold the records of the log, or to have
+        no files.
     files_not_mended
         Files that are not as they have to be, as names, sizes and headers tell.
     """
@@ -107,6 +110,9 @@ def recover_store(
             while parts.index.catch_up(log, parts.recovery.log_end, _CATCH_UP_BYTES):
                 pass
             not_mended = queues_not_of_log(parts.queues, log, parts.recovery.log_end)
+            end = parts.recovery.log_end
+            not_mended += _lost_queues(root, parts.queues, log, parts.recovery, end)
+            not_mended = tuple(dict.fromkeys((*not_mended, *parts.recovery.queues_moved)))
             parts.index.flush()
             _write_checkpoint(parts)
         clean = True
@@ -144,6 +150,8 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
         files = index.plan(parts.recovered(log.min_offset, found.log_end))
         # After a crash it compares what it reads, and mends some.
         not_mended = queues_not_of_log(queues, log, found.log_end) if last_exit_ok else ()
+        end = min(found.log_end, queues.dispatch_from)  # what lies behind would be dispatched
+        not_mended += _lost_queues(root, queues, log, found, end)
     finally:
         log.close()
     unmended = left_unmended(root, config, found, files.dropped if files is not None else ())
@@ -160,6 +168,18 @@ def _check_is_store(root: str, config: MessageStoreConfig) -> None:
         names = ("commitlog", "consumequeue", "checkpoint")
         if not any(directory.stat(directory.resolve(name)) for name in names):
             raise StoreNotFoundError(f"{root}: no RocketMQ store; expected commitlog/")
+
+
+def _lost_queues(
+    root: str, queues: ConsumeQueueStore, log: ReadableLog, found: LogRecovery, end: int
+) -> tuple[QueueKey, ...]:
+    """Return the queues that lack their last records; after a crash recovery gives them those."""
+    if not found.last_exit_ok:
+        return ()
+    topics = None
+    with suppress(StoreError):  # `left_unmended` tells what is wrong with the file
+        topics = load_topics(StoreDirectory(root))
+    return queues_short_of_log(queues, log, (found.start_offset, end), topics)
 
 
 def _write_checkpoint(parts: StoreParts) -> None:

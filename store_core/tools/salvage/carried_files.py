@@ -10,11 +10,13 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Callable
 
-from store_core.config_writing import merge_topics
+from store_core.config.config_files import load_topics
+from store_core.config.config_writing import merge_topics
+from store_core.config.lenient_json import parse_lenient_json
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, put_file
+from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
-from store_core.lenient_json import parse_lenient_json
 from store_core.queue.queue_directories import BATCH_CQ, QUEUE_TYPE_ATTRIBUTE
 from store_core.state.store_kind import store_kind
 
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from store_core.files.store_directory import StoreDirectory
-    from store_core.salvage.moved_offsets import QueueOffsets
+    from store_core.tools.salvage.moved_offsets import QueueOffsets
 
     Queues = Mapping[tuple[str, int], QueueOffsets]
 
@@ -192,10 +193,17 @@ class ConfigFiles:
             moved += table[level] != offset
         return moved
 
+    def _can_be_loaded(self) -> bool:
+        """Tell whether the list of topics that was copied is one: JSON alone makes none."""
+        try:
+            return load_topics(StoreDirectory(str(self._root))) is not None
+        except StoreFormatError:
+            return False
+
     def _complete_topics(self, now_ms: int, batch_topics: Collection[str]) -> None:
         """Make a list of topics where the old one is lost, so that a broker serves them."""
         data, was_there = self._read(_TOPICS)
-        if data is not None or not self._queues:
+        if not self._queues or (data is not None and self._can_be_loaded()):
             return
         if was_there:
             for name in (_TOPICS, _TOPICS + _BACKUP):

@@ -12,7 +12,7 @@ from store_core.codec.gather import gather_binary
 from store_core.layout.message import TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE
 from store_core.queue.dispatch_request import LMQ_QUEUE_ID
 from store_core.queue.queue_directories import is_directory_name
-from store_core.salvage.inner_properties import (
+from store_core.tools.salvage.inner_properties import (
     INNER_MARK,
     batch_size,
     light_offsets,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.salvage.moved_offsets import NewQueues
+    from store_core.tools.salvage.moved_offsets import NewQueues
 
     Int64s = npt.NDArray[np.int64]
 

@@ -13,16 +13,16 @@ from store_core.layout.message import (
     TRANSACTION_MASK,
     TRANSACTION_NOT_TYPE,
 )
-from store_core.salvage.inner_rows import InnerRows, marked_rows
-from store_core.salvage.moved_offsets import NewQueues, RecordPlaces
-from store_core.salvage.new_records import NewRecords
-from store_core.salvage.readable_rows import (
+from store_core.tools.salvage.inner_rows import InnerRows, marked_rows
+from store_core.tools.salvage.moved_offsets import NewQueues, RecordPlaces
+from store_core.tools.salvage.new_records import NewRecords
+from store_core.tools.salvage.readable_rows import (
     RejectedRecord,
     TopicCodes,
     rejected_row,
     rejected_rows,
 )
-from store_core.salvage.store_times import StoreTimes
+from store_core.tools.salvage.store_times import StoreTimes
 
 if TYPE_CHECKING:
     import numpy.typing as npt

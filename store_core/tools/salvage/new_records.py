@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.salvage.moved_offsets import RecordPlaces
+    from store_core.tools.salvage.moved_offsets import RecordPlaces
 
     Int64s = npt.NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
-from store_core.config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
+from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import StoreConfigError, StoreFormatError, StoreReadError
 from store_core.files.directory_swap import remove_tree
 from store_core.files.file_writing import (
@@ -27,23 +27,23 @@ from store_core.log.log_scan import Gap
 from store_core.log.whole_log import log_parts
 from store_core.queue.queue_directories import configured_kinds
 from store_core.queue.queue_file_sizes import EXT_ROOT, queue_file_sizes
-from store_core.repair.keep_queues import keep_queues_without_records
-from store_core.repair.queue_file_times import set_queue_file_times
-from store_core.salvage.carried_files import ConfigFiles
-from store_core.salvage.derived_files import DerivedFiles
-from store_core.salvage.log_copy import LogCopy
-from store_core.salvage.salvage_report import SalvageReport
-from store_core.salvage.target_path import checked_target
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import LOCK_TEXT
 from store_core.state.store_state import LOCK_FILE
 from store_core.store_view import StoreView
+from store_core.tools.repair.keep_queues import keep_queues_without_records
+from store_core.tools.repair.queue_file_times import set_queue_file_times
+from store_core.tools.salvage.carried_files import ConfigFiles
+from store_core.tools.salvage.derived_files import DerivedFiles
+from store_core.tools.salvage.log_copy import LogCopy
+from store_core.tools.salvage.salvage_report import SalvageReport
+from store_core.tools.salvage.target_path import checked_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.config import MessageStoreConfig
+    from store_core.config.message_store_config import MessageStoreConfig
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and all of it."""

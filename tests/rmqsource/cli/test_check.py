@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.golden_store import GoldenStore, golden, tree_state
-from tests.rmqsource.command_line import Answer, Run
+from tests.rmqsource.cli.command_line import Answer, Run
 from tests.store_factory import StoreFactory, small_store
 
 pytest.importorskip("typer")
 
-from rmqsource.cli_check import FINDING_COLUMNS, StageProgress
+from rmqsource.cli.check import FINDING_COLUMNS, StageProgress
 from store_core.state.store_lock import StoreLock
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from rmqsource import cli
-from rmqsource.cli_info import FACTS
-from rmqsource.cli_output import printable, shown
+from rmqsource.cli.info import FACTS
+from rmqsource.cli.output import printable, shown
 from tests.conftest import ROOT
 from tests.golden_store import GoldenStore, golden
-from tests.rmqsource.command_line import Run
+from tests.rmqsource.cli.command_line import Run
 
 pytest.importorskip("typer")
 
@@ -253,11 +253,11 @@ def test_missing_extra_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "typer", None)
-    monkeypatch.delitem(sys.modules, "rmqsource.cli_app", raising=False)
+    monkeypatch.delitem(sys.modules, "rmqsource.cli.app", raising=False)
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code == 2
-    assert "pip install 'rmqsource[cli]'" in capsys.readouterr().err
+    assert "pip install '.[cli]' in a clone" in capsys.readouterr().err
 
 
 def test_closed_pipe_is_quiet_and_spark_is_not_loaded(store: GoldenStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 from rmqsource.exit_codes import FOUND, GOOD, MEANINGS, NOT_DONE
 from tests.conftest import ROOT
 from tests.golden_store import golden
-from tests.rmqsource.command_line import Run
+from tests.rmqsource.cli.command_line import Run
 
 pytest.importorskip("typer")
 pytest.importorskip("matplotlib")
@@ -38,17 +39,27 @@ COMMANDS = {
     "copy": "{store} {out}",
     "import": "{store} {out}",
     "clean-staging": "{store}",
+    "lag": "{store}",
+    "groups": "{store}",
+    "dlq": "{store}",
+    "delayed": "{store}",
+    "transactions": "{store}",
+    "queues": "{store}",
+    "segments": "{store}",
+    "plan": "{store}",
 }
 """Command -> how it is called; ``--config`` follows where there is one."""
 
 WITHOUT_CONFIG = {"import", "clean-staging"}
 STARTS_SPARK = {"export", "copy", "import"}
 SEES_BODIES = {"messages", "check", "salvage", "report", "diff", "export", "copy"}
+HAS_ALERTS = {"lag": "3", "dlq": "0", "delayed": "0", "transactions": "0", "segments": "1k"}
 READS_NO_LOG = {"clean-staging"}
 TOPIC_FLAG = {
     "topics": ("--option", "topic=Order"),
     **dict.fromkeys(
-        ("messages", "trace", "report", "diff", "export", "copy"), ("--topic", "Order")
+        ("lag", "queues", "plan", "messages", "trace", "report", "diff", "export", "copy"),
+        ("--topic", "Order"),
     ),
 }
 
@@ -118,7 +129,7 @@ def _no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_command_is_walked() -> None:
-    from rmqsource.cli_app import app
+    from rmqsource.cli.app import app
 
     names = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback]
     assert sorted(names) == sorted(COMMANDS)
@@ -170,13 +181,42 @@ def test_files_that_may_not_be_read(
 def test_a_misspelt_topic(
     call: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr("rmqsource.cli_explore.export_messages", lambda *_: None)
-    monkeypatch.setattr("rmqsource.cli_sink.spark_job", lambda *_: nullcontext())
-    copied = pytest.importorskip("rmqsource.copy_store")
+    monkeypatch.setattr("rmqsource.cli.explore.export_messages", lambda *_: None)
+    monkeypatch.setattr("rmqsource.cli.sink.spark_job", lambda *_: nullcontext())
+    copied = pytest.importorskip("rmqsource.transfer.copy_store")
     monkeypatch.setattr(copied, "copy_store", lambda *_: copied.Copied(None, 0))
     code, said = call(command, STORE.root, *TOPIC_FLAG[command])
     assert code == expected(command, "misspelt topic")
     assert "no topic 'Order', did you mean 'orders'?" in said
+
+
+NOTHING = ("--since", "2031-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize("output", ["html", "json"])
+def test_a_page_without_messages_is_written_and_told(run: Run, tmp_path: Path, output: str) -> None:
+    target = tmp_path / "page"
+    answer = run("report", STORE.root, *SIZES, *NOTHING, "-o", target, "--format", output)
+    assert answer.code == FOUND
+    assert f"no message matches: {target} was written, and holds none" in answer.err
+    if output == "json":
+        assert json.loads(target.read_text())["messages"] == 0
+    else:
+        assert target.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_an_export_without_messages_is_written_and_told(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any
+) -> None:
+    from rmqsource import register
+
+    register(spark)
+    monkeypatch.setattr("rmqsource.cli.export.spark_job", lambda *_: nullcontext(spark))
+    answer = run("export", STORE.root, *SIZES, *NOTHING, "-o", tmp_path / "out")
+    assert answer.code == FOUND
+    assert f"no message matches: {tmp_path / 'out'} was written, and holds none" in answer.err
+    read = spark.read.parquet(str(tmp_path / "out"))
+    assert (read.count(), "commit_log_offset" in read.columns) == (0, True)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -235,7 +275,7 @@ def test_an_export_tells_what_it_passed_over(
     from rmqsource import register
 
     register(spark)
-    monkeypatch.setattr("rmqsource.cli_export.spark_job", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("rmqsource.cli.export.spark_job", lambda *_: nullcontext(spark))
     kind = ("--format", file_format)
     store = damaged(tmp_path / "store")
     passing = ("--option", "mode=DROPMALFORMED")
@@ -254,13 +294,24 @@ def test_a_copy_tells_what_it_passed_over(
     from rmqsource import register
 
     register(spark)
-    monkeypatch.setattr("rmqsource.cli_sink.spark_job", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("rmqsource.cli.sink.spark_job", lambda *_: nullcontext(spark))
     store = damaged(tmp_path / "store")
     passing = ("--option", "mode=PERMISSIVE", "--topic", "documents,orders")
     found = run("copy", store, tmp_path / "new", *SIZES, *passing, "--format", "json")
     assert (found.code, found.rows[0]["damaged_parts"]) == (FOUND, 1), found.err
 
 
-def test_the_readme_has_them_all() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
+@pytest.mark.parametrize("command", HAS_ALERTS)
+def test_alerts_are_one(call: Callable[..., tuple[int, str]], command: str) -> None:
+    quiet = call(command, STORE.root, "--fail-above", "1000000000")
+    assert (quiet[0], "alert: " in quiet[1]) == (GOOD, False)
+    loud = call(command, STORE.root, "--fail-above", HAS_ALERTS[command])
+    assert (loud[0], "alert: " in loud[1]) == (FOUND, True), loud[1]
+    for wrong in ("-1", "many", ""):
+        code, said = call(command, STORE.root, "--fail-above", wrong)
+        assert (code, "--fail-above: expected" in said) == (NOT_DONE, True), said
+
+
+def test_the_page_of_the_command_line_has_them_all() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text("utf-8")
     assert all(f"| {code} | {meaning} |" in text for code, meaning in MEANINGS.items())

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden_store import GoldenStore, golden
-from tests.rmqsource.command_line import Run
+from tests.rmqsource.cli.command_line import Run
 
 pytest.importorskip("typer")
 
@@ -109,13 +109,25 @@ def test_report_that_cannot_be_written(run: Run, where: list[str], tmp_path: Pat
     assert "No such file" in answer.err
 
 
+def test_a_directory_that_cannot_be_looked_at(
+    run: Run, where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: Path) -> bool:
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", fails)
+    answer = run("report", *where, "-o", str(tmp_path / "r.html"))
+    assert answer.code == 2
+    assert answer.err == f"rocketmq-store: {tmp_path}: Input/output error\n"
+
+
 def test_report_without_the_extra(
     run: Run, where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     answer = run("report", *where, "-o", str(tmp_path / "r.html"))
     assert answer.code == 2
-    assert "pip install 'rmqsource[notebook]'" in answer.err
+    assert "pip install '.[notebook]' in a clone" in answer.err
     assert list(tmp_path.iterdir()) == []
 
 

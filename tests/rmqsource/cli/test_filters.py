@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.golden_store import golden
-from tests.rmqsource.command_line import Answer, Run
+from tests.rmqsource.cli.command_line import Answer, Run
 
 pytest.importorskip("typer")
 

@@ -10,13 +10,13 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.golden_store import golden
-from tests.rmqsource.command_line import Run
+from tests.rmqsource.cli.command_line import Run
 
 pytest.importorskip("typer")
 
-from rmqsource import cli_explore
-from rmqsource.cli_read import unknown_topics
-from rmqsource.options import options_for
+from rmqsource.cli import explore as cli_explore
+from rmqsource.cli.read import unknown_topics
+from rmqsource.options.source_options import options_for
 
 STORE = golden("cluster-5x")
 SIZES = ("--config", STORE.config_file)

@@ -86,6 +86,7 @@ def test_export(tmp_path: Path) -> None:
         *("-o", str(tmp_path / "out"), "--option", f"minPartitions={TASKS}"),
     )
     assert command.interrupt_when(SOME_TASKS_ARE_DONE) == 130, command.shown
+    assert command.shown.startswith("starting Spark …\r\x1b[K".encode())
     assert command.shown.endswith(b"rocketmq-store: interrupted\r\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -134,7 +135,7 @@ def pressing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def exit_code(*arguments: str) -> int:
     from typer.testing import CliRunner
 
-    from rmqsource.cli_app import app
+    from rmqsource.cli.app import app
 
     handler = signal.getsignal(signal.SIGINT)
     code = CliRunner().invoke(app, arguments).exit_code
@@ -143,7 +144,7 @@ def exit_code(*arguments: str) -> int:
 
 
 def test_salvage(pressing: Callable[..., None], tmp_path: Path) -> None:
-    from rmqsource.cli_check import StageProgress
+    from rmqsource.cli.check import StageProgress
 
     root = small_store(tmp_path / "old", 40).write()
     pressing(StageProgress, "step")
@@ -162,8 +163,8 @@ def test_report(pressing: Callable[..., None], tmp_path: Path) -> None:
 
 
 IMPORTS = (
-    *("typer", "rich.console", "numpy", "pyarrow", "pyarrow.compute", "store_core.errors"),
-    *("rmqsource.cli_app", "rmqsource.cli_check", "rmqsource.stores"),
+    *("typer", "rich.cells", "numpy", "pyarrow", "pyarrow.compute", "store_core.errors"),
+    *("rmqsource.cli.app", "rmqsource.cli.check", "rmqsource.scan.store_versions"),
 )
 INTERRUPT_AT = """
 import importlib.abc, os, signal, sys
@@ -190,8 +191,8 @@ def test_start_up(module: str) -> None:
 @pytest.mark.parametrize("command", ["rebuild-index", "rebuild-queues"])
 @pytest.mark.parametrize("at", ["progress", "swap"])
 def test_rebuild(pressing: Callable[..., None], tmp_path: Path, command: str, at: str) -> None:
-    from rmqsource.cli_check import StageProgress
-    from store_core.repair import rebuild_in_place
+    from rmqsource.cli.check import StageProgress
+    from store_core.tools.repair import rebuild_in_place
 
     root = small_store(tmp_path / "old", 40).write()
     before = tree_state(root)

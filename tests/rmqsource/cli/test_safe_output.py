@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqsource.safe_text import json_text, printable, spreadsheet_text
-from tests.rmqsource.command_line import Run
+from tests.rmqsource.cli.command_line import Run
 from tests.store_factory import StoreFactory
 
 pytest.importorskip("typer")
@@ -97,6 +97,13 @@ COMMANDS = (
     ["trace", "{}", "--id", HOSTILE[1]],
     ["diff", "{}", "{}"],
     ["recover", "{}", "--dry-run"],
+    *([name, "{}"] for name in ("lag", "groups", "dlq", "queues", "segments", "plan")),
+    *([name, "{}", "--all"] for name in ("delayed", "transactions")),
+    ["lag", "{}", "--group", HOSTILE[0], "--fail-above", "0"],
+    ["lag", "{}", "--tz", HOSTILE[1]],
+    ["messages", "{}", "--last", "5", "--grep", "."],
+    ["messages", "{}", "--columns", HOSTILE[2]],
+    ["messages", "{}", "--where", HOSTILE[3]],
     ["clean-staging", "{}"],
     ["info", "{}", f"--{HOSTILE[0]}"],
     ["copy", "{}", "{}", "{}"],

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from rmqsource.cli_app import app
+from rmqsource.cli.app import app
 from tests.store_factory import small_store
 
 RUNNER = CliRunner()

@@ -11,7 +11,7 @@ import pytest
 
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.options import parse_sink_options
-from rmqsource.sink.planning import plan_write
+from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
 from tests.golden_store import golden
 from tests.rmqsource.sink.support import batch_of
@@ -94,7 +94,8 @@ def test_what_was_abandoned_as_json(run, tmp_path):
     ("topic", "code", "messages"), [("TopicTest", 0, True), ("topictest", 1, False)]
 )
 def test_copy_tells_programs_what_it_did(spark, monkeypatch, run, tmp_path, topic, code, messages):
-    from rmqsource import cli_sink, register
+    from rmqsource import register
+    from rmqsource.cli import sink as cli_sink
 
     register(spark)
     monkeypatch.setattr(cli_sink, "spark_job", lambda *_: nullcontext(spark))

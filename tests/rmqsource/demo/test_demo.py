@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmqsource import demo
-from rmqsource.demo_data import DemoStore, next_commands, python_example, unpack_store
+import rmqsource
+from rmqsource.demo import tour
+from rmqsource.demo.data import DemoStore, next_commands, python_example, unpack_store
 from tests.conftest import ROOT
 from tests.golden_store import golden
+from tests.store_factory import StoreFactory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +33,7 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> DemoStore:
 def test_demo_shows_topics_window_key_and_plan(
     spark: SparkSession, bundled: DemoStore, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    demo.Demo(spark, bundled).run()
+    tour.Demo(spark, bundled).run()
     shown, errors = capfd.readouterr()
     assert "|orders                           |4     |236     |74857 |" in shown
     assert "AND store_timestamp >= '2026-11-21T12:26:32.316Z'" in shown
@@ -46,8 +49,34 @@ def test_demo_shows_topics_window_key_and_plan(
 def test_demo_of_a_store_without_messages(
     spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    demo.Demo(spark, DemoStore(str(golden("empty-5x").root), "")).run()
+    tour.Demo(spark, DemoStore(str(golden("empty-5x").root), "")).run()
     assert "no topic with messages" in capfd.readouterr().out
+
+
+HOSTILE = "a\x1b]0;x\x07\u202eb"
+
+
+def test_nothing_of_a_store_steers_the_terminal(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = StoreFactory(tmp_path / "store")
+    for number in range(3):
+        properties = {"KEYS": HOSTILE, "TAGS": HOSTILE}
+        store.add(HOSTILE, f"{number}{HOSTILE}".encode(), properties=properties)
+    root = str(store.write())
+    tour.Demo(spark, DemoStore(root, "")).run()
+    shown, _ = capfd.readouterr()
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert shown.count(r"a\x1b]0;x\x07\u202eb") > 6
+    plan = rmqsource.explain(root, {"topic": json.dumps([HOSTILE, "no\nsuch"])})
+    assert all(line.isprintable() for line in plan.split("\n"))
+    pytest.importorskip("typer")
+    command = next_commands(DemoStore(root, ""), HOSTILE, HOSTILE)[3] + " --format json"
+    assert command.isprintable()
+    done = subprocess.run(
+        command, shell=True, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3), done.stderr
 
 
 def test_advised_commands_work(
@@ -90,20 +119,20 @@ def test_without_java(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert demo.main([]) == 1
+    assert tour.main([]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("Spark needs Java, and there is none on PATH. Install")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert demo.main([]) == 1
+    assert tour.main([]) == 1
     assert f"{tmp_path}/bin/java does not run" in capsys.readouterr().err
 
 
 def test_no_store_is_said_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(demo, "java_problem", str)
-    assert demo.main([str(tmp_path / "none")]) == 1
+    monkeypatch.setattr(tour, "java_problem", str)
+    assert tour.main([str(tmp_path / "none")]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert "does not exist; give the store root" in said.err
@@ -114,11 +143,11 @@ def test_failure_shows_the_reason_and_the_end_of_the_log(
 ) -> None:
     log = tmp_path / "spark.log"
     log.write_text("".join(f"line {i}\n" for i in range(100)))
-    failure = demo._failure(RuntimeError("Java gateway process exited"), log)
+    failure = tour._failure(RuntimeError("Java gateway process exited"), log)
     assert failure.startswith("The demo failed: Java gateway process exited\n")
     assert failure.endswith("line 98\nline 99")
     own = RuntimeError("Traceback\n\nstore_core.errors.StoreReadError: /a: no\nSQLSTATE: 38000")
-    assert demo._failure(own, log) == "The demo failed: /a: no"
+    assert tour._failure(own, log) == "The demo failed: /a: no"
 
 
 def test_unpacked_store_is_whole(bundled: DemoStore) -> None:
@@ -137,7 +166,7 @@ def test_the_packages_work_out_of_a_zip(tmp_path: Path) -> None:
                     packed.write(path, path.relative_to(ROOT))
     program = """
 import rmqsource, rmqsource.datasource
-from rmqsource.demo_data import unpack_store
+from rmqsource.demo.data import unpack_store
 from store_core.store_snapshot import StoreSnapshot
 
 with StoreSnapshot.open(unpack_store("demo").path) as snapshot:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from rmqsource.dead_letters import DEAD_LETTER_COLUMNS, dead_letters
-from rmqsource.options import options_for
+from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, dead_letters
+from rmqsource.options.source_options import options_for
 from tests.golden_store import GoldenStore, golden
 
 

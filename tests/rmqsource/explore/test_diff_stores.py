@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqsource.diff_stores import BY_POSITION, DIFF_COLUMNS, diff
-from rmqsource.options import SourceOptions, parse_options
+from rmqsource.explore.diff_stores import BY_POSITION, DIFF_COLUMNS, diff
+from rmqsource.options.source_options import SourceOptions, parse_options
 from tests.golden_store import GoldenStore, golden
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqsource import tally
-from rmqsource.tally import Tally, counted_pairs
+from rmqsource.explore import group_sums as tally
+from rmqsource.explore.group_sums import Tally, counted_pairs
 
 PAIRS = st.lists(
     st.tuples(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rmqsource.options import SourceOptions, parse_options
-from rmqsource.trace import trace
-from rmqsource.trace_events import Life, moment
+from rmqsource.explore.message_trace import trace
+from rmqsource.explore.trace_events import Life, moment
+from rmqsource.options.source_options import SourceOptions, parse_options
 from tests.golden_store import GoldenStore, golden
 
 
@@ -43,7 +43,7 @@ def test_delays_are_those_of_the_broker(cluster_golden_store: GoldenStore) -> No
         assert f"level {line['level']}, to {line['real_topic']}/{line['real_queue_id']}" in (
             event.detail
         )
-        assert event.detail.endswith(f"due {moment(line['deliver_timestamp'])}")
+        assert event.detail.endswith(f"due {moment(line['deliver_timestamp'])} UTC")
         delivered = line["delivered_commit_log_offset"]
         if delivered is not None:
             after = events[delivered]

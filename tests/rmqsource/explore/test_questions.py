@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from rmqsource import explore, extras
-from rmqsource.survey import Survey
+from rmqsource import explore, extras, plots
+from rmqsource.explore.log_survey import Survey
 from tests.golden_store import GoldenStore, golden
+from tests.store_factory import small_store
 
 pandas = pytest.importorskip("pandas")
 
@@ -32,6 +35,22 @@ def test_traffic_is_in_even_steps(counts: Survey) -> None:
     few = explore.traffic(counts, most_steps=10)
     assert few["time"].nunique() <= 11
     assert few["messages"].sum() == counts.messages
+
+
+@pytest.mark.parametrize("damaged_ms", [72_164_112_840_397, 253_402_300_799_999])
+def test_a_damaged_time_is_in_the_traffic_and_in_its_picture(
+    tmp_path: Path, damaged_ms: int
+) -> None:
+    store = small_store(tmp_path / "store", 30)
+    path = store.write() / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    at = store.records[3].commit_log_offset + 56
+    data[at : at + 8] = damaged_ms.to_bytes(8, "big")
+    path.write_bytes(data)
+    frame = explore.traffic(explore.survey(str(store.root)))
+    assert frame["messages"].sum() == 30
+    assert frame["time"].max().year > 2100
+    assert plots.traffic(frame).has_data()
 
 
 def test_skew(counts: Survey) -> None:
@@ -99,5 +118,5 @@ def test_lookup_and_scan_find_the_same(store: GoldenStore) -> None:
 
 
 def test_a_missing_package_is_named() -> None:
-    with pytest.raises(extras.MissingExtraError, match=r"pip install 'rmqsource\[notebook\]'"):
+    with pytest.raises(extras.MissingExtraError, match=r"pip install '\.\[notebook\]' in a clone"):
         extras.notebook_package("no_such_package_at_all.module")

@@ -4,8 +4,8 @@ from collections import defaultdict
 
 import pytest
 
-from rmqsource.options import parse_options
-from rmqsource.topic_growth import GROWTH_COLUMNS, topic_growth
+from rmqsource.explore.topic_growth import GROWTH_COLUMNS, topic_growth
+from rmqsource.options.source_options import parse_options
 from tests.golden_store import GoldenStore, golden
 
 

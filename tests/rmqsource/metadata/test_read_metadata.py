@@ -5,7 +5,7 @@ import pytest
 
 from rmqsource.metadata import METADATA_TABLES, read_metadata
 from rmqsource.metadata.columns import table_part
-from rmqsource.options import SourceOptions
+from rmqsource.options.source_options import SourceOptions
 from rmqsource.tables import TABLES
 from store_core.codec.message_batch_codec import TIMESTAMP
 from tests.golden_store import GoldenStore, golden

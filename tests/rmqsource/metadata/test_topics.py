@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqsource.metadata.topic_kind import topic_kind
-from store_core.config_files import TopicConfig
+from store_core.config.config_files import TopicConfig
+from store_core.topics import topic_kind
 from tests.golden_store import GoldenStore, golden
 from tests.rmqsource.metadata.support import open_snapshot, rows_of, rows_of_store
 

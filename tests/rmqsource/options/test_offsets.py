@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.offsets import (
+from rmqsource.options.offsets import (
     OffsetBound,
     check_order,
     parse_ending_offsets,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.options import (
+from rmqsource.options.source_options import (
     OPTION_TABLE,
     SourceOptions,
     check_commit_log_paths,

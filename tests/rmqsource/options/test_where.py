@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import rmqsource
 from rmqsource.errors import SourceOptionError
-from rmqsource.options import parse_options
+from rmqsource.explore.message_trace import trace
+from rmqsource.options.source_options import parse_options
+from rmqsource.options.where import parse_where
 from rmqsource.tables import TABLES
-from rmqsource.trace import trace
-from rmqsource.where import parse_where
 from tests.golden_store import golden
+from tests.rmqsource.options.where_texts import COLUMNS, NUMBER_COLUMNS, conditions, where_text
 from tests.rmqsource.reading import parsed, places, plan, read_places, read_rows
-from tests.rmqsource.where_texts import COLUMNS, NUMBER_COLUMNS, conditions, where_text
 from tests.store_factory import START_MS, StoreFactory
 
 NINE = 1_769_850_000_000_000_000  # 2026-01-31T09:00:00Z in nanoseconds

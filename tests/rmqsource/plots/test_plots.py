@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from typing import Any
 
 import matplotlib.figure as figure_module
@@ -9,7 +11,8 @@ import pandas
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from rmqsource import explore, plot_style, plots
+from rmqsource import explore, plots
+from rmqsource.plots import style as plot_style
 from tests.golden_store import GoldenStore, golden
 
 
@@ -149,6 +152,19 @@ def test_a_topic_has_one_colour(drawn: dict[str, Any]) -> None:
     assert len(set.union(*colours.values())) == len(colours)
 
 
+def test_the_bars_of_the_look_up_are_what_its_title_says(
+    drawn: dict[str, Any], store: GoldenStore
+) -> None:
+    frame = explore.lookup_and_scan(str(store.root), "orders", "shared-key", store.options)
+    bars = [bar.get_width() for bar in drawn["lookup"].patches]
+    assert bars == frame["bytes_to_read"].to_list()
+    assert bars[0] / bars[1] == pytest.approx(0.07, abs=0.005)
+    texts = [text.get_text() for text in drawn["lookup"].texts]
+    assert [bool(re.fullmatch(r"[\d.]+ kB, in [\d.]+ (ms|s)", text)) for text in texts] == [
+        True
+    ] * 2
+
+
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
@@ -167,3 +183,10 @@ def test_a_topic_has_one_colour(drawn: dict[str, Any]) -> None:
 )
 def test_texts(found: str, expected: str) -> None:
     assert found == expected
+
+
+def test_topics_of_which_none_has_a_rate_are_drawn_without_a_warning() -> None:
+    frame = pandas.DataFrame({"topic": ["A"], "bytes": [10], "bytes_per_day": [None]}, dtype=object)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_whole(plots.bytes_by_topic(frame))

@@ -10,16 +10,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rmqsource.options import options_for
+from rmqsource.options.source_options import options_for
 from tests.golden_store import GoldenStore, golden
 
 pytest.importorskip("pandas")
 
-from rmqsource.findings import Findings, gather
-from rmqsource.plot_style import bytes_text, duration_text
-from rmqsource.report_page import report_page
-from rmqsource.report_tables import Cell, table_html
-from rmqsource.survey import quantile
+from rmqsource.explore.log_survey import quantile
+from rmqsource.plots.style import bytes_text, duration_text
+from rmqsource.report.page import report_page
+from rmqsource.report.report_data import ReportData, collect
+from rmqsource.report.tables import Cell, table_html
 
 
 class Page(HTMLParser):
@@ -47,8 +47,8 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def findings_of(store: GoldenStore, **options: str) -> Findings:
-    return gather(options_for(str(store.root), {**store.options, **options}))
+def findings_of(store: GoldenStore, **options: str) -> ReportData:
+    return collect(options_for(str(store.root), {**store.options, **options}))
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from collections import defaultdict
 import pytest
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.index_path import indexed_keys
-from rmqsource.predicate import ScanPredicate
+from rmqsource.scan.index_path import indexed_keys
+from rmqsource.scan.predicate import ScanPredicate
 from store_core.layout.index import INDEX_HEADER
 from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
 from tests.rmqsource.reading import expected_rows, places, plan, read_places, read_rows

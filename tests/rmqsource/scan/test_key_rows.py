@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqsource.key_rows import explode_keys
-from rmqsource.predicate import ScanPredicate
+from rmqsource.scan.key_rows import explode_keys
+from rmqsource.scan.predicate import ScanPredicate
 
 words = st.text(alphabet="abü鍵", min_size=1, max_size=2)
 messages = st.lists(

@@ -7,8 +7,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from rmqsource.plan import StorePlan
-from rmqsource.planning import plan_columns, plan_text
+from rmqsource.scan.prepared_read import plan_columns, plan_text
+from rmqsource.scan.splits import StorePlan
 from rmqsource.tables import TABLES
 from tests.rmqsource.reading import plan, read_places
 from tests.store_factory import small_store

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from rmqsource import log_cover
+from rmqsource.scan import log_cover
 from store_core.layout.consume_queue import CQ_UNIT
 from tests.golden_store import golden
 from tests.rmqsource.reading import expected_rows, name_queues, places, plan, read_places
@@ -328,3 +329,42 @@ def test_lost_queues_that_nothing_names(tmp_path, monkeypatch, lose):
             patch.setattr(log_cover, name, most)
             (way,) = plan(root, topic="Small")
             assert "trusts that the topics have no queues but those that are there" in way.reason
+
+
+def far_last_file(files):
+    shutil.copy(files[-1], files[-1].with_name(f"{10**15 // files[0].stat().st_size * 100:020d}"))
+
+
+def sparse_last_file(files):
+    os.truncate(files[-1], 200 << 30)
+
+
+@pytest.mark.parametrize("change", [far_last_file, sparse_last_file])
+def test_what_a_file_far_behind_or_of_any_length_leaves_open_is_not_read(change, small_root):
+    change(queue_files(small_root, "Small"))
+    (way,) = plan(small_root, topic="Small")
+    assert way.access_path == "commitlog"
+    assert found(small_root, topic="Small") == small_offsets()
+
+
+@pytest.mark.parametrize("options", [{}, {"queueId": 0}, {"queueId": 10**6}])
+def test_a_damaged_number_of_queues_is_not_counted_up_to(options, small_root):
+    name_queues(small_root, Small=10**30)
+    (way,) = plan(small_root, topic="Small", **options)
+    begins = "commitlog" if options.get("queueId") != 0 else "consumequeue"
+    assert way.access_path == begins
+    if begins == "commitlog":
+        missing = options.get("queueId", 1)
+        assert way.reason.endswith(f"topic Small has no consume queue {missing}")
+
+
+@pytest.mark.parametrize("steps", [-119, -1, 1])
+def test_a_unit_that_points_into_another_record_hides_none(steps, small_root):
+    """It would be read, and dropped as damage; the bytes before it pass for covered."""
+    (first, *_) = queue_files(small_root, "Small")
+    units = units_of(first)
+    at = int.from_bytes(units[5][:8], "big") + steps
+    write_units(first, [*units[:5], at.to_bytes(8, "big") + units[5][8:], *units[6:]])
+    for options in ({"topic": "Small"}, {"topic": "Small", "tags": "t"}):
+        for mode in ("DROPMALFORMED", "FAILFAST"):
+            assert found(small_root, mode=mode, **options) == small_offsets()

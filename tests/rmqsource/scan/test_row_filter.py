@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rmqsource.offsets import OffsetBound
-from rmqsource.predicate import IntRange, ScanPredicate
-from rmqsource.row_filter import (
+from rmqsource.options.offsets import OffsetBound
+from rmqsource.scan.predicate import IntRange, ScanPredicate
+from rmqsource.scan.row_filter import (
     bounds_queue_offsets,
     column_mask,
     frame_mask,

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqsource.plan import (
+from rmqsource.scan.splits import (
     Split,
     SplitLimits,
     clip_ranges,

@@ -10,8 +10,8 @@ import pytest
 
 import rmqsource
 from rmqsource.errors import DataLossError, SourceOptionError
-from rmqsource.planning import plan_columns, plan_text
-from rmqsource.stores import make_token, open_snapshots, parse_token, store_config
+from rmqsource.scan.prepared_read import plan_columns, plan_text
+from rmqsource.scan.store_versions import make_token, open_snapshots, parse_token, store_config
 from store_core.errors import StoreNotFoundError
 from store_core.state.store_state import StoreState
 from store_core.store_snapshot import StoreSnapshot

@@ -13,7 +13,7 @@ from typing import Any
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.committing import commit_parts
 from rmqsource.sink.options import parse_sink_options
-from rmqsource.sink.planning import plan_write
+from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
 from tests.rmqsource.sink.support import TYPES, batch_of
 from tests.store_core.crash.killed_writer import Death, serve

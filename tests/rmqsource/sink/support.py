@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.options import parse_sink_options
-from rmqsource.sink.plan import SinkPlan
 from rmqsource.sink.rows import RowConverter
+from rmqsource.sink.write_plan import SinkPlan
 from store_core import MessageStoreConfig
 from store_core.codec.client_message_id import ClientMessageIds
 from store_core.codec.hosts import parse_host

@@ -10,22 +10,23 @@ from pathlib import Path
 import pytest
 
 import rmqsource
-from rmqsource.options import parse_options
-from rmqsource.read_columns import read_columns
+from rmqsource.options.source_options import parse_options
+from rmqsource.scan.read_columns import read_columns
 from rmqsource.sink import committing
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.committing import commit_parts, discard
 from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.local_host import local_address
 from rmqsource.sink.options import parse_sink_options
-from rmqsource.sink.planning import plan_write
+from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
+from rmqsource.transfer.copy_store import commits_begun
 from store_core import StoreSnapshot
-from store_core.check.store_check import check_store
 from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.intent import open_intents
 from store_core.state.store_lock import StoreLock
+from store_core.tools.check.store_check import check_store
 from tests.rmqsource.sink.support import TYPES, batch_of
 
 SIZES = {
@@ -192,10 +193,27 @@ def test_an_error_behind_the_commit_point_leaves_the_job_to_the_next_opening(tmp
 
     done = commit_parts(plan, parts, application="a", version=1, hook=fail)
     assert (done.messages, done.version) == (5, 1)
+    assert rmqsource.last_commit(str(tmp_path)) == done
     discard([plan.job_directory])
     assert (tmp_path / "abort").exists()
     assert write(tmp_path, [rows(5, 5)], application="a", version=1) is None
     assert bodies(tmp_path) == numbers(range(10))
+
+
+def test_a_job_that_is_in_the_log_counts_although_nothing_could_note_it(tmp_path):
+    write(tmp_path, [rows(0, 5)])
+    before = commits_begun(str(tmp_path))
+    plan = plan_for(tmp_path)
+    parts = [stage_part([rows(5, 5)], plan, 0)]
+
+    def fail(name):
+        if name in {"before flush", "before ledger rename"}:
+            raise StoreWriteError("the disk is gone", "queue")
+
+    done = commit_parts(plan, parts, hook=fail)
+    assert [one for one in commits_begun(str(tmp_path)) if one not in before] == [done]
+    write(tmp_path, [rows(10, 5)])
+    assert bodies(tmp_path) == numbers(range(15))
 
 
 def test_abandoned_jobs_go_after_a_day(tmp_path):

@@ -14,11 +14,11 @@ import rmqsource
 from rmqsource.errors import SourceError
 from rmqsource.sink.committing import commit_parts, discard
 from rmqsource.sink.local_host import now_ms
-from rmqsource.sink.planning import sink_config
+from rmqsource.sink.prepared_write import sink_config
 from rmqsource.sink.task import stage_part
 from store_core.errors import CommitInDoubtError, StoreError
 from store_core.offline_store import OfflineStore
-from store_core.staged_commit.steps import Steps
+from store_core.staged_commit.crash_points import CrashPoints
 from tests.rmqsource.sink.test_committing import bodies, numbers, plan_for, rows, write
 
 BEFORE, AFTER = numbers(range(30)), numbers(range(90))
@@ -50,7 +50,7 @@ def prepared(tmp_path, _disk):
 
 def opened_once_more(root, plan):
     """Do what the next write does first."""
-    OfflineStore(str(root), sink_config(plan.options), now_ms, Steps()).close(clean=True)
+    OfflineStore(str(root), sink_config(plan.options), now_ms, CrashPoints()).close(clean=True)
 
 
 def outcome(root, plan, parts, hook=lambda _: None, stop=lambda: None):

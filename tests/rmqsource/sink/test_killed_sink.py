@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
-from store_core.check.finding_kinds import Severity
-from store_core.check.store_check import check_store
 from store_core.files.store_directory import StoreDirectory
 from store_core.offline_store import OfflineStore
+from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.ledger import Ledger
-from store_core.staged_commit.steps import Steps
+from store_core.tools.check.finding_kinds import Severity
+from store_core.tools.check.store_check import check_store
 from tests.rmqsource.sink.killed_sink import APPLICATION, SIZES, body_of, rows_of
 from tests.store_core.test_killed_writer import Writers
 
@@ -94,7 +94,7 @@ def judge_store(root: Path, committed: list[int], version: int, how: int) -> boo
         with MessageStore(replace(config, store_path_root_dir=str(root))) as store:
             assert store.wait_for_dispatch()
     if how in {2, 3}:
-        OfflineStore(str(root), config, lambda: _NOW_MS, Steps()).close(clean=True)
+        OfflineStore(str(root), config, lambda: _NOW_MS, CrashPoints()).close(clean=True)
     if how:
         assert _holds(root, config, committed, version) == is_in
         assert not open_intents(StoreDirectory(str(root)))

@@ -7,18 +7,18 @@ import os
 import pyarrow as pa
 import pytest
 
-from rmqsource.options import parse_options
-from rmqsource.read_columns import read_columns
+from rmqsource.options.source_options import parse_options
+from rmqsource.scan.read_columns import read_columns
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.committing import commit_parts
 from rmqsource.sink.options import parse_sink_options
-from rmqsource.sink.planning import plan_write
+from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
 from rmqsource.tables import TABLES
 from store_core import StoreSnapshot
-from store_core.check.finding_kinds import Severity
-from store_core.check.store_check import check_store
 from store_core.codec.encoded_records import CRC_ENTRY
+from store_core.tools.check.finding_kinds import Severity
+from store_core.tools.check.store_check import check_store
 from tests.golden_store import STORE_NAMES, golden
 
 COLUMNS = (*(column.name for column in TABLES["messages"].columns), "properties_raw")

@@ -7,10 +7,10 @@ from chispa import assert_df_equality
 from pyspark.sql import functions as sf
 
 import rmqsource
-from rmqsource.metadata.topic_kind import topic_kind
 from store_core import StoreSnapshot
-from store_core.check.finding_kinds import Severity
-from store_core.check.store_check import check_store
+from store_core.tools.check.finding_kinds import Severity
+from store_core.tools.check.store_check import check_store
+from store_core.topics import topic_kind
 from tests.golden_store import GOLDEN_NAMES, golden
 
 KEPT = (
@@ -21,7 +21,7 @@ KEPT = (
 
 @pytest.fixture
 def copied(spark, tmp_path):
-    from rmqsource.copy_store import copy_store
+    from rmqsource.transfer.copy_store import copy_store
 
     rmqsource.register(spark)
 
@@ -64,7 +64,7 @@ def test_copied_delayed_messages_count_as_delivered(copied, tmp_path):
 
 
 def test_nothing_that_matches_copies_nothing(spark, tmp_path):
-    from rmqsource.copy_store import copy_store
+    from rmqsource.transfer.copy_store import copy_store
 
     rmqsource.register(spark)
     store = golden("classic-5x")

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.golden_store import golden
+from tests.rmqsource.options.where_texts import COLUMNS, conditions, where_text
 from tests.rmqsource.reading import read_rows
-from tests.rmqsource.where_texts import COLUMNS, conditions, where_text
 
 TEXTS = 10
 

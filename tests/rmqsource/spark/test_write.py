@@ -7,7 +7,7 @@ import pytest
 
 import rmqsource
 from store_core import StoreSnapshot
-from store_core.check.store_check import check_store
+from store_core.tools.check.store_check import check_store
 
 SIZES = {
     "mappedFileSizeCommitLog": "64k",

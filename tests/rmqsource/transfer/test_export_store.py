@@ -20,7 +20,7 @@ INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 @pytest.fixture
 def frame(spark: SparkSession) -> DataFrame:
     from rmqsource import register
-    from rmqsource.export_store import read_for_export
+    from rmqsource.transfer.export_store import read_for_export
 
     register(spark)
     store = golden("cluster-5x")
@@ -37,7 +37,7 @@ def test_round_trip(
     file_format: str,
     partitions: list[str],
 ) -> None:
-    from rmqsource.export_store import export
+    from rmqsource.transfer.export_store import export
 
     target = tmp_path / "new" / "out"
     export(frame, target, file_format, partitions)
@@ -60,7 +60,7 @@ def test_files_that_tasks_write_are_like_those_of_spark(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     from rmqsource import register
-    from rmqsource.export_store import export, read_for_export, write_export
+    from rmqsource.transfer.export_store import export, read_for_export, write_export
 
     register(spark)
     store = golden(name)
@@ -80,7 +80,7 @@ def test_row_groups_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from rmqsource import export_parquet
+    from rmqsource.transfer import export_parquet
 
     monkeypatch.setattr(export_parquet, "_GROUP_ROWS", 100)
     batches = iter([{"topic": pa.array(["T"] * 30)} for _ in range(9)])
@@ -94,7 +94,7 @@ def test_row_groups_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_csv_can_be_read_by_others(frame: DataFrame, tmp_path: Path) -> None:
     import csv
 
-    from rmqsource.export_store import export
+    from rmqsource.transfer.export_store import export
 
     target = tmp_path / "out"
     export(frame.where("topic = 'jobs'").coalesce(1), target, "csv")
@@ -114,7 +114,7 @@ def test_csv_can_be_read_by_others(frame: DataFrame, tmp_path: Path) -> None:
 def test_a_failed_export_leaves_nothing(frame: DataFrame, tmp_path: Path) -> None:
     from pyspark.errors import PySparkException
 
-    from rmqsource.export_store import export
+    from rmqsource.transfer.export_store import export
 
     target = tmp_path / "out"
     with pytest.raises(PySparkException):
@@ -123,7 +123,7 @@ def test_a_failed_export_leaves_nothing(frame: DataFrame, tmp_path: Path) -> Non
 
 
 def test_nothing_is_overwritten(frame: DataFrame, tmp_path: Path) -> None:
-    from rmqsource.export_store import export
+    from rmqsource.transfer.export_store import export
 
     (tmp_path / "mine").write_text("kept")
     with pytest.raises(FileExistsError, match="give a new directory"):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chispa import assert_df_equality
 
-from rmqsource.diff_stores import diff
-from rmqsource.options import parse_options
+from rmqsource.explore.diff_stores import diff
+from rmqsource.options.source_options import parse_options
 from tests.golden_store import golden
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ KEPT = (
 @pytest.fixture
 def messages_of(spark: SparkSession) -> Callable[..., DataFrame]:
     from rmqsource import register
-    from rmqsource.export_store import read_for_export
+    from rmqsource.transfer.export_store import read_for_export
 
     register(spark)
 
@@ -43,7 +43,7 @@ def messages_of(spark: SparkSession) -> Callable[..., DataFrame]:
 
 @pytest.fixture
 def imported(spark: SparkSession, tmp_path: Path) -> Import:
-    from rmqsource.import_store import format_of, import_messages
+    from rmqsource.transfer.import_store import format_of, import_messages
 
     def call(directory: Path, **options: str) -> Any:
         kind, root = format_of(directory), str(tmp_path / "store")
@@ -68,7 +68,7 @@ def test_round_trip(
     file_format: str,
     partitions: list[str],
 ) -> None:
-    from rmqsource.export_store import export
+    from rmqsource.transfer.export_store import export
 
     store = golden(name)
     # Several files, which Spark does not take in the order of their names.
@@ -87,7 +87,7 @@ def test_round_trip(
 def test_system_topics_are_left_out(
     messages_of: Callable[..., DataFrame], imported: Import, tmp_path: Path
 ) -> None:
-    from rmqsource.export_store import export
+    from rmqsource.transfer.export_store import export
 
     store = golden("cluster-5x")
     before = messages_of(store.root, **store.options)
@@ -105,8 +105,8 @@ def test_an_export_of_no_message(
     file_format: str,
     partitions: list[str],
 ) -> None:
-    from rmqsource.export_store import export
-    from rmqsource.import_store import format_of
+    from rmqsource.transfer.export_store import export
+    from rmqsource.transfer.import_store import format_of
 
     store = golden("classic-5x")
     none = messages_of(store.root, **store.options, topic="NoSuchTopic")
@@ -127,8 +127,8 @@ ODD_ROWS = [
 
 @pytest.mark.parametrize("file_format", ["parquet", "json", "csv"])
 def test_odd_values_come_back(spark: SparkSession, tmp_path: Path, file_format: str) -> None:
-    from rmqsource.export_store import export
-    from rmqsource.import_store import read_export
+    from rmqsource.transfer.export_store import export
+    from rmqsource.transfer.import_store import read_export
 
     rows = [(*row, number, "s", 10 - number, 0) for number, row in enumerate(ODD_ROWS)]
     schema = (
@@ -192,7 +192,7 @@ def test_a_row_of_something_else_fails_the_job(
 def test_what_is_no_export(
     tmp_path: Path, names: list[str], wanted: str | None, reason: str
 ) -> None:
-    from rmqsource.import_store import NotAnExportError, format_of
+    from rmqsource.transfer.import_store import NotAnExportError, format_of
 
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -205,7 +205,7 @@ def test_what_is_no_export(
 def test_other_files_are_told_by_their_columns(
     spark: SparkSession, imported: Import, tmp_path: Path
 ) -> None:
-    from rmqsource.import_store import NotAnExportError
+    from rmqsource.transfer.import_store import NotAnExportError
 
     lacking = "no column queue_id, properties_raw, "
     for kind in ("parquet", "json", "csv"):
@@ -248,7 +248,7 @@ def test_hostile_rows_are_an_error_and_nothing_is_written(
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from rmqsource.import_store import NotAnExportError
+    from rmqsource.transfer.import_store import NotAnExportError
 
     (tmp_path / "files").mkdir()
     for name, row in HOSTILE_ROWS.items():
@@ -265,7 +265,7 @@ def test_directories_that_no_export_makes(
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from rmqsource.import_store import NotAnExportError, format_of
+    from rmqsource.transfer.import_store import NotAnExportError, format_of
 
     def make(name: str, **files: str) -> Path:
         for path, text in files.items():
@@ -331,8 +331,8 @@ def frame_of(spark: SparkSession, topics: Sequence[str]) -> DataFrame:
 def test_topics_that_are_no_names_of_directories(
     spark: SparkSession, tmp_path: Path, file_format: str
 ) -> None:
-    from rmqsource.export_store import export
-    from rmqsource.import_store import read_export
+    from rmqsource.transfer.export_store import export
+    from rmqsource.transfer.import_store import read_export
 
     target = tmp_path / "files"
     export(frame_of(spark, ODD_TOPICS), target, file_format, ["topic", "day"])
@@ -346,8 +346,8 @@ def test_topics_that_are_no_names_of_directories(
 def test_topics_that_no_directory_can_have_are_told(
     spark: SparkSession, tmp_path: Path, topic: str
 ) -> None:
-    from rmqsource.cli_job import reason_of
-    from rmqsource.export_store import export
+    from rmqsource.cli.job import reason_of
+    from rmqsource.transfer.export_store import export
 
     with pytest.raises(Exception, match="no directory can have the name") as caught:
         export(frame_of(spark, ["good", topic]), tmp_path / "files", "json", ["topic"])

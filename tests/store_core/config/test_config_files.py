@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from store_core.config_files import (
+from store_core.config.config_files import (
     load_consumer_offsets,
     load_delay_offsets,
     load_subscription_groups,

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from store_core.config_files import load_delay_offsets, load_topics
-from store_core.config_writing import merge_delay_offsets, merge_topics
+from store_core.config.config_files import load_delay_offsets, load_topics
+from store_core.config.config_writing import merge_delay_offsets, merge_topics
 from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
 
@@ -67,6 +68,53 @@ def test_what_no_broker_wrote_is_left_alone(tmp_path, text):
     with pytest.raises(StoreFormatError, match=r"topics\.json"):
         merge_topics(str(tmp_path), {"a": 1}, 7, put)
     assert path.read_bytes() == text.encode(errors="surrogateescape")
+
+
+DAMAGED_TOPICS = {
+    '{"topicConfigTable":{"a":[]}}': "topicConfigTable.a: an object was expected, not []",
+    '{"topicConfigTable":{"a":{"readQueueNums":"x"}}}': "topicConfigTable.a.readQueueNums: a whole",
+    '{"topicConfigTable":{"a":{"readQueueNums":null}}}': "readQueueNums: a whole number was",
+    '{"topicConfigTable":{},"dataVersion":[1]}': "dataVersion: an object was expected",
+    '{"topicConfigTable":{},"dataVersion":{"counter":"1"}}': "dataVersion.counter: a whole number",
+    '{"topicConfigTable":{},"dataVersion":{"stateVersion":{}}}': "dataVersion.stateVersion: a",
+    '{"topicConfigTable":{{"x":1}:2}}': "an object as a key: {'x': 1}",
+    '{"topicConfigTable":{},"x":1e999}': "JSON compliant",
+    '{"x":' * 3000 + "1" + "}" * 3000: "nested too deeply",
+}
+DAMAGED_DELAYS = {
+    '{"offsetTable":[1]}': "offsetTable: an object was expected, not [1]",
+    '{"offsetTable":{"3":"x"}}': "offsetTable.3: a whole number was expected, not 'x'",
+    '{"offsetTable":{3:[4]}}': "offsetTable.3: a whole number was expected, not [4]",
+    '{"offsetTable":{"x":4}}': "a delay level was expected as a key, not 'x'",
+    '{"offsetTable":{},"dataVersion":7}': "dataVersion: an object was expected, not 7",
+    '{"offsetTable":{},"dataVersion":{"counter":[]}}': "dataVersion.counter: a whole number",
+}
+
+
+@pytest.mark.parametrize("suffix", ["", ".bak"])
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        *(("topics.json", *case) for case in DAMAGED_TOPICS.items()),
+        *(("delayOffset.json", *case) for case in DAMAGED_DELAYS.items()),
+    ],
+)
+def test_a_field_of_another_kind_is_named_with_its_file(tmp_path, name, text, said, suffix):
+    path = config(tmp_path, name + suffix, text)
+    merge = merge_topics if name == "topics.json" else merge_delay_offsets
+    wanted = {"a": 99} if name == "topics.json" else {1: (0, 0)}
+    with pytest.raises(StoreFormatError, match=re.escape(said)) as told:
+        merge(str(tmp_path), wanted, 7, put)
+    assert told.value.path == str(path)
+    assert path.read_text() == text
+
+
+def test_bare_numbers_as_keys_are_the_same_topics_and_levels(tmp_path):
+    config(tmp_path, "topics.json", '{"topicConfigTable":{1:{"readQueueNums":2},"b":{}}}')
+    merge_topics(str(tmp_path), {"1": 3, "c": 1}, 7, put)
+    topics = load_topics(StoreDirectory(str(tmp_path)))
+    queues = {name: topic.read_queue_nums for name, topic in topics.items()}
+    assert queues == {"1": 3, "b": 16, "c": 1}
 
 
 def test_levels_begin_at_zero_and_stay_where_messages_wait(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.lenient_json import parse_lenient_json
+from store_core.config.lenient_json import parse_lenient_json
 
 JSON = st.recursive(
     st.none()

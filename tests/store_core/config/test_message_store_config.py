@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from store_core.config import (
+from store_core.config.message_store_config import (
     KEYS,
     MessageStoreConfig,
     camel_case,

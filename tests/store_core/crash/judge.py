@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
-from store_core.check import Severity, check_store
+from store_core.tools.check import Severity, check_store
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
 from tests.store_core.crash.messages import numbers_in, place_of
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from store_core import MessageStore
-from store_core.services.store_services import Surroundings
+from store_core.errors import LogDamageError, StoreError, StoreFormatError
+from store_core.services.store_services import Environment
+from store_core.tools.repair.store_recovery import recover_store
 from tests.store_core.crash.by_hand import (
     dispatch_all,
     nothing_forced,
@@ -35,6 +37,9 @@ _SHARE_RECOVERING, _SHARE_GOING_ON = 0.1, 0.25
 _MOMENTS_OF_RECOVERY = 3
 _FULL, _ROOMY = 0.86, 0.1
 _START_MS = 1_700_000_000_000
+_LATER_MS = 1 << 32
+_REFUSED = (LogDamageError, StoreFormatError)
+"""Without ``--cut`` nothing is cut that was dispatched, or that makes an empty store of a log."""
 
 
 @dataclass
@@ -75,8 +80,8 @@ class _Life:
         return self.written
 
     def _opened(self) -> MessageStore:
-        surroundings = Surroundings(lambda: self._now, lambda _: self._ratio, lambda _: 12)
-        return MessageStore(self._config, clock=lambda: self._now, surroundings=surroundings)
+        environment = Environment(lambda: self._now, lambda _: self._ratio, lambda _: 12)
+        return MessageStore(self._config, clock=lambda: self._now, environment=environment)
 
     def _put(self, store: MessageStore, waiting: list[int]) -> list[int]:
         generator = self._generator
@@ -143,8 +148,12 @@ def _cut_recovery(
     shutil.copytree(left, root)
     disk, states = SimulatedDisk(root), 0
     config = config_of(root, **written.settings)
-    with disk.recording(), without_threads(), MessageStore(config) as store:
-        dispatch_all(store)
+    with disk.recording(), without_threads():
+        try:
+            with MessageStore(config) as store:
+                dispatch_all(store)
+        except _REFUSED as err:
+            _cut_where_allowed(root, written, err)
     for moment in _sample(generator, disk, _MOMENTS_OF_RECOVERY):
         for fate in fates(generator):
             again = directory / "again"
@@ -159,7 +168,11 @@ def _cut_recovery(
 def _judge(root: Path, written: Written, acknowledged: set[int], generator: random.Random) -> None:
     config = config_of(root, **written.settings)
     torn = set(written.put) - acknowledged
-    found = judge(root, config, acknowledged, written.put, torn)
+    try:
+        found = judge(root, config, acknowledged, written.put, torn)
+    except _REFUSED as err:
+        _cut_where_allowed(root, written, err)
+        found = judge(root, config, acknowledged, written.put, torn)
     if generator.random() < _SHARE_GOING_ON:  # what was cut off must not come back
         added = range(max(written.put) + 1, max(written.put) + 9)
         with without_threads(), MessageStore(config) as store:
@@ -167,6 +180,14 @@ def _judge(root: Path, written: Written, acknowledged: set[int], generator: rand
                 assert store.put_message(make_message(number)).status.name == "PUT_OK"
         everything = [*found, *added]
         assert judge(root, config, everything, everything, torn) == everything
+
+
+def _cut_where_allowed(root: Path, written: Written, refused: StoreError) -> None:
+    """Cut, as the error advises, where units may reach the disk before the log does."""
+    if written.settings.get("flush_disk_type") != "ASYNC_FLUSH":
+        raise refused
+    config = config_of(root, **written.settings)
+    recover_store(str(root), config, clock=lambda: _START_MS + _LATER_MS, cut=True)
 
 
 def _sample(generator: random.Random, disk: SimulatedDisk, count: int) -> list[int]:

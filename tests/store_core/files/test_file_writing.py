@@ -13,6 +13,8 @@ from store_core.files.file_writing import (
     flush_directory,
     make_directory,
     new_file,
+    open_file,
+    put_file,
     write_all,
     write_error,
 )
@@ -91,6 +93,17 @@ def test_errors_name_the_file(tmp_path):
     flush_directory(str(tmp_path))
 
 
+@pytest.mark.parametrize("call", ["pwrite", "fsync"])
+def test_a_small_file_that_cannot_be_put_is_named(tmp_path, monkeypatch, call):
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, fails)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        put_file(str(tmp_path / "file"), b"x")
+    assert raised.value.filename == str(tmp_path / "file")
+
+
 def test_each_new_directory_is_forced_in_its_parent(tmp_path, monkeypatch):
     forced = []
     monkeypatch.setattr(module, "flush_directory", forced.append)
@@ -98,6 +111,17 @@ def test_each_new_directory_is_forced_in_its_parent(tmp_path, monkeypatch):
         make_directory(str(tmp_path / "a" / "b"))
     assert forced == [str(tmp_path), str(tmp_path / "a")]
     assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_parent_that_cannot_be_looked_at_is_not_taken_for_missing(tmp_path, monkeypatch):
+    def fails(path, **_):
+        raise OSError(5, "Input/output error", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            make_directory(str(tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
 
 
 class TestNewFile:
@@ -124,3 +148,20 @@ class TestNewFile:
         with pytest.raises(FileExistsError):
             new_file(str(tmp_path / "file"), 5000)
         assert (tmp_path / "file").read_bytes() == b"x"
+
+
+def test_a_file_whose_length_cannot_be_found_out_is_named_and_closed(file, monkeypatch):
+    path, _ = file
+    true, closed = os.close, []
+
+    def fails(_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(module, "open_to_write", lambda name: os.open(name, os.O_RDWR))
+    monkeypatch.setattr(os, "close", lambda fd: (closed.append(fd), true(fd)))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", fails)
+        with pytest.raises(StoreWriteError, match="Input/output error") as raised:
+            open_file(str(path), SIZE)
+    assert raised.value.path == str(path)
+    assert len(closed) == 1

@@ -234,3 +234,17 @@ def test_a_file_of_another_length_is_refused(queue):
         queue.load()
     with pytest.raises(ValueError, match="file size"):
         queue_in(directory, 0)
+
+
+def test_a_file_that_cannot_be_opened_leaves_none_open(queue):
+    fill(queue, 2)
+    queue.close()
+    (directory,) = queue.directories
+    last = Path(directory, f"{64:020d}")
+    last.rename(Path(directory, "elsewhere"))
+    last.symlink_to("elsewhere")
+    before = set(Path("/proc/self/fd").iterdir())
+    with pytest.raises((StoreFormatError, StoreWriteError)):
+        queue.load()
+    assert set(Path("/proc/self/fd").iterdir()) == before
+    assert queue.mapped_files == ()

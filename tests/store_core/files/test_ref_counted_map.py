@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from store_core.errors import StoreReadError, StoreWriteError
-from store_core.files.held_map import HeldMap
+from store_core.files.ref_counted_map import RefCountedMap
 
 SIZE = 4096
 
@@ -15,7 +15,7 @@ SIZE = 4096
 def held(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"abc".ljust(SIZE, b"\0"))
-    made = HeldMap(str(path), SIZE, os.open(path, os.O_RDWR))
+    made = RefCountedMap(str(path), SIZE, os.open(path, os.O_RDWR))
     yield made
     made.close()
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from store_core.regular_file import check_regular, open_to_read, open_to_write, read_file
+from store_core.files.regular_file import check_regular, open_to_read, open_to_write, read_file
 
 
 def test_regular_files_are_opened(tmp_path):

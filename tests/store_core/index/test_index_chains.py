@@ -9,7 +9,7 @@ from store_core.index.index_file import IndexFile
 from store_core.index.index_file_writer import EMPTY_HEADER, IndexFileWriter
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
 from tests.golden_store import GOLDEN_NAMES, golden
-from tests.store_core.repair.test_rebuild_index import contents, sizes_of
+from tests.store_core.tools.repair.test_rebuild_index import contents, sizes_of
 
 SLOTS, ENTRIES, SECTOR = 300, 900, 512
 START_MS = 1_700_000_000_000

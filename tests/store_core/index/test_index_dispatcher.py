@@ -15,7 +15,7 @@ from store_core.index.index_writer import index_file_names
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_stretch import frames_from
 from tests.golden_store import golden
-from tests.store_core.repair.test_rebuild_index import clock_of, config_of, contents, pairs
+from tests.store_core.tools.repair.test_rebuild_index import clock_of, config_of, contents, pairs
 from tests.store_factory import StoreFactory
 
 NAME = "classic-5x"

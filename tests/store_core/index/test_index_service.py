@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreConfigError
 from store_core.files.store_directory import StoreDirectory
-from store_core.index.index_queries import Gap
+from store_core.index.index_queries import UnindexedRange
 from store_core.index.index_service import IndexService
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
 from tests.store_core.index_writer import IndexWriter
@@ -126,7 +126,7 @@ def write_files(root, *ranges, step=10, times=None):
 def test_gaps(tmp_path, ranges, bounds, gaps):
     times = write_files(tmp_path, *ranges)
     coverage = service_of(tmp_path).coverage(*bounds, times.get)
-    assert coverage.gaps == tuple(Gap(*gap) for gap in gaps)
+    assert coverage.gaps == tuple(UnindexedRange(*gap) for gap in gaps)
 
 
 @settings(max_examples=25, deadline=None)
@@ -182,7 +182,11 @@ def test_a_file_with_a_damaged_chain_becomes_a_gap(tmp_path):
     sizes = MessageStoreConfig(max_hash_slot_num=5, max_index_num=60)
     found = service_of(tmp_path, sizes).lookup("T", ["k0", "k100", "k200"], 0, 280, times.get)
     assert found.commit_log_offsets.tolist() == [0, 200]
-    assert found.coverage.gaps == (Gap(0, 1), Gap(90, 181), Gap(270, 280))
+    assert found.coverage.gaps == (
+        UnindexedRange(0, 1),
+        UnindexedRange(90, 181),
+        UnindexedRange(270, 280),
+    )
     assert [bad.path for bad in found.coverage.unusable] == [str(path)]
 
 
@@ -203,7 +207,7 @@ def test_unknown_sizes_name_the_options(tmp_path):
     with pytest.raises(StoreConfigError, match="maxHashSlotNum and maxIndexNum"):
         service.query_offset("T", "k0", 64, 0, 2**62)
     found = service.lookup("T", ["k0"], 0, 100, times.get)
-    assert found.coverage.gaps == (Gap(0, 100),)
+    assert found.coverage.gaps == (UnindexedRange(0, 100),)
     assert "maxHashSlotNum" in found.coverage.unusable[0].reason
 
 

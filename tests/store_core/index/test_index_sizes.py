@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
@@ -7,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store_core.errors import CorruptRecordError
 from store_core.files.byte_source import LocalByteSource
+from store_core.index.index_file import read_index_header
 from store_core.index.index_sizes import infer_sizes
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
 from tests.golden_store import GOLDEN_NAMES, golden
@@ -60,6 +63,25 @@ def test_files_without_proof(tmp_path):
     assert infer(writer.write(path)) is None
     path.write_bytes(writer.data[:-7])
     assert infer(path) is None
+
+
+@pytest.mark.parametrize("size", [1 << 40, 40 + 24 * (2**31 - 1) + 1])
+def test_no_index_file_is_longer_than_its_numbers_can_be(tmp_path, size):
+    path = IndexWriter().put_all(PUTS).write(tmp_path / "1")
+    os.truncate(path, size)
+    assert infer(path) is None
+    with LocalByteSource(str(path)) as source, pytest.raises(CorruptRecordError) as raised:
+        read_index_header(source)
+    assert f"{path}" in str(raised.value)
+    assert f"{size} bytes long; an index file has 51539607568 at most" in str(raised.value)
+
+
+def test_holes_of_the_longest_file_are_not_read(tmp_path):
+    path = IndexWriter().put_all(PUTS).write(tmp_path / "1")
+    os.truncate(path, 40 + 24 * (2**31 - 1))
+    begin = time.perf_counter()
+    assert infer(path) is None
+    assert time.perf_counter() - begin < 5
 
 
 def test_a_sparse_file_of_420_mb_takes_about_a_second(tmp_path):

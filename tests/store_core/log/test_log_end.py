@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from store_core.codec.message_codec import encode_message
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import HEADER_IPV4
 from store_core.log.commit_log import CommitLog

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from rmqsource.sink.errors import SinkRowError
 from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
-from store_core.check.store_check import check_store
 from store_core.codec.java_string import java_integer
 from store_core.put.reserved_properties import (
     RESERVED_PROPERTIES,
@@ -18,6 +17,7 @@ from store_core.put.reserved_properties import (
     reserved_faults,
 )
 from store_core.results import PutMessageStatus
+from store_core.tools.check.store_check import check_store
 from tests.rmqsource.sink.support import batch_of, convert
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.queue.queue_range import QueueRange
 from store_core.store_view import StoreView

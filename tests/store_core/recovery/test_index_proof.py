@@ -11,11 +11,11 @@ from store_core.index.index_writer import IndexWriter, index_file_names
 from store_core.layout.index import INDEX_ENTRY, index_file_bytes
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_stretch import frames_from
-from store_core.recovery.held_keys import HeldKeys
 from store_core.recovery.index_proof import IndexProof, index_keys, index_proof
+from store_core.recovery.pending_index_entries import PendingIndexEntries
 from store_core.state.store_checkpoint import StoreCheckpoint
 from tests.golden_store import golden
-from tests.store_core.repair.test_rebuild_index import (
+from tests.store_core.tools.repair.test_rebuild_index import (
     WHOLE,
     clock_of,
     config_of,
@@ -161,10 +161,10 @@ def test_what_is_to_see_the_walk(copy):
 
     assert chosen() is IndexProof
     last = header(store, root, filled(store, root)[-1]).end_timestamp
-    assert chosen(since_ms=last) is HeldKeys  # nothing to prove; the tail may lack
+    assert chosen(since_ms=last) is PendingIndexEntries  # nothing to prove; the tail may lack
     assert chosen(last_exit_ok=True) is type(None)
     assert chosen(MessageStoreConfig(message_index_enable=False)) is type(None)
     for name in index_file_names(root / "index"):
         (root / "index" / name).unlink()
-    assert chosen(last_exit_ok=True) is HeldKeys
-    assert chosen() is HeldKeys
+    assert chosen(last_exit_ok=True) is PendingIndexEntries
+    assert chosen() is PendingIndexEntries

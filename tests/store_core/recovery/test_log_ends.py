@@ -14,9 +14,9 @@ from store_core.layout.consume_queue import CQ_UNIT
 from store_core.log.end_rules import CRASH_TAIL, DAMAGED, NEVER_DISPATCHED
 from store_core.offline_store import OfflineStore
 from store_core.recovery.recovery_plan import Loss
-from store_core.repair.store_recovery import plan_recovery, recover_store
-from store_core.staged_commit.steps import Steps
+from store_core.staged_commit.crash_points import CrashPoints
 from store_core.store_view import StoreView
+from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.golden_store import golden
 from tests.store_core.damage import read_everything
 from tests.store_factory import START_MS, StoreFactory
@@ -238,10 +238,10 @@ def test_the_sink_cuts_no_message_of_a_crash(tmp_path):
     crashed(tmp_path, units=5, flushed=5)
     before = files(tmp_path)
     with pytest.raises(LogDamageError, match="rocketmq-store recover`"):
-        OfflineStore(str(tmp_path), SMALL, lambda: NOW_MS, Steps())
+        OfflineStore(str(tmp_path), SMALL, lambda: NOW_MS, CrashPoints())
     assert files(tmp_path) == before
     recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS)
-    OfflineStore(str(tmp_path), SMALL, lambda: NOW_MS, Steps()).close(clean=True)
+    OfflineStore(str(tmp_path), SMALL, lambda: NOW_MS, CrashPoints()).close(clean=True)
 
 
 def test_a_torn_golden_store_keeps_what_was_dispatched(tmp_path):

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-import store_core.recovery.held_keys as module
+import store_core.recovery.pending_index_entries as module
 from store_core.index.index_writer import index_file_names
 from store_core.log.log_stretch import frames_from
-from store_core.recovery.held_keys import HeldKeys
+from store_core.recovery.pending_index_entries import PendingIndexEntries
 from tests.golden_store import golden
 from tests.store_core.index.test_index_dispatcher import NAME, Opened
-from tests.store_core.repair.test_rebuild_index import contents
+from tests.store_core.tools.repair.test_rebuild_index import contents
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def without_index(copy):
 
 
 def held(opened, start=0, stop=None):
-    keys = HeldKeys()
+    keys = PendingIndexEntries()
     for frames in frames_from(opened.log, start, opened.end if stop is None else stop):
         keys.take(frames)
     return keys

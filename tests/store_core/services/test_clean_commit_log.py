@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.services.clean_commit_log import CleanCommitLogService, local_hour
 from store_core.state.running_flags import RunningFlag, RunningFlags

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.services.clean_consume_queue import (
     CleanConsumeQueueService,
     CorrectLogicOffsetService,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreWriteError
 from store_core.files.transient_store_pool import TransientStorePool
 from store_core.results import PutMessageStatus

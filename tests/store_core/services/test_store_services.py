@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from store_core.services.store_services import StoreServices, Surroundings
+from store_core.services.store_services import Environment, StoreServices
 from store_core.state.running_flags import RunningFlags
-from store_core.store_parts import OpenOptions, open_parts
+from store_core.store_files import OpenOptions, open_parts
 from tests.store_core.crash.messages import config_of
 
 
@@ -21,7 +21,7 @@ def make(tmp_path):
     def make(**settings):
         parts = open_parts(config_of(tmp_path / "store", **settings), OpenOptions(now))
         opened.append(parts)
-        return StoreServices(parts, RunningFlags(), Surroundings(now), ())
+        return StoreServices(parts, RunningFlags(), Environment(now), ())
 
     yield make
     for parts in opened:

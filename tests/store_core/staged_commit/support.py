@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from store_core.check.store_check import check_store
 from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import decode_message
 from store_core.codec.record_encoder import encode_records
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.offline_store import OfflineStore
 from store_core.staged_commit.commit import commit_job
+from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.job import StagedJob
 from store_core.staged_commit.staged_part import StagedPart
 from store_core.staged_commit.staged_part_writer import StagedPartWriter
-from store_core.staged_commit.steps import Steps
 from store_core.store_snapshot import StoreSnapshot
+from store_core.tools.check.store_check import check_store
 
 SEGMENT_BYTES = 4096
 CONFIG = MessageStoreConfig(
@@ -39,7 +39,7 @@ class KilledError(BaseException):
 
 def opened(root: Path) -> OfflineStore:
     """Open a store for a commit."""
-    return OfflineStore(str(root), CONFIG, lambda: NOW_MS, Steps())
+    return OfflineStore(str(root), CONFIG, lambda: NOW_MS, CrashPoints())
 
 
 def job_name(name: str) -> str:
@@ -103,7 +103,7 @@ def staged_job(root: Path, name: str, parts, **once) -> tuple[StagedJob, Path]:
 def commit(root: Path, job: StagedJob, directory: Path, hook=None, *, clean=False):
     """Open the store, commit, close; a hook that raises leaves it as a dead process would."""
     store = opened(root)
-    steps = Steps(hook) if hook else Steps()
+    steps = CrashPoints(hook) if hook else CrashPoints()
     done = clean
     try:
         committed = commit_job(store, job, str(directory), clock=lambda: NOW_MS, steps=steps)

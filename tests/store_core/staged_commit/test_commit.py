@@ -9,10 +9,10 @@ import pytest
 from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
-from store_core.repair.store_recovery import plan_recovery, recover_store
 from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.ledger import Ledger
 from store_core.staged_commit.settle import is_unfinished
+from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.store_core.staged_commit.support import (
     CONFIG,
     SEGMENT_BYTES,
@@ -246,6 +246,21 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch, count):
     assert problems(tmp_path) == []
     commit(tmp_path, job, directory)
     assert len(messages(tmp_path)) == count + 60
+
+
+@pytest.mark.parametrize("sync", ["segment sync", "first segment sync"])
+def test_a_segment_that_cannot_be_forced_is_named(tmp_path, sync):
+    job, directory = staged_job(tmp_path, "j", [bodies(0, 120)])
+
+    def fail(name):
+        if name == f"before {sync}":
+            raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(StoreWriteError, match="Input/output error") as raised:
+        commit(tmp_path, job, directory, fail)
+    first = sync == "first segment sync"
+    assert raised.value.path.endswith(f"{0:020d}") == first
+    assert messages(tmp_path) == []
 
 
 def test_stale_records_behind_the_end_do_not_come_back(tmp_path):

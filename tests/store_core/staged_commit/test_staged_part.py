@@ -10,7 +10,7 @@ import pytest
 
 from store_core.errors import StoreFormatError, StoreWriteError
 from store_core.staged_commit import staged_part_writer
-from store_core.staged_commit.staged_part import QueueCount, check_files, read_blocks
+from store_core.staged_commit.staged_part import QueueCount, check_staged_files, read_blocks
 from tests.store_core.staged_commit.support import stage
 
 BODIES = [b"%d" % i for i in range(50)]
@@ -39,17 +39,17 @@ def test_the_rows_tell_what_the_records_are(part):
     assert sum(b.total_bytes for b in blocks) == path_of(part, ".records").stat().st_size
     assert set(np.concatenate([b.store_timestamp_at for b in blocks]).tolist()) == {56}
     assert pickle.loads(pickle.dumps(part)) == part
-    check_files(part)
+    check_staged_files(part)
 
 
 def test_files_that_are_not_there_or_not_whole_are_named(part):
     os.truncate(path_of(part, ".records"), 10)
     with pytest.raises(StoreWriteError, match="has 10 bytes, the task staged"):
-        check_files(part)
+        check_staged_files(part)
     path_of(part, ".rows").unlink()
     path_of(part, ".records").unlink()
     with pytest.raises(StoreWriteError, match="must share the store's file system"):
-        check_files(part)
+        check_staged_files(part)
 
 
 def test_rows_that_are_not_those_of_the_part_are_refused(part):
@@ -67,5 +67,5 @@ def test_a_part_without_messages_has_no_files():
     from store_core.staged_commit.staged_part import StagedPart
 
     empty = StagedPart(0, "/nowhere", "", 0, 0, 0, ())
-    check_files(empty)
+    check_staged_files(empty)
     assert list(read_blocks(empty)) == []

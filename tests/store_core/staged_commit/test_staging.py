@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from store_core.errors import StoreError, StoreFormatError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
+from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.intent import (
     Commit,
-    QueueRange,
+    JobQueueRange,
     commit_from_json,
     commit_to_json,
     open_intents,
@@ -24,7 +25,6 @@ from store_core.staged_commit.staging import (
     remove_job,
     staged_files,
 )
-from store_core.staged_commit.steps import Steps
 from tests.store_core.staged_commit.support import commit, job_name, opened, staged_job
 
 NOW_MS = 10**15  # later than any file
@@ -113,16 +113,29 @@ def test_small_files_replace_links_and_are_not_written_through_them(tmp_path):
     outside.write_bytes(b"precious")
     for name in ("a.json", "b.json.tmp"):
         (tmp_path / name).symlink_to(outside)
-    Steps().replace_file("x", str(tmp_path / "a.json"), b"new")
+    CrashPoints().replace_file("x", str(tmp_path / "a.json"), b"new")
     with pytest.raises(StoreWriteError):
-        Steps().replace_file("x", str(tmp_path / "b.json"), b"new")
+        CrashPoints().replace_file("x", str(tmp_path / "b.json"), b"new")
     assert outside.read_bytes() == b"precious"
     assert (tmp_path / "a.json").read_bytes() == b"new"
     assert not (tmp_path / "a.json").is_symlink()
 
 
 COMMIT = Commit(
-    JOB, "app", 3, 0, 100, "00" * 8, 0, 100, 5, 1, 1, 100, (QueueRange("A", 0, 0, 1),), {"body": 2}
+    JOB,
+    "app",
+    3,
+    0,
+    100,
+    "00" * 8,
+    0,
+    100,
+    5,
+    1,
+    1,
+    100,
+    (JobQueueRange("A", 0, 0, 1),),
+    {"body": 2},
 )
 scalars = (
     st.none()
@@ -201,7 +214,7 @@ def test_damaged_files_of_ours_are_errors_of_ours(tmp_path_factory, data):
         ledger.last_commit,
         lambda: ledger.is_committed("app", 3),
         lambda: ledger.is_committed(None, None),
-        lambda: ledger.record(COMMIT, Steps(sync=False)),
+        lambda: ledger.record(COMMIT, CrashPoints(sync=False)),
         lambda: clean_staging(str(root), 0, lambda: NOW_MS),
         lambda: opened(root).close(clean=True),
     ):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from store_core.errors import StoreLockedError
+from store_core.errors import StoreLockedError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import StoreState, store_state
@@ -113,3 +113,23 @@ def test_abort_names_the_process(tmp_path):
     lock.remove_abort()
     lock.remove_abort()
     assert not (tmp_path / "abort").exists()
+
+
+def test_a_lock_file_that_cannot_be_looked_at_is_named_and_not_held(tmp_path, monkeypatch):
+    lock, true = StoreLock(str(tmp_path)), os.fstat
+    with monkeypatch.context() as patch:
+
+        def fails(fd):
+            if lock_text(fd):
+                raise OSError(5, "Input/output error")
+            return true(fd)
+
+        def lock_text(fd):
+            path = tmp_path / "lock"
+            return path.exists() and os.path.samestat(true(fd), path.stat()) and path.stat().st_size
+
+        patch.setattr(os, "fstat", fails)
+        with pytest.raises(StoreWriteError, match="lock: Input/output error"):
+            lock.acquire()
+    assert not lock.is_held
+    assert seen_by_others(tmp_path / "lock") == "free"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store_core.check import CheckReport, check_store
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.store_view import StoreView
+from store_core.tools.check import CheckReport, check_store
 
 
 def checked(root: Path, properties: dict[str, str] | None = None) -> CheckReport:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from store_core.check import Severity
+from store_core.tools.check import Severity
 from tests.golden_store import GOLDEN_NAMES, RECOVERED_NAMES, golden, tree_state
-from tests.store_core.check.support import all_kinds, checked, kinds
+from tests.store_core.tools.check.support import all_kinds, checked, kinds
 
 CLEAN = tuple(name for name in GOLDEN_NAMES if name not in {"crashed-5x", "torn-5x"})
 
@@ -68,3 +68,13 @@ def test_recovered_stores_have_no_damage(name: str) -> None:
     assert {f.kind.name for f in report.of(Severity.REPAIRABLE)} == expected
     double = next(f for f in report.findings if f.kind.name == "INDEX_DOUBLE")
     assert (double.commit_log_offset, double.count) == (219136, 3)
+
+
+@pytest.mark.parametrize("name", ["cluster-5x", "cluster-5x-ext"])
+def test_delivery_times_of_other_delay_levels_are_no_damage(name: str) -> None:
+    # Levels stand in the broker's configuration alone: without it they cannot be known.
+    store = golden(name)
+    properties = {k: v for k, v in store.config_properties.items() if k != "messageDelayLevel"}
+    report = checked(store.root, properties)
+    assert report.is_good, report.findings
+    assert all_kinds(report) <= {"TOPIC_UNKNOWN", "UNIT_TIME"}

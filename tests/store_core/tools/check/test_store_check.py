@@ -9,16 +9,17 @@ from typing import NamedTuple
 
 import pytest
 
-from store_core.check import FindingKind, Severity, check_store
-from store_core.check.findings import MAX_PLACES, Findings
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
 from store_core.state.store_lock import StoreLock
 from store_core.store_view import StoreView
+from store_core.tools.check import FindingKind, Severity, check_store
+from store_core.tools.check.findings import MAX_PLACES, Findings
+from store_core.tools.check.queue_units import CheckedQueue
 from tests.golden_store import golden
-from tests.store_core.check.support import all_kinds, checked, kinds
+from tests.store_core.tools.check.support import all_kinds, checked, kinds
 from tests.store_factory import StoreFactory, small_store
 
 SIZES = {"maxHashSlotNum": "8", "maxIndexNum": "64"}
@@ -291,3 +292,42 @@ def test_findings_stay_bounded() -> None:
     assert len(findings.found) == MAX_PLACES + 1
     assert sum(finding.count for finding in findings.sorted()) == 10 * MAX_PLACES
     assert {f.severity for f in findings.sorted()} == {Severity.DAMAGE}
+
+
+@pytest.mark.parametrize(("slot", "entry"), [(3, 0), (0, 9)])
+def test_a_broken_chain_is_told_with_its_place_in_the_file(
+    slot: int, entry: int, tmp_path: Path
+) -> None:
+    store = small_store(tmp_path)
+    store.write()
+    at = INDEX_HEADER.size + 4 * slot
+    if entry:
+        at = INDEX_HEADER.size + 4 * 8 + 20 * entry
+        put(index_file(store), at + 16, (60).to_bytes(4, "big"))
+    else:
+        put(index_file(store), at, (99).to_bytes(4, "big"))
+    found = checked(store.root, SIZES).findings
+    assert at in [f.position for f in found if f.kind is FindingKind.INDEX_CHAIN]
+
+
+def test_a_queue_file_far_behind_the_others_is_told_without_a_walk_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = small_store(tmp_path / "store", 100)
+    root = store.write()
+    path = queue_file(store)
+    for other in set(path.parent.iterdir()) - {path}:
+        other.unlink()  # else their last units end the queue
+    shutil.copy(path, path.with_name(f"{10**15 // 320 * 320:020d}"))
+    reads = []
+    true_read = CheckedQueue._read
+
+    def read(queue: CheckedQueue, start: int, stop: int) -> object:
+        reads.append((start, stop))
+        assert len(reads) < 100
+        return true_read(queue, start, stop)
+
+    monkeypatch.setattr(CheckedQueue, "_read", read)
+    report = checked(root)
+    assert not report.is_good
+    assert "QUEUE_UNREADABLE" in all_kinds(report)

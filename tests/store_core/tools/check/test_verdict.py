@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from store_core.check import CheckReport, Verdict, check_store
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.byte_source import ByteSource, read_error
 from store_core.files.store_directory import StoreDirectory
 from store_core.store_view import StoreView
+from store_core.tools.check import CheckReport, Verdict, check_store
 from tests.golden_store import golden
-from tests.store_core.check.support import all_kinds, checked, kinds
+from tests.store_core.tools.check.support import all_kinds, checked, kinds
 
 
 class Forbidding(StoreDirectory):

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
-from store_core.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from store_core.store_view import StoreView
+from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
 from tests.store_core.golden_snapshot import open_golden
 from tests.store_factory import StoreFactory, small_store
@@ -150,7 +150,7 @@ def test_batches_and_sizes_of_files(tmp_path, monkeypatch):
     view = open_store(factory)
     seen = []
     monkeypatch.setattr("store_core.log.whole_log._BATCH_ROWS", 5)
-    monkeypatch.setattr("store_core.repair.rebuild_consume_queue._HELD_ROWS", 11)
+    monkeypatch.setattr("store_core.tools.repair.rebuild_consume_queue._HELD_ROWS", 11)
     result = rebuild_consume_queues(
         view, str(tmp_path / "target"), progress=lambda *done: seen.append(done)
     )
@@ -246,7 +246,7 @@ def test_new_directories_are_synced_once_the_files_are(tmp_path, monkeypatch):
     for function in (
         "queue.queue_files.sync_file",
         "queue.queue_files.flush_directory",
-        "repair.rebuild_consume_queue.flush_directory",
+        "tools.repair.rebuild_consume_queue.flush_directory",
     ):
         monkeypatch.setattr(f"store_core.{function}", lambda path: synced.append(Path(path)))
     target = tmp_path / "target"

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from store_core.check import Severity
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import (
     StoreConfigError,
     StoreFormatError,
@@ -20,17 +19,18 @@ from store_core.errors import (
 )
 from store_core.files import directory_swap
 from store_core.files.store_directory import StoreDirectory
-from store_core.repair import rebuild_in_place
-from store_core.repair.rebuild_in_place import (
+from store_core.state.store_checkpoint import load_checkpoint
+from store_core.state.store_lock import StoreLock
+from store_core.store_snapshot import StoreSnapshot
+from store_core.tools.check import Severity
+from store_core.tools.repair import rebuild_in_place
+from store_core.tools.repair.rebuild_in_place import (
     WORK_DIRECTORY,
     rebuild_index_in_place,
     rebuild_queues_in_place,
 )
-from store_core.state.store_checkpoint import load_checkpoint
-from store_core.state.store_lock import StoreLock
-from store_core.store_snapshot import StoreSnapshot
 from tests.golden_store import STORE_NAMES, golden, tree_state
-from tests.store_core.check.support import all_kinds, checked, kinds
+from tests.store_core.tools.check.support import all_kinds, checked, kinds
 from tests.store_factory import small_store
 
 NOW_MS = 1_800_000_000_000
@@ -174,6 +174,22 @@ def test_gaps_that_would_move_messages_need_consent(tmp_path: Path) -> None:
     assert content(store.root) == before
     assert queues(store.root, accept_moved=True).result.moved > 0
     assert "UNIT_MOVED" in kinds(checked(store.root, KEYS))
+
+
+def test_what_an_earlier_rebuild_left_and_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_store(tmp_path / "store", 12).write()
+    true = Path.stat
+
+    def stat(path: Path, **how: Any) -> os.stat_result:
+        if path.name == "consumequeue_ext":
+            raise OSError(5, "Input/output error", str(path))
+        return true(path, **how)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(StoreWriteError, match="consumequeue_ext: Input/output error"):
+        queues(tmp_path / "store")
 
 
 def test_a_failing_write_leaves_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

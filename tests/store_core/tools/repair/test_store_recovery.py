@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import shutil
 from dataclasses import replace
@@ -14,14 +15,14 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue_store import ConsumeQueueStore
-from store_core.repair.rebuild_in_place import rebuild_queues_in_place
-from store_core.repair.store_recovery import plan_recovery, recover_store
 from store_core.state.store_checkpoint import load_checkpoint
 from store_core.state.store_lock import StoreLock
 from store_core.store_view import StoreView
+from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
+from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.golden_store import CLUSTER_NAMES, RECOVERED_NAMES, STORE_NAMES, golden
 from tests.store_core.queue.test_consume_queue_store import assert_as_dumped, config_of
-from tests.store_core.repair.test_rebuild_index import doubled_by_recovery, pairs
+from tests.store_core.tools.repair.test_rebuild_index import doubled_by_recovery, pairs
 from tests.store_factory import START_MS, StoreFactory, small_store
 
 NOW_MS = 1_800_000_000_000
@@ -560,6 +561,53 @@ def test_a_queue_that_lost_its_begin_is_told(tmp_path):
     assert result.queues_not_mended == ((topic, queue_id),)
 
 
+LOST = ("TopicA", 0)
+
+
+def without_a_queue(tmp_path, names=None):
+    """Write a store that was stopped cleanly, and lose a queue's directory."""
+    root = small_store(tmp_path, 40).write()  # the last record is of another queue
+    shutil.rmtree(root / "consumequeue" / LOST[0] / str(LOST[1]))
+    if names is not None:
+        (root / "config").mkdir(exist_ok=True)
+        table = {name: {"topicName": name} for name in names}
+        (root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    return root
+
+
+@pytest.mark.parametrize("names", [None, [], ["TopicA", "TopicB"]])
+def test_a_queue_without_files_is_told_after_a_clean_stop(tmp_path, names):
+    root = without_a_queue(tmp_path, names)
+    assert plan_recovery(str(root), SMALL).queues_not_mended == (LOST,)
+    result = recover(root)
+    assert (result.log.last_exit_ok, result.queues_not_mended) == (True, (LOST,))
+    rebuild_queues_in_place(str(root), SMALL)
+    assert recover(root).queues_not_mended == ()
+
+
+def test_the_queues_of_a_deleted_topic_are_not_lost(tmp_path):
+    assert recover(without_a_queue(tmp_path, ["TopicB"])).queues_not_mended == ()
+
+
+def test_a_queue_without_files_is_made_after_a_crash(tmp_path):
+    root = without_a_queue(tmp_path)
+    (root / "abort").write_bytes(b"1")
+    assert recover(root).queues_not_mended == ()
+    assert any((root / "consumequeue" / LOST[0] / str(LOST[1])).iterdir())
+
+
+def test_a_queue_that_lost_its_last_file_is_told_after_a_clean_stop(tmp_path):
+    root = small_store(tmp_path, 60).write()
+    files = sorted((root / "consumequeue" / LOST[0] / str(LOST[1])).iterdir())
+    assert len(files) > 1
+    files[-1].unlink()
+    assert plan_recovery(str(root), SMALL).queues_not_mended == (LOST,)
+    for _ in range(2):
+        assert recover(root).queues_not_mended == (LOST,)
+    rebuild_queues_in_place(str(root), SMALL)
+    assert recover(root).queues_not_mended == ()
+
+
 @pytest.mark.parametrize("field", [0, 1, 2])
 @pytest.mark.parametrize("wrong", [-5, START_MS * 2])
 def test_times_of_a_checkpoint_that_cannot_be_are_mended(tmp_path, field, wrong):
@@ -576,3 +624,53 @@ def test_times_of_a_checkpoint_that_cannot_be_are_mended(tmp_path, field, wrong)
     found = load_checkpoint(StoreDirectory(str(root)))
     assert (found.physic_msg_timestamp, found.logics_msg_timestamp) == (last, last)
     assert found.index_msg_timestamp in {0, last}
+
+
+def test_a_unit_that_is_not_at_the_queue_offset_of_its_record_is_told(tmp_path):
+    factory = two_records(tmp_path)
+    root = factory.write(abort=b"1")
+    record = [r for r in factory.records if (r.topic_bytes, r.queue_id) == (b"TopicA", 0)][-1]
+    path = root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[record.commit_log_offset + 20 : record.commit_log_offset + 28] = bytes(8)
+    path.write_bytes(data)
+    result = recover_store(str(root), SMALL, clock=lambda: NOW_MS)
+    assert result.queues_not_mended == (("TopicA", 0),)
+
+
+@pytest.mark.parametrize("at", [16, 24])
+def test_an_index_file_whose_header_names_other_entries_is_told(tmp_path, at):
+    root = small_store(tmp_path).write()
+    assert recover(root).files_not_mended == ()
+    path = max((root / "index").iterdir())
+    data = bytearray(path.read_bytes())
+    end = int.from_bytes(data[at : at + 8], "big")
+    entry = 40 + 8 * 4 + 20 * (1 if at == 16 else int.from_bytes(data[36:40], "big") - 1)
+    assert data[entry + 4 : entry + 12] == end.to_bytes(8, "big")
+    data[entry + 4 : entry + 12] = (end - 1).to_bytes(8, "big")
+    path.write_bytes(data)
+    (left,) = recover(root).files_not_mended
+    assert left.path == str(path)
+    assert f"entry has {end - 1}" in left.found
+
+
+def test_an_index_file_with_an_end_and_no_entries_is_made_anew(tmp_path):
+    root = small_store(tmp_path).write()
+    path = max((root / "index").iterdir())
+    data = path.read_bytes()
+    path.write_bytes(data[:36] + (-500).to_bytes(4, "big", signed=True) + data[40:])
+    assert recover(root).index_dropped == (path.name,)
+    with StoreView(StoreDirectory(str(root)), SMALL) as view:
+        assert view.index.files[-1].header.entry_count > 0
+
+
+def test_a_record_of_no_possible_queue_is_told(tmp_path):
+    factory = two_records(tmp_path)
+    root = factory.write(abort=b"1")
+    record = [r for r in factory.records if (r.topic_bytes, r.queue_id) == (b"TopicA", 0)][-1]
+    path = root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[record.commit_log_offset + 12 : record.commit_log_offset + 16] = b"\xff" * 4
+    path.write_bytes(data)
+    result = recover_store(str(root), SMALL, clock=lambda: NOW_MS)
+    assert ("TopicA", -1) in result.queues_not_mended

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from store_core.check import check_store
 from store_core.codec.properties import split_properties
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import header_layout
 from store_core.log.log_scan import Gap
 from store_core.log.whole_log import log_parts
-from store_core.salvage import SalvageOptions, SalvageReport, salvage_store
 from store_core.store_view import StoreView
+from store_core.tools.check import check_store
+from store_core.tools.salvage import SalvageOptions, SalvageReport, salvage_store
 from tests.golden_store import GoldenStore, golden
 
 NOW_MS = 1_790_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.golden_store import tree_state
-from tests.store_core.salvage.damage import damaged, judge, salvage
+from tests.store_core.tools.salvage.damage import damaged, judge, salvage
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.layout.message import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAG,
     MAX_PROPERTIES_BYTES,
     NEED_UNWRAP_FLAG,
 )
-from store_core.salvage import salvage_store
-from tests.store_core.salvage.damage import OPTIONS, check, records_of
+from store_core.tools.salvage import salvage_store
+from tests.store_core.tools.salvage.damage import OPTIONS, check, records_of
 from tests.store_factory import StoreFactory
 
 SEGMENT = 1 << 17

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.salvage.moved_offsets import OffsetRun, QueueOffsets, RecordPlaces
+from store_core.tools.salvage.moved_offsets import OffsetRun, QueueOffsets, RecordPlaces
 
 
 def longs(*numbers):

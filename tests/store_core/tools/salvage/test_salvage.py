@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from store_core.codec.properties import string_to_properties, verify_property_crc
-from store_core.config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreConfigError, StoreNotFoundError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
-from store_core.salvage import SalvageOptions, report_path, salvage_store
 from store_core.store_view import StoreView
+from store_core.tools.salvage import SalvageOptions, report_path, salvage_store
 from tests.golden_store import GOLDEN_NAMES, golden, tree_state
 from tests.store_core.putting import Log
-from tests.store_core.salvage.damage import (
+from tests.store_core.tools.salvage.damage import (
     NAMES,
     NOW_MS,
     OPTIONS,
@@ -140,7 +140,10 @@ def test_offsets_of_consumers_and_delays_follow(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("content", [None, b"{", b"[1]"])
+@pytest.mark.parametrize(
+    "content",
+    [None, b"{", b"[1]", b'{"topicConfigTable":7}', b'{"topicConfigTable":{"A":{"perm":{}}}}'],
+)
 def test_without_a_list_of_topics_one_is_made(content, tmp_path):
     root = small_store(tmp_path / "old", 20).write(topics=False)
     if content is not None:

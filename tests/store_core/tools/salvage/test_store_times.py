@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from store_core.salvage.store_times import CorrectedTime, StoreTimes
+from store_core.tools.salvage.store_times import CorrectedTime, StoreTimes
 
 T = 1_700_000_000_000
 
@@ -42,6 +42,11 @@ def test_a_single_record_out_of_line_gets_the_time_before(at, wrong):
     assert corrected == [CorrectedTime(at * 100, T + wrong, T + steps[at - 1])]
 
 
+def test_of_a_leap_and_a_fall_behind_it_one_is_odd():
+    steps = [0, 10, 150_000, 100_000, 150_020]
+    assert looked_at(steps)[0] == [0, 10, 150_000, 150_000, 150_020]
+
+
 def test_the_first_of_all_is_told_by_those_behind():
     assert looked_at([9_000_000, 10, 20])[0] == [20, 10, 20]
 
@@ -55,3 +60,22 @@ def test_the_last_of_a_batch_is_told_by_the_record_after_it(wrong):
 
 def test_the_first_of_a_batch_is_told_by_the_batch_before():
     assert looked_at([0, 10], [9_000_000, 20, 30])[0] == [0, 10, 10, 20, 30]
+
+
+DECADES = 20 * 365 * 86_400_000
+
+
+@pytest.mark.parametrize("wrong", [-DECADES, -(2**62), 2**62])
+def test_the_last_of_all_may_not_be_decades_away(wrong):
+    assert looked_at([0, 10, wrong])[0] == [0, 10, 10]
+    assert looked_at([0, 10], [wrong])[0] == [0, 10, 10]
+
+
+def test_the_first_of_all_may_not_be_decades_early():
+    assert looked_at([-DECADES, 10, 20])[0] == [10, 10, 20]
+    assert looked_at([-DECADES])[0] == [-DECADES]
+
+
+def test_what_check_would_report_while_the_clock_is_set_back_is_corrected():
+    assert looked_at([100_000, 10**12, 90_000, 90_001])[0] == [100_000, 100_000, 90_000, 90_001]
+    assert looked_at([100_000, 10**15, 90_000, 90_001])[0] == [100_000, 100_000, 90_000, 90_001]

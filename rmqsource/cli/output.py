@@ -1,0 +1,332 @@
+"""Rows on the terminal or in a pipe: a table for people, JSON lines or CSV for programs."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import os
+import shutil
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import datetime, timezone, tzinfo
+from enum import Enum
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+from rich.cells import cell_len, chop_cells
+
+from rmqsource.cli import tables
+from rmqsource.cli.read import WrongUseError
+from rmqsource.options.option_values import did_you_mean
+from rmqsource.safe_text import json_text, printable, spreadsheet_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Row = Mapping[str, Any]
+
+_BODY_CHARACTERS = 120
+_BODY_BYTES = 40
+_ROWS_OF_A_TABLE = 500
+"""A longer answer comes in parts, so that it streams."""
+_DEEPER = 2
+_LEAST_VALUE = 16
+"""What a value of a record keeps beside its name."""
+
+
+class Format(str, Enum):
+    """How rows are written."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    spreadsheet = "spreadsheet"
+    """CSV in which no cell is a formula and every character is printable."""
+
+
+@dataclass(frozen=True)
+class Display:
+    """How a person or a program wants to see rows."""
+
+    output: Format = Format.table
+    columns: Sequence[str] = ()
+    """Those to show, in order; none: the usual ones."""
+    wide: bool = False
+    """A table may be wider than the terminal."""
+    zone: tzinfo = timezone.utc
+
+    @property
+    def is_table(self) -> bool:
+        """Whether rows are for a person."""
+        return self.output is Format.table
+
+
+class Form(NamedTuple):
+    """How a table shows a column: its heading, and its values as text."""
+
+    heading: str
+    text: Callable[[Any], str]
+
+
+class Shape(NamedTuple):
+    """The rows of a command: columns of its table, all columns, and who goes where room is short.
+
+    ``drop`` are columns that a narrow table leaves out first, in this order.
+    """
+
+    shown: tuple[str, ...]
+    every: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    forms: Mapping[str, Form] = {}
+
+    def chosen(self, display: Display) -> tuple[str, ...]:
+        """Return the columns to write.
+
+        Raises
+        ------
+        WrongUseError
+            One of ``--columns`` does not exist.
+        """
+        every = self.every or self.shown
+        if not display.columns:
+            return self.shown if display.is_table else every
+        by_heading = {form.heading: name for name, form in self.forms.items()}
+        names = [by_heading.get(name, name) for name in display.columns]
+        for name in names:
+            if name not in every:
+                hint = did_you_mean(name, every) or "."
+                raise WrongUseError(
+                    f"--columns: there is no column {name!r}{hint} There are {', '.join(every)}"
+                )
+        return tuple(dict.fromkeys(names))
+
+
+def bold(text: str) -> str:
+    """Return a text that stands out, where a terminal can show it and nobody objects."""
+    dumb = os.environ.get("TERM") == "dumb" or os.environ.get("NO_COLOR")
+    return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() and not dumb else text
+
+
+def table_width(display: Display) -> int | None:
+    """Return how wide a table may be; None where a pipe or a person takes any."""
+    if display.wide or not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
+
+
+class RowWriter(ABC):
+    """Takes rows as they come; ``close`` writes what is left."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self.columns = columns
+
+    @abstractmethod
+    def write(self, row: Row) -> None:
+        """Write a row, now or later; it may have more columns."""
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Write what was held back, and what stands at the end."""
+        self.flush()
+
+
+def row_writer(display: Display, shape: Shape | tuple[str, ...]) -> RowWriter:
+    """Return the writer of rows of a shape.
+
+    Raises
+    ------
+    WrongUseError
+        There is no such column as ``--columns`` asks for.
+    """
+    wanted = shape if isinstance(shape, Shape) else Shape(tuple(shape))
+    columns = wanted.chosen(display)
+    if display.is_table:
+        return _TableWriter(columns, wanted, display)
+    if display.output is Format.json:
+        return _JsonWriter(columns, display.zone)
+    return _CsvWriter(columns, display)
+
+
+class _TableWriter(RowWriter):
+    def __init__(self, columns: tuple[str, ...], shape: Shape, display: Display) -> None:
+        super().__init__(columns)
+        self._shape, self._display = shape, display
+        self._rows: list[Row] = []
+        self._layout: tables.Layout | None = None
+        self._dropped: dict[str, None] = {}
+
+    def write(self, row: Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) == _ROWS_OF_A_TABLE:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._rows:
+            columns = [self._column(name) for name in self.columns]
+            self._rows = []
+            if self._layout is None or not self._layout.holds(columns):
+                width = table_width(self._display)
+                self._layout = tables.fit(columns, width, self._shape.drop)
+                self._dropped.update(dict.fromkeys(self._layout.dropped))
+                *names, rule = tables.heading(columns, self._layout)
+                print(*map(bold, names), rule, sep="\n")
+            print(*tables.rows(columns, self._layout), sep="\n")
+        super().flush()
+
+    def close(self) -> None:
+        super().close()
+        if self._dropped:
+            print(
+                f"no room for {', '.join(self._dropped)}: --columns NAMES chooses, --wide shows "
+                "all in longer lines",
+                file=sys.stderr,
+            )
+
+    def _column(self, name: str) -> tables.Column:
+        form = self._shape.forms.get(name)
+        values = [row[name] for row in self._rows]
+        numbers = any(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+        zone = self._display.zone
+        if form is None:
+            return tables.Column(name, name, tuple(shown(v, zone=zone) for v in values), numbers)
+        cells = tuple("" if v is None else printable(form.text(v)) for v in values)
+        return tables.Column(name, form.heading, cells, numbers)
+
+
+class _JsonWriter(RowWriter):
+    def __init__(self, columns: tuple[str, ...], zone: tzinfo) -> None:
+        super().__init__(columns)
+        self._zone = zone
+
+    def write(self, row: Row) -> None:
+        chosen = {name: row[name] for name in self.columns} if self.columns else row
+        print(json_text(_exact(chosen, self._zone)))
+
+
+class _CsvWriter(RowWriter):
+    def __init__(self, columns: tuple[str, ...], display: Display) -> None:
+        super().__init__(columns)
+        self._zone = display.zone
+        self._text: Callable[[str], str] = str
+        quoting: Any = csv.QUOTE_MINIMAL
+        if display.output is Format.spreadsheet:
+            # Some take a semicolon for the end of a cell.
+            self._text, quoting = spreadsheet_text, csv.QUOTE_NONNUMERIC
+        elif sys.stdout.isatty():
+            self._text = printable
+        self._writer = csv.writer(sys.stdout, lineterminator="\n", quoting=quoting)
+        self._header = list(_exact(dict.fromkeys(columns), self._zone))
+
+    def write(self, row: Row) -> None:
+        values = _exact({name: row[name] for name in self.columns}, self._zone)
+        if self._header:
+            self._writer.writerow(values)
+            self._header = []
+        self._writer.writerow(self._cell(value) for value in values.values())
+
+    def _cell(self, value: Any) -> Any:
+        if isinstance(value, (list, dict)):
+            value = json.dumps(value, ensure_ascii=False)
+        return self._text(value) if isinstance(value, str) else value
+
+    def close(self) -> None:
+        if self._header:
+            self._writer.writerow(self._header)
+        super().close()
+
+
+def write_result(row: Row, display: Display) -> None:
+    """Write the one row that a command answers with."""
+    if display.is_table:
+        write_record(row, display)
+        return
+    writer = row_writer(display, tuple(row))
+    writer.write(row)
+    writer.close()
+
+
+def write_record(row: Row, display: Display) -> None:
+    """Write one row with a line per column, for a person; long values go on below."""
+    shown_names = Shape(tuple(row)).chosen(display)
+    lines: list[tuple[str, str]] = []
+    for name in shown_names:
+        if name == "properties":
+            lines += [(f"  {printable(key)}", printable(text)) for key, text in row[name]]
+        else:
+            lines.append((name, shown(row[name], whole=True, zone=display.zone)))
+    indent = max((len(name) for name, _ in lines), default=0) + 2
+    width = table_width(display)
+    for name, text in lines:
+        title = name if name.startswith("  ") else bold(name)
+        title += " " * (indent - len(name))
+        place = indent
+        if width is not None and width - indent < _longest_word(text) <= width - _DEEPER:
+            print(title.rstrip(" "))  # an id or a path in two parts could not be copied
+            title, place = " " * _DEEPER, _DEEPER
+        first, *rest = _folded(text, None if width is None else max(width - place, _LEAST_VALUE))
+        print(*((title + first).rstrip(" "), *(" " * place + line for line in rest)), sep="\n")
+    print()
+    sys.stdout.flush()
+
+
+def _folded(text: str, room: int | None) -> list[str]:
+    """Return lines that are no wider; their ends are between words where that can be."""
+    if room is None or cell_len(text) <= room:
+        return [text]
+    if not text.isascii():
+        return chop_cells(text, room)
+    return wrap(text, room, break_on_hyphens=False, drop_whitespace=False)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split(" ")))
+
+
+def shown(value: Any, *, whole: bool = False, zone: tzinfo = timezone.utc) -> str:
+    """Return a value as a person wants to see it; nothing in it can steer the terminal."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.astimezone(zone).replace(tzinfo=None).isoformat(" ", "milliseconds")
+    if isinstance(value, bytes):
+        return _shown_body(value, whole=whole)
+    if isinstance(value, list):
+        return " ".join(printable(str(item)) for item in value)
+    return printable(str(value))
+
+
+def _shown_body(body: bytes, *, whole: bool) -> str:
+    text = _text_of(body)
+    if text is not None:
+        cut = not whole and len(text) > _BODY_CHARACTERS
+        return printable(text[:_BODY_CHARACTERS]) + "…" if cut else printable(text)
+    cut = not whole and len(body) > _BODY_BYTES
+    return "0x" + (body[:_BODY_BYTES].hex() + "…" if cut else body.hex())
+
+
+def _text_of(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _exact(row: Row, zone: tzinfo) -> dict[str, Any]:
+    """Return a row as JSON has it: times in ISO 8601, bodies in Base64 and, if UTF-8, as text."""
+    exact: dict[str, Any] = {}
+    for name, value in row.items():
+        exact[name] = value
+        if isinstance(value, datetime):
+            text = value.astimezone(zone).isoformat(timespec="milliseconds")
+            exact[name] = text.replace("+00:00", "Z") if zone is timezone.utc else text
+        elif name == "properties" and value is not None:
+            exact[name] = dict(value)
+        elif name == "body":
+            exact[name] = None if value is None else base64.b64encode(value).decode()
+            exact["body_text"] = None if value is None else _text_of(value)
+    return exact

@@ -1,0 +1,152 @@
+"""Times on the command line: what a text means, and how long ago ``1h`` is."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime, timedelta, timezone, tzinfo
+from typing import NamedTuple
+
+from rmqsource.cli.read import WrongUseError
+from rmqsource.errors import SourceOptionError
+from rmqsource.options.option_values import parse_time_ms
+
+_SPAN = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,3})?(?:ms|[smhdw])\s*)+")
+_PART = re.compile(r"([0-9.]+)(ms|[smhdw])")
+_UNIT_MS = {
+    **{"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000},
+    **{"d": 86_400_000, "w": 604_800_000},
+}
+_OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MOST_MINUTES = 18 * 60
+
+
+def span_ms(text: str) -> int | None:
+    """Return a span of time as ``90s``, ``5m`` or ``1h30m`` in ms; None for any other text."""
+    if not _SPAN.fullmatch(text.strip()):
+        return None
+    return round(sum(float(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text)))
+
+
+def now_ms() -> int:
+    """Return the time in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Clock(NamedTuple):
+    """What time it is, and in which zone a time without an offset is meant."""
+
+    now: int
+    zone: tzinfo | None = None
+
+    def instant_ms(self, flag: str, text: str) -> int:
+        """Return a time: ``now``, a span before it, ISO 8601, or ms since the epoch.
+
+        Raises
+        ------
+        WrongUseError
+            It is none of them, or has no offset and there is no ``--tz``.
+        """
+        ago = span_ms(text)
+        if ago is not None or text.strip().lower() == "now":
+            return self.now - (ago or 0)
+        try:
+            return parse_time_ms(flag, text, self.zone)
+        except SourceOptionError as err:
+            hint = "a span before now as 1h, 30m or 2d"
+            if "no offset" in err.reason:
+                hint = "say with --tz in which zone it is"
+            raise WrongUseError(f"{flag}: {err.reason}; or {hint}") from err
+
+    def window(self, since: str | None, until: str | None) -> tuple[str | None, str | None]:
+        """Return a half-open span of time as the source's options take it.
+
+        Raises
+        ------
+        WrongUseError
+            One is no time, or the span ends before it begins.
+        """
+        ends = [
+            None if text is None else self.instant_ms(flag, _given(flag, text))
+            for flag, text in (("--since", since), ("--until", until))
+        ]
+        begin, end = ends
+        if begin is not None and end is not None and begin > end:
+            raise WrongUseError(
+                f"--since {since} is {(begin - end) / 1000:,g} s behind --until {until}, which is "
+                "exclusive; is one the other?"
+            )
+        return _text(begin), _text(end)
+
+
+def _given(flag: str, text: str) -> str:
+    if not text.strip():
+        raise WrongUseError(f"{flag}: is empty; give a value or leave it away")
+    return text
+
+
+def _text(milliseconds: int | None) -> str | None:
+    """Return ms so that nobody takes them for seconds; what no calendar holds stays a number."""
+    if milliseconds is None:
+        return None
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return str(milliseconds)
+    return moment.isoformat(timespec="milliseconds")
+
+
+def clock_of(name: str | None) -> Clock:
+    """Return the clock of now with the zone of ``--tz``.
+
+    Raises
+    ------
+    WrongUseError
+        There is no such zone.
+    """
+    return Clock(now_ms(), None if name is None else _zone(name.strip()))
+
+
+def _zone(name: str) -> tzinfo:
+    if name.lower() == "local":
+        return _local_zone()
+    if name.upper() in {"UTC", "Z"}:
+        return timezone.utc
+    offset = _OFFSET.fullmatch(name)
+    if offset:
+        minutes = int(offset[2]) * 60 + int(offset[3])
+        if minutes <= _MOST_MINUTES:
+            return timezone((1 if offset[1] == "+" else -1) * timedelta(minutes=minutes))
+    else:
+        from zoneinfo import ZoneInfo  # noqa: PLC0415 (few need it)
+
+        try:
+            return ZoneInfo(name)
+        except (OSError, ValueError, LookupError):  # LookupError: not found, or no tzdata at all
+            pass
+    raise WrongUseError(
+        f"--tz: expected a zone as Asia/Shanghai, an offset as +08:00, local or UTC; found {name!r}"
+    )
+
+
+def _local_zone() -> tzinfo:
+    """Return the zone of this machine, with its rules where they are known."""
+    return _Local()
+
+
+class _Local(tzinfo):
+    """The machine's zone: Python knows its offset at each instant, but gives it no name."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, _: datetime | None) -> timedelta | None:
+        return None
+
+    def tzname(self, moment: datetime | None) -> str | None:
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, moment: datetime) -> datetime:
+        local = moment.replace(tzinfo=timezone.utc).astimezone()
+        return local.replace(tzinfo=self)

@@ -1,0 +1,7 @@
+"""The bundled store and a tour of it: ``python -m rmqsource.demo``."""
+
+from __future__ import annotations
+
+from rmqsource.demo.data import DemoStore, unpack_store
+
+__all__ = ["DemoStore", "unpack_store"]

@@ -1,0 +1,7 @@
+"""Run the tour: ``python -m rmqsource.demo``."""
+
+import sys
+
+from rmqsource.demo import tour
+
+sys.exit(tour.main())

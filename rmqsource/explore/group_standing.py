@@ -1,0 +1,63 @@
+"""Each consumer group in one row: how far behind, and what it could not consume."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rmqsource.metadata import read_metadata
+from rmqsource.scan.store_versions import open_snapshots
+from store_core.config.config_files import load_subscription_groups
+from store_core.topics import DLQ_PREFIX, RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqsource.options.source_options import SourceOptions
+    from store_core.store_view import StoreView
+
+_FIELDS = (
+    *(("group", pa.string()), ("topics", pa.int64()), ("queues", pa.int64())),
+    *(("lag", pa.int64()), ("lag_ms", pa.int64()), ("retry_messages", pa.int64())),
+    *(("dead_letters", pa.int64()), ("retry_max_times", pa.int64()), ("store", pa.string())),
+)
+GROUP_COLUMNS = tuple(name for name, _ in _FIELDS)
+"""``topics`` and ``queues`` are those with an offset, retry topics left out; ``lag`` has them."""
+
+
+def group_standing(options: SourceOptions) -> Any:
+    """Return a ``pa.Table`` with a row per group and store, the furthest behind first."""
+    rows: list[dict[str, Any]] = []
+    for snapshot in open_snapshots(options):
+        with snapshot:
+            rows += _rows(snapshot, options)
+    rows.sort(key=lambda row: (-row["lag"], -row["dead_letters"], row["group"]))
+    return pa.Table.from_pylist(rows, schema=pa.schema(_FIELDS))
+
+
+def _rows(snapshot: StoreView, options: SourceOptions) -> Iterator[dict[str, Any]]:
+    held = {
+        topic: messages
+        for batch in read_metadata("topics", snapshot, options)
+        for topic, messages in zip(*(batch[name].to_pylist() for name in ("topic", "messages")))
+    }
+    settings = load_subscription_groups(snapshot.directory) or {}
+    offsets: dict[str, list[dict[str, Any]]] = {name: [] for name in settings}
+    for batch in read_metadata("consumer_offsets", snapshot, options):
+        for row in pa.table(batch).to_pylist():
+            offsets.setdefault(row["group"], []).append(row)
+    for group, queues in offsets.items():
+        own = [row for row in queues if not row["topic"].startswith(RETRY_PREFIX)]
+        limit = settings.get(group)
+        yield {
+            "group": group,
+            "topics": len({row["topic"] for row in own}),
+            "queues": len(own),
+            "lag": sum(row["lag"] for row in queues),
+            "lag_ms": max((row["lag_ms"] or 0 for row in queues), default=None),
+            "retry_messages": held.get(f"{RETRY_PREFIX}{group}", 0),
+            "dead_letters": held.get(f"{DLQ_PREFIX}{group}", 0),
+            "retry_max_times": None if limit is None else limit.retry_max_times,
+            "store": snapshot.directory.uri,
+        }

@@ -1,0 +1,1 @@
+"""Option texts become the settings of a read."""

@@ -1,0 +1,1 @@
+"""Options and filters become a predicate, then splits, then batches of rows."""

@@ -1,0 +1,1 @@
+"""Move messages between stores and files: export, import, copy."""

@@ -1,0 +1,1 @@
+"""A broker's settings, and the files below ``config/``."""

@@ -1,0 +1,1 @@
+"""Which messages of a queue a consumer wants."""

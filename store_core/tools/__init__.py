@@ -1,0 +1,1 @@
+"""Work on a closed store: check, repair, salvage."""
