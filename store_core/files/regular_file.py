@@ -62,8 +62,7 @@ def open_to_write(path: str, flags: int = 0) -> int:
     try:
         return _open_regular(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o644, refuse_other_names)
     except OSError as err:
-        if Path(path).is_symlink():
-            raise _link_error(err, path) from err
+        refuse_link(path)
         raise
 
 
@@ -87,6 +86,16 @@ def too_large(size: int) -> str:
 def check_regular(path: str) -> None:
     """Raise OSError where ``path`` is no regular file, for what opens files by itself."""
     os.close(open_to_read(path))
+
+
+def refuse_link(path: str) -> None:
+    """Raise OSError where ``path`` is a link, whatever it leads to."""
+    if Path(path).is_symlink():
+        text = (
+            f"is a link to {Path(path).readlink()}; nothing is written through links to files: put "
+            "the file itself there"
+        )
+        raise OSError(errno.ELOOP, text, path)
 
 
 def refuse_other_names(path: str, found: os.stat_result) -> None:
@@ -142,11 +151,3 @@ def _refuse_kind(path: str, mode: int) -> None:
     kind = kind_of_file(mode)
     if kind:
         raise OSError(_NOT_REGULAR, f"is {kind}, where a regular file was expected", path)
-
-
-def _link_error(err: OSError, path: str) -> OSError:
-    text = (
-        f"is a link to {Path(path).readlink()}; nothing is written through links to files: put the "
-        "file itself there"
-    )
-    return OSError(err.errno, text, path)

@@ -1,4 +1,4 @@
-"""Links in a store that lead out of it, and hard links: read, and never written through."""
+"""Links in a store, and hard links: files behind them are read, and never written."""
 
 from __future__ import annotations
 
@@ -7,22 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from store_core.errors import StoreWriteError
-from store_core.files.regular_file import refuse_other_names
-from store_core.layout.store_paths import (
-    ABORT_FILE,
-    CHECKPOINT_FILE,
-    COMMIT_LOG_DIR,
-    INDEX_DIR,
-    LOCK_FILE,
-    QUEUE_DIRS,
-)
+from store_core.files.regular_file import refuse_link, refuse_other_names
 
-_WRITTEN = (LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE)
-_WRITTEN_BELOW = (COMMIT_LOG_DIR, INDEX_DIR)
+_WRITTEN = ("lock", "abort", "checkpoint")
+_WRITTEN_BELOW = ("commitlog", "index")
+_QUEUE_ROOTS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+_COMMIT_LOG = "commitlog"
 
 
 def refuse_links_out(root: str) -> None:
-    """Raise where a directory of a store is a link out of it, or a file has other names.
+    """Raise where a directory of a store is a link out of it, or a file is or has another name.
 
     A copy made with ``cp -a`` holds the links of the store it was made of: what is written through
     them goes into that one, whose lock nobody took. All files of a copy made with ``cp -al`` are
@@ -40,16 +34,18 @@ def refuse_links_out(root: str) -> None:
         There is such a link; or a directory cannot be read.
     """
     real = os.path.realpath(root)
-    _refuse_hard_links(root)
+    _refuse_files(root)
     _look_at(root, real)
-    for name in QUEUE_DIRS:
+    for name in _QUEUE_ROOTS:
         for topic in _look_at(str(Path(root, name)), real):
             _look_at(topic, real)
 
 
-def _refuse_hard_links(root: str) -> None:
+def _refuse_files(root: str) -> None:
     files = [Path(root, name) for name in _WRITTEN]
     try:
+        # Refused at shutdown, where it is written, the store would be as after a crash.
+        refuse_link(str(Path(root, "checkpoint")))
         for name in _WRITTEN_BELOW:
             with suppress(FileNotFoundError, NotADirectoryError):
                 files += Path(root, name).iterdir()
@@ -82,7 +78,7 @@ def _check(path: str, real_root: str) -> None:
     if not Path(target).is_dir() or os.path.commonpath([real_root, target]) == real_root:
         return
     advice = "mount that directory here, or move it here"
-    if Path(path).name == COMMIT_LOG_DIR:
+    if Path(path).name == _COMMIT_LOG:
         advice = f"remove the link and give storePathCommitLog={target} in the configuration"
     raise StoreWriteError(
         f"is a link out of the store, to {target}; nothing is written through it: {advice}", path

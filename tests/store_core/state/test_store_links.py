@@ -31,6 +31,11 @@ def config(root, **more):
     return MessageStoreConfig(store_path_root_dir=str(root), **CONFIG, **more)
 
 
+def files_of(store):
+    """Return the content of each file, also of those that a link may lead to."""
+    return {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+
+
 @pytest.fixture
 def store(tmp_path):
     return small_store(tmp_path / "store", 40).write(abort=b"1")
@@ -49,6 +54,18 @@ def test_nothing_is_written_through_a_link_out_of_the_store(place, store, tmp_pa
     assert tree_state(tmp_path) == before
     with StoreSnapshot.open(str(store), config(store)) as snapshot:
         assert snapshot.end_offset > 0, "reading goes through links"
+
+
+@pytest.mark.parametrize("target", ["store/moved", "moved", "nowhere"])
+def test_a_checkpoint_that_cannot_be_written_is_told_at_the_opening(target, store, tmp_path):
+    # Found at shutdown, after messages were put, it would leave the store as after a crash.
+    (store / "checkpoint").rename(store / "moved")
+    shutil.copy(store / "moved", tmp_path / "moved")
+    (store / "checkpoint").symlink_to(tmp_path / target)
+    before = files_of(store)
+    with pytest.raises(StoreWriteError, match=f"checkpoint: is a link to .*/{target}"):
+        MessageStore(config(store)).load()
+    assert files_of(store) == before
 
 
 @pytest.mark.parametrize("place", PLACES)
