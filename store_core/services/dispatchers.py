@@ -47,8 +47,8 @@ class QueueDispatch:
         """Dispatch records; see ``ReputMessageService``."""
         try:
             self._queues.put(self._decoder.decode(frames).queued())
-        except StoreWriteError:
-            self._flags.set(RunningFlag.WRITE_LOGICS_QUEUE_ERROR)
+        except StoreWriteError as err:
+            self._flags.set_write_error(RunningFlag.WRITE_LOGICS_QUEUE_ERROR, err)
             raise
         self._flags.clear(RunningFlag.WRITE_LOGICS_QUEUE_ERROR)
 
@@ -63,8 +63,8 @@ class IndexDispatch:
         """Dispatch records; see ``ReputMessageService``."""
         try:
             self._index.dispatch(frames)
-        except StoreWriteError:
-            self._flags.set(RunningFlag.WRITE_INDEX_FILE_ERROR)
+        except StoreWriteError as err:
+            self._flags.set_write_error(RunningFlag.WRITE_INDEX_FILE_ERROR, err)
             raise
         self._flags.clear(RunningFlag.WRITE_INDEX_FILE_ERROR)
 

@@ -45,6 +45,8 @@ class RunningFlags:
 
     def __init__(self) -> None:
         self._flags = 0
+        self.write_error: Exception | None = None
+        """Why queues or the index could not be written, the last time that they could not."""
         self._lock = threading.Lock()
 
     @property
@@ -72,6 +74,11 @@ class RunningFlags:
         with self._lock:
             before, self._flags = self._flags, self._flags | int(flag)
         return not before & int(flag)
+
+    def set_write_error(self, flag: RunningFlag, error: Exception) -> None:
+        """Set a flag for what could not be written; whoever sees the flag finds the error."""
+        self.write_error = error
+        self.set(flag)
 
     def clear(self, flag: RunningFlag) -> bool:
         """Clear a flag; tell whether it was set."""

@@ -107,6 +107,7 @@ def test_sync_flush_that_takes_too_long(root, monkeypatch):
         assert store.append_batch(make_batch([4])).status.name == "FLUSH_DISK_TIMEOUT"
         slow.set()
         assert store.flush() == store.max_phy_offset
+    with MessageStore(config_of(root)) as store:
         assert store.put_message(make_message(8)).status.name == "PUT_OK"
     judge(root, store.config, [0, 4, 8], [0, 4, 8])
 

@@ -54,6 +54,7 @@ def test_flag_is_set_while_the_index_cannot_be_written():
         with pytest.raises(StoreWriteError):
             dispatch("frames")
         assert flags.flags == RunningFlag.WRITE_INDEX_FILE_ERROR
+        assert flags.write_error is index.error, "known to whoever sees the flag"
     index.error = None
     dispatch("frames")
     assert flags.is_writeable
