@@ -23,7 +23,13 @@ SCRATCH_VARIABLE = "HOSTILE_SCRATCH"
 """Names a directory that somebody removes when the process has ended."""
 
 _SETTINGS = {
-    "spark.driver.memory": "700m",
+    "spark.driver.memory": "1g",
+    # Says so where the memory did not do; and keeps little of the hundreds of commands before.
+    "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.ui.retainedTasks": "100",
+    "spark.sql.ui.retainedExecutions": "5",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
