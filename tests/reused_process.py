@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import select
+import selectors
 import subprocess
 import sys
 import traceback
@@ -38,7 +38,7 @@ class ReusedProcess:
         line = json.dumps([function.__module__, function.__name__, arguments])
         child.stdin.write(line.encode() + b"\n")
         child.stdin.flush()
-        if not select.select([child.stdout], [], [], seconds)[0]:
+        if not has_data(child.stdout.fileno(), seconds):
             self.close()
             raise AssertionError(f"{what} did not end within {seconds} s")
         answer = child.stdout.readline()
@@ -66,6 +66,13 @@ class ReusedProcess:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def has_data(fd: int, seconds: float) -> bool:
+    """Wait for bytes or the end of a pipe; unlike `select`, also of descriptors above 1,023."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        return bool(selector.select(seconds))
 
 
 def _started() -> subprocess.Popen[bytes]:

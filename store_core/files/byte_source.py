@@ -7,6 +7,7 @@ import mmap
 import os
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from io import FileIO
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -155,7 +156,8 @@ class LocalByteSource(ByteSource):
         self._map: mmap.mmap | None = None
         self._bytes: npt.NDArray[np.uint8] | None = None
         try:
-            self._fd = open_to_read(path)
+            # A file object, as it closes itself where somebody forgets to.
+            self._file = FileIO(open_to_read(path))
         except OSError as err:
             raise read_error(err, path) from err
         try:
@@ -163,6 +165,12 @@ class LocalByteSource(ByteSource):
         except OSError as err:
             self.close()
             raise read_error(err, path) from err
+
+    @property
+    def _fd(self) -> int:
+        if self._file.closed:
+            raise StoreReadError("was closed", self.path)
+        return self._file.fileno()
 
     def read_at(self, start: int, length: int) -> bytes:
         """Return bytes of the file; see ``ByteSource``."""
@@ -186,8 +194,6 @@ class LocalByteSource(ByteSource):
 
     def _mapped(self) -> npt.NDArray[np.uint8]:
         if self._bytes is None:
-            if self._fd < 0:  # mmap would take -1 for memory without a file, full of zeros
-                raise StoreReadError("was closed", self.path)
             if self.size == 0:  # an empty file cannot be mapped
                 return np.empty(0, np.uint8)
             try:
@@ -222,9 +228,7 @@ class LocalByteSource(ByteSource):
 
     def close(self) -> None:
         """Close the descriptor and, unless views are alive, the map."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._file.close()
         self._bytes = None
         if self._map is not None:
             # BufferError: a view is alive; the map lives as long as it, then it is collected.

@@ -61,7 +61,7 @@ def open_to_write(path: str, flags: int = 0) -> int:
     """
     try:
         return _open_regular(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o644, refuse_other_names)
-    except OSError as err:
+    except OSError:
         refuse_link(path)
         raise
 

@@ -191,6 +191,5 @@ class OpenStore:
                 "stays when it is mended, shut the store down and start it again"
             )
         return (
-            "queues or index cannot be written, puts go on when they can: "
-            f"{self.flags.write_error}"
+            f"queues or index cannot be written, puts go on when they can: {self.flags.write_error}"
         )

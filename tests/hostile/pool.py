@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import IO, Any
 from tests.hostile.base_stores import scratch_parent
 from tests.hostile.running import MOST_SECONDS, PREPARING, Failure
 from tests.hostile.spark_session import SCRATCH_VARIABLE
+from tests.reused_process import has_data
 
 _ROOT = Path(__file__).parents[2]
 _STORES_PER_WORKER = 1000
@@ -176,7 +176,7 @@ class _Worker:
         assert self._process.stdout is not None
         fd, deadline = self._process.stdout.fileno(), time.monotonic() + limit
         while b"\n" not in self._read:
-            if not select.select([fd], [], [], max(deadline - time.monotonic(), 0))[0]:
+            if not has_data(fd, max(deadline - time.monotonic(), 0)):
                 return b"", True
             data = os.read(fd, 1 << 16)
             if not data:

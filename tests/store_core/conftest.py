@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from store_core import MessageStore
+from tests.store_core.closed_later import close_all
 from tests.store_core.crash.by_hand import without_threads
 from tests.store_core.crash.messages import config_of
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close_all()
 
 
 @pytest.fixture

@@ -116,7 +116,8 @@ def test_paths_that_are_no_stores(tmp_path):
 def test_tokens(tmp_path):
     root = small_store(tmp_path / "store", 20).write()
     token = make_token(parsed(root))
-    assert parse_token(token) == {str(root): (0, StoreSnapshot.open(str(root)).end_offset)}
+    with StoreSnapshot.open(str(root)) as snapshot:
+        assert parse_token(token) == {str(root): (0, snapshot.end_offset)}
     other = small_store(tmp_path / "other", 2).write()
     with pytest.raises(SourceOptionError, match="does not name store"):
         read_rows(other, snapshot=token)

@@ -15,6 +15,7 @@ from store_core.index.index_writer import index_file_names
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_stretch import frames_from
 from tests.golden_store import golden
+from tests.store_core.closed_later import closed_later
 from tests.store_core.tools.repair.test_rebuild_index import clock_of, config_of, contents, pairs
 from tests.store_factory import StoreFactory
 
@@ -31,7 +32,7 @@ class Opened:
         if since_ms is None:
             since_ms = store.meta["checkpoint_file"]["index_msg_timestamp"]
         config = MessageStoreConfig.from_properties({**store.config_properties, **settings})
-        self.log = CommitLog(StoreDirectory(str(root)), config)
+        self.log = closed_later(CommitLog(StoreDirectory(str(root)), config))
         self.end = store.meta["max_phy_offset"] if end is None else end
         self.index = IndexDispatcher(str(root), config, clock_of(names))
         begin = max(self.log.min_offset, 0)

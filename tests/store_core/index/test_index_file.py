@@ -14,13 +14,14 @@ from store_core.index import index_file
 from store_core.index.index_file import IndexFile, key_hash, key_hashes
 from store_core.layout.index import INDEX_HEADER
 from tests.golden_store import STORE_NAMES, golden
+from tests.store_core.closed_later import closed_later
 from tests.store_core.index_writer import IndexWriter
 
 PUTS = [("T", f"k{n % 7}", n * 100, 1_700_000_000_000 + n * 500) for n in range(40)]
 
 
 def open_file(path, slots=10, entries=50):
-    return IndexFile(LocalByteSource(str(path)), slots, entries)
+    return IndexFile(closed_later(LocalByteSource(str(path))), slots, entries)
 
 
 def expected_hits(puts, topic, keys):

@@ -12,6 +12,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_queries import UnindexedRange
 from store_core.index.index_service import IndexService
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
+from tests.store_core.closed_later import closed_later
 from tests.store_core.index_writer import IndexWriter
 
 UNKNOWN = MessageStoreConfig()
@@ -20,7 +21,7 @@ BASE = 1_700_000_000_000
 
 
 def service_of(root, config=UNKNOWN):
-    return IndexService(StoreDirectory(str(root)), config)
+    return closed_later(IndexService(StoreDirectory(str(root)), config))
 
 
 @pytest.fixture(params=STORE_NAMES)
