@@ -38,6 +38,9 @@ TIMER_OUT_MS = "TIMER_OUT_MS"
 RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
+NORMAL = "normal"
+"""The kind of topics that applications send to."""
+
 _DIGITS = r"^[0-9]{1,18}$"
 _PREFIXES = {RETRY_PREFIX: "retry", DLQ_PREFIX: "dlq", LMQ_PREFIX: "lmq"}
 _NAMES = {
@@ -81,7 +84,7 @@ def topic_kind(topic: str, config: TopicConfig | None = None) -> str:
         return _NAMES[topic]
     if topic.startswith(_SYSTEM_PREFIX) or topic.endswith(_REPLY_SUFFIX):
         return "system"
-    return "system" if config is not None and config.perm & _PERM_INHERIT else "normal"
+    return "system" if config is not None and config.perm & _PERM_INHERIT else NORMAL
 
 
 def property_of(properties: Any, name: str) -> Any:

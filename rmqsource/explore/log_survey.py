@@ -14,6 +14,13 @@ from rmqsource.explore.group_sums import Tally, counted_pairs
 from rmqsource.scan.read_columns import no_progress, read_columns
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD
+from store_core.layout.message import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_SEPARATOR,
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_MASK,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,8 +42,10 @@ CLASSES_PER_DOUBLING = 1 << _CLASS_BITS
 
 _COLUMNS = (
     *("topic", "queue_id", "commit_log_offset", "store_size", "tags", "keys"),
-    *("born_timestamp", "store_timestamp"),
+    *("born_timestamp", "store_timestamp", "sys_flag", "properties_raw"),
 )
+_REAL_TOPIC = f"{PROPERTY_REAL_TOPIC}{chr(NAME_VALUE_SEPARATOR)}"
+_HAS_REAL_TOPIC = f"(^|{chr(PROPERTY_SEPARATOR)}){_REAL_TOPIC}"
 _STEPS = 2_000
 _KEPT_TEXTS = 20_000
 _NUMBERS = ("step", "queue_id", "size_class", "latency_class")
@@ -70,8 +79,10 @@ class Survey:
     sizes
         topic, size_class, messages, bytes, greatest (of the class); see `class_of`.
     latency
-        topic, latency_class, messages, bytes, greatest: store time minus born time in ms, below 0
-        where the producer's clock is ahead. Messages without one of the two are left out.
+        topic, is_later, latency_class, messages, bytes, greatest: store time minus born time in ms,
+        below 0 where the producer's clock is ahead. Messages without one of the two are left out.
+        ``is_later``: stored again by the broker, which keeps the born time, so that the time has a
+        delay in it that was meant (see `is_later`).
     tags
         topic, tags (null: none), messages; the most frequent ones.
     keys
@@ -187,9 +198,8 @@ class _Counts:
         self._add_numbers("size_class", topics, class_of(sizes), record_bytes, sizes)
         timed = np.flatnonzero((stored != 0) & (born != 0))
         waits = (stored - born)[timed]
-        self._add_numbers(
-            "latency_class", topics[timed], class_of(waits), record_bytes[timed], waits
-        )
+        ways = 2 * topics + is_later(batch["sys_flag"], batch["properties_raw"])
+        self._add_numbers("latency_class", ways[timed], class_of(waits), record_bytes[timed], waits)
         self._add_texts("tags", topics, batch["tags"])
         # A word that a message has twice counts twice, as it lies in the index twice.
         parents = pc.list_parent_indices(batch["keys"]).to_numpy()
@@ -257,12 +267,24 @@ class _Counts:
         total.traffic = self._named(self._by_number["step"], "step", pa.int64())
         total.queues = self._named(self._by_number["queue_id"], "queue_id", pa.int64())
         total.sizes = self._named(self._by_number["size_class"], "size_class", pa.int64())
-        total.latency = self._named(self._by_number["latency_class"], "latency_class", pa.int64())
+        total.latency = self._latency()
         total.tags = self._named(self._by_text["tags"], "tags", pa.string())
         total.keys = self._named(self._by_text["key"], "key", pa.string())
         total.keys_missed = self._by_text["key"].missed
         total.tags_missed = self._by_text["tags"].missed
         return total
+
+    def _latency(self) -> Any:
+        """Return the table of waits; a topic's number there is twice its own, plus 1 if later."""
+        tally = self._by_number["latency_class"]
+        ways = tally.table()
+        if ways is None:
+            found = self._named(tally, "latency_class", pa.int64())
+            return found.add_column(1, "is_later", pa.nulls(0, pa.bool_()))
+        way = ways["topic"].to_numpy()
+        topic, is_later = pa.array(way // 2), pa.array(way % 2 == 1)
+        found = self._with_names(ways.set_column(0, "topic", topic))
+        return found.add_column(1, "is_later", is_later)
 
     def _named(self, tally: Tally, name: str, kind: Any) -> Any:
         """Return a tally's table with the names of topics."""
@@ -272,6 +294,9 @@ class _Counts:
             counts = ((n, pa.int64()) for n in (*sums, *_greatest(name)))
             fields = [("topic", pa.string()), (name, kind), *counts]
             return pa.schema(fields).empty_table()
+        return self._with_names(found)
+
+    def _with_names(self, found: Any) -> Any:
         names = pa.array(list(self._topics), pa.string())
         return found.set_column(0, "topic", names.take(found["topic"].combine_chunks()))
 
@@ -279,6 +304,22 @@ class _Counts:
 def _greatest(name: str) -> tuple[str, ...]:
     """Return what a tally keeps beside its sums."""
     return ("greatest",) if name.endswith("_class") else ()
+
+
+def is_later(sys_flag: Any, properties: Any) -> npt.NDArray[np.bool_]:
+    """Return which records a broker wrote for messages that it had stored before.
+
+    One of a committed transaction says so in its flag; one that waited (a delay level, the timer
+    wheel, a retry) keeps the property with its real topic, as the record that waits has it too.
+    """
+    flags = sys_flag.to_numpy(zero_copy_only=False)
+    found: npt.NDArray[np.bool_] = flags & TRANSACTION_MASK == TRANSACTION_COMMIT_TYPE
+    likely = pc.match_substring(properties, _REAL_TOPIC).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(likely)
+    if len(rows):  # the name may also be the end of another one
+        exact = pc.match_substring_regex(properties.take(pa.array(rows)), _HAS_REAL_TOPIC)
+        found[rows] |= exact.to_numpy(zero_copy_only=False)
+    return found
 
 
 def _milliseconds(timestamps: Any) -> Int64s:

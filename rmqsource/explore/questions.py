@@ -11,6 +11,9 @@ import time
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Callable
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS
 from rmqsource.explore.dead_letter_rows import dead_letters as _dead_letters
 from rmqsource.explore.log_survey import Survey, class_bounds, quantile
@@ -26,7 +29,7 @@ from rmqsource.scan.prepared_read import plan_read, plan_text
 from rmqsource.scan.read_columns import no_progress, read_columns
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import TABLES
-from store_core.topics import topic_kind
+from store_core.topics import NORMAL, topic_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,13 +118,21 @@ def sizes(counts: Survey) -> Any:
 
 
 def latency(counts: Survey) -> Any:
-    """Return topic, kind, low, high (ms from born to stored, high exclusive), messages, greatest.
+    """Return topic, kind, is_direct, low, high, messages, greatest.
 
-    Below 0 the producer's clock is ahead of the broker's. Messages that a broker stored again,
-    after a delay or for a retry, keep their born time. ``greatest`` is the longest of the class.
+    ``low`` and ``high`` are ms from born to stored, high exclusive; ``greatest`` is the longest of
+    the class. Below 0 the producer's clock is ahead of the broker's. ``is_direct``: sent to a
+    topic of an application and stored there at once. What a broker stored again, after a delay, a
+    retry or a commit, keeps its born time, and its wait was meant.
     """
     frame = _with_bounds(counts.latency.to_pandas(), "latency_class")
-    return _with_kind(frame.drop(columns="bytes"))
+    return _with_direct(_with_kind(frame.drop(columns="bytes")))
+
+
+def _with_direct(frame: Any) -> Any:
+    is_direct = ~frame.pop("is_later") & (frame["kind"] == NORMAL)
+    frame.insert(2, "is_direct", is_direct)
+    return frame
 
 
 def _with_kind(frame: Any) -> Any:
@@ -137,24 +148,28 @@ def _with_bounds(frame: Any, column: str) -> Any:
 
 
 def latency_summary(counts: Survey) -> Any:
-    """Return topic, messages, p50_ms, p95_ms, p99_ms, max_ms and clock_ahead.
+    """Return topic, kind, is_direct, messages, p50_ms, p95_ms, p99_ms, max_ms and clock_ahead.
 
-    ``p95_ms`` is what 95 % of the messages take at most: a value that occurs, exact below half a
-    second, else at most 0.4 % too long, and never above ``max_ms``. ``clock_ahead`` counts messages
-    that were born after they were stored.
+    Direct messages of a topic and those stored again have a row each; see `latency`. ``p95_ms`` is
+    what 95 % of the messages take at most: a value that occurs, exact below half a second, else at
+    most 0.4 % too long, and never above ``max_ms``. ``clock_ahead`` counts messages that were born
+    after they were stored.
     """
+    frame = counts.latency.to_pandas()
+    frame = _with_direct(_with_kind(frame))
     rows = []
-    for topic, part in counts.latency.to_pandas().groupby("topic"):
+    for (topic, kind, is_direct), part in frame.groupby(["topic", "kind", "is_direct"]):
         greatest, messages = part["greatest"].to_numpy(), part["messages"].to_numpy()
-        row = {"topic": topic, "messages": int(messages.sum())}
+        row = {"topic": topic, "kind": kind, "is_direct": is_direct}
+        row["messages"] = int(messages.sum())
         for percent in (50, 95, 99):
             row[f"p{percent}_ms"] = quantile(greatest, messages, percent)
         row["max_ms"] = int(greatest.max())
         row["clock_ahead"] = int(messages[greatest < 0].sum())
         rows.append(row)
-    columns = ["topic", "messages", "p50_ms", "p95_ms", "p99_ms", "max_ms", "clock_ahead"]
-    frame = notebook_package("pandas").DataFrame(rows, columns=columns)
-    return frame.sort_values("messages", ascending=False, ignore_index=True)
+    columns = ["topic", "kind", "is_direct", "messages", "p50_ms", "p95_ms", "p99_ms", "max_ms"]
+    found = notebook_package("pandas").DataFrame(rows, columns=[*columns, "clock_ahead"])
+    return found.sort_values("messages", ascending=False, ignore_index=True)
 
 
 def queue_skew(counts: Survey) -> Any:
@@ -171,16 +186,20 @@ def queue_skew(counts: Survey) -> Any:
 
 
 def tags(counts: Survey) -> Any:
-    """Return topic, tags (null: none), messages, the most frequent first."""
-    return counts.tags.to_pandas()
+    """Return topic, kind, tags (null: none), messages, the most frequent first."""
+    return _with_kind(counts.tags.to_pandas())
 
 
 def top_keys(counts: Survey, count: int = 20) -> Any:
-    """Return topic, key, messages of the most frequent keys.
+    """Return topic, key, messages of the most frequent keys in topics of applications.
 
-    ``attrs["missed"]``: no count is short by more.
+    In the broker's own topics (retries, delays, half messages, dead letters) are copies, which
+    would count a key again. ``attrs["missed"]``: no count is short by more.
     """
-    frame = counts.keys.slice(0, count).to_pandas()
+    names = counts.keys["topic"].unique().to_pylist()
+    normal = pa.array([name for name in names if topic_kind(name) == NORMAL], pa.string())
+    own = counts.keys.filter(pc.is_in(counts.keys["topic"], normal))
+    frame = own.slice(0, count).to_pandas()
     frame.attrs["missed"] = counts.keys_missed
     return frame
 

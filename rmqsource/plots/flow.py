@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rmqsource.explore.trace_events import (
@@ -18,8 +19,8 @@ from rmqsource.explore.trace_events import (
     STORED,
 )
 from rmqsource.plots import style
+from rmqsource.plots.bars import LISTED, Bar, Bars, draw
 
-_LISTED = 14
 _WORDS = {
     SENT: "sent",
     STORED: "stored",
@@ -48,34 +49,34 @@ def consumer_lag(frame: Any, ax: Any = None) -> Any:
         Axes; None: new ones.
     """
     with style.styled():
-        behind = frame[frame["lag"] > 0].sort_values("lag", ascending=False, kind="stable")
-        top = behind.head(_LISTED)
-        ax = style.axes_or_new(ax, style.rows_height(len(top)))
-        if len(top) == 0:
-            return style.nothing(ax, "No consumer group is behind")
-        groups = behind.groupby("group")["lag"].sum().sort_values(ascending=False, kind="stable")
-        worst = groups.index[0]
-        labels = [
-            f"{style.short(row.group, 30)}  {style.short(row.topic, 26)}/{row.queue_id}"
-            for row in top.itertuples()
-        ]
-        texts = [
-            f"{row.lag:,}" + ("" if row.lag_ms != row.lag_ms else _behind(row.lag_ms))
-            for row in top.astype({"lag_ms": "float64"}).itertuples()
-        ]
-        colours = [style.WARNING if group == worst else style.REST for group in top["group"]]
-        style.bars(ax, labels, list(top["lag"]), texts, colours)
-        longest = behind.loc[behind["group"] == worst, "lag_ms"].astype("float64").max()
-        style.title(
-            ax,
-            f"{style.short(worst)} is {int(groups.iloc[0]):,} messages behind"
-            + (f", by up to {style.duration_text(longest)}" if longest > 0 else ""),
+        return draw(bars_of_lag(frame), ax)
+
+
+def bars_of_lag(frame: Any) -> Bars:
+    """Return the bars of `consumer_lag`; those of the group that is furthest behind are marked."""
+    behind = frame[frame["lag"] > 0].sort_values("lag", ascending=False, kind="stable")
+    if len(behind) == 0:
+        return Bars("No consumer group is behind")
+    groups = behind.groupby("group")["lag"].sum().sort_values(ascending=False, kind="stable")
+    worst = groups.index[0]
+    rows = tuple(
+        Bar(
+            (row.group, f"{row.topic}/{row.queue_id}"),
+            row.lag,
+            f"{row.lag:,}{_behind(row.lag_ms)}",
+            row.group == worst,
         )
-        return ax
+        for row in behind.head(LISTED).astype({"lag_ms": "float64"}).itertuples()
+    )
+    longest = behind.loc[behind["group"] == worst, "lag_ms"].astype("float64").max()
+    by = f", by up to {style.duration_text(longest)}" if longest > 0 else ""
+    messages = style.plural(int(groups.iloc[0]), "message")
+    return Bars(f"{style.short(worst)} is {messages} behind{by}", rows, is_warning=True)
 
 
 def _behind(lag_ms: float) -> str:
-    return f"   {style.duration_text(lag_ms)}"
+    """Return the time; nothing where it is not known (NaN)."""
+    return "" if math.isnan(lag_ms) else f"   {style.duration_text(lag_ms)}"
 
 
 def life(frame: Any, ax: Any = None) -> Any:

@@ -47,13 +47,14 @@ def traffic(frame: Any, ax: Any = None, value: str = "messages") -> Any:
         ax.set_ylim(0, bottom.max() * 1.05)
         peak = bottom.idxmax()
         when = peak.strftime("%Y-%m-%d %H:%M:%S")
-        unit = "" if value == "bytes" else " messages"
-        style.title(ax, f"Traffic peaks at {text(bottom.max())}{unit} in {width}, at {when} UTC")
+        most = int(bottom.max())
+        unit = "" if value == "bytes" else " message" if most == 1 else " messages"
+        style.title(ax, f"Traffic peaks at {text(most)}{unit} in {width}, at {when} UTC")
         style.time_axis(ax, table.index[0], table.index[-1])
         ax.set_ylabel(f"{value} per {width}")
         (style.bytes_axis if value == "bytes" else style.count_axis)(ax.yaxis)
         ax.grid(axis="y")
-        _legend_beside(ax)
+        _legend(ax)
         return ax
 
 
@@ -84,7 +85,10 @@ def _colours(frame: Any, names: Sequence[str]) -> list[str]:
     return [shown.get(name, style.REST) for name in names]
 
 
-def _legend_beside(ax: Any) -> None:
+def _legend(ax: Any) -> None:
+    """Name the topics in the order in which they are stacked, from the top."""
     handles, labels = ax.get_legend_handles_labels()
-    # In the order in which they are stacked, from the top.
-    ax.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    if style.is_narrow(ax):
+        ax.figure.legend(handles[::-1], labels[::-1], loc="outside lower left")
+    else:
+        ax.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0))

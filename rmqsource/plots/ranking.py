@@ -1,13 +1,14 @@
-"""Plots of what is largest or most frequent: topics, tags, keys."""
+"""What is largest or most frequent: topics, tags, keys; as bars, and as plots of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rmqsource.extras import notebook_package
 from rmqsource.plots import style
+from rmqsource.plots.bars import LISTED, Bar, Bars, draw
+from store_core.topics import NORMAL
 
-_LISTED = 12
+_NO_TAG = "(no tag)"
 
 
 def bytes_by_topic(frame: Any, ax: Any = None) -> Any:
@@ -21,55 +22,61 @@ def bytes_by_topic(frame: Any, ax: Any = None) -> Any:
         Axes; None: new ones.
     """
     with style.styled():
-        held = frame[frame["bytes"].astype("float64").fillna(0) > 0]
-        held = held.groupby("topic", as_index=False)[["bytes", "bytes_per_day"]].sum()
-        held = held.sort_values(["bytes", "topic"], ascending=[False, True])
-        top = held.head(_LISTED)
-        ax = style.axes_or_new(ax, style.rows_height(len(top)))
-        if len(top) == 0:
-            return style.nothing(ax, "No topic holds a message")
-        total = held["bytes"].sum()
-        texts = [
-            f"{style.bytes_text(size)}   ({style.bytes_text(rate)} a day)"
-            for size, rate in zip(top["bytes"], top["bytes_per_day"].astype("float64").fillna(0))
-        ]
-        first = top.iloc[0]
-        colours = [style.ACCENT, *[style.REST] * (len(top) - 1)]
-        style.bars(
-            ax, [style.short(name) for name in top["topic"]], list(top["bytes"]), texts, colours
-        )
-        share = style.percent_text(first["bytes"] / total)
-        style.title(
-            ax,
-            f"{style.short(first['topic'])} fills {share} of the {style.bytes_text(total)}"
-            " that records take",
-        )
-        return ax
+        return draw(bars_of_topics(frame), ax)
+
+
+def bars_of_topics(frame: Any) -> Bars:
+    """Return the bars of `bytes_by_topic`; a rate that is not known is left out."""
+    held = frame[frame["bytes"].astype("float64").fillna(0) > 0]
+    held = held.assign(bytes_per_day=held["bytes_per_day"].astype("float64"))
+    by_topic = held.groupby("topic", as_index=False)[["bytes", "bytes_per_day"]]
+    held = by_topic.sum(min_count=1).sort_values(["bytes", "topic"], ascending=[False, True])
+    if len(held) == 0:
+        return Bars("No topic holds a message")
+    top = held.head(LISTED)
+    rows = tuple(
+        Bar((row.topic,), row.bytes, _bytes_text(row.bytes, row.bytes_per_day), place == 0)
+        for place, row in enumerate(top.itertuples())
+    )
+    total = held["bytes"].sum()
+    share = style.percent_text(rows[0].value / total)
+    of = f"{style.bytes_text(total)} that records take"
+    return Bars(f"{style.short(rows[0].label[0])} fills {share} of the {of}", rows)
+
+
+def _bytes_text(size: float, rate: float) -> str:
+    by_day = f"   ({style.bytes_text(rate)} a day)" if rate > 0 else ""  # NaN: not known
+    return f"{style.bytes_text(size)}{by_day}"
 
 
 def tags(frame: Any, ax: Any = None) -> Any:
-    """Draw the most frequent tags, over all topics of the frame.
+    """Draw the most frequent tags in topics of applications.
 
     Parameters
     ----------
     frame
-        Of `explore.tags`.
+        Of `explore.tags`; the broker's own topics, which hold copies, are left out.
     ax
         Axes; None: new ones.
     """
     with style.styled():
-        total = frame["messages"].sum()
-        found = frame.assign(tags=frame["tags"].fillna("(no tag)"))
-        found = found.groupby("tags")["messages"].sum()
-        found = found.sort_values(ascending=False, kind="stable").head(_LISTED)
-        ax = style.axes_or_new(ax, style.rows_height(len(found)))
-        if len(found) == 0:
-            return style.nothing(ax, "No messages")
-        first = style.short(found.index[0])
-        share = style.percent_text(found.iloc[0] / total)
-        what = "have no tag" if first == "(no tag)" else f"have tag {first}"
-        _ranking(ax, found, f"{share} of the messages {what}")
-        return ax
+        return draw(bars_of_tags(frame), ax)
+
+
+def bars_of_tags(frame: Any) -> Bars:
+    """Return the bars of `tags`; none where no message has a tag."""
+    frame = frame[frame["kind"] == NORMAL]
+    total = frame["messages"].sum()
+    if total == 0:
+        return Bars("No messages")
+    if frame["tags"].isna().all():
+        return Bars("No message has a tag")
+    found = frame.assign(tags=frame["tags"].fillna(_NO_TAG)).groupby("tags")["messages"].sum()
+    found = found.sort_values(ascending=False, kind="stable").head(LISTED)
+    share = style.percent_text(found.iloc[0] / total)
+    first = style.short(found.index[0])
+    what = "have no tag" if first == _NO_TAG else f"have tag {first}"
+    return Bars(f"{share} of the messages {what}", _counted([(t,) for t in found.index], found))
 
 
 def top_keys(frame: Any, ax: Any = None) -> Any:
@@ -83,29 +90,28 @@ def top_keys(frame: Any, ax: Any = None) -> Any:
         Axes; None: new ones.
     """
     with style.styled():
-        top = frame.head(_LISTED)
-        ax = style.axes_or_new(ax, style.rows_height(len(top)))
-        if len(top) == 0:
-            return style.nothing(ax, "No message has a key")
-        names = [
-            f"{style.short(t, 20)}  {style.short(k, 20)}" for t, k in zip(top["topic"], top["key"])
-        ]
-        found = notebook_package("pandas").Series(top["messages"].to_list(), index=names)
-        most = int(found.iloc[0])
-        first = style.short(top["key"].iloc[0])
-        missed = frame.attrs.get("missed", 0)
-        text = f"Key {first} of {style.short(top['topic'].iloc[0])} occurs {most:,} times"
-        if most == 1:
-            text = "No key occurs twice"
-        elif missed:
-            text += f" or up to {missed:,} more"
-        _ranking(ax, found, text)
-        return ax
+        return draw(bars_of_keys(frame), ax)
 
 
-def _ranking(ax: Any, found: Any, text: str) -> None:
-    colours = [style.ACCENT, *[style.REST] * (len(found) - 1)]
-    values = found.to_list()
-    labels = [style.short(name, 44) for name in found.index]
-    style.bars(ax, labels, values, [style.count_text(value) for value in values], colours)
-    style.title(ax, text)
+def bars_of_keys(frame: Any) -> Bars:
+    """Return the bars of `top_keys`; none where every key occurs once."""
+    top = frame.head(LISTED)
+    missed = frame.attrs.get("missed", 0)
+    if len(top) == 0:
+        return Bars("No message has a key")
+    most = int(top["messages"].iloc[0])
+    if most == 1:
+        return Bars(
+            f"No key occurs more than {1 + missed:,} times" if missed else "No key occurs twice"
+        )
+    more = f" or up to {missed:,} more" if missed else ""
+    where = f"{style.short(top['key'].iloc[0])} of {style.short(top['topic'].iloc[0])}"
+    rows = _counted(list(zip(top["topic"], top["key"])), top["messages"])
+    return Bars(f"Key {where} occurs {most:,} times{more}", rows)
+
+
+def _counted(labels: list[tuple[str, ...]], counts: Any) -> tuple[Bar, ...]:
+    return tuple(
+        Bar(label, count, style.count_text(count), place == 0)
+        for place, (label, count) in enumerate(zip(labels, counts.to_list()))
+    )

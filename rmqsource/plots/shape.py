@@ -7,10 +7,11 @@ from typing import Any
 from rmqsource.explore.log_survey import quantile
 from rmqsource.extras import notebook_package
 from rmqsource.plots import style
+from store_core.topics import NORMAL
 
-_NORMAL = "normal"
 _LISTED = 12
 _FEW_DECADES = 3_000
+_NEARLY_EVEN = 1.05
 
 
 def message_sizes(frame: Any, ax: Any = None) -> Any:
@@ -30,43 +31,36 @@ def message_sizes(frame: Any, ax: Any = None) -> Any:
         _histogram(ax, _bars(frame))
         half, top = _quantile(frame, 50), _quantile(frame, 99)
         style.bytes_axis(ax.xaxis)
-        ax.set_xlabel("bytes of a record (logarithmic)")
-        style.title(
-            ax,
-            f"Half of the records take up to {style.bytes_text(half)}, 99 % up to "
-            f"{style.bytes_text(top)}",
-        )
+        style.x_label(ax, "bytes of a record (logarithmic)")
+        half_text, top_text = (style.about_text(n, style.bytes_text) for n in (half, top))
+        style.title(ax, f"Half of the records take up to {half_text}, 99 % up to {top_text}")
         return ax
 
 
 def latency(frame: Any, ax: Any = None) -> Any:
     """Draw the time from born to stored; where a clock is ahead, at the left end, as 0.
 
-    Messages that a broker stores again, after a delay or a retry, keep their born time.
-
     Parameters
     ----------
     frame
-        Of `explore.latency`; topics of the broker's own are left out.
+        Of `explore.latency`; what is not direct is left out, as its wait was meant.
     ax
         Axes; None: new ones.
     """
     with style.styled():
         ax = style.axes_or_new(ax)
-        frame = frame[frame["kind"] == _NORMAL]
+        frame = frame[frame["is_direct"]]
         if len(frame) == 0:
-            return style.nothing(ax, "No messages")
+            return style.nothing(ax, "No message was stored at once, without a delay of the broker")
         ahead = int(frame.loc[frame["low"] < 0, "messages"].sum())
         _histogram(ax, _bars(frame))
         half, top = _quantile(frame, 50), _quantile(frame, 99)
         style.duration_axis(ax.xaxis)
-        ax.set_xlabel("from born (producer) to stored (broker); 0 ms stands at the left end")
-        clocks = f"; {style.count_text(ahead)} were born later than that" if ahead else ""
-        style.title(
-            ax,
-            f"Half of the messages are stored within {style.duration_text(half)}, 99 % within "
-            f"{style.duration_text(top)}{clocks}",
-        )
+        style.x_label(ax, "from born (producer) to stored (broker); 0 ms stands at the left end")
+        half_text, top_text = (style.about_text(n, style.duration_text) for n in (half, top))
+        clocks = f"; {style.plural(ahead, 'message')} less than 0 by their clocks" if ahead else ""
+        text = f"Half of the messages are stored within {half_text}, 99 % within {top_text}{clocks}"
+        style.title(ax, text)
         return ax
 
 
@@ -93,7 +87,8 @@ def _histogram(ax: Any, table: Any) -> None:
     ax.set_xlim(low / 1.2, high * 1.2)
     ticker = notebook_package("matplotlib.ticker")
     steps = (1, 2, 5) if high / low < _FEW_DECADES else (1,)
-    ax.xaxis.set_major_locator(ticker.LogLocator(10, steps, numticks=12))
+    most = 5 if style.is_narrow(ax) else 12
+    ax.xaxis.set_major_locator(ticker.LogLocator(10, steps, numticks=most))
     ax.xaxis.set_minor_locator(ticker.NullLocator())
     style.count_axis(ax.yaxis)
     ax.set_ylabel("messages")
@@ -129,7 +124,7 @@ def queue_skew(frame: Any, ax: Any = None) -> Any:
         Axes; None: new ones.
     """
     with style.styled():
-        frame = frame[frame["kind"] == _NORMAL]
+        frame = frame[frame["kind"] == NORMAL]
         queues = frame.groupby("topic")["queue_id"].transform("size")
         spread = frame[queues > 1]
         worst = spread.groupby("topic")["times_even"].max().sort_values(ascending=False)
@@ -137,6 +132,8 @@ def queue_skew(frame: Any, ax: Any = None) -> Any:
         ax = style.axes_or_new(ax, style.rows_height(len(worst)) + 0.5)
         if len(worst) == 0:
             return style.nothing(ax, "No topic has messages in more than one queue")
+        if worst.iloc[0] < _NEARLY_EVEN:
+            return style.nothing(ax, "All topics are spread evenly over their queues")
         for place, topic in enumerate(worst.index):
             even = spread.loc[spread["topic"] == topic, "times_even"]
             colour = style.WARNING if place == 0 else style.ACCENT
@@ -149,7 +146,7 @@ def queue_skew(frame: Any, ax: Any = None) -> Any:
         ax.set_ylim(len(worst) - 0.5, -0.5)
         ax.tick_params(axis="y", length=0)
         ax.set_xlim(0, max(worst.max() * 1.1, 2))
-        ax.set_xlabel("messages of a queue, as multiple of an even share (dashed line)")
+        style.x_label(ax, "messages of a queue, as multiple of an even share (dashed line)")
         style.title(
             ax,
             f"{style.short(worst.index[0])} is the least even: its fullest queue has "

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rmqsource.explore.log_survey import CLASSES_PER_DOUBLING
 from rmqsource.extras import notebook_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Callable
 
 # Okabe and Ito's palette without its yellow, which is faint on white, then Tol's; the rest is grey.
 COLOURS = (
@@ -55,6 +58,9 @@ _KILO = 1000
 _ROW_INCHES, _EDGE_INCHES = 0.27, 1.0
 _NOTEBOOK_DPI = 80
 _PAGE_CHARACTERS_WIDE = 104
+_NARROW_INCHES = 6.0
+_CHARACTERS_PER_INCH = 10
+_EXACT_BELOW = 2 * CLASSES_PER_DOUBLING
 
 
 @contextmanager
@@ -66,11 +72,26 @@ def styled() -> Iterator[None]:
 
 def axes_or_new(ax: Any, height: float = 3.6) -> Any:
     """Return the axes, or those of a new figure that is as wide as a page."""
-    if ax is not None:
-        return ax
+    return new_axes(9.0, height) if ax is None else ax
+
+
+def new_axes(width: float, height: float) -> Any:
+    """Return the axes of a new figure of so many inches."""
     # Not pyplot's: a figure that it does not know is freed with its last user.
-    figure = _figure_class()(figsize=(9.0, height), layout="constrained", label=_OWN_FIGURE)
+    figure = _figure_class()(figsize=(width, height), layout="constrained", label=_OWN_FIGURE)
     return figure.add_subplot()
+
+
+def is_narrow(ax: Any) -> bool:
+    """Return whether these are axes of our own for the screen of a phone."""
+    figure = ax.figure
+    return bool(figure.get_label() == _OWN_FIGURE and figure.get_figwidth() < _NARROW_INCHES)
+
+
+def x_label(ax: Any, text: str) -> None:
+    """Set the label of the x axis, in as many lines as it needs."""
+    width = round(ax.figure.get_figwidth() * _CHARACTERS_PER_INCH)
+    ax.set_xlabel("\n".join(textwrap.wrap(text, width)))
 
 
 def _figure_class() -> Any:
@@ -168,6 +189,16 @@ def count_text(count: float) -> str:
     return f"{count:,.0f}"
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number of things: 1 message, 2 messages."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def about_text(value: int, text: Callable[[float], str]) -> str:
+    """Return a quantile as text; above the numbers that are counted one by one it is about so."""
+    return f"about {text(value)}" if value >= _EXACT_BELOW else text(value)
+
+
 def percent_text(share: float) -> str:
     """Return a share as percent."""
     percent = 100 * share
@@ -207,12 +238,13 @@ def time_axis(ax: Any, begin: Any, end: Any) -> None:
     """Make the x axis one of times in UTC with few labels; the day stands below them."""
     dates = notebook_package("matplotlib.dates")
     seconds = (end - begin).total_seconds()
-    ax.xaxis.set_major_locator(dates.AutoDateLocator(minticks=3, maxticks=8, tz="UTC"))
+    most = 5 if is_narrow(ax) else 8
+    ax.xaxis.set_major_locator(dates.AutoDateLocator(minticks=3, maxticks=most, tz="UTC"))
     form = next(form for most, form in _TIME_FORMS if seconds <= most)
     ax.xaxis.set_major_formatter(dates.DateFormatter(form, tz="UTC"))
     days = [moment.strftime("%Y-%m-%d") for moment in (begin, end)]
     same = " to ".join(dict.fromkeys(days))
-    ax.set_xlabel(f"store time, {same} (UTC)")
+    x_label(ax, f"store time, {same} (UTC)")
 
 
 _TIME_FORMS = (

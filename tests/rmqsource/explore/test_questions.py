@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from rmqsource import explore, extras, plots
-from rmqsource.explore.log_survey import Survey
+from rmqsource.explore.log_survey import Survey, is_later
+from store_core.topics import topic_kind
 from tests.golden_store import GoldenStore, golden
 from tests.store_factory import small_store
 
@@ -72,12 +75,65 @@ def test_latency_and_sizes(counts: Survey) -> None:
         assert frame["messages"].sum() == counts.messages
 
 
+@pytest.mark.parametrize("name", ["cluster-5x", "cluster-4x"])
+def test_what_a_broker_stored_again_is_no_latency(name: str) -> None:
+    store = golden(name)
+    records = [m for m in store.dump("messages") if "blank" not in m]
+    frame = explore.latency(explore.survey(str(store.root), store.options))
+    direct = frame[frame["is_direct"]].groupby("topic")["messages"].sum().to_dict()
+    expected: dict[str, int] = {}
+    for m in records:
+        meant = "REAL_TOPIC" in m["properties"] or m["sys_flag"] & 0xC == 8
+        if topic_kind(m["topic"]) == "normal" and not meant:
+            expected[m["topic"]] = expected.get(m["topic"], 0) + 1
+    assert direct == expected
+    later = set(frame[~frame["is_direct"]]["topic"])
+    delayed, committed = {"cluster-5x": ("reminders", "transfers")}.get(name, ("alarms", "payouts"))
+    assert {delayed, committed, "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"} <= later
+    assert not {delayed, committed} & set(direct)
+
+
+@pytest.mark.parametrize(
+    ("properties", "sys_flag", "expected"),
+    [
+        (b"KEYS\x01k\x02", 0, False),
+        (b"REAL_TOPIC\x01t\x02", 0, True),
+        (b"KEYS\x01k\x02REAL_TOPIC\x01t\x02", 0, True),
+        (b"UNREAL_TOPIC\x01t\x02", 0, False),
+        (b"KEYS\x01REAL_TOPIC\x02", 0, False),
+        (b"", 0x8, True),
+        (b"", 0x4, False),
+        (b"", 0xC, False),
+    ],
+)
+def test_which_records_were_stored_again(properties: bytes, sys_flag: int, expected: bool) -> None:
+    flags, texts = pa.array([sys_flag, 0], pa.int32()), pa.array([properties, b""], pa.binary())
+    assert is_later(flags, texts).tolist() == [expected, False]
+
+
+def test_one_topic_with_both_has_two_rows(tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store", 4)
+    counts = explore.survey(str(store.write()))
+    way = counts.latency.slice(0, 1)
+    other = way.set_column(1, "is_later", pa.array([True]))
+    summary = explore.latency_summary(replace(counts, latency=pa.concat_tables([way, other])))
+    assert sorted(summary["is_direct"]) == [False, True]
+
+
 def test_keys_and_tags(counts: Survey) -> None:
     keys = explore.top_keys(counts, 2)
     assert keys.to_dict("records")[0] == {"topic": "orders", "key": "shared-key", "messages": 30}
     assert len(keys) == 2
     assert keys.attrs["missed"] == 0
-    assert explore.tags(counts)["messages"].sum() == counts.messages
+    tags = explore.tags(counts)
+    assert tags["messages"].sum() == counts.messages
+    assert set(tags.loc[tags["topic"].str.startswith("%RETRY%"), "kind"]) == {"retry"}
+
+
+def test_copies_of_the_broker_are_not_counted_as_keys_again(counts: Survey) -> None:
+    every = {topic for topic in counts.keys["topic"].to_pylist() if topic_kind(topic) != "normal"}
+    assert "SCHEDULE_TOPIC_XXXX" in every
+    assert not every & set(explore.top_keys(counts, 10_000)["topic"])
 
 
 def test_lag_is_what_the_admin_tools_said(cluster_golden_store: GoldenStore) -> None:

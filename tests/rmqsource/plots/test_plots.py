@@ -46,10 +46,10 @@ TITLES = {
     "traffic": "Traffic peaks at 197 messages in 1 s, at 2026-11-21 12:26:34 UTC",
     "bytes": "Traffic peaks at 181 kB in 1 s, at 2026-11-21 12:26:34 UTC",
     "topics": "documents fills 42 % of the 416 kB that records take",
-    "sizes": "Half of the records take up to 334 B, 99 % up to 8.97 kB",
-    "latency": "Half of the messages are stored within 2 ms, 99 % within 5.05 s",
+    "sizes": "Half of the records take up to 334 B, 99 % up to about 8.97 kB",
+    "latency": "Half of the messages are stored within 2 ms, 99 % within 16 ms",
     "skew": "shipments is the least even: its fullest queue has 1.3 times an even share",
-    "tags": "10 % of the messages have tag TagC",
+    "tags": "13 % of the messages have tag TagC",
     "keys": "Key shared-key of orders occurs 30 times",
     "lag": "cg_orders_lagging is 174 messages behind, by up to 1.47 s",
     "life": "jobs: dead letter after 27.8 s (2026-11-21, UTC)",
@@ -101,9 +101,10 @@ def test_long_and_odd_names_fit() -> None:
         for i, n in enumerate(names)
     ]
     assert_whole(plots.consumer_lag(pandas.DataFrame(rows)))
-    tags = pandas.DataFrame({"topic": odd, "tags": [*names, None], "messages": range(7, 0, -1)})
+    columns = {"topic": odd, "kind": "normal", "tags": [*names, None], "messages": range(7, 0, -1)}
+    tags = pandas.DataFrame(columns)
     assert_whole(plots.tags(tags))
-    keys = tags.rename(columns={"tags": "key"}).dropna()
+    keys = tags.drop(columns="kind").rename(columns={"tags": "key"}).dropna()
     assert_whole(plots.top_keys(keys))
     held = [{"topic": n, "bytes": 10.0**15, "bytes_per_day": 10.0**14} for n in names]
     assert_whole(plots.bytes_by_topic(pandas.DataFrame(held)))
@@ -190,3 +191,52 @@ def test_topics_of_which_none_has_a_rate_are_drawn_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert_whole(plots.bytes_by_topic(frame))
+
+
+@pytest.mark.parametrize(
+    ("name", "frame", "title"),
+    [
+        ("top_keys", {"topic": ["A", "B"], "key": ["k", "l"], "messages": [1, 1]}, "No key occurs"),
+        (
+            "tags",
+            {"topic": ["A"], "kind": ["normal"], "tags": [None], "messages": [3]},
+            "No message has a tag",
+        ),
+        (
+            "queue_skew",
+            {"topic": ["A", "A"], "kind": "normal", "queue_id": [0, 1], "times_even": [1.0, 1.0]},
+            "All topics are spread evenly over their queues",
+        ),
+    ],
+)
+def test_what_is_the_same_all_over_is_said_and_not_drawn(
+    name: str, frame: dict[str, Any], title: str
+) -> None:
+    ax = getattr(plots, name)(pandas.DataFrame(frame))
+    assert ax.figure.get_suptitle().startswith(title)
+    assert not ax.has_data()
+
+
+def test_keys_of_which_some_were_let_go_are_not_said_to_occur_once() -> None:
+    frame = pandas.DataFrame({"topic": ["A"], "key": ["k"], "messages": [1]})
+    frame.attrs["missed"] = 2
+    assert plots.top_keys(frame).figure.get_suptitle() == "No key occurs more than 3 times"
+
+
+def test_one_message_is_not_called_messages() -> None:
+    frame = pandas.DataFrame(
+        {"group": ["g"], "topic": ["A"], "queue_id": [0], "lag": [1], "lag_ms": [None]}
+    )
+    assert plots.consumer_lag(frame).figure.get_suptitle() == "g is 1 message behind"
+
+
+def test_a_picture_for_a_phone_is_whole(store: GoldenStore) -> None:
+    counts = explore.survey(str(store.root), store.options)
+    for ax in (
+        plots.traffic(explore.traffic(counts), plot_style.new_axes(4.0, 4.0)),
+        plots.message_sizes(explore.sizes(counts), plot_style.new_axes(4.0, 3.0)),
+        plots.latency(explore.latency(counts), plot_style.new_axes(4.0, 3.0)),
+        plots.queue_skew(explore.queue_skew(counts), plot_style.new_axes(4.0, 3.0)),
+    ):
+        ax.figure.suptitle("")  # a page has it as text
+        assert_whole(ax)
