@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqsource.datasource import RocketMQStoreDataSource
 from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
-from store_core.codec.record_frames import RecordFrames
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.errors import CorruptRecordError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
-from store_core.log.log_scan import BatchSizer, LogSlice, scan_slice
+from store_core.log.log_scan import BatchSizer, refuse_gap, scan_frames
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -28,23 +26,12 @@ def decode_all(
     """Decode every column of every record up to ``end_offset``; return the number of records."""
     log = CommitLog(StoreDirectory(root), MessageStoreConfig(store_path_root_dir=root))
     rows = 0
-    for segment in log.segments:
-        part = LogSlice(
-            segment.path,
-            segment.from_offset,
-            log.segments.file_size,
-            segment.from_offset,
-            segment.from_offset + log.segments.file_size,
-            end_offset,
-        )
-        sizer = BatchSizer(max_rows, max_bytes)
-        for frames in scan_slice(log.source(segment), part, sizer):
-            if not isinstance(frames, RecordFrames):
-                raise CorruptRecordError(frames.reason, frames.path, frames.position)
-            columns = MessageColumns(frames)
-            for name in _COLUMNS:
-                columns.column(name)
-            rows += len(frames)
+    sizer, start = BatchSizer(max_rows, max_bytes), log.segments.min_offset
+    for frames in scan_frames(log, start, end_offset, on_gap=refuse_gap, sizer=sizer):
+        columns = MessageColumns(frames)
+        for name in _COLUMNS:
+            columns.column(name)
+        rows += len(frames)
     log.close()
     return rows
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store_core.log.log_scan import LogSlice
+from store_core.log.log_scan import LogSlice, slice_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,23 +124,14 @@ def _segment_slices(
     found = []
     size = segments.file_size
     for i, segment in enumerate(segments.segments):
-        segment_end = segment.from_offset + size
-        if segment_end <= start or segment.from_offset >= min(stop, end_offset):
+        part = slice_of(segment, size, start, stop, end_offset)
+        if part is None:
             continue
-        missing = 0
-        if i + 1 < len(segments):
+        segment_end = segment.from_offset + size
+        if i + 1 < len(segments) and stop >= segment_end:
             missing = min(segments.segments[i + 1].from_offset, end_offset) - segment_end
-        found.append(
-            LogSlice(
-                segment.path,
-                segment.from_offset,
-                size,
-                max(start, segment.from_offset),
-                min(stop, segment_end),
-                end_offset,
-                max(missing, 0) if stop >= segment_end else 0,
-            )
-        )
+            part = part._replace(missing_bytes=max(missing, 0))
+        found.append(part)
     return found
 
 

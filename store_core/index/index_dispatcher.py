@@ -18,7 +18,7 @@ from store_core.index.index_directory import IndexDirectory
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file_set import IndexFileSet, RecoveredLog, index_file_set
 from store_core.index.index_writer import IndexWriter
-from store_core.log.log_stretch import frames_from
+from store_core.log.log_scan import scan_frames, skip_gap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -234,7 +234,7 @@ class IndexDispatcher:
             return False
         stop = min(self.from_offset + max(limit_bytes, 1), end_offset)
         reached = self.from_offset
-        for frames in frames_from(log, self.from_offset, end_offset):
+        for frames in scan_frames(log, self.from_offset, end_offset, on_gap=skip_gap):
             with self._lock:
                 self._append(frames)
             self.flush_full()

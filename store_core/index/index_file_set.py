@@ -17,7 +17,7 @@ from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile, IndexHeader
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS, resolve_sizes
 from store_core.index.index_writer import index_file_names
-from store_core.log.log_stretch import frames_from
+from store_core.log.log_scan import scan_frames, skip_gap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -254,7 +254,8 @@ def has_keys(log: ReadableLog, start: int, stop: int, border: int) -> bool:
 
     The record at ``border`` is left out: it is in an index file.
     """
-    for frames in frames_from(log, start, min(stop, start + _PROBE_BYTES)):
+    probed = min(stop, start + _PROBE_BYTES)
+    for frames in scan_frames(log, start, probed, on_gap=skip_gap):
         rows = frames.column("commit_log_offset") != border
         if len(index_entries(MessageColumns(frames.take(np.flatnonzero(rows)))).key_hash):
             return True

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from store_core.codec.record_walk import walk_records
-from store_core.log.log_stretch import frames_from
+from store_core.log.log_scan import scan_frames, skip_gap
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -142,7 +142,7 @@ class _Following:
         logics = self._evidence.logics_msg_timestamp or 0
         last_known = logics if logics == self._failure.last_timestamp else 0
         found = _Found(self._after, last_known)
-        for frames in frames_from(self._log, self._after, stop):
+        for frames in scan_frames(self._log, self._after, stop, on_gap=skip_gap):
             found.take(frames, states.of(frames))
         return found
 
@@ -237,7 +237,8 @@ def record_before_border(log: ReadableLog, border: int, start: int) -> tuple[int
     if segment is None or border % log.segments.file_size:
         return -1, 0
     last, last_ms = -1, 0
-    for frames in frames_from(log, max(start, segment.from_offset), border):
+    begin = max(start, segment.from_offset)
+    for frames in scan_frames(log, begin, border, on_gap=skip_gap):
         last = int(frames.column("commit_log_offset")[-1])
         last_ms = int(frames.column("store_timestamp")[-1])
     return (last, last_ms) if last >= 0 and is_last_of_segment(log, last) else (-1, 0)

@@ -4,6 +4,9 @@ Where a range begins and ends need not be the start of a record: a range ``[star
 records from the first that starts at or after ``start`` up to the first that starts at or after
 ``stop``, and the gaps between them. So ranges that follow each other give every record, and every
 gap, once, wherever the cuts lie.
+
+`scan_log` reads any range of a log that this process has open; whoever wants no gaps calls
+`scan_frames`. `scan_slice` reads what `slice_of` cut from one segment, perhaps in another process.
 """
 
 from __future__ import annotations
@@ -14,17 +17,26 @@ import numpy as np
 
 from store_core.codec.record_frames import RecordFrames
 from store_core.codec.record_walk import walk_records
+from store_core.errors import CorruptRecordError
 from store_core.log.segment_records import SegmentRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Callable
+
+    import numpy.typing as npt
 
     from store_core.codec.record_walk import Walk
     from store_core.files.byte_source import ByteSource
+    from store_core.files.segment_list import Segment
+    from store_core.log.readable_log import ReadableLog
     from store_core.log.segment_records import Window
 
 _FIRST_ROWS = 256
 _GROWTH = 8
+_BATCH_ROWS = 1 << 16
+_KNOWN_ROWS = 1 << 14
+_BATCH_BYTES = 32 << 20
 
 
 class Gap(NamedTuple):
@@ -89,6 +101,95 @@ class BatchSizer:
         return rows
 
 
+def slice_of(
+    segment: Segment, file_size: int, start: int, stop: int, end_offset: int
+) -> LogSlice | None:
+    """Return the part of a range that lies in a segment; None when nothing does."""
+    begin, end = segment.from_offset, segment.from_offset + file_size
+    if end <= start or begin >= min(stop, end_offset):
+        return None
+    return LogSlice(segment.path, begin, file_size, max(start, begin), min(stop, end), end_offset)
+
+
+def scan_log(
+    log: ReadableLog,
+    start: int,
+    stop: int,
+    end_offset: int | None = None,
+    *,
+    sizer: BatchSizer | None = None,
+) -> Iterator[LogPart]:
+    """Yield the frames and gaps of the range ``[start, stop)``; lost segments are gaps.
+
+    Parameters
+    ----------
+    log
+        The log. A segment is opened when the scan comes to it.
+    start, stop
+        Physical offsets.
+    end_offset
+        End of the readable log: what lies there or behind is not looked at. None: ``stop``, so
+        that a record which reaches beyond is none.
+    sizer
+        Bounds of a batch of frames; None: 65,536 records and 32 MiB.
+    """
+    end_offset = stop if end_offset is None else end_offset
+    sizer = sizer or BatchSizer(_BATCH_ROWS, _BATCH_BYTES)
+    at, before = start, None
+    for segment in log.segments:
+        part = slice_of(segment, log.segments.file_size, start, stop, end_offset)
+        if part is None:
+            continue
+        if at < part.start:
+            yield _lost_segments(at, part.start, before, segment.path)
+        yield from scan_slice(log.source(segment), part, sizer)
+        at, before = part.stop, part
+    if at < stop:
+        yield _lost_segments(at, stop, before, log.uri)
+
+
+def scan_frames(
+    log: ReadableLog,
+    start: int,
+    stop: int,
+    end_offset: int | None = None,
+    *,
+    on_gap: Callable[[Gap], object],
+    sizer: BatchSizer | None = None,
+) -> Iterator[RecordFrames]:
+    """Yield the frames of a range (see `scan_log`); gaps go to ``on_gap``, as the scan meets them.
+
+    Parameters
+    ----------
+    on_gap
+        `skip_gap`, `refuse_gap`, or what collects them.
+    """
+    for part in scan_log(log, start, stop, end_offset, sizer=sizer):
+        if isinstance(part, Gap):
+            on_gap(part)
+        else:
+            yield part
+
+
+def skip_gap(gap: Gap) -> None:
+    """Leave a gap out: for reading what is readable."""
+
+
+def refuse_gap(gap: Gap) -> None:
+    """Raise `CorruptRecordError`: for ranges of which everything has to be read."""
+    raise CorruptRecordError(gap.reason, gap.path, gap.position)
+
+
+def frames_of(log: ReadableLog, starts: npt.NDArray[np.int64]) -> Iterator[RecordFrames]:
+    """Yield the frames of records of which it is known where they start (ascending)."""
+    size = log.segments.file_size
+    for segment in log.segments:
+        end = segment.from_offset + size
+        low, high = np.searchsorted(starts, (segment.from_offset, end)).tolist()
+        for first in range(low, high, _KNOWN_ROWS):
+            yield log.frames_at(segment, starts[first : min(first + _KNOWN_ROWS, high)], end)
+
+
 def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterator[LogPart]:
     """Yield the frames and gaps of a slice in order; every row of the frames is a valid frame.
 
@@ -117,7 +218,7 @@ def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterato
         at = after
     segment_end = part.from_offset + part.file_size
     if part.missing_bytes and part.start < segment_end <= part.stop:
-        yield _missing(part, segment_end)
+        yield _lost_segments(segment_end, segment_end + part.missing_bytes, part, part.path)
 
 
 def _walk(window: Window, at: int, stop: int, sizer: BatchSizer) -> Walk:
@@ -154,6 +255,9 @@ def _gap(records: SegmentRecords, part: LogSlice, at: int, after: int) -> Gap:
     return Gap(part.from_offset + at, after - at, part.path, at, reason)
 
 
-def _missing(part: LogSlice, segment_end: int) -> Gap:
+def _lost_segments(start: int, stop: int, before: LogSlice | None, place: str) -> Gap:
+    if before is None:
+        text = f"the segments that held offsets {start} to {stop} of the log are missing"
+        return Gap(start, stop - start, place, 0, text)
     reason = "segments are missing behind this file"
-    return Gap(segment_end, part.missing_bytes, part.path, part.file_size, reason)
+    return Gap(start, stop - start, before.path, before.file_size, reason)

@@ -23,9 +23,15 @@ from store_core.layout.message import (
     PROPERTY_UNIQ_KEY,
     TRANSACTION_MASK,
 )
-from store_core.log.log_ranges import frames_in, is_of_topic, merged_ranges
 from store_core.read.find_offsets import UNDISPATCHED_TYPES, KeyOffsets, KeySet, OffsetSearch
-from store_core.read.key_candidates import NotIndexedError, key_candidates, segment_range
+from store_core.read.key_candidates import (
+    NotIndexedError,
+    frames_in,
+    is_of_topic,
+    key_candidates,
+    merged_ranges,
+    segment_range,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +151,7 @@ class KeySearch:
                 if keys is None or not keys.isdisjoint(query.keys):
                     yield record
             return
-        for frames in frames_in(self._view.log, self._view.end_offset, start, stop):
+        for frames in frames_in(self._view, start, stop):
             of_topic = frames.take(np.flatnonzero(is_of_topic(frames, query.topic)))
             if len(of_topic) == 0:
                 continue
@@ -157,8 +163,7 @@ class KeySearch:
         kept = self._kept.get((start, stop))
         if kept is None:
             offsets = [
-                frames.column("commit_log_offset")
-                for frames in frames_in(self._view.log, self._view.end_offset, start, stop)
+                frames.column("commit_log_offset") for frames in frames_in(self._view, start, stop)
             ]
             records = [self._reader.read(offset) for part in offsets for offset in part.tolist()]
             kept = [_KeptRecord(record, _keys_of(record)) for record in records]

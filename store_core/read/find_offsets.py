@@ -26,8 +26,14 @@ from store_core.layout.message import (
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
-from store_core.log.log_ranges import frames_in, is_of_topic, merged_ranges
-from store_core.read.key_candidates import NotIndexedError, hash_candidates, segment_range
+from store_core.read.key_candidates import (
+    NotIndexedError,
+    frames_in,
+    hash_candidates,
+    is_of_topic,
+    merged_ranges,
+    segment_range,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,7 +184,7 @@ class OffsetSearch:
                     yield log.frames_at(segment, part, self._view.end_offset), first, stop
 
     def _scan(self, start: int, stop: int) -> None:
-        for frames in frames_in(self._view.log, self._view.end_offset, start, stop):
+        for frames in frames_in(self._view, start, stop):
             of_topic = frames.take(np.flatnonzero(is_of_topic(frames, self._wanted.topic)))
             if len(of_topic) == 0:
                 continue

@@ -9,16 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Callable, NamedTuple, Protocol
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from store_core.errors import StoreConfigError, StoreError
 from store_core.index.index_file import key_hashes
+from store_core.log.log_scan import BatchSizer, refuse_gap, scan_frames
 from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
+    from store_core.codec.record_frames import RecordFrames
     from store_core.config.config_files import TopicConfig
     from store_core.index.index_queries import IndexCoverage, IndexQueries
     from store_core.log.readable_log import ReadableLog
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     StoreTimestampAt = Callable[[int], "int | None"]
 
 _BATCH_TYPE = "BatchCQ"
+_SCAN_ROWS = 16384
+_SCAN_BYTES = 32 << 20
 
 
 class KeyedStore(Protocol):
@@ -160,6 +165,40 @@ def segment_range(view: KeyedStore, commit_log_offset: int) -> tuple[int, int]:
     size = view.log.segments.file_size
     start = commit_log_offset // size * size
     return start, start + size
+
+
+def merged_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges ascending and disjoint."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
+        else:
+            merged.append((start, stop))
+    return merged
+
+
+def frames_in(view: KeyedStore, start: int, stop: int) -> Iterator[RecordFrames]:
+    """Yield the records that start in a range that has to be scanned.
+
+    Raises
+    ------
+    CorruptRecordError
+        Something in there is damaged or missing.
+    """
+    stop, sizer = min(stop, view.end_offset), BatchSizer(_SCAN_ROWS, _SCAN_BYTES)
+    return scan_frames(view.log, start, stop, view.end_offset, on_gap=refuse_gap, sizer=sizer)
+
+
+def is_of_topic(frames: RecordFrames, topic: str) -> npt.NDArray[np.bool_]:
+    """Return which records are of a topic."""
+    wanted = np.frombuffer(topic.encode("utf-8", "surrogatepass"), np.uint8)
+    same: npt.NDArray[np.bool_] = frames.topic_length == len(wanted)
+    if len(wanted) and same.any():
+        rows = np.flatnonzero(same)
+        texts = sliding_window_view(frames.data, len(wanted))[frames.topic_start[rows]]
+        same[rows] = (texts == wanted).all(axis=1)
+    return same
 
 
 def _unflushed(view: KeyedStore, coverage: IndexCoverage) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable
 import numpy as np
 
 from store_core.index.index_file_set import RecoveredLog
-from store_core.log.log_stretch import frames_of
+from store_core.log.log_scan import frames_of
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
 from store_core.queue.queue_repair import count_missing, put_again
 from store_core.queue.unit_proof import unproved_records

@@ -11,7 +11,7 @@ import numpy as np
 
 from store_core.codec.record_frames import RecordFrames
 from store_core.codec.record_walk import walk_records
-from store_core.log.log_stretch import frames_from
+from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.log.record_checks import first_invalid
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def records_behind(log: ReadableLog, end_offset: int) -> Behind:
         found = log.next_record(begin, log_end)
         if found < 0:
             continue
-        for frames in frames_from(log, found, segment.from_offset + size):
+        for frames in scan_frames(log, found, segment.from_offset + size, on_gap=skip_gap):
             times = frames.column("store_timestamp")
             if first < 0:
                 first, first_ms = int(frames.column("commit_log_offset")[0]), int(times[0])

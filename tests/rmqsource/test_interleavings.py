@@ -23,7 +23,7 @@ from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files import store_directory
 from store_core.files.byte_source import LocalByteSource
 from store_core.log.live_log import PinnedLog
-from store_core.log.log_ranges import frames_in
+from store_core.log.log_scan import refuse_gap, scan_frames
 from store_core.read import dispatch_proof
 from store_core.state.locked_stores import locked_here, unlocked_here
 from store_core.store_snapshot import StoreSnapshot
@@ -103,7 +103,7 @@ class Story:
         """Dispatch as RocketMQ does; stop after each step."""
         store = self.store
         with PinnedLog(store.log, str(store.root), whole=True) as log:
-            for frames in frames_in(log, log.end_offset, store.dispatched_to, log.end_offset):
+            for frames in scan_frames(log, store.dispatched_to, log.end_offset, on_gap=refuse_gap):
                 for row in range(len(frames)):
                     one = frames.take(np.array([row]))
                     store.queues.put(store._decoder.decode(one).queued())
@@ -117,7 +117,7 @@ class Story:
         """Dispatch one round as `MessageStore` does."""
         store = self.store
         with PinnedLog(store.log, str(store.root), whole=True) as log:
-            parts = list(frames_in(log, log.end_offset, store.dispatched_to, log.end_offset))
+            parts = list(scan_frames(log, store.dispatched_to, log.end_offset, on_gap=refuse_gap))
             for frames in parts:
                 requests = store._decoder.decode(frames).queued()
                 for key, rows in reversed(store.queues.by_queue(requests)):

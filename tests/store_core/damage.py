@@ -15,7 +15,7 @@ from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import header_layout
-from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.log.log_scan import BatchSizer, Gap, scan_log
 from store_core.queue.queue_range import QueueRange
 from store_core.store_view import StoreView
 from tests.store_factory import StoreFactory
@@ -26,35 +26,10 @@ _MOST_PARTS = 10_000
 COLUMNS = [name for name in MESSAGE_SCHEMA.names if not name.endswith("_timestamp")]
 
 
-def log_slices(view: StoreView) -> list[LogSlice]:
-    """Return one slice a segment, with what is missing behind it."""
-    log, end = view.log, view.end_offset
-    segments = [s for s in log.segments if s.from_offset < end]
-    slices = []
-    for number, segment in enumerate(segments):
-        stop = segment.from_offset + log.segments.file_size
-        last = number == len(segments) - 1
-        missing = 0 if last else segments[number + 1].from_offset - stop
-        slices.append(
-            LogSlice(
-                segment.path,
-                segment.from_offset,
-                log.segments.file_size,
-                segment.from_offset,
-                stop,
-                end,
-                missing,
-            )
-        )
-    return slices
-
-
-def scan(view: StoreView, slices: list[LogSlice], rows: int = 7) -> Iterator[RecordFrames | Gap]:
-    """Yield the parts of some slices; batches are small, so that there are many."""
-    for part in slices:
-        segment = view.log.segments.find(part.from_offset)
-        assert segment is not None
-        yield from scan_slice(view.log.source(segment), part, BatchSizer(rows, 2000))
+def scan(view: StoreView, rows: int = 7) -> Iterator[RecordFrames | Gap]:
+    """Yield the parts of the whole log; batches are small, so that there are many."""
+    start, sizer = max(view.min_phy_offset, 0), BatchSizer(rows, 2000)
+    yield from scan_log(view.log, start, view.end_offset, sizer=sizer)
 
 
 def rows_of(frames: RecordFrames, check_crc: bool = False) -> list[dict[str, Any]]:
@@ -82,7 +57,7 @@ def read_everything(
     gaps: list[Gap] = []
     try:
         with StoreView(directory or StoreDirectory(str(root)), CONFIG) as view:
-            for number, part in enumerate(scan(view, log_slices(view), rows=64)):
+            for number, part in enumerate(scan(view, rows=64)):
                 assert number < _MOST_PARTS, "the reader does not end"
                 if isinstance(part, Gap):
                     gaps.append(part)

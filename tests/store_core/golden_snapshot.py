@@ -10,7 +10,7 @@ import pyarrow as pa
 from store_core import MessageStoreConfig, StoreSnapshot
 from store_core.codec.inner_columns import UnwrappedColumns
 from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
-from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.log.log_scan import BatchSizer, scan_frames, skip_gap
 from tests.golden_store import GOLDEN_NAMES, RECOVERED_NAMES, golden
 
 DUMPED_STORES = [(name, name in RECOVERED_NAMES) for name in GOLDEN_NAMES]
@@ -39,11 +39,7 @@ def scanned_columns(snapshot: StoreSnapshot, *, unwrap: bool) -> dict[str, list[
 
 
 def _columns(snapshot: StoreSnapshot):
-    log = snapshot.log
-    size = log.segments.file_size
-    for segment in log.segments:
-        start, end = segment.from_offset, snapshot.end_offset
-        part = LogSlice(segment.path, start, size, start, start + size, end)
-        for frames in scan_slice(log.source(segment), part, BatchSizer(1000, 1 << 20)):
-            if not isinstance(frames, Gap):
-                yield MessageColumns(frames)
+    log, start = snapshot.log, max(snapshot.min_phy_offset, 0)
+    sizer = BatchSizer(1000, 1 << 20)
+    for frames in scan_frames(log, start, snapshot.end_offset, on_gap=skip_gap, sizer=sizer):
+        yield MessageColumns(frames)

@@ -14,7 +14,7 @@ from store_core.index.index_file_set import RecoveredLog
 from store_core.index.live_index import LiveIndex
 from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.log.live_log import PinnedLog
-from store_core.log.log_ranges import frames_in
+from store_core.log.log_scan import refuse_gap, scan_frames
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.read.live_reads import LiveReads
@@ -82,7 +82,7 @@ class LiveStore:
         """Bring queues, and the index, up to the end of the log."""
         with PinnedLog(self.log, str(self.root), whole=True) as log:
             start = max(self.dispatched_to, log.min_offset)
-            for frames in frames_in(log, log.end_offset, start, log.end_offset):
+            for frames in scan_frames(log, start, log.end_offset, on_gap=refuse_gap):
                 self.queues.put(self._decoder.decode(frames).queued())
                 if index:
                     self.index.dispatch(frames)

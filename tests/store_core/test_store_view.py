@@ -16,7 +16,7 @@ from store_core.log.log_scan import Gap
 from store_core.store_snapshot import StoreSnapshot
 from store_core.store_view import StoreView
 from tests.golden_store import golden
-from tests.store_core.damage import Sweep, log_slices, read_everything, scan
+from tests.store_core.damage import Sweep, read_everything, scan
 from tests.store_core.remote import RemoteDirectory
 from tests.store_factory import small_store
 
@@ -50,7 +50,7 @@ def test_a_given_end_is_taken(tmp_path):
     end = store.records[20].commit_log_offset
     with StoreView(StoreDirectory(str(store.write())), end_offset=end) as view:
         assert (view.end_offset, view.end_reason) == (end, "given")
-        parts = list(scan(view, log_slices(view)))
+        parts = list(scan(view))
         assert sum(len(part) for part in parts if not isinstance(part, Gap)) == 20
         assert view.last_dispatched()[1] <= end
 

@@ -13,7 +13,7 @@ from store_core.codec.record_crcs import (
 )
 from store_core.errors import StoreReadError
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
-from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.log.log_scan import Gap, scan_log
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
 from store_core.tools.check.time_check import StoreTimes
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from store_core.tools.check.findings import CheckCounts, Findings
     from store_core.tools.check.time_check import Outlier
 
-_BATCH_ROWS = 1 << 16
-_BATCH_BYTES = 32 << 20
 _CHUNK_BYTES = 8 << 20
 
 
@@ -78,14 +76,10 @@ class LogCheck:
     def _segment(self, segment: Segment, next_offset: int | None) -> Iterator[RecordFrames]:
         self._counts.segments += 1
         size, start = self._view.log.segments.file_size, segment.from_offset
-        source = self._view.log.source(segment)
-        done = start
-        if start < self._view.end_offset:
-            missing = 0 if next_offset is None else next_offset - start - size
-            part = LogSlice(
-                segment.path, start, size, start, start + size, self._view.end_offset, missing
-            )
-            for found in scan_slice(source, part, BatchSizer(_BATCH_ROWS, _BATCH_BYTES)):
+        done, end_offset = start, self._view.end_offset
+        if start < end_offset:
+            stop = start + size if next_offset is None else next_offset
+            for found in scan_log(self._view.log, start, stop, end_offset):
                 if isinstance(found, Gap):
                     self._gap(found)
                     if found.position < size:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import flush_directory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
-from store_core.log.log_scan import Gap
-from store_core.log.whole_log import log_parts
+from store_core.log.log_scan import Gap, scan_log
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue import list_consume_queues
 from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
@@ -124,7 +123,7 @@ def rebuild_consume_queues(
     begin = max(view.min_phy_offset, 0)
     total = max(view.max_phy_offset - begin, 0)
     records, held, gaps = 0, [], []
-    for part in log_parts(view.log, view.end_offset):
+    for part in scan_log(view.log, begin, view.end_offset):
         if isinstance(part, Gap):
             gaps.append(part)
             continue

@@ -10,8 +10,7 @@ from store_core.errors import StoreFormatError
 from store_core.files.file_writing import flush_directory
 from store_core.index.index_entries import index_entries
 from store_core.index.index_writer import IndexWriter, index_file_names
-from store_core.log.log_scan import Gap
-from store_core.log.whole_log import log_parts
+from store_core.log.log_scan import Gap, scan_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +88,7 @@ def _write_entries(
     gaps = []
     start = max(view.min_phy_offset, 0)
     total = max(view.end_offset - start, 0)
-    for part in log_parts(view.log, view.end_offset):
+    for part in scan_log(view.log, start, view.end_offset):
         if isinstance(part, Gap):
             gaps.append(part)
             continue

@@ -23,8 +23,7 @@ from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.log.commit_log import DEFAULT_SEGMENT_BYTES, SEGMENT_SIZE_OPTION
 from store_core.log.commit_log_appender import CommitLogAppender
-from store_core.log.log_scan import Gap
-from store_core.log.whole_log import log_parts
+from store_core.log.log_scan import Gap, scan_log
 from store_core.queue.queue_directories import configured_kinds
 from store_core.queue.queue_file_sizes import EXT_ROOT, queue_file_sizes
 from store_core.state.checkpoint_file import CheckpointFile
@@ -196,7 +195,7 @@ class _Salvage:
         view, gaps, segment = self._view, [], -1
         begin = max(view.min_phy_offset, 0)
         total = max(view.end_offset - begin, 0)
-        for part, next_ms in _with_next_time(log_parts(view.log, view.end_offset)):
+        for part, next_ms in _with_next_time(scan_log(view.log, begin, view.end_offset)):
             if isinstance(part, Gap):
                 gaps.append(part)
                 continue

@@ -116,11 +116,11 @@ def _holds(root: Path, config: MessageStoreConfig, committed: list[int], version
 def _bodies(snapshot: StoreSnapshot) -> list[bytes]:
     """Return the bodies of all messages that are in the log."""
     from store_core.codec.message_batch_codec import MessageColumns
-    from store_core.log.log_stretch import frames_from
+    from store_core.log.log_scan import scan_frames, skip_gap
 
     log, end = snapshot.log, snapshot.max_phy_offset
     found: list[Any] = []
-    for frames in frames_from(log, max(snapshot.min_phy_offset, 0), end):
+    for frames in scan_frames(log, max(snapshot.min_phy_offset, 0), end, on_gap=skip_gap):
         assert frames.ok.all()
         found += MessageColumns(frames).column("body").to_pylist()
     return found

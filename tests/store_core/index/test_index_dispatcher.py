@@ -13,7 +13,7 @@ from store_core.index.index_file import read_index_header
 from store_core.index.index_file_set import RecoveredLog
 from store_core.index.index_writer import index_file_names
 from store_core.log.commit_log import CommitLog
-from store_core.log.log_stretch import frames_from
+from store_core.log.log_scan import scan_frames, skip_gap
 from tests.golden_store import golden
 from tests.store_core.closed_later import closed_later
 from tests.store_core.tools.repair.test_rebuild_index import clock_of, config_of, contents, pairs
@@ -159,7 +159,7 @@ def test_what_is_dispatched_waits_for_what_is_missing(copy):
     for name in names[3:]:
         (root / "index" / name).unlink()
     opened = Opened(store, root, names[3:], end=589824)
-    parts = list(frames_from(opened.log, opened.end, store.meta["max_phy_offset"]))
+    parts = list(scan_frames(opened.log, opened.end, store.meta["max_phy_offset"], on_gap=skip_gap))
     opened.index.dispatch(parts[0])
     assert opened.index.from_offset < opened.end
     assert opened.index.catch_up(opened.log, opened.end, 1 << 30)  # behind what was dispatched
@@ -179,7 +179,7 @@ def test_dispatch_alone_builds_the_index(copy):
         (root / "index" / name).unlink()
     index = IndexDispatcher(str(root), config_of(store), clock_of(names))
     index.load(RecoveredLog(log, 0, 0, last_exit_ok=True, index_msg_timestamp=0))
-    for frames in frames_from(log, 0, store.meta["max_phy_offset"]):
+    for frames in scan_frames(log, 0, store.meta["max_phy_offset"], on_gap=skip_gap):
         index.dispatch(frames)
         index.flush_full()
     assert index.flushed_end_timestamp == store.meta["checkpoint"]["index_msg_timestamp"]
@@ -194,7 +194,7 @@ def test_without_an_index_nothing_is_done(copy):
     opened = Opened(store, root, messageIndexEnable="false", ok=False)
     assert opened.found is None
     assert not opened.index.is_behind
-    opened.index.dispatch(next(frames_from(opened.log, 0, opened.end)))
+    opened.index.dispatch(next(scan_frames(opened.log, 0, opened.end, on_gap=skip_gap)))
     opened.index.flush()
     opened.close()
     assert contents(root) == contents(store.root)

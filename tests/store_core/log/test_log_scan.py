@@ -1,14 +1,30 @@
 from __future__ import annotations
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.codec.message_codec import encode_blank
+from store_core.config.message_store_config import MessageStoreConfig
+from store_core.errors import CorruptRecordError
 from store_core.files.byte_source import LocalByteSource, RemoteByteSource
+from store_core.files.store_directory import StoreDirectory
 from store_core.log import segment_records
-from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.log.commit_log import CommitLog
+from store_core.log.log_scan import (
+    BatchSizer,
+    Gap,
+    LogSlice,
+    frames_of,
+    refuse_gap,
+    scan_frames,
+    scan_log,
+    scan_slice,
+    skip_gap,
+)
 from tests.store_factory import StoreFactory, small_store
 
 SEGMENT = 4096
@@ -242,3 +258,93 @@ def test_a_remote_slice_moves_its_own_bytes(tmp_path, monkeypatch):
         assert source.bytes_read < size // 4 + 300_000
     assert whole == spans(factory.records)
     assert gaps == []
+
+
+@pytest.fixture(scope="module")
+def holed_log(tmp_path_factory):
+    """Return a log of five segments that begins at the second and lacks the fourth, and its end."""
+    factory = small_store(tmp_path_factory.mktemp("holed"), 120, segment_bytes=SEGMENT)
+    assert 4 * SEGMENT < factory.end_offset < 5 * SEGMENT
+    root = factory.write()
+    for number in (0, 3):
+        factory.segment_path(number * SEGMENT).unlink()
+    records = [r for r in factory.records if r.commit_log_offset // SEGMENT not in {0, 3}]
+    log = CommitLog(StoreDirectory(str(root)), MessageStoreConfig())
+    with closing(log):
+        yield log, records, factory.end_offset
+
+
+def spans_of(parts):
+    return [
+        span
+        for frames in parts
+        for span in zip(
+            frames.column("commit_log_offset").tolist(), frames.column("total_size").tolist()
+        )
+    ]
+
+
+def test_a_scan_gives_all_records_and_what_is_lost_in_between(holed_log):
+    log, records, end = holed_log
+    parts = list(scan_log(log, SEGMENT, end, sizer=BatchSizer(5, 600)))
+    gaps = [part for part in parts if isinstance(part, Gap)]
+    assert spans_of(part for part in parts if not isinstance(part, Gap)) == spans(records)
+    assert [gap[:2] for gap in gaps] == [(3 * SEGMENT, SEGMENT)]
+    assert gaps[0].path.endswith(str(2 * SEGMENT))
+    assert (gaps[0].position, gaps[0].reason) == (SEGMENT, "segments are missing behind this file")
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "lost"),
+    [
+        (0, SEGMENT, SEGMENT),
+        (100, SEGMENT + 1, SEGMENT - 100),
+        (3 * SEGMENT + 7, 4 * SEGMENT - 9, SEGMENT - 16),
+    ],
+)
+def test_what_is_lost_at_the_head_of_a_range_is_a_gap(holed_log, start, stop, lost):
+    gaps = [part for part in scan_log(holed_log[0], start, stop) if isinstance(part, Gap)]
+    assert [gap[:2] for gap in gaps[:1]] == [(start, lost)]
+    text = f"the segments that held offsets {start} to {start + lost} of the log are missing"
+    assert gaps[0].reason == text
+
+
+@given(st.lists(st.integers(SEGMENT, 5 * SEGMENT), max_size=5), st.integers(1, 20))
+@settings(deadline=None)
+def test_ranges_that_follow_each_other_give_every_record_of_a_log_once(holed_log, cuts, rows):
+    log, records, end = holed_log
+    bounds = [SEGMENT, *sorted(min(cut, end) for cut in cuts), end]
+    found, lost = [], []
+    for start, stop in zip(bounds, bounds[1:]):
+        sizer = BatchSizer(rows, 2000)
+        found += spans_of(
+            scan_frames(log, start, stop, end, on_gap=lost.append, sizer=sizer),
+        )
+    assert found == spans(records)
+    assert sum(gap.bytes_lost for gap in lost) == SEGMENT
+    assert all(3 * SEGMENT <= gap.commit_log_offset < 4 * SEGMENT for gap in lost)
+
+
+def test_a_record_that_reaches_behind_the_stop_is_left_out_unless_the_log_goes_on(holed_log):
+    log, records, end = holed_log
+    last = records[5]
+    stop = last.commit_log_offset + last.total_size - 1
+    assert spans_of(scan_frames(log, SEGMENT, stop, on_gap=skip_gap)) == spans(records[:5])
+    assert spans_of(scan_frames(log, SEGMENT, stop, end, on_gap=refuse_gap)) == spans(records[:6])
+
+
+def test_a_refused_gap_is_an_error_that_names_the_place(holed_log):
+    log, records, end = holed_log
+    frames = scan_frames(log, SEGMENT, end, on_gap=refuse_gap)
+    found = []
+    with pytest.raises(CorruptRecordError, match="segments are missing") as caught:
+        found.extend(part for part in frames)
+    assert spans_of(found) == spans(r for r in records if r.commit_log_offset < 3 * SEGMENT)
+    assert caught.value.position == SEGMENT
+
+
+def test_frames_of_known_records_are_those_of_their_segments(holed_log):
+    log, records, _ = holed_log
+    wanted = records[::7]
+    starts = np.array([r.commit_log_offset for r in wanted], np.int64)
+    assert spans_of(frames_of(log, starts)) == spans(wanted)

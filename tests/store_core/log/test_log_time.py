@@ -12,9 +12,8 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import BORNHOST_V6_FLAG, HEADER_IPV4
 from store_core.log import log_time
 from store_core.log.commit_log import CommitLog
-from store_core.log.log_scan import Gap
+from store_core.log.log_scan import Gap, scan_log
 from store_core.log.log_time import begins_by, narrow_by_time
-from store_core.log.whole_log import log_parts
 from store_core.store_view import StoreView
 from tests.golden_store import GOLDEN_NAMES, golden
 from tests.store_factory import START_MS, StoreFactory
@@ -170,7 +169,7 @@ def test_one_damaged_time_excludes_no_other_record(name, tmp_path, monkeypatch):
     config = MessageStoreConfig.from_properties(store.options)
     with StoreView(StoreDirectory(str(root)), config) as view:
         log, end = view.log, view.end_offset
-        parts = [part for part in log_parts(log, end) if not isinstance(part, Gap)]
+        parts = [part for part in scan_log(log, log.min_offset, end) if not isinstance(part, Gap)]
         offsets, times, flags = (
             np.concatenate([np.empty(0, np.int64), *(part.column(column) for part in parts)])
             for column in ("commit_log_offset", "store_timestamp", "sys_flag")

@@ -12,7 +12,7 @@ from store_core import MessageStoreConfig, StoreFormatError
 from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
-from store_core.log.log_stretch import frames_from
+from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.queue.live_batch_queue import LiveBatchQueue
@@ -84,7 +84,7 @@ def test_dispatching_a_log_gives_the_files_of_the_golden_store(name, tmp_path):
     topics = store.config["topic_queue_types"]
     queues = loaded(tmp_path, config, is_batch_topic=lambda t: topics.get(t) == "BatchCQ")
     decoder = DispatchDecoder(config.delay_levels_ms)
-    for frames in frames_from(log, 0, store.meta["max_phy_offset"]):
+    for frames in scan_frames(log, 0, store.meta["max_phy_offset"], on_gap=skip_gap):
         requests = decoder.decode(frames).queued()
         half = len(requests) // 2
         queues.put(requests.take(slice(0, half)))
@@ -108,7 +108,7 @@ def test_extension_units_go_on_where_they_ended(tmp_path):
     assert units < sum(len(d.rstrip(b"\0")) for n, d in before.items() if "_ext" in n)
     log = CommitLog(StoreDirectory(str(store.root)), config)
     decoder = DispatchDecoder(config.delay_levels_ms)
-    for frames in frames_from(log, 0, store.meta["max_phy_offset"]):
+    for frames in scan_frames(log, 0, store.meta["max_phy_offset"], on_gap=skip_gap):
         queues.put(decoder.decode(frames).queued())
     log.close()
     again = loaded(root, config)

@@ -5,7 +5,7 @@ import pytest
 
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.log.live_log import PinnedLog
-from store_core.log.log_ranges import frames_in
+from store_core.log.log_scan import refuse_gap, scan_frames
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
 from store_core.queue.unit_proof import unproved_records
@@ -25,7 +25,7 @@ class Store:
             live.put(queue_id=number % 3, tags=TAGS[number % len(TAGS)], body=b"b" * (number % 7))
         live.dispatch()
         with PinnedLog(live.log, str(root), whole=True) as log:
-            self.frames = list(frames_in(log, log.end_offset, 0, log.end_offset))
+            self.frames = list(scan_frames(log, 0, log.end_offset, on_gap=refuse_gap))
             decoder = DispatchDecoder(live.config.delay_levels_ms)
             self.whole = concat_requests([decoder.decode(frames) for frames in self.frames])
             self.outline = concat_requests([decoder.outline(frames) for frames in self.frames])

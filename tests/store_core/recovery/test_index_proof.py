@@ -10,7 +10,7 @@ from store_core.index.index_file import IndexFile
 from store_core.index.index_writer import IndexWriter, index_file_names
 from store_core.layout.index import INDEX_ENTRY, index_file_bytes
 from store_core.log.commit_log import CommitLog
-from store_core.log.log_stretch import frames_from
+from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.recovery.index_proof import IndexProof, index_keys, index_proof
 from store_core.recovery.pending_index_entries import PendingIndexEntries
 from store_core.state.store_checkpoint import StoreCheckpoint
@@ -34,7 +34,9 @@ class Walked:
         self.proof = index_proof(directory, config, StoreCheckpoint(index_msg_timestamp=since_ms))
         log = CommitLog(directory, config)
         self.records = []
-        for frames in frames_from(log, max(start, log.min_offset), log.segments.max_offset):
+        for frames in scan_frames(
+            log, max(start, log.min_offset), log.segments.max_offset, on_gap=skip_gap
+        ):
             self.records += frames.column("commit_log_offset").tolist()
             if self.proof is not None:
                 self.proof.take(frames)
@@ -141,7 +143,7 @@ def test_a_record_that_has_keys_and_no_entries(copy):
         (root / "index" / name).unlink()
     log = CommitLog(StoreDirectory(str(root)), config_of(store))
     with IndexWriter(root / "index", *sizes_of(store), clock_of(names)) as writer:
-        for frames in frames_from(log, 0, log.segments.max_offset):
+        for frames in scan_frames(log, 0, log.segments.max_offset, on_gap=skip_gap):
             entries = index_entries(MessageColumns(frames))
             kept = entries.commit_log_offset != missing
             columns = {name: getattr(entries, name)[kept] for name in entries._fields[:3]}

@@ -4,7 +4,7 @@ import pytest
 
 import store_core.recovery.pending_index_entries as module
 from store_core.index.index_writer import index_file_names
-from store_core.log.log_stretch import frames_from
+from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.recovery.pending_index_entries import PendingIndexEntries
 from tests.golden_store import golden
 from tests.store_core.index.test_index_dispatcher import NAME, Opened
@@ -27,7 +27,9 @@ def without_index(copy):
 
 def held(opened, start=0, stop=None):
     keys = PendingIndexEntries()
-    for frames in frames_from(opened.log, start, opened.end if stop is None else stop):
+    for frames in scan_frames(
+        opened.log, start, opened.end if stop is None else stop, on_gap=skip_gap
+    ):
         keys.take(frames)
     return keys
 
@@ -47,7 +49,7 @@ def test_what_was_not_held_is_left_to_catch_up(copy, monkeypatch):
     store, root = copy
     opened = without_index(copy)
     keys = held(opened, stop=opened.end // 2)
-    for frames in frames_from(opened.log, 0, opened.end):
+    for frames in scan_frames(opened.log, 0, opened.end, on_gap=skip_gap):
         keys.take(frames)
     keys.give(opened.index)
     assert opened.index.is_behind
@@ -59,7 +61,9 @@ def test_what_was_not_held_is_left_to_catch_up(copy, monkeypatch):
 
 def test_keys_from_behind_the_end_of_the_index_are_not_given(copy):
     opened = without_index(copy)
-    second = next(frames_from(opened.log, 0, opened.end)).column("commit_log_offset")[1]
+    second = next(scan_frames(opened.log, 0, opened.end, on_gap=skip_gap)).column(
+        "commit_log_offset"
+    )[1]
     held(opened, start=int(second)).give(opened.index)
     assert opened.index.is_behind
     assert opened.index.from_offset == 0

@@ -150,7 +150,7 @@ def test_batches_and_sizes_of_files(tmp_path, monkeypatch):
     factory = small_store(tmp_path / "store", count=300, units_per_file=7)
     view = open_store(factory)
     seen = []
-    monkeypatch.setattr("store_core.log.whole_log._BATCH_ROWS", 5)
+    monkeypatch.setattr("store_core.log.log_scan._BATCH_ROWS", 5)
     monkeypatch.setattr("store_core.tools.repair.rebuild_consume_queue._HELD_ROWS", 11)
     result = rebuild_consume_queues(
         view, str(tmp_path / "target"), progress=lambda *done: seen.append(done)

@@ -15,8 +15,7 @@ from store_core.index.index_file import IndexFile
 from store_core.index.index_service import IndexService
 from store_core.index.index_writer import IndexWriter, index_file_names
 from store_core.layout.index import index_file_bytes
-from store_core.log.log_scan import Gap
-from store_core.log.whole_log import log_parts
+from store_core.log.log_scan import Gap, scan_log
 from store_core.store_view import StoreView
 from store_core.tools.repair.rebuild_index import rebuild_index
 from tests.golden_store import CLUSTER_NAMES, RECOVERED_NAMES, STORE_NAMES, golden
@@ -128,7 +127,7 @@ def test_what_is_missing_after_a_crash_is_added(name, lost, tmp_path):
         shutil.copy(store.root / "index" / file, index)
     writer = IndexWriter(index, *sizes_of(store), lambda: NOW_MS)
     with view_of(store, end) as view, writer:
-        for part in log_parts(view.log, view.end_offset):
+        for part in scan_log(view.log, view.min_phy_offset, view.end_offset):
             writer.append(index_entries(MessageColumns(part)))
     assert list(contents(tmp_path).values()) == whole
 
@@ -296,9 +295,15 @@ def test_messages_without_keys(tmp_path):
 
 
 def test_batches_do_not_show(tmp_path, monkeypatch):
-    monkeypatch.setattr("store_core.log.whole_log._BATCH_ROWS", 7)
+    monkeypatch.setattr("store_core.log.log_scan._BATCH_ROWS", 7)
     store = golden("classic-4x")
     with view_of(store) as view:
-        assert sum(not isinstance(part, Gap) for part in log_parts(view.log, view.end_offset)) > 300
+        assert (
+            sum(
+                not isinstance(part, Gap)
+                for part in scan_log(view.log, view.min_phy_offset, view.end_offset)
+            )
+            > 300
+        )
     rebuilt(store, tmp_path, names=contents(store.root))
     assert contents(tmp_path) == contents(store.root)

@@ -14,8 +14,7 @@ from store_core.codec.properties import split_properties
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import header_layout
-from store_core.log.log_scan import Gap
-from store_core.log.whole_log import log_parts
+from store_core.log.log_scan import Gap, scan_log
 from store_core.store_view import StoreView
 from store_core.tools.check import check_store
 from store_core.tools.salvage import SalvageOptions, SalvageReport, salvage_store
@@ -72,7 +71,7 @@ def records_of(root: Path, config: MessageStoreConfig) -> list[Stored]:
 
 def records_in(view: StoreView) -> list[Stored]:
     found = []
-    for part in log_parts(view.log, view.end_offset):
+    for part in scan_log(view.log, max(view.min_phy_offset, 0), view.end_offset):
         assert not isinstance(part, Gap), part
         columns = [part.position, part.column("total_size"), part.column("commit_log_offset")]
         for at, size, offset in zip(*(column.tolist() for column in columns)):
