@@ -37,6 +37,8 @@ from store_core.log.log_scan import BatchSizer, Gap, scan_slice
 from store_core.log.log_time import narrow_by_time
 
 if TYPE_CHECKING:
+    from collections.abc import Sized
+
     from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.splits import Range, SegmentPositions, Split
     from store_core.log.log_scan import LogSlice
@@ -249,14 +251,18 @@ def _forced(
 def _by_index(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
     found = read_index(snapshot, predicate, bounds)
     keys = indexed_keys(predicate) or frozenset()
-    reason = f"the index names {len(found.offsets)} records for {len(keys)} keys"
+    reason = f"the index names {_records(found.offsets)} for {len(keys)} key{'s'[: len(keys) != 1]}"
     return _AccessPath(INDEX, _with_scanned(reason, found), found, found.scanned)
 
 
 def _by_queues(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
     found = read_queue_units(snapshot, predicate, bounds, forced=False)
-    reason = f"the consume queues name {len(found.offsets)} records of the topics"
+    reason = f"the consume queues name {_records(found.offsets)} of the topics"
     return _AccessPath(CONSUME_QUEUE, _with_scanned(reason, found), found, found.scanned)
+
+
+def _records(offsets: Sized) -> str:
+    return f"{len(offsets)} record{'s'[: len(offsets) != 1]}"
 
 
 def _with_scanned(reason: str, found: RecordPlaces) -> str:
@@ -271,7 +277,7 @@ def _by_message_id(snapshot: StoreView, predicate: ScanPredicate, bounds: Range)
     inside = sorted(offset for offset in places if bounds[0] <= offset < bounds[1])
     held = [o for o in inside if snapshot.log.is_record(o, snapshot.end_offset)]
     records = RecordPlaces(np.array(held, np.int64), np.full(len(held), 1024, np.int64), ())
-    return _AccessPath(MESSAGE_ID, f"message ids name {len(held)} records", records, ())
+    return _AccessPath(MESSAGE_ID, f"message ids name {_records(held)}", records, ())
 
 
 def _splits(

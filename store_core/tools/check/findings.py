@@ -199,7 +199,7 @@ class CheckReport:
         left = f"; {unchecked} parts were not checked" if unchecked else ""
         if damage:
             text = f"damaged: {damage} findings of damage, {repairable} that can be repaired"
-            return text + left
+            return text + self._losses() + left
         if repairable:
             return f"needs repair: {repairable} findings{left}"
         if unchecked:
@@ -207,6 +207,16 @@ class CheckReport:
             because = ", ".join(sorted(kind.label for kind in kinds))
             return f"not checked: {because}"
         return "good"
+
+    def _losses(self) -> str:
+        """Return how many messages are concerned, as far as queues and CRCs tell."""
+        lost = self._count(FindingKind.UNIT_OF_LOST_RECORD)
+        wrong = self._count(FindingKind.BODY_CRC)
+        told = f"; messages lost, by their queues: {lost}" if lost else ""
+        return told + (f"; messages with a wrong body: {wrong}" if wrong else "")
+
+    def _count(self, kind: FindingKind) -> int:
+        return sum(finding.count for finding in self.findings if finding.kind is kind)
 
     @property
     def is_good(self) -> bool:

@@ -59,6 +59,7 @@ def test_a_damaged_store(run: Run) -> None:
     answer = run("check", str(store.root), *sizes(store))
     assert answer.code == 1
     assert "damaged: 2 findings of damage" in answer.out
+    assert "; messages lost, by their queues: 1\n" in answer.out
     assert "222710" in answer.out
     as_csv = run("check", str(store.root), "--format", "csv", *sizes(store))
     rows = list(csv.DictReader(io.StringIO(as_csv.out)))
