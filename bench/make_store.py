@@ -23,6 +23,14 @@ from bench.store_content import (
 from store_core.layout.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.layout.message import BLANK_MAGIC_CODE, BLANK_RECORD_BYTES, RECORD_PREFIX
+from store_core.layout.store_paths import (
+    CHECKPOINT_FILE,
+    COMMIT_LOG_DIR,
+    CONFIG_DIR,
+    CONSUME_QUEUE_DIR,
+    INDEX_DIR,
+    LOCK_FILE,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -51,9 +59,9 @@ def make_store(  # noqa: PLR0913 (RocketMQ's sizes by name)
     """
     root.mkdir(parents=True)
     content = RecordBuilder(body_bytes, topics, seed)
-    log = _SegmentWriter(root / "commitlog", segment_bytes)
+    log = _SegmentWriter(root / COMMIT_LOG_DIR, segment_bytes)
     queues = _QueueWriter(len(topic_names(topics)))
-    index = IndexWriter(root / "index", max_hash_slot_num, max_index_num)
+    index = IndexWriter(root / INDEX_DIR, max_hash_slot_num, max_index_num)
     at = 0
     while at < messages:
         size = content.record_bytes(at)
@@ -71,7 +79,7 @@ def make_store(  # noqa: PLR0913 (RocketMQ's sizes by name)
         at += count
     log.close()
     index.close()
-    queues.write(root / "consumequeue", topic_names(topics), units_per_queue_file)
+    queues.write(root / CONSUME_QUEUE_DIR, topic_names(topics), units_per_queue_file)
     _write_small_files(root, messages, index.full_end_timestamp, topic_names(topics))
 
 
@@ -171,10 +179,10 @@ def _write_small_files(
         master_flushed_offset=0,
         confirm_phy_offset=0,
     )
-    (root / "checkpoint").write_bytes(checkpoint.ljust(CHECKPOINT_FILE_BYTES, b"\0"))
+    (root / CHECKPOINT_FILE).write_bytes(checkpoint.ljust(CHECKPOINT_FILE_BYTES, b"\0"))
     (root / "abort.bak").touch()
-    (root / "lock").write_bytes(b"lock")
-    (root / "config").mkdir()
+    (root / LOCK_FILE).write_bytes(b"lock")
+    (root / CONFIG_DIR).mkdir()
     topics = {
         name: {
             "attributes": {},
@@ -192,4 +200,4 @@ def _write_small_files(
     text = json.dumps(
         {"dataVersion": version, "topicConfigTable": topics}, indent="\t", separators=(",", ":")
     )
-    (root / "config" / "topics.json").write_text(text, encoding="utf-8")
+    (root / CONFIG_DIR / "topics.json").write_text(text, encoding="utf-8")

@@ -18,6 +18,7 @@ from store_core.files.file_writing import make_directory, write_error, write_err
 from store_core.files.memory_of_files import read_anew
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
+from store_core.layout.store_paths import CHECKPOINT_FILE, CONSUME_QUEUE_DIR, INDEX_DIR, QUEUE_DIRS
 from store_core.log.commit_log import (
     CommitLog,
     commit_log_directories,
@@ -25,7 +26,7 @@ from store_core.log.commit_log import (
     open_segments,
 )
 from store_core.queue.consume_queue_store import ConsumeQueueStore
-from store_core.queue.queue_file_sizes import BATCH_ROOT, EXT_ROOT, SIMPLE_ROOT, queue_file_sizes
+from store_core.queue.queue_directories import queue_file_sizes
 from store_core.recovery.index_proof import index_keys
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
 from store_core.staged_commit.crash_points import CrashPoints
@@ -40,13 +41,12 @@ if TYPE_CHECKING:
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.index.index_file_set import IndexFileSet
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
-    from store_core.queue.queue_file_sizes import QueueFileSizes
+    from store_core.queue.queue_directories import QueueFileSizes
     from store_core.recovery.recovery import Progress
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_FILE = "checkpoint"
-_QUEUES_AND_INDEX = ("index", SIMPLE_ROOT, EXT_ROOT, BATCH_ROOT)
+_QUEUES_AND_INDEX = (INDEX_DIR, *QUEUE_DIRS)
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def _with_sizes(
 
 def _make_directories(directory: StoreDirectory, config: MessageStoreConfig) -> None:
     """Make the directories of a new store, as RocketMQ does: the cleaner looks at their disks."""
-    for name in (SIMPLE_ROOT, *log_directories(directory, config)[0]):
+    for name in (CONSUME_QUEUE_DIR, *log_directories(directory, config)[0]):
         path = os.path.abspath(directory.resolve(name))  # noqa: PTH100 (links stay as they are)
         try:
             make_directory(path)

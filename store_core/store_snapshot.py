@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.record_reader import RecordReader
-from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
+from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import ConsumeQueueExt, open_consume_queue_ext
+from store_core.queue.queue_directories import CONSUME_QUEUE_EXT, list_consume_queues
 from store_core.queue.readable_queue import ReadableQueue, SimpleQueue, proved_batch_queue
 from store_core.read.find_messages import KeySearch
 from store_core.read.store_reads import StoreReads
@@ -111,7 +112,7 @@ class StoreSnapshot(StoreView, StoreReads):
     def _ext_queue(self, topic: str, queue_id: int) -> ConsumeQueueExt | None:
         key = (topic, queue_id)
         if self._ext_paths is None:
-            self._ext_paths = list_consume_queues(self.directory, "consumequeue_ext").queues
+            self._ext_paths = list_consume_queues(self.directory, CONSUME_QUEUE_EXT).queues
         if key not in self._ext:
             path = self._ext_paths.get(key)
             size = self.config.mapped_file_size_consume_queue_ext

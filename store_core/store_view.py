@@ -10,17 +10,19 @@ from store_core.errors import CorruptRecordError, StoreFormatError, StoreNotFoun
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_service import IndexService
 from store_core.layout.message import LMQ_PREFIX
+from store_core.layout.store_paths import ABORT_FILE
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_end import LogEnd, find_log_end
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
-from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
+from store_core.queue.consume_queue import ConsumeQueue
+from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, list_consume_queues
 from store_core.queue.queue_range import QueueRange, queue_range
 from store_core.queue.unit_states import KnownUnits, QueueUnitStates
 from store_core.read.dispatch_proof import proved_dispatch
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import StoreKind, store_kind
-from store_core.state.store_state import ABORT_FILE, StoreState, store_state, written_by_5x
+from store_core.state.store_state import StoreState, store_state, written_by_5x
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,7 +130,7 @@ class StoreView:
         """Directories of the batch consume queues by (topic, queue id)."""
         if self._batch_paths is None:
             in_files = not self.kind.queue_database
-            found = list_consume_queues(self.directory, "batchconsumequeue").queues
+            found = list_consume_queues(self.directory, BATCH_CONSUME_QUEUE).queues
             self._batch_paths = found if in_files else {}
         return self._batch_paths
 

@@ -11,6 +11,7 @@ from bench.scenarios.scan import our_frame, ready_frame
 from bench.scenarios.sink import rows_to_write, save
 from bench.spark_side import run_to_noop
 from bench.worker_memory import Peak, sample, sample_phases
+from store_core.layout.store_paths import ABORT_FILE
 
 if TYPE_CHECKING:
     from bench.context import Context
@@ -71,7 +72,7 @@ def _written(context: Context, spec: StoreSpec) -> dict[str, Peak]:
     rows, store = rows_to_write(context, spec), context.work / "sink-store"
 
     def phase() -> str:
-        return _COMMIT if (store / "abort").exists() else _TASK
+        return _COMMIT if (store / ABORT_FILE).exists() else _TASK
 
     peaks = sample_phases(_java_pid(context), lambda: save(rows, store), phase)
     shutil.rmtree(store)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bench.figures import rate_figure
 from bench.java_side import last_round
 from store_core import MessageStore, MessageStoreConfig
+from store_core.layout.store_paths import ABORT_FILE, CONSUME_QUEUE_DIR, INDEX_DIR
 
 if TYPE_CHECKING:
     from bench.context import Context
@@ -22,7 +23,7 @@ _POLL_SECONDS = 0.002
 
 def dispatch_all(context: Context) -> list[Figure]:
     """Open a store whose queues and index are gone."""
-    lost = ("consumequeue", "index")
+    lost = (CONSUME_QUEUE_DIR, INDEX_DIR)
     return [_reopened(context, "k", "queues and index made anew from the log", lost, abort=False)]
 
 
@@ -78,5 +79,5 @@ def _copy(source: Path, root: Path, lost: tuple[str, ...], *, abort: bool) -> No
     for name in lost:
         shutil.rmtree(root / name)
     if abort:
-        (root / "abort").touch()
+        (root / ABORT_FILE).touch()
     os.sync()  # else whoever forces files to the disk waits for the copy to get there

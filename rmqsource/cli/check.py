@@ -15,7 +15,7 @@ from rmqsource.scan.store_versions import store_config
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import expand_paths
 from store_core.layout.message import SCHEDULE_TOPIC
-from store_core.queue.queue_file_sizes import SIMPLE_ROOT
+from store_core.layout.store_paths import CONSUME_QUEUE_DIR
 from store_core.tools.check import Severity, check_store
 from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 
@@ -216,7 +216,7 @@ def queues_row(path: str, rebuilt: RebuiltQueues) -> dict[str, Any]:
 def config_to_write(options: SourceOptions, report: Report) -> MessageStoreConfig:
     """Return the configuration, and warn where delivery times hang on one that is not given."""
     config = store_config(options)
-    delayed = Path(one_path(options), SIMPLE_ROOT, SCHEDULE_TOPIC)
+    delayed = Path(one_path(options), CONSUME_QUEUE_DIR, SCHEDULE_TOPIC)
     is_default = config.message_delay_level == MessageStoreConfig().message_delay_level
     if is_default and not options.config and delayed.is_dir():
         report.note(

@@ -10,6 +10,7 @@ from rmqsource.cli.read import lost_log
 from rmqsource.metadata import read_metadata
 from store_core.config.message_store_config import load_broker_config
 from store_core.errors import StoreError, StoreReadError
+from store_core.layout.store_paths import CHECKPOINT_FILE, INDEX_DIR, LOCK_FILE, QUEUE_DIRS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 _TEMPLATE, _REPLY, _SYSTEM, _INHERIT = "TBW102", "_REPLY_TOPIC", "rmq_sys_", 1
 _PLACES = {
-    **dict.fromkeys(("consumequeue", "batchconsumequeue", "consumequeue_ext"), "disk_queues"),
-    "index": "disk_index",
+    **dict.fromkeys(QUEUE_DIRS, "disk_queues"),
+    INDEX_DIR: "disk_index",
 }
-_MADE_BY_A_BROKER = ("lock", "checkpoint")
+_MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)
 _NO_TRACE = (
     "the commit log has no file, and nothing says that a broker made this store; is its disk "
     "mounted, and is the path right?"

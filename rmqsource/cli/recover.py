@@ -15,7 +15,7 @@ from rmqsource.cli.output import write_result
 from rmqsource.exit_codes import TAIL_CUT
 from store_core.errors import LogDamageError
 from store_core.files.store_directory import StoreDirectory
-from store_core.queue.queue_file_sizes import queue_file_sizes
+from store_core.queue.queue_directories import queue_file_sizes
 from store_core.recovery.recovery_plan import Loss
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 

@@ -13,6 +13,7 @@ from rmqsource.metadata.queue_units import read_batch_queue
 from rmqsource.metadata.selection import QueueKey, Selection
 from store_core.config.config_files import load_consumer_offsets
 from store_core.errors import StoreFormatError
+from store_core.layout.store_paths import CONFIG_DIR
 from store_core.queue.batch_consume_queue import find_unit
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _commits(snapshot: StoreView, options: SourceOptions) -> list[_Commit]:
             if not -_INT32_MAX <= queue_id <= _INT32_MAX or not -_INT64_MAX <= offset <= _INT64_MAX:
                 raise StoreFormatError(
                     f"queue {queue_id} of {topic}@{group} has offset {offset}: too large a number",
-                    snapshot.directory.resolve("config", "consumerOffset.json"),
+                    snapshot.directory.resolve(CONFIG_DIR, "consumerOffset.json"),
                 )
             if selection.has_queue(topic, queue_id):
                 commits.append(_Commit(group, topic, queue_id, offset))

@@ -9,6 +9,7 @@ from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import NO_RECORD
 from store_core.errors import StoreFormatError
 from store_core.layout.index import index_file_bytes
+from store_core.layout.store_paths import COMMIT_LOG_DIR, INDEX_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +58,7 @@ def commit_log_files(snapshot: StoreView) -> list[StoreFile]:
     files = []
     for segment in snapshot.log.segments:
         used = min(max(snapshot.end_offset - segment.from_offset, 0), segment.size)
-        file = StoreFile("commitlog", segment.path, segment.from_offset, segment.size, used)
+        file = StoreFile(COMMIT_LOG_DIR, segment.path, segment.from_offset, segment.size, used)
         files.append(file._replace(first_record=segment.from_offset if used else NO_RECORD))
     return files
 
@@ -65,9 +66,10 @@ def commit_log_files(snapshot: StoreView) -> list[StoreFile]:
 def index_files(snapshot: StoreView, options: SourceOptions) -> list[StoreFile]:
     """Return the index files, in the order of their names."""
     directory = snapshot.directory
-    lengths = {e.path: e.size for e in directory.list(directory.resolve("index")) if not e.is_dir}
+    lengths = {e.path: e.size for e in directory.list(directory.resolve(INDEX_DIR)) if not e.is_dir}
     files = [
-        StoreFile("index", path, None, lengths.get(path, 0)) for path, _ in snapshot.index.unusable
+        StoreFile(INDEX_DIR, path, None, lengths.get(path, 0))
+        for path, _ in snapshot.index.unusable
     ]
     for unusable in snapshot.index.unusable:
         with skip_damaged("the content of an index file", options):
@@ -76,7 +78,7 @@ def index_files(snapshot: StoreView, options: SourceOptions) -> list[StoreFile]:
     for path, header in snapshot.index.files:
         has_entries = header.entry_count > 0
         file = StoreFile(
-            "index",
+            INDEX_DIR,
             path,
             None,
             lengths.get(path, 0),

@@ -13,6 +13,7 @@ from rmqsource.metadata.segment_files import StoreFile, numbered_files
 from rmqsource.metadata.selection import QueueKey, selected_queues
 from store_core.errors import CorruptRecordError
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.layout.store_paths import BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ def queue_files(snapshot: StoreView, options: SourceOptions) -> Iterator[StoreFi
     """Yield the files of all queues; the consume queues come first."""
     keys = sorted(selected_queues(snapshot, options), key=lambda key: (key.is_batch, key))
     for key in keys:
-        kind = "batchconsumequeue" if key.is_batch else "consumequeue"
+        kind = BATCH_CONSUME_QUEUE_DIR if key.is_batch else CONSUME_QUEUE_DIR
         paths = snapshot.batch_queue_paths if key.is_batch else snapshot.queue_paths
         path = paths[key.topic, key.queue_id]
         files = numbered_files(kind, snapshot.directory.list(path))

@@ -15,6 +15,7 @@ from rmqsource.metadata.segment_files import (
     other_files,
 )
 from rmqsource.metadata.segment_queue_files import queue_files
+from store_core.layout.store_paths import CONSUME_QUEUE_EXT_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
     files = [
         *commit_log_files(snapshot),
         *queue_files(snapshot, options),
-        *other_files(snapshot, "consumequeue_ext"),
+        *other_files(snapshot, CONSUME_QUEUE_EXT_DIR),
         *index_files(snapshot, options),
         *other_files(snapshot, "timerlog"),
         *other_files(snapshot, "compaction", "compactionLog"),

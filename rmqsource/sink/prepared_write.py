@@ -20,6 +20,14 @@ from store_core.codec.hosts import parse_host
 from store_core.config.config_files import load_topics
 from store_core.config.message_store_config import load_broker_config, with_default_sizes
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.store_paths import (
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_DIR,
+    CONFIG_DIR,
+    CONSUME_QUEUE_DIR,
+    LOCK_FILE,
+)
 from store_core.log.commit_log import CommitLog
 from store_core.staged_commit.staging import STAGING_DIRECTORY, check_staging
 from store_core.state.store_kind import require_writable
@@ -31,9 +39,8 @@ if TYPE_CHECKING:
 
 _BROKER_PORT = 10911
 _MAX_PORT = 65_535
-_BATCH_TYPE = ("queue.type", "BatchCQ")
-_STORE_NAMES = frozenset({"commitlog", "consumequeue", "checkpoint", "config"})
-_FIRST_NAMES = frozenset({STAGING_DIRECTORY, "lock", "abort"})
+_STORE_NAMES = frozenset({COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, CHECKPOINT_FILE, CONFIG_DIR})
+_FIRST_NAMES = frozenset({STAGING_DIRECTORY, LOCK_FILE, ABORT_FILE})
 """What a writer leaves that died while it was making a store."""
 
 
@@ -73,9 +80,7 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
         segment_bytes=segment_bytes or sizes.mapped_file_size_commit_log or 1 << 30,
         delay_levels_ms=tuple(config.delay_levels_ms),
         topic_queues={name: topic.write_queue_nums for name, topic in topics.items()},
-        batch_topics=frozenset(
-            name for name, topic in topics.items() if _BATCH_TYPE in topic.attributes.items()
-        ),
+        batch_topics=frozenset(name for name, topic in topics.items() if topic.has_batch_queues),
         property_crc=config.enabled_append_prop_crc,
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, TypeVar
 from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
 from store_core.errors import StoreFormatError
 from store_core.layout.message import LMQ_PREFIX
+from store_core.layout.store_paths import CONFIG_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _LMQ_QUEUE_ID = 0
+QUEUE_TYPE_ATTRIBUTE, BATCH_QUEUE_TYPE = "queue.type", "BatchCQ"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class TopicConfig:
     order: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
     """``queue.type``, ``cleanup.policy``, ``message.type``, …; 5.x."""
+
+    @property
+    def has_batch_queues(self) -> bool:
+        """Whether the topic's queues are batch consume queues (``QueueTypeUtils.isBatchCq``)."""
+        return self.attributes.get(QUEUE_TYPE_ATTRIBUTE) == BATCH_QUEUE_TYPE
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,7 @@ def _load(
 ) -> _T | None:
     """Read a file, or its ``.bak`` where it is missing, empty or unreadable (``ConfigManager``)."""
     failure: StoreFormatError | None = None
-    path = directory.resolve("config", name)
+    path = directory.resolve(CONFIG_DIR, name)
     for candidate in (path, path + ".bak"):
         try:
             data = directory.read_bytes(candidate)

@@ -15,6 +15,7 @@ from store_core.config.lenient_json import json_object, json_whole_number, parse
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, write_error
 from store_core.files.regular_file import read_file
+from store_core.layout.store_paths import CONFIG_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,7 +51,7 @@ def merge_topics(root: str, queues: Mapping[str, int], now_ms: int, replace: Rep
     StoreFormatError
         The file that is there is not what a broker writes.
     """
-    path = Path(root, "config", _TOPICS)
+    path = Path(root, CONFIG_DIR, _TOPICS)
     data, source = _load(path)
     with _broker_file(source):
         changed = _add_topics(data, queues)
@@ -82,7 +83,7 @@ def merge_delay_offsets(
     StoreFormatError
         The file that is there is not what a broker writes.
     """
-    path = Path(root, "config", _DELAYS)
+    path = Path(root, CONFIG_DIR, _DELAYS)
     data, source = _load(path)
     with _broker_file(source):
         before = _levels(data)

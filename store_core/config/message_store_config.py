@@ -16,6 +16,7 @@ from store_core.config.config_checks import (
     parse_hours,
     parse_value,
 )
+from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_MAX_HASH_SLOT_NUM",
     "DEFAULT_MAX_INDEX_NUM",
+    "DEFAULT_SIZES",
     "KEYS",
     "MessageStoreConfig",
     "camel_case",
@@ -34,12 +36,10 @@ __all__ = [
 DEFAULT_MAX_HASH_SLOT_NUM = 5_000_000
 DEFAULT_MAX_INDEX_NUM = 20_000_000
 SYNC_FLUSH = "SYNC_FLUSH"
-_CQ_UNIT_BYTES = 20
-_BATCH_CQ_UNIT_BYTES = 46
-_DEFAULT_SIZES = {
+DEFAULT_SIZES: dict[str, int] = {
     "mapped_file_size_commit_log": 1 << 30,
-    "mapped_file_size_consume_queue": 300_000 * _CQ_UNIT_BYTES,
-    "mapper_file_size_batch_consume_queue": 300_000 * _BATCH_CQ_UNIT_BYTES,
+    "mapped_file_size_consume_queue": 300_000 * CQ_UNIT.size,
+    "mapper_file_size_batch_consume_queue": 300_000 * BATCH_CQ_UNIT.size,
     "mapped_file_size_consume_queue_ext": 48 << 20,
     "max_hash_slot_num": DEFAULT_MAX_HASH_SLOT_NUM,
     "max_index_num": DEFAULT_MAX_INDEX_NUM,
@@ -260,11 +260,9 @@ def with_default_sizes(config: MessageStoreConfig) -> MessageStoreConfig:
     For a new store. The size of queue files is rounded up to whole units, as RocketMQ does.
     """
     missing: dict[str, Any] = {
-        name: size for name, size in _DEFAULT_SIZES.items() if getattr(config, name) is None
+        name: size for name, size in DEFAULT_SIZES.items() if getattr(config, name) is None
     }
     queue_bytes = config.mapped_file_size_consume_queue
     if queue_bytes is not None:
-        missing["mapped_file_size_consume_queue"] = (
-            -(-queue_bytes // _CQ_UNIT_BYTES) * _CQ_UNIT_BYTES
-        )
+        missing["mapped_file_size_consume_queue"] = -(-queue_bytes // CQ_UNIT.size) * CQ_UNIT.size
     return replace(config, **missing)

@@ -18,6 +18,7 @@ from store_core.index.index_directory import IndexDirectory
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file_set import IndexFileSet, RecoveredLog, index_file_set
 from store_core.index.index_writer import IndexWriter
+from store_core.layout.store_paths import INDEX_DIR
 from store_core.log.log_scan import scan_frames, skip_gap
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class IndexDispatcher:
         self.from_offset = 0
         self.is_behind = False
         self._directory = StoreDirectory(root)
-        self._files = IndexDirectory(Path(self._directory.resolve("index")))
+        self._files = IndexDirectory(Path(self._directory.resolve(INDEX_DIR)))
         self._config, self._clock = config, clock
         self._writer: IndexWriter | None = None
         self._sizes = (0, 0)

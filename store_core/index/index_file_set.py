@@ -17,6 +17,7 @@ from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile, IndexHeader
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS, resolve_sizes
 from store_core.index.index_writer import index_file_names
+from store_core.layout.store_paths import INDEX_DIR
 from store_core.log.log_scan import scan_frames, skip_gap
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def flushed_files(
     """
     for number, name in enumerate(names if index_msg_timestamp > 0 else ()):
         try:
-            with directory.open(directory.resolve("index", name)) as source:
+            with directory.open(directory.resolve(INDEX_DIR, name)) as source:
                 header = IndexFile(source, *sizes).header
         except (CorruptRecordError, StoreReadError):
             break
@@ -176,7 +177,7 @@ def names_and_sizes(
         The sizes contradict the configuration; or they are not known, and the store was stopped
         cleanly: only after a crash may the files be made anew.
     """
-    path = directory.resolve("index")
+    path = directory.resolve(INDEX_DIR)
     names = index_file_names(Path(path))
     entries = [entry for entry in directory.list(path) if entry.name in set(names)]
     sizes = resolve_sizes(directory, entries, config)
@@ -206,7 +207,7 @@ class _Judge:
 
     def refuse(self, name: str) -> str:
         """Return why a file cannot be trusted; empty when it can."""
-        path, recovered = self._directory.resolve("index", name), self._recovered
+        path, recovered = self._directory.resolve(INDEX_DIR, name), self._recovered
         try:
             with self._directory.open(path) as source:
                 header = IndexFile(source, *self._sizes).header

@@ -11,6 +11,7 @@ from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadErr
 from store_core.index.index_file import IndexFile, read_index_header
 from store_core.index.index_queries import IndexFileEntry, IndexQueries, UnusableIndexFile
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS, resolve_sizes
+from store_core.layout.store_paths import INDEX_DIR
 
 if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
@@ -54,7 +55,7 @@ class IndexService(IndexQueries):
         self.directory = directory
         super().__init__(config.max_msgs_num_batch)
         self._open: OrderedDict[str, IndexFile] = OrderedDict()
-        listed = directory.list(directory.resolve("index"))
+        listed = directory.list(directory.resolve(INDEX_DIR))
         entries = [e for e in listed if not e.is_dir and _INDEX_NAME.fullmatch(e.name)]
         self.sizes = resolve_sizes(directory, entries, config)
         for entry in sorted(entries, key=lambda e: (int(e.name), e.name)):

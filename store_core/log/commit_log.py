@@ -10,6 +10,7 @@ from store_core.errors import StoreConfigError
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.segment_list import Segment, SegmentList, list_segments
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.store_paths import COMMIT_LOG_DIR
 from store_core.log.readable_log import ReadableLog
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ def commit_log_directories(directory: StoreDirectory, config: MessageStoreConfig
     Several are separated by commas; relative ones lie below the root. Source: RocketMQ
     ``MultiPathMappedFileQueue`` (5.3.3).
     """
-    listed = [config.store_path_commit_log or "commitlog", config.read_only_commit_log_store_paths]
+    listed = [
+        config.store_path_commit_log or COMMIT_LOG_DIR,
+        config.read_only_commit_log_store_paths,
+    ]
     names = [name.strip() for paths in listed for name in (paths or "").split(MULTI_PATH_SPLITTER)]
     return list(dict.fromkeys(directory.resolve(name) for name in names if name))
 

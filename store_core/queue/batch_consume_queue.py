@@ -9,6 +9,7 @@ import numpy as np
 from store_core.errors import CorruptRecordError
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.queue.consume_queue import FILES_RECOVERED
+from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE
 from store_core.queue.segmented_queue import SegmentedQueue
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ NATIVE_BATCH_CQ_UNIT = BATCH_CQ_UNIT.dtype.newbyteorder("=")
 class BatchConsumeQueue(SegmentedQueue):
     """Units of one queue of a topic with ``queue.type=BatchCQ``; can be rebuilt from the log."""
 
-    unit = BATCH_CQ_UNIT
-    size_option = "mapperFileSizeBatchConsumeQueue"
+    kind = BATCH_CONSUME_QUEUE
 
     def read_units(self) -> npt.NDArray[np.void]:
         """Return all valid units as a native array, oldest first.

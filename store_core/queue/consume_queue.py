@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 
-from store_core.errors import CorruptRecordError, FileVanishedError, StoreReadError
+from store_core.errors import CorruptRecordError, FileVanishedError
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
+from store_core.queue.queue_directories import CONSUME_QUEUE
 from store_core.queue.segmented_queue import SegmentedQueue
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.files.byte_source import ByteSource
-    from store_core.files.store_directory import FileEntry, StoreDirectory
 
     Units = npt.NDArray[np.void]
     UnitTest = Callable[[Units], npt.NDArray[np.bool_]]
@@ -28,47 +27,6 @@ NATIVE_CQ_UNIT = CQ_UNIT.dtype.newbyteorder("=")
 FILES_RECOVERED = 3
 """Recovery of a queue looks at this many files at its end."""
 _BLOCK_UNITS = 1024  # a bisection reads the last stretch at once: 20 KB cost no more than a probe
-_QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
-_MAX_QUEUE_ID = 2**31 - 1
-
-
-class QueueListing(NamedTuple):
-    """Directories of queues; nothing of them was opened.
-
-    ``queues`` maps (topic, queue id) to the directory, ``ignored`` holds the paths that are none.
-    """
-
-    queues: dict[tuple[str, int], str]
-    ignored: tuple[str, ...]
-
-
-def list_consume_queues(directory: StoreDirectory, root_name: str = "consumequeue") -> QueueListing:
-    """List ``<root_name>/<topic>/<queue id>``: one listing a topic, none a queue.
-
-    Names that are no queue id are skipped, as ``ConsumeQueueStore.load`` does (RocketMQ 5.3.3).
-    ``root_name`` is one of ``consumequeue``, ``batchconsumequeue``, ``consumequeue_ext``.
-    """
-    queues: dict[tuple[str, int], str] = {}
-    ignored = []
-    for topic in directory.list(directory.resolve(root_name)):
-        if not topic.is_dir:
-            _check_link(topic)
-            ignored.append(topic.path)
-            continue
-        for queue in directory.list(topic.path):
-            is_id = _QUEUE_ID.fullmatch(queue.name) and int(queue.name) <= _MAX_QUEUE_ID
-            if is_id and queue.is_dir:
-                queues[topic.name, int(queue.name)] = queue.path
-            else:
-                _check_link(queue)
-                ignored.append(queue.path)
-    return QueueListing(queues, tuple(ignored))
-
-
-def _check_link(entry: FileEntry) -> None:
-    """Raise where a link led to a directory of queues that cannot be found: they are not lost."""
-    if entry.not_a_file.startswith("a link"):
-        raise StoreReadError(f"is {entry.not_a_file}", entry.path)
 
 
 class ConsumeQueue(SegmentedQueue):
@@ -78,8 +36,7 @@ class ConsumeQueue(SegmentedQueue):
     number of queues may be held; calls from several threads do not disturb each other.
     """
 
-    unit = CQ_UNIT
-    size_option = "mappedFileSizeConsumeQueue"
+    kind = CONSUME_QUEUE
 
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)`` as a native array, clipped to what the files hold.

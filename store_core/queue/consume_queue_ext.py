@@ -8,6 +8,7 @@ import numpy as np
 
 from store_core.files.segment_list import SegmentList, load_segments
 from store_core.layout.consume_queue import CQ_EXT_UNIT, EXT_ADDRESS_BASE, MAX_EXT_ADDRESS
+from store_core.queue.queue_directories import CONSUME_QUEUE_EXT
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -117,6 +118,6 @@ def open_consume_queue_ext(
         File names and the size (key ``mappedFileSizeConsumeQueueExt``) do not fit.
     """
     segments = load_segments(
-        directory.list(path), file_size=file_size, option="mappedFileSizeConsumeQueueExt"
+        directory.list(path), file_size=file_size, option=CONSUME_QUEUE_EXT.size_option
     )
     return ConsumeQueueExt(directory, segments)

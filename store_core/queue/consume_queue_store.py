@@ -14,14 +14,21 @@ from store_core.errors import StoreFormatError
 from store_core.files.file_writing import write_error
 from store_core.files.segment_list import SegmentList, load_segments
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
-from store_core.queue.consume_queue import list_consume_queues
 from store_core.queue.consume_queue_writer import Appended
 from store_core.queue.live_batch_queue import LiveBatchQueue
 from store_core.queue.live_queue import LiveQueue
 from store_core.queue.live_queue_ext import LiveQueueExt
-from store_core.queue.queue_directories import check_kind, configured_kinds, is_directory_name
-from store_core.queue.queue_file_sizes import BATCH_ROOT, EXT_ROOT, SIMPLE_ROOT, queue_file_sizes
+from store_core.queue.queue_directories import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    QueueKind,
+    check_kind,
+    configured_kinds,
+    is_directory_name,
+    list_consume_queues,
+    queue_file_sizes,
+)
 from store_core.queue.queue_files import QueueFiles
 
 if TYPE_CHECKING:
@@ -35,12 +42,6 @@ logger = logging.getLogger(__name__)
 
 AnyQueue = Union[LiveQueue, LiveBatchQueue]
 QueueKey = tuple[str, int]
-
-_KINDS = {
-    SIMPLE_ROOT: ("mappedFileSizeConsumeQueue", CQ_UNIT.size),
-    EXT_ROOT: ("mappedFileSizeConsumeQueueExt", 1),
-    BATCH_ROOT: ("mapperFileSizeBatchConsumeQueue", BATCH_CQ_UNIT.size),
-}
 
 
 class ConsumeQueueStore:
@@ -99,10 +100,10 @@ class ConsumeQueueStore:
         """
         is_batch_of = configured_kinds(self.directory)
         queues: dict[QueueKey, AnyQueue] = {}
-        for key, path in list_consume_queues(self.directory, SIMPLE_ROOT).queues.items():
+        for key, path in list_consume_queues(self.directory).queues.items():
             check_kind(key[0], path, is_batch_of, is_batch=False)
             queues[key] = self._simple(*key)
-        for key, path in list_consume_queues(self.directory, BATCH_ROOT).queues.items():
+        for key, path in list_consume_queues(self.directory, BATCH_CONSUME_QUEUE).queues.items():
             check_kind(key[0], path, is_batch_of, is_batch=True)
             is_batch_of[key[0]] = True
             queues[key] = self._batch(*key)
@@ -256,35 +257,38 @@ class ConsumeQueueStore:
         return queue
 
     def _simple(self, topic: str, queue_id: int) -> LiveQueue:
-        segments = self._segments(SIMPLE_ROOT, topic, queue_id, self._sizes.simple)
-        files = self._files(SIMPLE_ROOT, topic, queue_id, self._sizes.simple)
+        segments = self._segments(CONSUME_QUEUE, topic, queue_id, self._sizes.simple)
+        files = self._files(CONSUME_QUEUE, topic, queue_id, self._sizes.simple)
         ext = None
         if self._config.enable_consume_queue_ext:
             ext = LiveQueueExt(
                 self.directory,
-                self._segments(EXT_ROOT, topic, queue_id, self._sizes.ext).segments,
-                self._files(EXT_ROOT, topic, queue_id, self._sizes.ext),
+                self._segments(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext).segments,
+                self._files(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext),
                 self._filter_bitmaps,
             )
         return LiveQueue(self.directory, topic, queue_id, segments, files, ext)
 
     def _batch(self, topic: str, queue_id: int) -> LiveBatchQueue:
-        segments = self._segments(BATCH_ROOT, topic, queue_id, self._sizes.batch)
-        files = self._files(BATCH_ROOT, topic, queue_id, self._sizes.batch)
+        segments = self._segments(BATCH_CONSUME_QUEUE, topic, queue_id, self._sizes.batch)
+        files = self._files(BATCH_CONSUME_QUEUE, topic, queue_id, self._sizes.batch)
         return LiveBatchQueue(self.directory, topic, queue_id, segments, files)
 
-    def _files(self, root_name: str, topic: str, queue_id: int, file_size: int) -> QueueFiles:
-        path = self.directory.resolve(root_name, topic, str(queue_id))
+    def _files(self, kind: QueueKind, topic: str, queue_id: int, file_size: int) -> QueueFiles:
+        path = self.directory.resolve(kind.directory, topic, str(queue_id))
         return QueueFiles(Path(path), file_size)
 
-    def _segments(self, root_name: str, topic: str, queue_id: int, file_size: int) -> SegmentList:
-        option, unit_bytes = _KINDS[root_name]
-        path = self.directory.resolve(root_name, topic, str(queue_id))
-        listed = self.directory.list(path)
-        segments = load_segments(listed, file_size=file_size, unit_bytes=unit_bytes, option=option)
+    def _segments(self, kind: QueueKind, topic: str, queue_id: int, file_size: int) -> SegmentList:
+        path = self.directory.resolve(kind.directory, topic, str(queue_id))
+        segments = load_segments(
+            self.directory.list(path),
+            file_size=file_size,
+            unit_bytes=kind.unit_bytes,
+            option=kind.size_option,
+        )
         for segment in segments:
             if segment.size != file_size:
-                text = f"the file has {segment.size} bytes, {option} is {file_size}"
+                text = f"the file has {segment.size} bytes, {kind.size_option} is {file_size}"
                 raise StoreFormatError(text, segment.path)
         return segments
 

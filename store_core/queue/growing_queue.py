@@ -48,7 +48,7 @@ class GrowingQueue(ABC, Generic[Queue]):
 
     def __init__(self, queue: Queue, files: QueueFiles, span: tuple[int, int]) -> None:
         self.topic, self.queue_id = queue.topic, queue.queue_id
-        self.unit_bytes, self.file_size = queue.unit.size, files.file_size
+        self.unit_bytes, self.file_size = queue.kind.unit_bytes, files.file_size
         self.max_physic_offset = -1
         self.last_found = (-1, 0)
         self.lost_from: int | None = None

@@ -8,7 +8,7 @@ from store_core.files.segment_list import SegmentList, list_segments
 
 if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
-    from store_core.layout.record_layout import RecordLayout
+    from store_core.queue.queue_directories import QueueKind
 
 _Queue = TypeVar("_Queue", bound="SegmentedQueue")
 
@@ -29,9 +29,7 @@ class SegmentedQueue:
         Units of a whole file; 0 where there is no file to tell.
     """
 
-    unit: ClassVar[RecordLayout]
-    size_option: ClassVar[str]
-    """RocketMQ's key of the bytes of a file."""
+    kind: ClassVar[QueueKind]
 
     def __init__(
         self, directory: StoreDirectory, topic: str, queue_id: int, segments: SegmentList
@@ -40,7 +38,7 @@ class SegmentedQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.segments = segments
-        self.units_per_file = segments.file_size // self.unit.size
+        self.units_per_file = segments.file_size // self.kind.unit_bytes
 
     @classmethod
     def open(
@@ -58,13 +56,13 @@ class SegmentedQueue:
         Raises
         ------
         StoreFormatError
-            File names and the size (key ``size_option``) do not fit.
+            File names and the size (key ``kind.size_option``) do not fit.
         """
         segments = list_segments(
             lambda: directory.list(path),
             file_size=file_size,
-            unit_bytes=cls.unit.size,
-            option=cls.size_option,
+            unit_bytes=cls.kind.unit_bytes,
+            option=cls.kind.size_option,
         )
         return cls(directory, topic, queue_id, segments)
 

@@ -15,6 +15,7 @@ from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile
 from store_core.index.index_file_set import flushed_files, names_and_sizes
 from store_core.index.index_file_writer import seconds_since
+from store_core.layout.store_paths import INDEX_DIR
 from store_core.recovery.pending_index_entries import PendingIndexEntries
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def index_proof(
         found = []
         for name in names[len(flushed) :]:
             try:
-                source = opened.enter_context(directory.open(directory.resolve("index", name)))
+                source = opened.enter_context(directory.open(directory.resolve(INDEX_DIR, name)))
                 file = IndexFile(source, *sizes)
                 if not is_whole(file):
                     break

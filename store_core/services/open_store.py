@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.index.live_index import LiveIndex
+from store_core.layout.store_paths import CONSUME_QUEUE_DIR
 from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.put.put_checks import Refusal
 from store_core.put.put_message import MessagePutter
-from store_core.queue.queue_file_sizes import SIMPLE_ROOT
 from store_core.queue.queue_offset_table import QueueOffsetTable
 from store_core.read.live_reads import LiveReads
 from store_core.results import PutMessageStatus
@@ -132,7 +132,7 @@ class OpenStore:
         """Return counters, rates, offsets and disk usage, with RocketMQ's keys."""
         log, ratio = self.parts.segments, self._environment.disk_ratio
         ratios = {path: ratio(path) for path in log.directories}
-        queues = str(Path(self.parts.lock.root) / SIMPLE_ROOT)
+        queues = str(Path(self.parts.lock.root) / CONSUME_QUEUE_DIR)
         return {
             **self.services.stats.runtime_info(),
             "commitLogMinOffset": str(log.min_offset),

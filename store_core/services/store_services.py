@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import StoreConfigError
 from store_core.files.transient_store_pool import TransientStorePool
-from store_core.queue.queue_file_sizes import SIMPLE_ROOT
+from store_core.layout.store_paths import CONSUME_QUEUE_DIR
 from store_core.services.allocate_mapped_file import AllocateMappedFileService
 from store_core.services.checkpoint_service import CheckpointService, FlushConsumeQueueService
 from store_core.services.clean_commit_log import (
@@ -119,7 +119,7 @@ class StoreServices:
             flags,
             clock,
             dispatched_offset=self._kept_in_queues,
-            queue_directory=str(Path(root) / SIMPLE_ROOT),
+            queue_directory=str(Path(root) / CONSUME_QUEUE_DIR),
             disk_ratio=environment.disk_ratio,
             hour=environment.hour,
         )

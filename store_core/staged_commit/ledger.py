@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, write_error
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.store_paths import CONFIG_DIR
 from store_core.staged_commit.intent import Commit, commit_from_json, commit_to_json, read_json
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Ledger:
     """
 
     def __init__(self, root: str) -> None:
-        self.path = os.path.join(root, "config", LEDGER_FILE)
+        self.path = os.path.join(root, CONFIG_DIR, LEDGER_FILE)
         self._directory = StoreDirectory(root)
 
     def last_commit(self) -> Commit | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from store_core.layout.checkpoint import CHECKPOINT
+from store_core.layout.store_paths import CHECKPOINT_FILE
 
 if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
@@ -51,5 +52,5 @@ def load_checkpoint(directory: StoreDirectory) -> StoreCheckpoint | None:
     StoreReadError
         The file cannot be read.
     """
-    data = directory.read_head(directory.resolve("checkpoint"), CHECKPOINT.size)
+    data = directory.read_head(directory.resolve(CHECKPOINT_FILE), CHECKPOINT.size)
     return None if data is None else StoreCheckpoint.from_bytes(data)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from store_core.errors import StoreKindError
+from store_core.layout.store_paths import CONFIG_DIR, CONSUME_QUEUE_DIR
 
 if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
 
-_QUEUES = "consumequeue"
-_CONFIG = "config"
 _OF_A_DATABASE = ("CURRENT", "IDENTITY", "LOCK")
 _NAMED_TOPICS = 5
 _DLEDGER = re.compile(r"dledger-.+")
@@ -118,13 +117,15 @@ def store_kind(directory: StoreDirectory) -> StoreKind:
     """
     names = {entry.name: entry for entry in directory.list(directory.resolve()) if entry.is_dir}
     dledger = sorted(name for name in names if _DLEDGER.fullmatch(name))
-    config = directory.list(directory.resolve(_CONFIG)) if _CONFIG in names else []
+    config = directory.list(directory.resolve(CONFIG_DIR)) if CONFIG_DIR in names else []
     return StoreKind(
-        queue_database=_database(directory, _QUEUES) if _QUEUES in names else "",
+        queue_database=_database(directory, CONSUME_QUEUE_DIR)
+        if CONSUME_QUEUE_DIR in names
+        else "",
         config_databases=tuple(
             path
             for entry in config
-            if entry.is_dir and (path := _database(directory, _CONFIG, entry.name))
+            if entry.is_dir and (path := _database(directory, CONFIG_DIR, entry.name))
         ),
         dledger_log=directory.resolve(dledger[0]) if dledger else "",
         compacted_topics=_compacted_topics(directory) if _COMPACTION in names else (),

@@ -8,11 +8,17 @@ from pathlib import Path
 
 from store_core.errors import StoreWriteError
 from store_core.files.regular_file import refuse_link, refuse_other_names
+from store_core.layout.store_paths import (
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_DIR,
+    INDEX_DIR,
+    LOCK_FILE,
+    QUEUE_DIRS,
+)
 
-_WRITTEN = ("lock", "abort", "checkpoint")
-_WRITTEN_BELOW = ("commitlog", "index")
-_QUEUE_ROOTS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
-_COMMIT_LOG = "commitlog"
+_WRITTEN = (LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE)
+_WRITTEN_BELOW = (COMMIT_LOG_DIR, INDEX_DIR)
 
 
 def refuse_links_out(root: str) -> None:
@@ -36,7 +42,7 @@ def refuse_links_out(root: str) -> None:
     real = os.path.realpath(root)
     _refuse_files(root)
     _look_at(root, real)
-    for name in _QUEUE_ROOTS:
+    for name in QUEUE_DIRS:
         for topic in _look_at(str(Path(root, name)), real):
             _look_at(topic, real)
 
@@ -78,7 +84,7 @@ def _check(path: str, real_root: str) -> None:
     if not Path(target).is_dir() or os.path.commonpath([real_root, target]) == real_root:
         return
     advice = "mount that directory here, or move it here"
-    if Path(path).name == _COMMIT_LOG:
+    if Path(path).name == COMMIT_LOG_DIR:
         advice = f"remove the link and give storePathCommitLog={target} in the configuration"
     raise StoreWriteError(
         f"is a link out of the store, to {target}; nothing is written through it: {advice}", path

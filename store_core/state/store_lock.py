@@ -20,9 +20,9 @@ from store_core.files.file_writing import (
     write_error,
 )
 from store_core.files.regular_file import open_to_read, open_to_write
+from store_core.layout.store_paths import ABORT_FILE, LOCK_FILE
 from store_core.state.locked_stores import is_locked_here, locked_here, unlocked_here
 from store_core.state.store_links import refuse_links_out
-from store_core.state.store_state import ABORT_FILE, LOCK_FILE
 
 try:
     import fcntl

@@ -9,14 +9,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from store_core.files.regular_file import open_to_read
+from store_core.layout.store_paths import ABORT_BACKUP_FILE, ABORT_FILE, LOCK_FILE
 from store_core.state.locked_stores import is_locked_here
 
 if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
-
-ABORT_FILE = "abort"
-ABORT_BACKUP_FILE = "abort.bak"
-LOCK_FILE = "lock"
 
 
 class StoreState(Enum):

@@ -15,9 +15,10 @@ from store_core.errors import (
     StoreFormatError,
     StoreWriteError,
 )
+from store_core.layout.store_paths import CHECKPOINT_FILE
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import StoreLock
-from store_core.store_files import CHECKPOINT_FILE, OpenOptions, delete_files, open_parts
+from store_core.store_files import OpenOptions, delete_files, open_parts
 from tests.golden_store import tree_state
 from tests.store_core.crash.messages import config_of, make_message
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from store_core.config.config_files import load_consumer_offsets, load_delay_offsets
 from store_core.errors import StoreError
+from store_core.layout.store_paths import CHECKPOINT_FILE, LOCK_FILE
 from store_core.log.commit_log import commit_log_directories
 from store_core.tools.check.finding_kinds import FindingKind
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from store_core.store_view import StoreView
     from store_core.tools.check.findings import CheckCounts, Findings
 
-_MADE_BY_A_BROKER = ("lock", "checkpoint")
+_MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)
 
 
 def check_log_is_there(view: StoreView, counts: CheckCounts, findings: Findings) -> None:

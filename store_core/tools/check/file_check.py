@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from store_core.config.config_files import QUEUE_TYPE_ATTRIBUTE
 from store_core.errors import StoreError
 from store_core.files.segment_list import load_segments
 from store_core.layout.checkpoint import CHECKPOINT_FILE_BYTES
 from store_core.layout.message import LMQ_PREFIX
+from store_core.layout.store_paths import (
+    CHECKPOINT_FILE,
+)
 from store_core.log.commit_log import commit_log_directories
-from store_core.queue.consume_queue import list_consume_queues
+from store_core.queue.queue_directories import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    list_consume_queues,
+)
 from store_core.state.store_state import StoreState
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
@@ -24,8 +33,6 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"[0-9]{1,19}|[0-9]{20}", re.ASCII)
 _SEGMENT_NAME = re.compile(r"[0-9]{20}", re.ASCII)
-_BATCH_CQ = "BatchCQ"
-_QUEUE_TYPE = "queue.type"
 _CLOCK_SLACK_MS = 600_000
 
 
@@ -43,18 +50,17 @@ def check_files(view: StoreView, findings: Findings) -> None:
         log_files += entries
     nominal = view.log.segments.file_size
     _sizes(sorted(log_files), nominal, FindingKind.SEGMENT_SIZE, findings)
-    roots = (
-        ("consumequeue", config.mapped_file_size_consume_queue, 20),
-        ("batchconsumequeue", config.mapper_file_size_batch_consume_queue, 46),
-        ("consumequeue_ext", config.mapped_file_size_consume_queue_ext, 1),
-    )
-    for root, size, unit_bytes in roots if not view.kind.queue_database else ():
-        for path in list_consume_queues(directory, root).queues.values():
+    kinds = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
+    for kind in kinds if not view.kind.queue_database else ():
+        for path in list_consume_queues(directory, kind).queues.values():
             entries = directory.list(path)
             _strange_names(entries, findings)
             try:
                 segments = load_segments(
-                    entries, file_size=size, unit_bytes=unit_bytes, option="the file size"
+                    entries,
+                    file_size=kind.configured_size(config),
+                    unit_bytes=kind.unit_bytes,
+                    option="the file size",
                 )
             except StoreError as err:
                 findings.add(unread(err, FindingKind.QUEUE_UNREADABLE), path, examples=[str(err)])
@@ -101,8 +107,8 @@ def _topics(view: StoreView, findings: Findings) -> None:
             if config is None:
                 unknown.add(topic)
                 continue
-            if (config.attributes.get(_QUEUE_TYPE) == _BATCH_CQ) != is_batch:
-                text = f"{_QUEUE_TYPE}={config.attributes.get(_QUEUE_TYPE)}"
+            if config.has_batch_queues != is_batch:
+                text = f"{QUEUE_TYPE_ATTRIBUTE}={config.attributes.get(QUEUE_TYPE_ATTRIBUTE)}"
                 findings.add(FindingKind.QUEUE_TYPE, topic, examples=[text])
     shown = sorted(topic for topic in unknown if not topic.startswith(LMQ_PREFIX))
     findings.add(FindingKind.TOPIC_UNKNOWN, count=len(shown), examples=shown)
@@ -118,7 +124,7 @@ def check_checkpoint(view: StoreView, last_store_timestamp: int, findings: Findi
     last_store_timestamp
         Newest store time (ms) in the log; -1 when it is empty.
     """
-    path = view.directory.resolve("checkpoint")
+    path = view.directory.resolve(CHECKPOINT_FILE)
     entry = view.directory.stat(path)
     point = view.checkpoint
     if entry is None or point is None or entry.size < CHECKPOINT_FILE_BYTES:

@@ -13,8 +13,12 @@ import pyarrow.compute as pc
 from store_core.codec.gather import gather_binary
 from store_core.config.config_files import is_deleted_topic
 from store_core.errors import StoreError
-from store_core.queue.consume_queue import list_consume_queues
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
+from store_core.queue.queue_directories import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    list_consume_queues,
+)
 from store_core.state.store_state import StoreState
 from store_core.tools.check.batch_units import CheckedBatchQueue
 from store_core.tools.check.finding_kinds import FindingKind
@@ -64,9 +68,9 @@ class QueueCheck:
         self._decoder = DispatchDecoder(view.config.delay_levels_ms)
         self._in_files = not view.kind.queue_database
         self._simple = list_consume_queues(view.directory).queues if self._in_files else {}
-        batch = list_consume_queues(view.directory, "batchconsumequeue").queues
+        batch = list_consume_queues(view.directory, BATCH_CONSUME_QUEUE).queues
         self._batch = batch if self._in_files else {}
-        self._ext = list_consume_queues(view.directory, "consumequeue_ext").queues
+        self._ext = list_consume_queues(view.directory, CONSUME_QUEUE_EXT).queues
         self._queues: dict[tuple[str, int, bool], AnyQueue] = {}
         self._lost: dict[tuple[str, int], MissingRecords] = {}
         self._held: list[DispatchRequests] = []

@@ -11,6 +11,7 @@ from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadErr
 from store_core.files.file_writing import erase, flush_directory
 from store_core.files.regular_file import open_to_write
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.layout.store_paths import BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR
 from store_core.queue.batch_consume_queue import min_queue_offset
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def keep_queues_without_records(view: StoreView, new_root: Path) -> int:
     kept = 0
     simple = {key: _simple_end for key in view.queue_paths}
     batch = {key: _batch_end for key in view.batch_queue_paths}
-    for root_name, finders in (("consumequeue", simple), ("batchconsumequeue", batch)):
+    for root_name, finders in ((CONSUME_QUEUE_DIR, simple), (BATCH_CONSUME_QUEUE_DIR, batch)):
         for (topic, queue_id), find in finders.items():
             target = new_root / root_name / topic / str(queue_id)
             if target.is_dir():

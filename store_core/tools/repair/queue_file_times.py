@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT
-from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
+from store_core.queue.consume_queue import ConsumeQueue
+from store_core.queue.queue_directories import list_consume_queues
 
 if TYPE_CHECKING:
     from pathlib import Path

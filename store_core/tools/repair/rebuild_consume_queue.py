@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import flush_directory
-from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.layout.store_paths import QUEUE_DIRS
 from store_core.log.log_scan import Gap, scan_log
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
-from store_core.queue.consume_queue import list_consume_queues
 from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
 from store_core.queue.consume_queue_writer import Appended, ConsumeQueueWriter
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
+from store_core.queue.queue_directories import (
+    CONSUME_QUEUE_EXT,
+    is_directory_name,
+    list_consume_queues,
+    queue_file_sizes,
+)
 from store_core.queue.queue_files import QueueFiles
 
 if TYPE_CHECKING:
@@ -24,14 +28,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
-DEFAULT_UNITS_PER_FILE = 300_000
-DEFAULT_EXT_FILE_BYTES = 48 << 20
-_ROOTS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
 _HELD_ROWS = 1 << 20  # 60 MB of columns; so each queue is written to once in a million records
-_MAX_NAME_BYTES = 255
-_QUEUES_LOOKED_AT = 16
-_QUEUE_TYPE = "queue.type"
-_BATCH_CQ = "BatchCQ"
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ def rebuild_consume_queues(
         A file cannot be created or written; what was written is incomplete.
     """
     root = Path(target_root)
-    for name in _ROOTS:
+    for name in QUEUE_DIRS:
         if (root / name).is_dir() and any((root / name).iterdir()):
             raise StoreFormatError("queues are here already; give another directory", str(root))
     rebuild = _Rebuild(view, root, options or RebuildOptions())
@@ -155,16 +152,16 @@ class _Rebuild:
     counts: Appended = field(default_factory=Appended)
 
     def __post_init__(self) -> None:
-        self.sizes = _file_sizes(self.view)
+        self.sizes = queue_file_sizes(self.view.directory, self.view.config)
         self.batch_topics = _batch_topics(self.view, self.options)
         self.with_ext = self.options.consume_queue_ext
         if self.with_ext is None:
-            self.with_ext = bool(list_consume_queues(self.view.directory, _ROOTS[1]).queues)
+            self.with_ext = bool(list_consume_queues(self.view.directory, CONSUME_QUEUE_EXT).queues)
 
     def write(self, requests: DispatchRequests) -> None:
         for topic, queue_id, rows in requests.by_queue():
             key = (topic, queue_id)
-            if queue_id < 0 or not _is_directory_name(topic):
+            if queue_id < 0 or not is_directory_name(topic):
                 self.refused[key] = self.refused.get(key, 0) + len(rows)
                 continue
             if key not in self.writers:
@@ -175,7 +172,7 @@ class _Rebuild:
     def flush(self) -> None:
         for writer in self.writers.values():
             writer.flush()
-        roots = [self.root / name for name in _ROOTS if (self.root / name).is_dir()]
+        roots = [self.root / name for name in QUEUE_DIRS if (self.root / name).is_dir()]
         if roots:
             for path in [self.root, *roots, *(topic for r in roots for topic in r.iterdir())]:
                 flush_directory(str(path))
@@ -184,7 +181,7 @@ class _Rebuild:
         return RebuildResult(records, len(self.writers), *self.counts, self.refused, gaps)
 
     def _writer(self, topic: str, queue_id: int) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
-        simple, ext, batch = (self.root / name / topic / str(queue_id) for name in _ROOTS)
+        simple, ext, batch = (self.root / name / topic / str(queue_id) for name in QUEUE_DIRS)
         if topic in self.batch_topics:
             return BatchConsumeQueueWriter(QueueFiles(batch, self.sizes.batch))
         ext_writer = None
@@ -195,46 +192,9 @@ class _Rebuild:
         return ConsumeQueueWriter(QueueFiles(simple, self.sizes.simple), ext=ext_writer)
 
 
-class _FileSizes(NamedTuple):
-    simple: int
-    ext: int
-    batch: int
-
-
-def _file_sizes(view: StoreView) -> _FileSizes:
-    config = view.config
-    simple = config.mapped_file_size_consume_queue or _seen_size(view, "consumequeue")
-    ext = config.mapped_file_size_consume_queue_ext or _seen_size(view, "consumequeue_ext")
-    batch = config.mapper_file_size_batch_consume_queue or _seen_size(view, "batchconsumequeue")
-    return _FileSizes(
-        _whole_units(simple or DEFAULT_UNITS_PER_FILE * CQ_UNIT.size, CQ_UNIT.size),
-        ext or DEFAULT_EXT_FILE_BYTES,
-        _whole_units(batch or DEFAULT_UNITS_PER_FILE * BATCH_CQ_UNIT.size, BATCH_CQ_UNIT.size),
-    )
-
-
-def _whole_units(file_bytes: int, unit_bytes: int) -> int:
-    return -(-file_bytes // unit_bytes) * unit_bytes
-
-
-def _seen_size(view: StoreView, root_name: str) -> int:
-    """Return the size that most of the source's first queue files have; 0 if there is none."""
-    paths = list(list_consume_queues(view.directory, root_name).queues.values())
-    entries = (view.directory.list(path)[:1] for path in paths[:_QUEUES_LOOKED_AT])
-    sizes = Counter(entry.size for listed in entries for entry in listed if entry.size)
-    return sizes.most_common(1)[0][0] if sizes else 0
-
-
 def _batch_topics(view: StoreView, options: RebuildOptions) -> frozenset[str]:
     if options.batch_topics is not None:
         return options.batch_topics
     configs = (view.topic_configs or {}).values()
-    named = {c.topic_name for c in configs if c.attributes.get(_QUEUE_TYPE) == _BATCH_CQ}
+    named = {config.topic_name for config in configs if config.has_batch_queues}
     return frozenset(named | {topic for topic, _ in view.batch_queue_paths})
-
-
-def _is_directory_name(topic: str) -> bool:
-    """Tell whether a topic makes a directory: names come from disk and may be anything."""
-    if topic in {"", ".", ".."} or "/" in topic or "\0" in topic:
-        return False
-    return len(topic.encode()) <= _MAX_NAME_BYTES

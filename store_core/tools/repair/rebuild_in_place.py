@@ -21,8 +21,16 @@ from store_core.files.regular_file import open_to_write
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS
 from store_core.layout.checkpoint import CHECKPOINT
+from store_core.layout.store_paths import (
+    ABORT_FILE,
+    BATCH_CONSUME_QUEUE_DIR,
+    CHECKPOINT_FILE,
+    CONSUME_QUEUE_DIR,
+    CONSUME_QUEUE_EXT_DIR,
+    INDEX_DIR,
+)
 from store_core.state.store_lock import StoreLock
-from store_core.state.store_state import ABORT_FILE, StoreState
+from store_core.state.store_state import StoreState
 from store_core.store_view import StoreView
 from store_core.tools.repair.keep_queues import keep_queues_without_records
 from store_core.tools.repair.queue_file_times import set_queue_file_times
@@ -42,7 +50,6 @@ Progress = Callable[[int, int], None]
 
 WORK_DIRECTORY = "_rebuild"
 _NEW, _OLD = "new", "old"
-_INDEX, _SIMPLE, _EXT, _BATCH = "index", "consumequeue", "consumequeue_ext", "batchconsumequeue"
 
 
 class RebuiltQueues(NamedTuple):
@@ -99,7 +106,7 @@ def rebuild_index_in_place(
     with _opened(root, config) as (view, work):
         sizes = _index_sizes(view)
         rebuilt = rebuild_index(view, work.new, *sizes, clock, progress)
-        work.put(_INDEX)
+        work.put(INDEX_DIR)
         if not rebuilt.gaps:  # else recovery may cut the log before the end of a full file
             _set_index_timestamp(view, rebuilt.flushed_end_timestamp)
         return rebuilt
@@ -134,7 +141,7 @@ def rebuild_queues_in_place(
         A file cannot be written; the old queues are in place.
     """
     with _opened(root, config) as (view, work):
-        had_ext = work.left_ext or (work.root / _EXT).is_dir()
+        had_ext = work.left_ext or (work.root / CONSUME_QUEUE_EXT_DIR).is_dir()
         options = RebuildOptions(consume_queue_ext=had_ext)
         result = rebuild_consume_queues(view, str(work.new), options, progress)
         if result.moved and not accept_moved:
@@ -146,10 +153,10 @@ def rebuild_queues_in_place(
             )
         set_queue_file_times(view, work.new)
         kept = keep_queues_without_records(view, work.new)
-        work.take(_EXT)
-        work.put(_SIMPLE)
-        work.put(_EXT)
-        work.put(_BATCH)
+        work.take(CONSUME_QUEUE_EXT_DIR)
+        work.put(CONSUME_QUEUE_DIR)
+        work.put(CONSUME_QUEUE_EXT_DIR)
+        work.put(BATCH_CONSUME_QUEUE_DIR)
         return RebuiltQueues(result, kept)
 
 
@@ -169,7 +176,7 @@ class _Work:
         self._path = root / WORK_DIRECTORY
         self.new = self._path / _NEW
         self._old = self._path / _OLD
-        self.left_ext = (self._old / _EXT).is_dir()
+        self.left_ext = (self._old / CONSUME_QUEUE_EXT_DIR).is_dir()
 
     def prepare(self) -> None:
         """Undo what a killed rebuild had begun, and make the directories."""
@@ -188,7 +195,7 @@ class _Work:
             logger.warning("%s cannot be deleted: %s; delete it", self._path, err.strerror)
 
     def _restore(self) -> None:
-        for name in (_INDEX, _SIMPLE, _BATCH):
+        for name in (INDEX_DIR, CONSUME_QUEUE_DIR, BATCH_CONSUME_QUEUE_DIR):
             restore(str(self.root / name), str(self._old / name))
 
     def put(self, name: str) -> None:
@@ -231,7 +238,7 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreView, 
 
 
 def _run_of_a_broker(view: StoreView) -> tuple[object, ...]:
-    names = (ABORT_FILE, "checkpoint")
+    names = (ABORT_FILE, CHECKPOINT_FILE)
     return tuple(view.directory.stat(view.directory.resolve(name)) for name in names)
 
 
@@ -251,7 +258,7 @@ def _index_sizes(view: StoreView) -> tuple[int, int]:
 
 def _set_index_timestamp(view: StoreView, timestamp_ms: int) -> None:
     """Write ``indexMsgTimestamp``: after a crash RocketMQ drops files that end behind it."""
-    path = view.directory.resolve("checkpoint")
+    path = view.directory.resolve(CHECKPOINT_FILE)
     entry = view.directory.stat(path)
     if entry is None or entry.size < CHECKPOINT.size:
         return

@@ -10,6 +10,7 @@ from store_core.errors import StoreFormatError
 from store_core.files.file_writing import flush_directory
 from store_core.index.index_entries import index_entries
 from store_core.index.index_writer import IndexWriter, index_file_names
+from store_core.layout.store_paths import INDEX_DIR
 from store_core.log.log_scan import Gap, scan_log
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from store_core.store_view import StoreView
 
-_INDEX = "index"
 _UNFINISHED = "index.rebuilding"
 
 
@@ -107,7 +107,7 @@ def _write_entries(
 
 def _unfinished_directory(target_root: Path) -> Path:
     """Make the empty directory that the files are written to, if they may come at all."""
-    target = target_root / _INDEX
+    target = target_root / INDEX_DIR
     if target.is_dir() and any(target.iterdir()):
         raise StoreFormatError("there are files already; move them away first", str(target))
     unfinished = target_root / _UNFINISHED
@@ -119,7 +119,7 @@ def _unfinished_directory(target_root: Path) -> Path:
 
 def _put_in_place(unfinished: Path, target_root: Path) -> Path:
     """Rename the finished directory to ``index``, on the disk too."""
-    target = target_root / _INDEX
+    target = target_root / INDEX_DIR
     with suppress(FileNotFoundError):
         target.rmdir()
     unfinished.rename(target)

@@ -11,6 +11,12 @@ from store_core.errors import StoreError, StoreFormatError, StoreNotFoundError
 from store_core.files.file_writing import write_errors
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
+from store_core.layout.store_paths import (
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_DIR,
+    CONSUME_QUEUE_DIR,
+)
 from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.recovery.index_proof import index_proof
@@ -20,7 +26,6 @@ from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import require_writable
-from store_core.state.store_state import ABORT_FILE
 from store_core.store_files import OpenOptions, StoreParts, open_parts
 from store_core.tools.repair.left_unmended import left_unmended
 
@@ -165,7 +170,7 @@ def _check_is_store(root: str, config: MessageStoreConfig) -> None:
     directory.check_root()
     require_writable(directory)
     if not any(directory.list(path) for path in commit_log_directories(directory, config)):
-        names = ("commitlog", "consumequeue", "checkpoint")
+        names = (COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, CHECKPOINT_FILE)
         if not any(directory.stat(directory.resolve(name)) for name in names):
             raise StoreNotFoundError(f"{root}: no RocketMQ store; expected commitlog/")
 

@@ -10,14 +10,14 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Callable
 
-from store_core.config.config_files import load_topics
+from store_core.config.config_files import BATCH_QUEUE_TYPE, QUEUE_TYPE_ATTRIBUTE, load_topics
 from store_core.config.config_writing import merge_topics
 from store_core.config.lenient_json import parse_lenient_json
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, put_file
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
-from store_core.queue.queue_directories import BATCH_CQ, QUEUE_TYPE_ATTRIBUTE
+from store_core.layout.store_paths import CONFIG_DIR
 from store_core.state.store_kind import store_kind
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ConfigFiles:
         OSError
             A file cannot be written.
         """
-        self._copy_tree("config")
+        self._copy_tree(CONFIG_DIR)
         for name, shift in self._shifted.items():
             self._adjust(name, shift)
         self._complete_topics(now_ms, batch_topics)
@@ -145,7 +145,7 @@ class ConfigFiles:
         """Return a file's content, or its copy's, as a broker does; and whether one is there."""
         was_there = False
         for candidate in (name, name + _BACKUP):
-            path = self._directory.resolve("config", candidate)
+            path = self._directory.resolve(CONFIG_DIR, candidate)
             if self._leads_out(f"config/{candidate}", path):
                 continue
             try:
@@ -207,7 +207,7 @@ class ConfigFiles:
             return
         if was_there:
             for name in (_TOPICS, _TOPICS + _BACKUP):
-                (self._root / "config" / name).unlink(missing_ok=True)
+                (self._root / CONFIG_DIR / name).unlink(missing_ok=True)
         topics: dict[str, int] = {}
         for topic, queue_id in [*self._queues, *self._kept]:
             if not topic.startswith(LMQ_PREFIX) and queue_id < _MOST_QUEUES:
@@ -216,7 +216,8 @@ class ConfigFiles:
         def write(path: str, text: bytes) -> None:
             table = json.loads(text)
             for topic in table["topicConfigTable"].keys() & set(batch_topics):
-                table["topicConfigTable"][topic]["attributes"] = {QUEUE_TYPE_ATTRIBUTE: BATCH_CQ}
+                attributes = {QUEUE_TYPE_ATTRIBUTE: BATCH_QUEUE_TYPE}
+                table["topicConfigTable"][topic]["attributes"] = attributes
             put_file(path, json.dumps(table, indent="\t").encode())
 
         try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Callable
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.index.index_entries import index_entries
 from store_core.index.index_writer import IndexWriter
+from store_core.layout.store_paths import INDEX_DIR
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder
 
@@ -47,7 +48,7 @@ class DerivedFiles:
         self._index: IndexWriter | None = None
         if config.message_index_enable:
             sizes = config.max_hash_slot_num or 0, config.max_index_num or 0
-            self._index = IndexWriter(Path(root, "index"), *sizes, clock)
+            self._index = IndexWriter(Path(root, INDEX_DIR), *sizes, clock)
         self._waiting: deque[Future[None]] = deque()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="salvage-dispatch")
 

@@ -21,14 +21,20 @@ from store_core.files.file_writing import (
 )
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.store_directory import StoreDirectory, local_path
+from store_core.layout.store_paths import (
+    BATCH_CONSUME_QUEUE_DIR,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_DIR,
+    CONSUME_QUEUE_DIR,
+    CONSUME_QUEUE_EXT_DIR,
+    LOCK_FILE,
+)
 from store_core.log.commit_log import DEFAULT_SEGMENT_BYTES, SEGMENT_SIZE_OPTION
 from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.log.log_scan import Gap, scan_log
-from store_core.queue.queue_directories import configured_kinds
-from store_core.queue.queue_file_sizes import EXT_ROOT, queue_file_sizes
+from store_core.queue.queue_directories import configured_kinds, queue_file_sizes
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import LOCK_TEXT
-from store_core.state.store_state import LOCK_FILE
 from store_core.store_view import StoreView
 from store_core.tools.repair.keep_queues import keep_queues_without_records
 from store_core.tools.repair.queue_file_times import set_queue_file_times
@@ -120,7 +126,9 @@ class _Salvage:
             max_hash_slot_num=slots,
             max_index_num=entries,
             enable_multi_dispatch=view.has_light_queues,
-            enable_consume_queue_ext=view.directory.stat(view.directory.resolve(EXT_ROOT))
+            enable_consume_queue_ext=view.directory.stat(
+                view.directory.resolve(CONSUME_QUEUE_EXT_DIR)
+            )
             is not None,
             store_path_root_dir=str(root),
             store_path_commit_log=None,
@@ -159,7 +167,7 @@ class _Salvage:
     def _copy_log(self) -> tuple[LogCopy, list[Gap]]:
         """Write the new log, with queues, index and checkpoint."""
         size = self._config.mapped_file_size_commit_log or DEFAULT_SEGMENT_BYTES
-        directory, clock = str(self._root / "commitlog"), self._options.clock
+        directory, clock = str(self._root / COMMIT_LOG_DIR), self._options.clock
         make_directory(directory)
         with ExitStack() as stack:
             log = MappedFileQueue([directory], size, option=SEGMENT_SIZE_OPTION)
@@ -213,7 +221,7 @@ class _Salvage:
     def _write_checkpoint(self, copy: LogCopy, index_msg_timestamp: int) -> None:
         """Write checkpoint and lock, as a broker leaves them: an empty log is then no lost one."""
         put_file(str(self._root / LOCK_FILE), LOCK_TEXT)
-        checkpoint = CheckpointFile(str(self._root / "checkpoint"))
+        checkpoint = CheckpointFile(str(self._root / CHECKPOINT_FILE))
         with closing(checkpoint):
             checkpoint.physic_msg_timestamp = copy.last_store_timestamp
             checkpoint.logics_msg_timestamp = copy.last_store_timestamp
@@ -280,7 +288,7 @@ def _with_next_time(
 def _queue_keys(root: Path) -> set[tuple[str, int]]:
     return {
         (path.parent.name, int(path.name))
-        for name in ("consumequeue", "batchconsumequeue")
+        for name in (CONSUME_QUEUE_DIR, BATCH_CONSUME_QUEUE_DIR)
         for path in (root / name).glob("*/*")
     }
 

@@ -12,7 +12,7 @@ from store_core.queue.batch_consume_queue import (
     max_queue_offset,
     min_queue_offset,
 )
-from store_core.queue.consume_queue import list_consume_queues
+from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, list_consume_queues
 from tests.golden_store import golden
 
 
@@ -39,7 +39,7 @@ def read(path):
 def test_golden_units_and_bounds():
     store = golden("batch-5x")
     directory = StoreDirectory(str(store.root))
-    queues = list_consume_queues(directory, "batchconsumequeue").queues
+    queues = list_consume_queues(directory, BATCH_CONSUME_QUEUE).queues
     rows = [row for row in store.dump("consume_queue") if row["type"] == "BatchCQ"]
     assert len(rows) == len(queues) == 2
     for row in rows:

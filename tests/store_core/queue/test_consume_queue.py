@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from store_core.errors import CorruptRecordError, StoreFormatError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
-from store_core.queue.consume_queue import (
-    ConsumeQueue,
-    list_consume_queues,
-)
+from store_core.queue.consume_queue import ConsumeQueue
+from store_core.queue.queue_directories import list_consume_queues
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden
 
 PRE_BLANK = (0, PRE_BLANK_SIZE, 0)

@@ -7,8 +7,8 @@ import pytest
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_EXT_UNIT, EXT_ADDRESS_BASE
-from store_core.queue.consume_queue import list_consume_queues
 from store_core.queue.consume_queue_ext import is_ext_address, open_consume_queue_ext
+from store_core.queue.queue_directories import CONSUME_QUEUE_EXT, list_consume_queues
 from tests.golden_store import golden
 
 
@@ -16,7 +16,7 @@ from tests.golden_store import golden
 def test_golden_units(given_size):
     store = golden("ext-5x")
     directory = StoreDirectory(str(store.root))
-    queues = list_consume_queues(directory, "consumequeue_ext").queues
+    queues = list_consume_queues(directory, CONSUME_QUEUE_EXT).queues
     rows = [row for row in store.dump("consume_queue") if "ext_units" in row]
     assert rows
     for row in rows:

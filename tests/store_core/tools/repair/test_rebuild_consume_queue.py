@@ -11,8 +11,9 @@ from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT
-from store_core.queue.consume_queue import ConsumeQueue, list_consume_queues
+from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
+from store_core.queue.queue_directories import CONSUME_QUEUE_EXT, list_consume_queues
 from store_core.store_view import StoreView
 from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
@@ -45,7 +46,7 @@ def oracle_bitmaps(rows):
 def kept_bitmaps(root):
     """The filter bitmaps that a store's own extension units hold; they are not in the log."""
     directory, bitmap_of = StoreDirectory(str(root)), {}
-    ext_paths = list_consume_queues(directory, "consumequeue_ext").queues
+    ext_paths = list_consume_queues(directory, CONSUME_QUEUE_EXT).queues
     for key, path in list_consume_queues(directory).queues.items():
         queue = ConsumeQueue.open(directory, *key, path, None)
         units = queue.read_units(0, queue.end_of_units())
