@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.log.log_scan import LogSlice, slice_of
+from store_core.ranges import merged_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -230,16 +231,8 @@ def total_bytes(ranges: Sequence[Range]) -> int:
 
 def clip_ranges(ranges: Sequence[Range], start: int, stop: int) -> list[Range]:
     """Return ascending, disjoint ranges inside ``[start, stop)``; overlaps are merged."""
-    merged: list[Range] = []
-    for a, b in sorted(ranges):
-        low, high = max(a, start), min(b, stop)
-        if low >= high:
-            continue
-        if merged and low <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
-        else:
-            merged.append((low, high))
-    return merged
+    clipped = ((max(low, start), min(high, stop)) for low, high in ranges)
+    return merged_ranges((low, high) for low, high in clipped if low < high)
 
 
 def outside(offsets: npt.NDArray[np.int64], ranges: Sequence[Range]) -> npt.NDArray[np.bool_]:

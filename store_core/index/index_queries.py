@@ -10,6 +10,7 @@ import numpy as np
 from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.index.index_file import IndexFile, IndexHeader, key_hash, key_hashes
 from store_core.layout.index import INDEX_HEADER
+from store_core.ranges import merged_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -265,11 +266,5 @@ def gaps_between(headers: Sequence[IndexHeader], start: int, end: int) -> list[U
 
 
 def merged_gaps(gaps: Sequence[UnindexedRange]) -> tuple[UnindexedRange, ...]:
-    """Join gaps, ascending by start, that touch each other."""
-    merged: list[UnindexedRange] = []
-    for gap in gaps:
-        if merged and gap.start <= merged[-1].stop:
-            merged[-1] = UnindexedRange(merged[-1].start, max(merged[-1].stop, gap.stop))
-        else:
-            merged.append(gap)
-    return tuple(merged)
+    """Return gaps ascending; those that touch each other become one."""
+    return tuple(UnindexedRange(*merged) for merged in merged_ranges(gaps))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadError
+from store_core.files.nonzero_bytes import last_nonzero
 from store_core.index.index_chains import is_whole
 from store_core.index.index_file import IndexFile, read_index_header
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 INDEX_SIZE_OPTIONS = "options maxHashSlotNum and maxIndexNum"
 _DEFAULT_BYTES = index_file_bytes(DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM)
-_CHUNK_BYTES = 1 << 22
 _MOST_NUMBERS = 1 << 31
 
 
@@ -37,7 +35,7 @@ def infer_sizes(source: ByteSource) -> tuple[int, int] | None:
         header = read_index_header(source)
     except CorruptRecordError:
         return None
-    last_byte = _last_nonzero(source) if header.entry_count > 0 else -1
+    last_byte = last_nonzero(source) if header.entry_count > 0 else -1
     if last_byte < INDEX_HEADER.size:
         return None
     # entry 0 begins at `begin`, a multiple of 4; the last entry holds the last byte
@@ -48,21 +46,6 @@ def infer_sizes(source: ByteSource) -> tuple[int, int] | None:
     if slots < 1 or rest or header.entry_count >= entries:
         return None
     return (slots, entries) if is_whole(IndexFile(source, slots, entries)) else None
-
-
-def _last_nonzero(source: ByteSource) -> int:
-    stop = source.size
-    while stop > 0:
-        start = max(0, stop - _CHUNK_BYTES)
-        if source.next_data(start) >= stop:  # a hole
-            stop = start
-            continue
-        chunk = source.view(start, stop - start)
-        if chunk.any():
-            return start + int(np.flatnonzero(chunk)[-1])
-        source.forget(start, stop - start)
-        stop = start
-    return -1
 
 
 def resolve_sizes(

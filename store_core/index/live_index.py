@@ -155,7 +155,7 @@ class PinnedIndex(IndexQueries):
         behind = UnindexedRange(max(start, min(self._indexed_offset, end)), end)
         if behind.start < behind.stop:
             gaps.append(behind)
-        return merged_gaps(sorted(gaps))
+        return merged_gaps(gaps)
 
 
 def _open_map(path: str) -> RefCountedMap:

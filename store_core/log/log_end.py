@@ -11,6 +11,7 @@ import numpy as np
 
 from store_core.codec.record_frames import RecordFrames
 from store_core.codec.record_walk import walk_records
+from store_core.files.nonzero_bytes import first_nonzero, last_nonzero
 from store_core.log.end_rules import (
     NO_RECORD,
     ZEROS,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 _WALK_ROWS = 16384
 _WALK_BYTES = 16 << 20
-_CHUNK_BYTES = 8 << 20
-_FIRST_CHUNK_BYTES = 64 << 10
 
 
 class EndEvidence(CutEvidence, Protocol):
@@ -92,26 +91,9 @@ def _last_with_data(log: CommitLog, uncommitted: int | None) -> Segment | None:
     for segment in reversed(log.segments.segments):
         if uncommitted is not None and segment.from_offset > uncommitted:
             continue
-        source = log.source(segment)
-        if source.read_at(0, 8).strip(b"\0") or _any_data(log, segment, 0):
+        if first_nonzero(log.source(segment)) >= 0:
             return segment
     return None
-
-
-def _any_data(log: CommitLog, segment: Segment, start: int) -> bool:
-    """Tell whether a segment has a byte other than zero from ``start`` on."""
-    source = log.source(segment)
-    length = _FIRST_CHUNK_BYTES
-    at = source.next_data(start)
-    while at < segment.size:
-        chunk = source.view(at, length)
-        found = bool(chunk.any())
-        source.forget(at, len(chunk))
-        if found:
-            return True
-        at = source.next_data(at + len(chunk))
-        length = _CHUNK_BYTES
-    return False
 
 
 class _EndWalk:
@@ -218,7 +200,7 @@ class _EndWalk:
             return "the last segment is full"
         if self._is_blank(at):
             return "a blank record closes the last segment"
-        if not self._records.bytes_at(at, 8).any() and not _any_data(self._log, self._segment, at):
+        if first_nonzero(self._log.source(self._segment), at) < 0:
             return ZEROS
         if (
             not self._evidence.stopped_cleanly
@@ -237,10 +219,5 @@ class _EndWalk:
         end = self._records.length
         if uncommitted is not None and uncommitted >= self._base + at:
             end = min(end, uncommitted - self._base)
-        while end > at:
-            start = max(at, end - _CHUNK_BYTES)
-            filled = np.flatnonzero(self._records.bytes_at(start, end - start))
-            if len(filled):
-                return start + int(filled[-1]) + 1
-            end = start
-        return at
+        last = last_nonzero(self._log.source(self._segment), at, end)
+        return last + 1 if last >= 0 else at

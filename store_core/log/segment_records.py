@@ -12,6 +12,7 @@ import numpy as np
 
 from store_core.codec.record_frames import RecordFrames
 from store_core.codec.record_walk import is_record, magic_code_hits
+from store_core.files.nonzero_bytes import first_nonzero
 from store_core.layout.message import (
     BLANK_MAGIC_CODE,
     COMMIT_LOG_OFFSET_AT,
@@ -201,7 +202,4 @@ class SegmentRecords:
 
     def is_zero(self, start: int, stop: int) -> bool:
         """Tell whether all readable bytes of a range are zero."""
-        for at in range(start, min(stop, self.length), _SEARCH_BYTES):
-            if self.bytes_at(at, min(_SEARCH_BYTES, stop - at)).any():
-                return False
-        return True
+        return first_nonzero(self._source, start, min(stop, self.length)) < 0

@@ -6,8 +6,8 @@ import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from store_core.files.nonzero_bytes import first_nonzero
 from store_core.files.segment_list import Segment, SegmentList
-from store_core.queue.file_traces import has_data_behind
 from store_core.queue.segmented_queue import SegmentedQueue
 
 if TYPE_CHECKING:
@@ -120,5 +120,14 @@ class GrowingQueue(ABC, Generic[Queue]):
     def _look_for_loss(self, end: int, *, trusted: bool) -> None:
         """Take note of whether units were lost behind the byte position at which they end now."""
         self.lost_from = None
-        if not trusted and has_data_behind(self._queue.directory, self._queue.segments, end):
+        if not trusted and self._has_data_after(end):
             self._note_loss()
+
+    def _has_data_after(self, position: int) -> bool:
+        """Return whether a byte other than zero lies at or after a byte position of the queue."""
+        for segment in self._segments:
+            if position < segment.from_offset + segment.size:
+                with self._queue.directory.open(segment.path) as source:
+                    if first_nonzero(source, max(position - segment.from_offset, 0)) >= 0:
+                        return True
+        return False

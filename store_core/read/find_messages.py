@@ -23,13 +23,13 @@ from store_core.layout.message import (
     PROPERTY_UNIQ_KEY,
     TRANSACTION_MASK,
 )
+from store_core.ranges import merged_ranges
 from store_core.read.find_offsets import UNDISPATCHED_TYPES, KeyOffsets, KeySet, OffsetSearch
 from store_core.read.key_candidates import (
     NotIndexedError,
     frames_in,
     is_of_topic,
     key_candidates,
-    merged_ranges,
     segment_range,
 )
 

@@ -26,12 +26,12 @@ from store_core.layout.message import (
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
+from store_core.ranges import merged_ranges
 from store_core.read.key_candidates import (
     NotIndexedError,
     frames_in,
     hash_candidates,
     is_of_topic,
-    merged_ranges,
     segment_range,
 )
 

@@ -17,7 +17,7 @@ from store_core.log.log_scan import BatchSizer, refuse_gap, scan_frames
 from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     StoreTimestampAt = Callable[[int], "int | None"]
 
-_BATCH_TYPE = "BatchCQ"
 _SCAN_ROWS = 16384
 _SCAN_BYTES = 32 << 20
 
@@ -95,7 +94,7 @@ class KeyCandidates(NamedTuple):
 def has_batch_queues(view: KeyedStore, topic: str) -> bool:
     """Tell whether a topic has batch consume queues, by its configuration or its directories."""
     config = (view.topic_configs or {}).get(topic)
-    if config is not None and config.attributes.get("queue.type") == _BATCH_TYPE:
+    if config is not None and config.has_batch_queues:
         return True
     return any(name == topic for name, _ in view.batch_queue_paths)
 
@@ -165,17 +164,6 @@ def segment_range(view: KeyedStore, commit_log_offset: int) -> tuple[int, int]:
     size = view.log.segments.file_size
     start = commit_log_offset // size * size
     return start, start + size
-
-
-def merged_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges ascending and disjoint."""
-    merged: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
-        else:
-            merged.append((start, stop))
-    return merged
 
 
 def frames_in(view: KeyedStore, start: int, stop: int) -> Iterator[RecordFrames]:

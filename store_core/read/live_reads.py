@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from store_core.layout.store_paths import CONSUME_QUEUE_EXT_DIR
 from store_core.log.live_log import PinnedLog
 from store_core.log.record_reader import RecordReader
 from store_core.queue.consume_queue import NATIVE_CQ_UNIT
@@ -106,7 +107,7 @@ class LiveReads(StoreReads):
 
     def _ext_queue(self, topic: str, queue_id: int) -> ConsumeQueueExt | None:
         directory = self._queues.directory
-        path = directory.resolve("consumequeue_ext", topic, str(queue_id))
+        path = directory.resolve(CONSUME_QUEUE_EXT_DIR, topic, str(queue_id))
         size = self.config.mapped_file_size_consume_queue_ext
         return open_consume_queue_ext(directory, path, size)
 

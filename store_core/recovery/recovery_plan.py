@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from store_core.errors import LogDamageError
+from store_core.files.nonzero_bytes import last_nonzero
 from store_core.log.end_rules import (
     CRASH_TAIL,
     DAMAGED,
@@ -201,19 +202,9 @@ def _data_bytes(log: ReadableLog, end_offset: int) -> int:
     return total
 
 
-_CHUNK_BYTES = 8 << 20
-
-
 def end_of_data(log: ReadableLog, from_offset: int, begin: int) -> int:
     """Return the position behind the last byte that is not zero, in one segment; else ``begin``."""
     segment = log.segments.find(from_offset)
     if segment is None:
         return begin
-    source, found, at = log.source(segment), begin, begin
-    while (at := source.next_data(at)) < source.size:
-        filled = np.flatnonzero(source.view(at, _CHUNK_BYTES))
-        if len(filled):
-            found = at + int(filled[-1]) + 1
-        source.forget(at, _CHUNK_BYTES)
-        at += _CHUNK_BYTES
-    return found
+    return max(begin, last_nonzero(log.source(segment), begin) + 1)

@@ -12,6 +12,7 @@ from store_core.codec.record_crcs import (
     rows_with_property_crc,
 )
 from store_core.errors import StoreReadError
+from store_core.files.nonzero_bytes import first_nonzero, last_nonzero
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.log.log_scan import Gap, scan_log
 from store_core.tools.check.finding_kinds import FindingKind
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from store_core.store_view import StoreView
     from store_core.tools.check.findings import CheckCounts, Findings
     from store_core.tools.check.time_check import Outlier
-
-_CHUNK_BYTES = 8 << 20
 
 
 class LogCheck:
@@ -180,10 +179,11 @@ class LogCheck:
                         FindingKind.ODD_BLANK, place, position=position, examples=text
                     )
                 return
-        first, last = _filled(source, position, size)
+        first = first_nonzero(source, position, size)
         if first < 0:
             self._counts.zero_bytes += left
             return
+        last = last_nonzero(source, position, size)
         stale = last + 1 - position
         self._counts.stale_bytes += stale
         self._counts.zero_bytes += left - stale
@@ -195,20 +195,3 @@ class LogCheck:
             byte_count=last + 1 - first,
             examples=[f"bytes {first} to {last + 1}; the log ends at byte {position}"],
         )
-
-
-def _filled(source: Any, start: int, stop: int) -> tuple[int, int]:
-    """Return the first and the last byte of a range that is not zero; (-1, -1) if none."""
-    first = last = -1
-    at = source.next_data(start)
-    while at < stop:
-        chunk = source.view(at, min(_CHUNK_BYTES, stop - at))
-        if not len(chunk):
-            break
-        filled = np.flatnonzero(chunk)
-        if len(filled):
-            first = at + int(filled[0]) if first < 0 else first
-            last = at + int(filled[-1])
-        source.forget(at, len(chunk))
-        at = source.next_data(at + len(chunk))
-    return first, last

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from store_core.ranges import merged_ranges
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -38,13 +40,7 @@ class OffsetRanges:
     def ranges(self) -> list[tuple[int, int]]:
         """Return the ranges ``(start, stop)``, ascending and disjoint."""
         if not self._merged:
-            merged: list[tuple[int, int]] = []
-            for start, stop in sorted(self._ranges):
-                if merged and start <= merged[-1][1]:
-                    merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-                else:
-                    merged.append((start, stop))
-            self._ranges, self._merged = merged, True
+            self._ranges, self._merged = merged_ranges(self._ranges), True
         return self._ranges
 
     def holes(self, start: int, stop: int) -> Iterator[tuple[int, int]]:

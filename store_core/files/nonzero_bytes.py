@@ -1,0 +1,56 @@
+"""The first and the last byte of a file that is not zero: what was written, in files made of zeros.
+
+Holes of a sparse file are not read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from store_core.files.byte_source import ByteSource
+
+_FIRST_BYTES = 1 << 12  # as a rule they decide, and cost no map
+_CHUNK_BYTES = 8 << 20
+
+
+def first_nonzero(source: ByteSource, start: int = 0, stop: int | None = None) -> int:
+    """Return the first position in ``[start, stop)`` with a byte other than zero; -1 for none.
+
+    ``stop`` is clipped to the file's size.
+    """
+    stop = source.size if stop is None else min(stop, source.size)
+    at = source.next_data(start)
+    if at < stop:
+        head = np.frombuffer(source.read_at(at, min(_FIRST_BYTES, stop - at)), np.uint8)
+        if head.any():
+            return at + int(np.argmax(head != 0))
+        at = source.next_data(at + _FIRST_BYTES)
+    while at < stop:
+        chunk = source.view(at, min(_CHUNK_BYTES, stop - at))
+        found = int(np.argmax(chunk != 0)) if chunk.any() else -1
+        source.forget(at, len(chunk))
+        if found >= 0:
+            return at + found
+        at = source.next_data(at + _CHUNK_BYTES)
+    return -1
+
+
+def last_nonzero(source: ByteSource, start: int = 0, stop: int | None = None) -> int:
+    """Return the last position in ``[start, stop)`` with a byte other than zero; -1 for none.
+
+    ``stop`` is clipped to the file's size.
+    """
+    stop = source.size if stop is None else min(stop, source.size)
+    while stop > start:
+        low = max(start, stop - _CHUNK_BYTES)
+        at = source.next_data(low)
+        if at < stop:
+            filled = np.flatnonzero(source.view(at, stop - at))
+            source.forget(at, stop - at)
+            if len(filled):
+                return at + int(filled[-1])
+        stop = low
+    return -1
