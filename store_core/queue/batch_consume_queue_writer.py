@@ -1,4 +1,7 @@
-"""Write batch consume queues: one unit a record, which may hold several messages."""
+"""Write batch consume queues: one unit a record, which may hold several messages.
+
+Source: RocketMQ ``BatchConsumeQueue`` (release 5.3.3).
+"""
 
 from __future__ import annotations
 
@@ -6,60 +9,183 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from store_core.errors import StoreReadError
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
-from store_core.queue.consume_queue_writer import Appended
+from store_core.queue.batch_consume_queue import (
+    BatchConsumeQueue,
+    max_queue_offset,
+    min_queue_offset,
+)
+from store_core.queue.queue_writer import QueueWriter
+from store_core.queue.torn_units import first_torn_batch_unit
+from store_core.queue.unit_placement import Appended
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.files.segment_list import Segment
+    from store_core.log.readable_log import ReadableLog
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.queue_files import QueueFiles
+
+    Units = npt.NDArray[np.void]
 
 _NOT_COMPACTED = -1
 
 
-class BatchConsumeQueueWriter:
-    """Appends units to one queue (RocketMQ ``BatchConsumeQueue``, release 5.3.3).
+class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
+    """One queue of a topic with ``queue.type=BatchCQ``: a unit a record of several messages.
+
+    It can be rebuilt from the log. Without units its ``min_offset`` is -1, as in RocketMQ, whose
+    ``max_physic_offset`` is the start of the last record, not its end.
 
     Parameters
     ----------
+    queue
+        The files that are there, to be read.
     files
-        Where the units go; ``file_size`` is a multiple of 46.
-    wrote_position
-        Byte behind the last unit, in the queue.
-    max_physic_offset
-        Start of the last record that is in the queue; -1 for none.
+        The same, to be written.
     """
 
-    def __init__(
-        self, files: QueueFiles, *, wrote_position: int = 0, max_physic_offset: int = -1
-    ) -> None:
-        self._files = files
-        self.wrote_position = wrote_position
-        self.max_physic_offset = max_physic_offset
+    def __init__(self, queue: BatchConsumeQueue, files: QueueFiles) -> None:
+        super().__init__(queue, files, (-1, 0))
+        self._wrote = 0  # byte behind the last unit, in the queue
+        self._last_start = -1  # of the last record that is in the queue
+
+    def read_units(self) -> Units:
+        """Return all units that are there, as a native array, oldest first.
+
+        Raises
+        ------
+        CorruptRecordError
+            A file between others is missing, short or damaged.
+        StoreReadError
+            A file cannot be read.
+        """
+        while True:
+            queue, wrote = self._queue, self._wrote
+            try:
+                units = queue.read_units()
+            except StoreReadError:
+                if self._queue is queue:
+                    raise  # else it expired meanwhile
+                continue
+            return units[: (wrote - queue.segments.min_offset) // self.unit_bytes]
+
+    def recover(self, *, trusted: bool) -> None:
+        """Find where the units end (``BatchConsumeQueue.recover``).
+
+        Parameters
+        ----------
+        trusted
+            All files were flushed. Else units out of order end the queue, too.
+        """
+        units = self._queue.read_units()
+        end = len(units)
+        if not trusted and end:
+            start = units["commit_log_offset"]
+            stop = start + units["message_size"]
+            base = units["base_queue_offset"]
+            good = np.ones(end, bool)
+            good[1:] = (start[1:] >= stop[:-1]) & (base[1:] >= base[:-1] + units["batch_size"][:-1])
+            end = end if good.all() else int(np.argmin(good))
+        self._set_units(units[:end])
+        if len(units):
+            last = units[-1]
+            self.last_found = (int(last["commit_log_offset"]), int(last["message_size"]))
+        self._look_for_loss(self._wrote, trusted=trusted)
 
     def append(self, requests: DispatchRequests) -> Appended:
-        """Append a unit for each row, in the order of the log.
+        """Add a unit for each row, in the order of the log; readers see them when all are written.
 
-        Skipped are rows whose record starts at or before ``max_physic_offset``, and those that no
-        reader would take for a unit: without messages, or with a negative queue offset.
+        Skipped are rows whose record starts at or before the last one in the queue, and those that
+        no reader would take for a unit: without messages, or with a negative queue offset.
 
         Raises
         ------
         OSError
             A file cannot be created or written; the call may be repeated.
         """
-        start = requests.commit_log_offset
-        before = np.maximum.accumulate(np.concatenate([[self.max_physic_offset], start]))[:-1]
-        fresh = start > before
-        rows = requests.take(fresh & (requests.base_queue_offset >= 0) & (requests.batch_size > 0))
-        known = len(requests) - int(fresh.sum())
-        if len(rows):
-            self._write(rows)
-            self.max_physic_offset = int(rows.commit_log_offset[-1])
-        return Appended(len(rows), known, len(requests) - known - len(rows))
+        with self._lock:
+            start = requests.commit_log_offset
+            before = np.maximum.accumulate(np.concatenate([[self._last_start], start]))[:-1]
+            fresh = start > before
+            is_unit = (requests.base_queue_offset >= 0) & (requests.batch_size > 0)
+            rows = requests.take(fresh & is_unit)
+            known = len(requests) - int(fresh.sum())
+            if len(rows):
+                self._write(rows)
+                wrote = self._wrote + len(rows) * self.unit_bytes
+                first = self._span[0]
+                self._add_files(self._segments, 0, wrote)
+                if first < 0:
+                    first = int(rows.base_queue_offset[0])
+                self._last_start, self._wrote = int(rows.commit_log_offset[-1]), wrote
+                self.max_physic_offset = self._last_start + int(rows.message_size[-1])
+                end = int(rows.base_queue_offset[-1]) + int(rows.batch_size[-1])
+                self._span = (first, end)
+            return Appended(len(rows), known, len(requests) - known - len(rows))
+
+    def cut_torn(self, requests: DispatchRequests) -> int:
+        """Cut the queue at the first unit that a power failure tore; return how many units went."""
+        rows = requests.take((requests.base_queue_offset >= 0) & (requests.batch_size > 0))
+        if len(rows) == 0:
+            return 0
+        units = self.read_units()
+        start = int(np.searchsorted(units["commit_log_offset"], rows.commit_log_offset[0]))
+        stored = units[start : start + len(rows)].astype(BATCH_CQ_UNIT.dtype)
+        torn = first_torn_batch_unit(stored, rows)
+        if torn is None:
+            return 0
+        self.truncate(start + torn)
+        return len(units) - start - torn
+
+    def end_below(self, phy_offset: int) -> int:
+        """Return how many units are of records below an offset of the log."""
+        units = self.read_units()
+        return int(np.count_nonzero(units["commit_log_offset"] < phy_offset))
+
+    def proved_end(self, log: ReadableLog) -> int:
+        """Return where the queue ends; batch units are not compared with records."""
+        return self.max_offset
+
+    def truncate(self, end: int, *, on_disk: bool = True) -> bool:
+        """Keep so many units, erase what lies behind on the disk; True if there were others."""
+        with self._lock:
+            units = self.read_units()[:end]
+            begin = self._queue.segments.min_offset
+            kept = begin + len(units) * self.unit_bytes
+            changed = kept < self._wrote
+            while on_disk and self._segments and self._segments[-1].from_offset >= kept:
+                self._delete_last()
+            if on_disk:
+                self._files.erase(kept)
+            self._set_units(units)
+            if changed:
+                self._note_loss()
+            return changed
+
+    def correct_min_offset(self, min_phy_offset: int) -> None:
+        """Move the first queue offset to the first record that is in the log."""
+        with self._lock:
+            first = min_queue_offset(self.read_units(), min_phy_offset)
+            self._span = (first, self._span[1])
 
     def flush(self) -> None:
-        """Make what was written survive a loss of power."""
+        """Make what was appended survive a loss of power."""
         self._files.flush()
+
+    def destroy(self) -> None:
+        """Delete all files."""
+        self.truncate(0)
+
+    def _set_units(self, units: Units) -> None:
+        self._wrote = self._queue.segments.min_offset + len(units) * self.unit_bytes
+        self.max_physic_offset = self._last_start = -1
+        if len(units):
+            self._last_start = int(units["commit_log_offset"][-1])
+            self.max_physic_offset = self._last_start + int(units["message_size"][-1])
+        self._span = (min_queue_offset(units, 0), max_queue_offset(units))
 
     def _write(self, rows: DispatchRequests) -> None:
         units = np.zeros(len(rows), BATCH_CQ_UNIT.dtype)
@@ -70,5 +196,14 @@ class BatchConsumeQueueWriter:
         units["base_queue_offset"] = rows.base_queue_offset
         units["batch_size"] = rows.batch_size
         units["compacted_offset"] = _NOT_COMPACTED
-        self._files.write(self.wrote_position, units.view(np.uint8), continues=True)
-        self.wrote_position += units.nbytes
+        self._files.write(self._wrote, units.view(np.uint8), continues=True)
+
+    def _unit_at(self, position: int) -> Units:
+        inside = position % self.file_size
+        path = str(self._files.path(position - inside))
+        with self._queue.directory.open(path) as source:
+            return BATCH_CQ_UNIT.table(source.read_at(inside, self.unit_bytes))
+
+    def _last_record(self, segment: Segment) -> int:
+        last = self._unit_at(segment.from_offset + self.file_size - self.unit_bytes)
+        return int(last["commit_log_offset"][0])

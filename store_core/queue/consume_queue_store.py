@@ -14,10 +14,12 @@ from store_core.errors import StoreFormatError
 from store_core.files.file_writing import write_error
 from store_core.files.segment_list import SegmentList, load_segments
 from store_core.files.store_directory import StoreDirectory
-from store_core.queue.consume_queue_writer import Appended
-from store_core.queue.live_batch_queue import LiveBatchQueue
-from store_core.queue.live_queue import LiveQueue
-from store_core.queue.live_queue_ext import LiveQueueExt
+from store_core.queue.batch_consume_queue import BatchConsumeQueue
+from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
+from store_core.queue.consume_queue import ConsumeQueue
+from store_core.queue.consume_queue_ext import ConsumeQueueExt
+from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
+from store_core.queue.consume_queue_writer import ConsumeQueueWriter
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
     CONSUME_QUEUE,
@@ -30,6 +32,7 @@ from store_core.queue.queue_directories import (
     queue_file_sizes,
 )
 from store_core.queue.queue_files import QueueFiles
+from store_core.queue.unit_placement import Appended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-AnyQueue = Union[LiveQueue, LiveBatchQueue]
+AnyQueueWriter = Union[ConsumeQueueWriter, BatchConsumeQueueWriter]
 QueueKey = tuple[str, int]
 
 
@@ -85,7 +88,8 @@ class ConsumeQueueStore:
         self._sizes = queue_file_sizes(self.directory, config)
         self.is_batch_topic = is_batch_topic or self._is_configured_batch
         self._batch_topics: frozenset[str] = frozenset()
-        self._queues: dict[QueueKey, AnyQueue] = {}
+        self._simple_queues: dict[QueueKey, ConsumeQueueWriter] = {}
+        self._batch_queues: dict[QueueKey, BatchConsumeQueueWriter] = {}
 
     def load(self) -> None:
         """Find the queues that are there (``ConsumeQueueStore.load``); opens none of their files.
@@ -99,19 +103,21 @@ class ConsumeQueueStore:
             A directory cannot be read.
         """
         is_batch_of = configured_kinds(self.directory)
-        queues: dict[QueueKey, AnyQueue] = {}
+        simple: dict[QueueKey, ConsumeQueueWriter] = {}
+        batch: dict[QueueKey, BatchConsumeQueueWriter] = {}
         for key, path in list_consume_queues(self.directory).queues.items():
             check_kind(key[0], path, is_batch_of, is_batch=False)
-            queues[key] = self._simple(*key)
+            simple[key] = self._simple(*key)
         for key, path in list_consume_queues(self.directory, BATCH_CONSUME_QUEUE).queues.items():
             check_kind(key[0], path, is_batch_of, is_batch=True)
             is_batch_of[key[0]] = True
-            queues[key] = self._batch(*key)
+            simple.pop(key, None)
+            batch[key] = self._batch(*key)
         self._batch_topics = frozenset(topic for topic, is_batch in is_batch_of.items() if is_batch)
-        self._queues = queues
+        self._simple_queues, self._batch_queues = simple, batch
 
     def recover(self, *, trusted: bool = True) -> None:
-        """Find the end of each queue; changes nothing. ``trusted``: see `LiveQueue.recover`."""
+        """Find the end of each queue; changes nothing (`ConsumeQueueWriter.recover`)."""
         for queue in self._all():
             queue.recover(trusted=trusted)
 
@@ -179,11 +185,11 @@ class ConsumeQueueStore:
     def truncate_dirty(self, phy_offset: int) -> tuple[QueueKey, ...]:
         """Cut off the units of records at or behind an offset of the log; return whose queues.
 
-        What lies behind the end of any queue becomes zeros, on the disk too; see
-        `LiveQueue.truncate`. RocketMQ does nothing where no queue reaches behind the offset.
+        What lies after the end of any queue becomes zeros, on the disk too
+        (`ConsumeQueueWriter.truncate`). RocketMQ does nothing where no queue reaches the offset.
         """
         changed = []
-        for key, queue in list(self._queues.items()):
+        for key, queue in self._items():
             with self.errors_of(key):
                 if queue.truncate(queue.end_below(phy_offset)):
                     changed.append(key)
@@ -191,8 +197,8 @@ class ConsumeQueueStore:
 
     def reaches(self, key: QueueKey, phy_offset: int) -> bool:
         """Tell whether a queue has units of records at or behind an offset of the log."""
-        queue = self._queues[key]
-        return queue.max_physic_offset > phy_offset
+        queue = self.find(*key)
+        return queue is not None and queue.max_physic_offset > phy_offset
 
     def correct_min_offsets(self, min_phy_offset: int) -> None:
         """Move the first offset of each queue to the first record that is in the log."""
@@ -205,7 +211,7 @@ class ConsumeQueueStore:
 
     def delete_expired_of(self, key: QueueKey, min_phy_offset: int) -> int:
         """Delete expired files of one queue; return how many."""
-        queue = self._queues.get(key)
+        queue = self.find(*key)
         if queue is None:
             return 0
         with self.errors_of(key):
@@ -213,25 +219,31 @@ class ConsumeQueueStore:
 
     def flush(self) -> None:
         """Make all that was put survive a loss of power. Cheap where nothing was."""
-        for key, queue in list(self._queues.items()):
+        for key, queue in self._items():
             with self.errors_of(key):
                 queue.flush()
 
     def next_queue_offsets(self) -> tuple[dict[QueueKey, int], dict[QueueKey, int]]:
         """Return the end of each queue: those of simple ones, those of batch queues."""
-        simple: dict[QueueKey, int] = {}
-        batch: dict[QueueKey, int] = {}
-        for key, queue in list(self._queues.items()):
-            (batch if isinstance(queue, LiveBatchQueue) else simple)[key] = queue.max_offset
+        simple = {key: queue.max_offset for key, queue in list(self._simple_queues.items())}
+        batch = {key: queue.max_offset for key, queue in list(self._batch_queues.items())}
         return simple, batch
 
-    def find(self, topic: str, queue_id: int) -> AnyQueue | None:
+    def find(self, topic: str, queue_id: int) -> AnyQueueWriter | None:
         """Return a queue; None when it does not exist."""
-        return self._queues.get((topic, queue_id))
+        return self.find_simple(topic, queue_id) or self.find_batch(topic, queue_id)
+
+    def find_simple(self, topic: str, queue_id: int) -> ConsumeQueueWriter | None:
+        """Return a queue of a unit a message; None: there is none, or it is a batch queue."""
+        return self._simple_queues.get((topic, queue_id))
+
+    def find_batch(self, topic: str, queue_id: int) -> BatchConsumeQueueWriter | None:
+        """Return a batch queue; None: there is none, or it is another kind."""
+        return self._batch_queues.get((topic, queue_id))
 
     def queues(self) -> list[QueueKey]:
         """Return (topic, queue id) of all queues."""
-        return list(self._queues)
+        return [*self._simple_queues, *self._batch_queues]
 
     def close(self) -> None:
         """Flush everything."""
@@ -239,40 +251,49 @@ class ConsumeQueueStore:
 
     def destroy(self) -> None:
         """Delete the files of all queues."""
-        for key, queue in list(self._queues.items()):
+        for key, queue in self._items():
             with self.errors_of(key):
                 queue.destroy()
-        self._queues = {}
+        self._simple_queues, self._batch_queues = {}, {}
 
-    def _all(self) -> list[AnyQueue]:
-        return list(self._queues.values())
+    def _all(self) -> list[AnyQueueWriter]:
+        return [queue for _, queue in self._items()]
 
-    def _queue(self, topic: str, queue_id: int) -> AnyQueue:
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            is_batch = self.is_batch_topic(topic)
-            queue = self._batch(topic, queue_id) if is_batch else self._simple(topic, queue_id)
-            queue.recover(trusted=True)
-            self._queues[topic, queue_id] = queue
-        return queue
+    def _items(self) -> list[tuple[QueueKey, AnyQueueWriter]]:
+        return [*self._simple_queues.items(), *self._batch_queues.items()]
 
-    def _simple(self, topic: str, queue_id: int) -> LiveQueue:
+    def _queue(self, topic: str, queue_id: int) -> AnyQueueWriter:
+        queue = self.find(topic, queue_id)
+        if queue is not None:
+            return queue
+        if self.is_batch_topic(topic):
+            batch = self._batch(topic, queue_id)
+            batch.recover(trusted=True)
+            self._batch_queues[topic, queue_id] = batch
+            return batch
+        simple = self._simple(topic, queue_id)
+        simple.recover(trusted=True)
+        self._simple_queues[topic, queue_id] = simple
+        return simple
+
+    def _simple(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
         segments = self._segments(CONSUME_QUEUE, topic, queue_id, self._sizes.simple)
+        queue = ConsumeQueue(self.directory, topic, queue_id, segments)
         files = self._files(CONSUME_QUEUE, topic, queue_id, self._sizes.simple)
-        ext = None
-        if self._config.enable_consume_queue_ext:
-            ext = LiveQueueExt(
-                self.directory,
-                self._segments(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext).segments,
-                self._files(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext),
-                self._filter_bitmaps,
-            )
-        return LiveQueue(self.directory, topic, queue_id, segments, files, ext)
+        ext = self._ext(topic, queue_id) if self._config.enable_consume_queue_ext else None
+        return ConsumeQueueWriter(queue, files, ext)
 
-    def _batch(self, topic: str, queue_id: int) -> LiveBatchQueue:
+    def _ext(self, topic: str, queue_id: int) -> ConsumeQueueExtWriter:
+        segments = self._segments(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext)
+        files = self._files(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext)
+        ext = ConsumeQueueExt(self.directory, segments)
+        return ConsumeQueueExtWriter(ext, files, self._filter_bitmaps)
+
+    def _batch(self, topic: str, queue_id: int) -> BatchConsumeQueueWriter:
         segments = self._segments(BATCH_CONSUME_QUEUE, topic, queue_id, self._sizes.batch)
+        queue = BatchConsumeQueue(self.directory, topic, queue_id, segments)
         files = self._files(BATCH_CONSUME_QUEUE, topic, queue_id, self._sizes.batch)
-        return LiveBatchQueue(self.directory, topic, queue_id, segments, files)
+        return BatchConsumeQueueWriter(queue, files)
 
     def _files(self, kind: QueueKind, topic: str, queue_id: int, file_size: int) -> QueueFiles:
         path = self.directory.resolve(kind.directory, topic, str(queue_id))

@@ -1,136 +1,229 @@
-"""Write consume queues: a unit for each message, in the order of the log."""
+"""Write consume queues: a unit for each message, in the order of the log.
+
+Source: RocketMQ ``ConsumeQueue`` (release 5.3.3).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import logging
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from store_core.errors import StoreReadError
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
+from store_core.queue.consume_queue import FILES_RECOVERED, ConsumeQueue
+from store_core.queue.queue_range import proved_end
+from store_core.queue.queue_writer import QueueWriter
+from store_core.queue.torn_units import first_torn_ext_unit, first_torn_unit
+from store_core.queue.unit_placement import place_units
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from store_core.files.segment_list import Segment
+    from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.queue_files import QueueFiles
+    from store_core.queue.unit_placement import Appended
 
-    Int64s = npt.NDArray[np.int64]
+    Units = npt.NDArray[np.void]
 
-_MAX_QUEUE_OFFSET = 1 << 58  # byte positions stay within 63 bits, 20 bytes a unit
+logger = logging.getLogger(__name__)
 
-
-class Appended(NamedTuple):
-    """What became of the rows of a call.
-
-    Attributes
-    ----------
-    units
-        Units written.
-    known
-        Rows that were skipped because their record is in the queue.
-    repeated
-        Rows that were skipped because their queue offset is taken (or is none).
-    moved
-        Of ``units`` those that do not stand at their queue offset: units before them are missing.
-    """
-
-    units: int = 0
-    known: int = 0
-    repeated: int = 0
-    moved: int = 0
+_BLOCK_UNITS = 1 << 16
 
 
-class ConsumeQueueWriter:
-    """Appends units to one queue, as RocketMQ ``ConsumeQueue`` does (release 5.3.3).
+class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
+    """One queue that grows: its units, and where they begin and end now.
 
     A record that is in the queue gets no second extension unit, where RocketMQ leaves an orphan.
+    Files are opened for the length of a call only. It can be rebuilt from the log.
 
     Parameters
     ----------
+    queue
+        The files that are there, to be read.
     files
-        Where the units go; ``file_size`` is a multiple of 20.
-    next_queue_offset
-        End of the units that are there; None: the queue has no file.
-    max_physic_offset
-        End of the last record that is in the queue; -1 for none.
+        The same, to be written.
     ext
         Gets the tags codes, if the store has extensions (``enableConsumeQueueExt``).
+
+    Attributes
+    ----------
+    last_start
+        Start of the last record that was in the queue when it was recovered or cut; -1 for none.
     """
 
     def __init__(
-        self,
-        files: QueueFiles,
-        *,
-        next_queue_offset: int | None = None,
-        max_physic_offset: int = -1,
-        ext: ConsumeQueueExtWriter | None = None,
+        self, queue: ConsumeQueue, files: QueueFiles, ext: ConsumeQueueExtWriter | None = None
     ) -> None:
-        self._files = files
-        self.next_queue_offset = next_queue_offset
-        self.max_physic_offset = max_physic_offset
+        super().__init__(queue, files, (0, 0))
+        self.last_start = -1
         self._ext = ext
+        self._first = (-1, -1)  # first unit in the files, and where its record starts
+
+    def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
+        """Return the units ``[start, stop)`` as a native array, clipped to what is there.
+
+        Row 0 is queue offset ``max(start, min_offset)``; no fillers are among them.
+
+        Raises
+        ------
+        CorruptRecordError
+            A file between others is missing or short.
+        StoreReadError
+            A file cannot be read.
+        """
+        while True:
+            low, high = span = self._span
+            start = max(start_queue_offset, low)
+            try:
+                return self._queue.read_units(start, min(stop_queue_offset, high))
+            except StoreReadError:
+                if self._span == span:
+                    raise  # else it expired meanwhile
+
+    def recover(self, *, trusted: bool) -> None:
+        """Find where the units end (``ConsumeQueue.recover``).
+
+        Parameters
+        ----------
+        trusted
+            All files were flushed. Else each unit of the last files is looked at: a power failure
+            may have left holes between units.
+        """
+        end = self._queue.end_of_units()
+        if not trusted:
+            end = self._first_hole(end)
+        self._set_end(end)
+        self._look_for_loss(end * self.unit_bytes, trusted=trusted)
+        self.last_found = (self.last_start, self.max_physic_offset - self.last_start)
+        if self.lost_from is not None:
+            self.last_found = self._last_found()
 
     def append(self, requests: DispatchRequests) -> Appended:
-        """Append a unit for each row, in the order of the log.
-
-        Skipped are rows whose record ends at or before ``max_physic_offset``, and rows whose queue
-        offset is taken. A row whose queue offset lies ahead is appended all the same.
+        """Add a unit for each row (`place_units`); readers see them when all are written.
 
         Raises
         ------
         OSError
             A file cannot be created or written; the call may be repeated.
         """
-        if self._continues(requests):
-            return self._place(requests, self.next_queue_offset or 0, Appended())
-        end = requests.commit_log_offset + requests.message_size
-        before = np.maximum.accumulate(np.concatenate([[self.max_physic_offset], end]))[:-1]
-        fresh = end > before
-        rows = requests if fresh.all() else requests.take(fresh)
-        known = len(requests) - len(rows)
-        start = self._start(rows.queue_offset)
-        accepted = _accepted(rows.queue_offset, start)
-        placed = rows if accepted.all() else rows.take(accepted)
-        repeated = len(rows) - len(placed)
-        if len(placed) == 0:
-            return Appended(known=known, repeated=repeated)
-        if self.next_queue_offset is None:
-            self._pre_blank(start)
-        moved = int((placed.queue_offset != start + np.arange(len(placed))).sum())
-        return self._place(placed, start, Appended(0, known, repeated, moved))
+        with self._lock:
+            if self._ext is not None:
+                self._ext.ready()
+            is_empty = self.max_physic_offset < 0
+            next_offset = None if is_empty else self.max_offset
+            rows, start, counts = place_units(requests, next_offset, self.max_physic_offset)
+            if len(rows):
+                if is_empty:
+                    self._pre_blank(start)
+                self._write(rows, start)
+                first, end = start if is_empty else self.min_offset, start + len(rows)
+                self._know_files(first, end)
+                last = int(rows.commit_log_offset[-1]) + int(rows.message_size[-1])
+                self.max_physic_offset = last
+                self._span = (first, end)
+            return counts
+
+    def cut_torn(self, requests: DispatchRequests) -> int:
+        """Cut the queue at the first unit that a power failure tore; return how many units went.
+
+        `append` gives it back what is missing. Compared are units whose records begin where those
+        of some rows do.
+        """
+        held = requests.commit_log_offset < self.max_physic_offset
+        rows = requests if held.all() else requests.take(held)
+        if len(rows) == 0:
+            return 0
+        start = self._queue.correct_min_offset(int(rows.commit_log_offset[0]), self.max_offset)
+        stored = self.read_units(start, start + len(rows)).astype(CQ_UNIT.dtype)
+        if len(stored) == 0:  # the last unit claims the bytes of these rows, too
+            return 0
+        if self._ext is None:
+            torn = first_torn_unit(stored, rows)
+        else:
+            torn = first_torn_ext_unit(stored, rows, self._ext.read)
+        if torn is None:
+            return 0
+        count = self.max_offset - start - torn
+        self.truncate(start + torn)
+        return count
+
+    def border_units(self) -> list[tuple[int, tuple[int, int, int]]]:
+        """Return the first and the last unit of each file, each with its queue offset."""
+        (low, high), count = self._span, self._queue.units_per_file
+        firsts = [low, *range(low - low % count + count, high, count)] if low < high else []
+        places = sorted({*firsts, *(at - 1 for at in firsts[1:]), *([high - 1] if firsts else [])})
+        return [(at, self.read_units(at, at + 1)[0].item()) for at in places]
+
+    def end_below(self, phy_offset: int) -> int:
+        """Return the queue offset at which the units of records below an offset of the log end."""
+        if self.max_physic_offset <= phy_offset:  # as a rule: no file is opened
+            return self.max_offset
+        return min(self._queue.correct_min_offset(phy_offset, self.max_offset), self.max_offset)
+
+    def proved_end(self, log: ReadableLog) -> int:
+        """Return the queue offset at which the units end that point at records of this queue."""
+        segments = list(log.segments)
+        log_end = segments[-1].from_offset + log.segments.file_size if segments else 0
+        return proved_end(self._queue, log, log_end, self.max_offset)
+
+    def truncate(self, end: int, *, on_disk: bool = True) -> bool:
+        """Cut off the units from a queue offset on; True if there were any.
+
+        What lies behind becomes zeros on the disk, also where it was no unit any more. RocketMQ
+        leaves it as it is: it counts again when the log has grown. Fillers before no unit are cut
+        off as well. Without ``on_disk`` only this object takes note, to try out a recovery.
+        """
+        with self._lock:
+            end = min(end, self.max_offset)
+            changed = end < self._span[1] and self._span[0] < self._span[1]
+            if on_disk and end == self.max_offset and self.max_physic_offset >= 0:
+                self._erase(end)
+                if self._ext is not None:
+                    self._ext.ready()
+            elif on_disk:
+                self._cut(end)
+            else:
+                self._set_end(end if end > self._queue.first_unit_offset() else 0)
+            if changed:
+                self._note_loss()
+            return changed
+
+    def correct_min_offset(self, min_phy_offset: int) -> None:
+        """Move the first queue offset to the first record that is in the log."""
+        with self._lock:
+            low, high = self._span
+            if self.max_physic_offset < 0:
+                low = high
+            elif low != self._first[0] or self._first[1] < min_phy_offset:
+                low = self._queue.correct_min_offset(min_phy_offset, high)
+            self._span = (low, high)
+            if self._ext is not None and low < high:
+                self._ext.delete_before(self._queue.read_units(low, low + 1))
 
     def flush(self) -> None:
-        """Make what was written survive a loss of power; extension units first."""
+        """Make what was appended survive a loss of power; extension units first."""
         if self._ext is not None:
             self._ext.flush()
         self._files.flush()
 
-    def _continues(self, requests: DispatchRequests) -> bool:
-        """Tell whether the rows are what comes next, without a gap: as nearly always."""
-        start, stop = self.next_queue_offset, (self.next_queue_offset or 0) + len(requests)
-        begin, size = requests.commit_log_offset, requests.message_size
-        if start is None or len(requests) == 0 or stop > _MAX_QUEUE_OFFSET or size.min() <= 0:
-            return False
-        if (requests.queue_offset != np.arange(start, stop)).any():
-            return False
-        return bool((begin >= np.append(self.max_physic_offset, (begin + size)[:-1])).all())
-
-    def _place(self, rows: DispatchRequests, start: int, counts: Appended) -> Appended:
-        self._write(rows, start)
-        self.next_queue_offset = start + len(rows)
-        self.max_physic_offset = int(rows.commit_log_offset[-1]) + int(rows.message_size[-1])
-        return counts._replace(units=len(rows))
-
-    def _start(self, queue_offset: Int64s) -> int:
-        if self.next_queue_offset is not None:
-            return self.next_queue_offset
-        usable = (queue_offset >= 0) & (queue_offset <= _MAX_QUEUE_OFFSET)
-        return int(queue_offset[np.argmax(usable)]) if usable.any() else _MAX_QUEUE_OFFSET
+    def destroy(self) -> None:
+        """Delete all files."""
+        with self._lock:
+            self._span = (0, 0)
+            while self._segments:
+                self._delete_last()
+            self._set_end(0)
+            if self._ext is not None:
+                self._ext.destroy()
 
     def _pre_blank(self, start: int) -> None:
         """Fill the file before the first unit (``fillPreBlank``)."""
-        count = start % (self._files.file_size // CQ_UNIT.size)
+        count = start % self._queue.units_per_file
         blank = CQ_UNIT.pack(commit_log_offset=0, message_size=PRE_BLANK_SIZE, tags_code=0)
         self._files.write((start - count) * CQ_UNIT.size, blank * count)
 
@@ -144,19 +237,92 @@ class ConsumeQueueWriter:
             units["tags_code"][own] = self._ext.append(rows.take(own))
         self._files.write(start * CQ_UNIT.size, units.view(np.uint8), continues=True)
 
+    def _first_hole(self, end: int) -> int:
+        """Return the first unit of the last files that is none, or out of order; else ``end``."""
+        segments = self._segments[-FILES_RECOVERED:]
+        at = segments[0].from_offset // self.unit_bytes if segments else 0
+        at, before = max(at, self._queue.first_unit_offset()), -1
+        while at < end:
+            units = self._queue.read_units(at, min(at + _BLOCK_UNITS, end))
+            start = units["commit_log_offset"]
+            stop = start + units["message_size"]
+            good = (start >= np.concatenate([[before], stop[:-1]])) & (stop > start) & (start >= 0)
+            if not good.all():
+                return at + int(np.argmin(good))
+            at, before = at + len(units), int(stop[-1])
+        return end
 
-def _accepted(queue_offset: Int64s, start: int) -> npt.NDArray[np.bool_]:
-    """Tell which rows get a unit when the next one is ``start``.
+    def _last_found(self) -> tuple[int, int]:
+        """Return start and size of the record of the last unit in the files; (-1, 0) for none."""
+        files = self._queue.segments
+        begin, at = (files.min_offset // self.unit_bytes, files.max_offset // self.unit_bytes)
+        while at > begin:
+            low = max(at - _BLOCK_UNITS, begin)
+            units = self._queue.read_units(low, at)
+            good = np.flatnonzero((units["commit_log_offset"] >= 0) & (units["message_size"] > 0))
+            if len(good):
+                last = units[good[-1]]
+                return int(last["commit_log_offset"]), int(last["message_size"])
+            at = low
+        return -1, 0
 
-    Queue offset 0 is never taken for a repetition: so a topic that was deleted begins anew.
-    """
-    usable: npt.NDArray[np.bool_] = queue_offset >= start + np.arange(len(queue_offset))
-    usable |= queue_offset == 0
-    usable &= queue_offset <= _MAX_QUEUE_OFFSET
-    if usable.all():
-        return usable
-    at = start
-    for row, wanted in enumerate(queue_offset.tolist()):  # each row depends on those before it
-        usable[row] = wanted == 0 or at <= wanted <= _MAX_QUEUE_OFFSET
-        at += int(usable[row])
-    return usable
+    def _set_end(self, end: int) -> None:
+        """Take a queue offset as the end of the units."""
+        first = min(self._queue.first_unit_offset(), end)
+        self.max_physic_offset = self.last_start = -1
+        if end > first:
+            last = self._queue.read_units(end - 1, end)
+            self.last_start = int(last["commit_log_offset"][0])
+            self.max_physic_offset = self.last_start + int(last["message_size"][0])
+            unit = last if end == first + 1 else self._queue.read_units(first, first + 1)
+            self._first = (first, int(unit["commit_log_offset"][0]))
+        else:  # of fillers, or of nothing: the file's name is all that is known
+            first = end = self._queue.segments.min_offset // self.unit_bytes
+        self._span = (first, end)
+        if self._ext is not None:
+            self._ext.recover(self._last_files())
+
+    def _last_files(self) -> Units:
+        low, high = self._span
+        per_file = self._queue.units_per_file
+        begin = high - high % per_file - (FILES_RECOVERED - 1) * per_file
+        return self._queue.read_units(max(begin, low), high)
+
+    def _cut(self, end: int) -> None:
+        first = self._queue.first_unit_offset()
+        kept = end * self.unit_bytes
+        if end <= first:  # the first file stays, without units, where its name tells an offset
+            kept = self._queue.segments.min_offset
+        while self._segments and self._segments[-1].from_offset >= kept:
+            if kept and len(self._segments) == 1:
+                break
+            self._delete_last()
+        self._erase(kept // self.unit_bytes)
+        self._set_end(end if end > first else 0)
+        if self._ext is not None:
+            self._ext.erase_behind()
+
+    def _erase(self, end: int) -> None:
+        """Put zeros behind a queue offset; files behind its file are not there."""
+        kept = end * self.unit_bytes
+        while len(self._segments) > 1 and self._segments[-1].from_offset > kept:
+            self._delete_last()
+        if self._segments and self._files.erase(kept):
+            logger.info("erased what lay behind unit %d of queue %d of topic %s",
+                        end, self.queue_id, self.topic)  # fmt: skip
+
+    def _know_files(self, first: int, end: int) -> None:
+        """Let readers know of the files that hold the units ``[first, end)``."""
+        begin = first * self.unit_bytes
+        begin -= begin % self.file_size
+        known = self._segments
+        if self.max_physic_offset < 0:
+            for segment in known:  # kept for its name, which is no use any more
+                if segment.from_offset != begin:
+                    self._files.delete(segment.from_offset)
+            known = ()
+        self._add_files(known, begin, end * self.unit_bytes)
+
+    def _last_record(self, segment: Segment) -> int:
+        stop = segment.from_offset // self.unit_bytes + self._queue.units_per_file
+        return int(self._queue.read_units(stop - 1, stop)["commit_log_offset"][0])

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store_core.queue.live_queue import LiveQueue
-
 if TYPE_CHECKING:
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+    from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.dispatch_request import DispatchRequests
 
 logger = logging.getLogger(__name__)
@@ -54,13 +53,15 @@ def put_again(
     """
     repaired, put, moved = 0, 0, []
     for key, rows in queues.by_queue(requests):
-        queue = queues.find(*key)
+        queue, simple = queues.find(*key), queues.find_simple(*key)
         is_moved = False
-        if queue is not None:
-            with queues.errors_of(key):
-                _drop_expired(queue, rows, min_phy_offset)
+        with queues.errors_of(key):
+            if simple is not None:
+                _drop_expired(simple, rows, min_phy_offset)
+            if queue is not None:
                 repaired += queue.cut_torn(rows)
-                is_moved = _is_moved(queue, rows)
+            if simple is not None:
+                is_moved = _is_moved(simple, rows)
         appended = queues.put_queue(key, rows)
         put += appended.units
         if is_moved or appended.moved or appended.repeated:
@@ -98,9 +99,7 @@ def cut_phantoms(queues: ConsumeQueueStore, log: ReadableLog) -> tuple[QueueKey,
     return tuple(found)
 
 
-def _is_moved(queue: object, rows: DispatchRequests) -> bool:
-    if not isinstance(queue, LiveQueue):
-        return False
+def _is_moved(queue: ConsumeQueueWriter, rows: DispatchRequests) -> bool:
     first = queue.end_below(int(rows.commit_log_offset[0]))
     if first >= queue.max_offset:
         return False
@@ -110,15 +109,14 @@ def _is_moved(queue: object, rows: DispatchRequests) -> bool:
     return bool((is_row & (rows.queue_offset[at] != first + np.arange(len(starts)))).any())
 
 
-def _drop_expired(queue: object, rows: DispatchRequests, min_phy_offset: int) -> None:
+def _drop_expired(queue: ConsumeQueueWriter, rows: DispatchRequests, min_phy_offset: int) -> None:
     """Cut off all units of a queue that has only expired ones, and lacks some behind them.
 
     The queue begins with the first row then, at that row's queue offset. RocketMQ goes on where
     the units end: all later messages get other queue offsets than they say.
     """
     if (
-        isinstance(queue, LiveQueue)
-        and 0 <= queue.max_physic_offset <= min_phy_offset
+        0 <= queue.max_physic_offset <= min_phy_offset
         and int(rows.queue_offset[0]) > queue.max_offset
     ):
         logger.warning("queue %d of topic %s lacks units before %d, which expired",
@@ -126,12 +124,14 @@ def _drop_expired(queue: object, rows: DispatchRequests, min_phy_offset: int) ->
         queue.truncate(0)
 
 
-def _suspects(queues: ConsumeQueueStore, log: ReadableLog) -> list[tuple[QueueKey, LiveQueue]]:
+def _suspects(
+    queues: ConsumeQueueStore, log: ReadableLog
+) -> list[tuple[QueueKey, ConsumeQueueWriter]]:
     """Return the queues whose last unit does not point at a record; simple ones only."""
     held = []
     for key in queues.queues():
-        queue = queues.find(*key)
-        if isinstance(queue, LiveQueue):
+        queue = queues.find_simple(*key)
+        if queue is not None:
             held.append((queue.last_start, key, queue))
     held.sort(key=lambda entry: entry[:2])
     starts = np.array([start for start, _, _ in held], np.int64)

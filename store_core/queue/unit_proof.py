@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Callable
 import numpy as np
 
 from store_core.layout.consume_queue import CQ_UNIT
-from store_core.queue.live_queue import LiveQueue
 from store_core.queue.torn_units import first_torn_unit
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from store_core.queue.consume_queue_store import AnyQueue, ConsumeQueueStore
+    from store_core.queue.consume_queue_store import ConsumeQueueStore
+    from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.dispatch_request import DispatchRequests
 
     Int64s = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ def unproved_records(
     found: list[Int64s] = [np.empty(0, np.int64)]
     doubtful: list[tuple[Int64s, Units]] = []
     for key, rows in queues.by_queue(outline):
-        units = _units_of(queues.find(*key), rows)
+        units = _units_of(queues.find_simple(*key), rows)
         if units is None:
             found.append(rows.commit_log_offset)
             continue
@@ -67,10 +67,10 @@ def unproved_records(
     return np.sort(np.concatenate(found))
 
 
-def _units_of(queue: AnyQueue | None, rows: DispatchRequests) -> Units | None:
+def _units_of(queue: ConsumeQueueWriter | None, rows: DispatchRequests) -> Units | None:
     """Return the units of some rows as a native array; None where one is missing or another."""
     starts = rows.commit_log_offset
-    if not isinstance(queue, LiveQueue) or int(starts[-1]) >= queue.max_physic_offset:
+    if queue is None or int(starts[-1]) >= queue.max_physic_offset:
         return None
     first = queue.end_below(int(starts[0]))
     units = queue.read_units(first, first + len(rows))

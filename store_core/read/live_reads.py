@@ -12,7 +12,6 @@ from store_core.log.live_log import PinnedLog
 from store_core.log.record_reader import RecordReader
 from store_core.queue.consume_queue import NATIVE_CQ_UNIT
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
-from store_core.queue.live_batch_queue import LiveBatchQueue
 from store_core.queue.queue_range import QueueRange
 from store_core.queue.readable_queue import BatchQueue, SimpleQueue
 from store_core.read.find_messages import KeySearch
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from store_core.queue.consume_queue import Units
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.consume_queue_store import ConsumeQueueStore
-    from store_core.queue.live_queue import LiveQueue
+    from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.readable_queue import ReadableQueue
     from store_core.state.store_checkpoint import StoreCheckpoint
 
@@ -96,12 +95,13 @@ class LiveReads(StoreReads):
             yield KeySearch(_PinnedStore(log, index, self._queues), reader)
 
     def _pinned_queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
-        queue = self._queues.find(topic, queue_id)
+        batch = self._queues.find_batch(topic, queue_id)
+        if batch is not None:
+            per_file = batch.file_size // batch.unit_bytes
+            return BatchQueue(batch.read_units(), per_file, self._log.min_offset)
+        queue = self._queues.find_simple(topic, queue_id)
         if queue is None:
             return None
-        if isinstance(queue, LiveBatchQueue):
-            per_file = queue.file_size // queue.unit_bytes
-            return BatchQueue(queue.read_units(), per_file, self._log.min_offset)
         held = QueueRange(queue.min_offset, queue.max_offset)  # in this order: both only grow
         return SimpleQueue(_PinnedUnits(queue), held, lambda: self._ext_queue(topic, queue_id))
 
@@ -115,7 +115,7 @@ class LiveReads(StoreReads):
 class _PinnedUnits:
     """Units of a queue below an end; some of the first may expire (see ``UnitFiles``)."""
 
-    def __init__(self, queue: LiveQueue) -> None:
+    def __init__(self, queue: ConsumeQueueWriter) -> None:
         self._queue = queue
         self._units_per_file = queue.file_size // queue.unit_bytes
 
@@ -162,4 +162,4 @@ class _PinnedStore:
         return self.log.store_timestamp_at(commit_log_offset, self.end_offset)
 
     def _is_batch(self, key: tuple[str, int]) -> bool:
-        return isinstance(self._queues.find(*key), LiveBatchQueue)
+        return self._queues.find_batch(*key) is not None

@@ -11,7 +11,6 @@ from store_core.config.config_files import is_deleted_topic
 from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.layout.message import LMQ_PREFIX, PROPERTY_INNER_MULTI_DISPATCH
 from store_core.queue.dispatch_request import DispatchDecoder
-from store_core.queue.live_queue import LiveQueue
 from store_core.recovery.recovery_walk import LogWalk
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+    from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.dispatch_request import DispatchRequests
 
     Units = npt.NDArray[np.void]
@@ -49,8 +49,8 @@ def queues_not_of_log(
     """
     wrong, samples = set(), []
     for key in queues.queues():
-        queue = queues.find(*key)
-        if not isinstance(queue, LiveQueue):
+        queue = queues.find_simple(*key)
+        if queue is None:
             continue
         try:
             if queue.min_offset > 0 == log.min_offset:
@@ -92,20 +92,18 @@ def queues_short_of_log(
         stop = int(np.searchsorted(frames.column("commit_log_offset"), end))
         rows = decoder.outline(frames).take(slice(stop)).queued()
         for topic, number, held in rows.by_queue():
-            queue = queues.find(topic, number) if (topic, number) in known else None
-            if (topic, number) not in known or _ends_before(queue, held):
+            queue = queues.find_simple(topic, number)
+            if (topic, number) not in known or (queue is not None and _ends_before(queue, held)):
                 lost.add((topic, number))
         if stop < len(frames):
             break
     return tuple(sorted(key for key in lost if not is_deleted_topic(key[0], topics)))
 
 
-def _ends_before(queue: object, rows: DispatchRequests) -> bool:
+def _ends_before(queue: ConsumeQueueWriter, rows: DispatchRequests) -> bool:
     """Return whether a queue ends before the last of its records, in number and in the log."""
-    return (
-        isinstance(queue, LiveQueue)
-        and queue.max_physic_offset <= int(rows.commit_log_offset[-1])
-        and queue.max_offset <= int(rows.queue_offset[-1])
+    return queue.max_physic_offset <= int(rows.commit_log_offset[-1]) and queue.max_offset <= int(
+        rows.queue_offset[-1]
     )
 
 

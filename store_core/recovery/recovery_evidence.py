@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.queue.live_queue import LiveQueue
 from store_core.queue.queue_range import points_at_record
 from store_core.queue.unit_states import KnownUnits, QueueUnitStates
 
@@ -45,8 +44,8 @@ class QueueEvidence:
         return any(_is_record(self._log, *unit) for unit in self._last_units if unit[2] > offset)
 
     def _known_units(self, topic: str, queue_id: int) -> KnownUnits | None:
-        queue = self._queues.find(topic, queue_id)
-        if not isinstance(queue, LiveQueue):
+        queue = self._queues.find_simple(topic, queue_id)
+        if queue is None:
             return None
         return KnownUnits(queue.read_units, queue.max_offset)
 
@@ -58,9 +57,10 @@ class QueueEvidence:
             if queue is None:
                 continue
             found.append((topic, queue_id, *queue.last_found))
-            if isinstance(queue, LiveQueue) and queue.last_start != queue.last_found[0]:
-                size = queue.max_physic_offset - queue.last_start
-                found.append((topic, queue_id, queue.last_start, size))
+            simple = self._queues.find_simple(topic, queue_id)
+            if simple is not None and simple.last_start != simple.last_found[0]:
+                size = simple.max_physic_offset - simple.last_start
+                found.append((topic, queue_id, simple.last_start, size))
         return found
 
 

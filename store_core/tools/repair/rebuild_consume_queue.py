@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
@@ -10,17 +10,14 @@ from store_core.errors import StoreFormatError
 from store_core.files.file_writing import flush_directory
 from store_core.layout.store_paths import QUEUE_DIRS
 from store_core.log.log_scan import Gap, scan_log
-from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
-from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
-from store_core.queue.consume_queue_writer import Appended, ConsumeQueueWriter
+from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
 from store_core.queue.queue_directories import (
     CONSUME_QUEUE_EXT,
-    is_directory_name,
     list_consume_queues,
     queue_file_sizes,
 )
-from store_core.queue.queue_files import QueueFiles
+from store_core.queue.unit_placement import Appended
 
 if TYPE_CHECKING:
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
@@ -108,7 +105,7 @@ def rebuild_consume_queues(
     ------
     StoreFormatError
         There are queues below ``target_root``.
-    OSError
+    StoreWriteError
         A file cannot be created or written; what was written is incomplete.
     """
     root = Path(target_root)
@@ -140,56 +137,46 @@ def rebuild_consume_queues(
     return rebuild.result(records, tuple(gaps))
 
 
-@dataclass
 class _Rebuild:
-    view: StoreView
-    root: Path
-    options: RebuildOptions
-    writers: dict[tuple[str, int], ConsumeQueueWriter | BatchConsumeQueueWriter] = field(
-        default_factory=dict
-    )
-    refused: dict[tuple[str, int], int] = field(default_factory=dict)
-    counts: Appended = field(default_factory=Appended)
+    """The queues below the target, which are made with the first rows of each."""
 
-    def __post_init__(self) -> None:
-        self.sizes = queue_file_sizes(self.view.directory, self.view.config)
-        self.batch_topics = _batch_topics(self.view, self.options)
-        self.with_ext = self.options.consume_queue_ext
-        if self.with_ext is None:
-            self.with_ext = bool(list_consume_queues(self.view.directory, CONSUME_QUEUE_EXT).queues)
+    def __init__(self, view: StoreView, root: Path, options: RebuildOptions) -> None:
+        sizes = queue_file_sizes(view.directory, view.config)
+        batch_topics = _batch_topics(view, options)
+        with_ext = options.consume_queue_ext
+        if with_ext is None:
+            with_ext = bool(list_consume_queues(view.directory, CONSUME_QUEUE_EXT).queues)
+        config = replace(
+            view.config,
+            mapped_file_size_consume_queue=sizes.simple,
+            mapped_file_size_consume_queue_ext=sizes.ext,
+            mapper_file_size_batch_consume_queue=sizes.batch,
+            enable_consume_queue_ext=with_ext,
+            enable_multi_dispatch=True,
+        )
+        self._root = root
+        self._counts = Appended()
+        self._queues = ConsumeQueueStore(
+            str(root),
+            config,
+            is_batch_topic=batch_topics.__contains__,
+            filter_bitmaps=options.filter_bitmaps,
+        )
 
     def write(self, requests: DispatchRequests) -> None:
-        for topic, queue_id, rows in requests.by_queue():
-            key = (topic, queue_id)
-            if queue_id < 0 or not is_directory_name(topic):
-                self.refused[key] = self.refused.get(key, 0) + len(rows)
-                continue
-            if key not in self.writers:
-                self.writers[key] = self._writer(topic, queue_id)
-            appended = self.writers[key].append(rows)
-            self.counts = Appended(*(a + b for a, b in zip(self.counts, appended)))
+        appended = self._queues.put(requests)
+        self._counts = Appended(*(a + b for a, b in zip(self._counts, appended)))
 
     def flush(self) -> None:
-        for writer in self.writers.values():
-            writer.flush()
-        roots = [self.root / name for name in QUEUE_DIRS if (self.root / name).is_dir()]
+        self._queues.flush()
+        roots = [self._root / name for name in QUEUE_DIRS if (self._root / name).is_dir()]
         if roots:
-            for path in [self.root, *roots, *(topic for r in roots for topic in r.iterdir())]:
+            for path in [self._root, *roots, *(topic for r in roots for topic in r.iterdir())]:
                 flush_directory(str(path))
 
     def result(self, records: int, gaps: tuple[Gap, ...]) -> RebuildResult:
-        return RebuildResult(records, len(self.writers), *self.counts, self.refused, gaps)
-
-    def _writer(self, topic: str, queue_id: int) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
-        simple, ext, batch = (self.root / name / topic / str(queue_id) for name in QUEUE_DIRS)
-        if topic in self.batch_topics:
-            return BatchConsumeQueueWriter(QueueFiles(batch, self.sizes.batch))
-        ext_writer = None
-        if self.with_ext:
-            ext_writer = ConsumeQueueExtWriter(
-                QueueFiles(ext, self.sizes.ext), filter_bitmaps=self.options.filter_bitmaps
-            )
-        return ConsumeQueueWriter(QueueFiles(simple, self.sizes.simple), ext=ext_writer)
+        queues = self._queues
+        return RebuildResult(records, len(queues.queues()), *self._counts, queues.refused, gaps)
 
 
 def _batch_topics(view: StoreView, options: RebuildOptions) -> frozenset[str]:

@@ -5,9 +5,8 @@ import numpy as np
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
-from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
-from store_core.queue.consume_queue_writer import Appended
-from store_core.queue.queue_files import QueueFiles
+from store_core.queue.unit_placement import Appended
+from tests.store_core.queue.queue_writers import open_batch_writer
 from tests.store_core.queue.test_consume_queue_writer import requests_of
 
 FILE_SIZE = 3 * BATCH_CQ_UNIT.size
@@ -29,7 +28,7 @@ def read(directory):
 
 
 def test_units_roll_over_files(tmp_path):
-    writer = BatchConsumeQueueWriter(QueueFiles(tmp_path, FILE_SIZE))
+    writer = open_batch_writer(tmp_path, FILE_SIZE)
     assert writer.append(batches([2, 1, 5, 1])) == Appended(4)
     assert writer.append(batches([3], 40, 9)) == Appended(1)
     writer.flush()
@@ -44,26 +43,22 @@ def test_units_roll_over_files(tmp_path):
 
 
 def test_a_queue_begins_at_its_first_file_wherever_its_offsets_begin(tmp_path):
-    BatchConsumeQueueWriter(QueueFiles(tmp_path, FILE_SIZE)).append(batches([2], 500, 77))
+    open_batch_writer(tmp_path, FILE_SIZE).append(batches([2], 500, 77))
     assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}"]
     assert read(tmp_path) == [(500, 10, 100, 5000, 77, 2, -1, 0)]
 
 
 def test_what_is_in_the_queue_is_skipped(tmp_path):
-    writer = BatchConsumeQueueWriter(QueueFiles(tmp_path, FILE_SIZE))
+    writer = open_batch_writer(tmp_path, FILE_SIZE)
     writer.append(batches([2, 1]))
-    resumed = BatchConsumeQueueWriter(
-        QueueFiles(tmp_path, FILE_SIZE),
-        wrote_position=writer.wrote_position,
-        max_physic_offset=writer.max_physic_offset,
-    )
+    resumed = open_batch_writer(tmp_path, FILE_SIZE)
     assert resumed.append(batches([2, 1, 4])) == Appended(1, known=2)
     assert resumed.append(batches([2, 1, 4])) == Appended(known=3)
     assert [unit[0] for unit in read(tmp_path)] == [0, 10, 20]
 
 
 def test_what_readers_would_stop_at_is_left_out(tmp_path):
-    writer = BatchConsumeQueueWriter(QueueFiles(tmp_path, FILE_SIZE))
+    writer = open_batch_writer(tmp_path, FILE_SIZE)
     rows = batches([0, -2, 1, 1])
     rows.base_queue_offset[:] = [0, 0, 0, -1]
     assert writer.append(rows) == Appended(1, repeated=3)

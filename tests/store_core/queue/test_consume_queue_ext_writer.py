@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_EXT_UNIT, CQ_UNIT, EXT_ADDRESS_BASE
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
-from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
-from store_core.queue.consume_queue_writer import ConsumeQueueWriter
-from store_core.queue.queue_files import QueueFiles
+from tests.store_core.queue.queue_writers import open_ext_writer, open_writer
 from tests.store_core.queue.test_consume_queue_writer import in_row, requests_of
 
 FILE_SIZE = 64
@@ -20,10 +18,9 @@ def read(directory, addresses):
     return ext.read(addresses, with_bitmaps=True)
 
 
-def writer_in(directory, bitmaps=None, **options):
+def writer_in(directory, bitmaps=None):
     filter_bitmaps = None if bitmaps is None else lambda rows: bitmaps[: len(rows)]
-    files = QueueFiles(directory, FILE_SIZE)
-    return ConsumeQueueExtWriter(files, filter_bitmaps=filter_bitmaps, **options)
+    return open_ext_writer(directory, FILE_SIZE, filter_bitmaps)
 
 
 def reference_addresses(lengths, position=0):
@@ -56,9 +53,8 @@ def test_a_unit_too_large_for_a_file_leaves_the_tags_code(tmp_path):
 
 
 def test_a_unit_has_at_most_a_short_of_bytes(tmp_path):
-    files = QueueFiles(tmp_path, 1 << 20)
     bitmaps = [b"y" * (32767 - 20), b"y" * (32768 - 20)]
-    tags = ConsumeQueueExtWriter(files, filter_bitmaps=lambda _: bitmaps).append(in_row(range(2)))
+    tags = open_ext_writer(tmp_path, 1 << 20, lambda _: bitmaps).append(in_row(range(2)))
     assert tags.tolist() == [EXT_ADDRESS_BASE, 101]
 
 
@@ -72,7 +68,8 @@ def test_readers_find_every_unit(tmp_path_factory, batches, resumed_after):
     addresses, wrote = [], 0
     for number, bitmaps in enumerate(batches):
         if number == 0 or number > resumed_after:  # a new writer goes on where the last one ended
-            writer = writer_in(directory, wrote_position=wrote)
+            writer = writer_in(directory)
+            writer.wrote_position = wrote
         writer._filter_bitmaps = lambda _, now=bitmaps: now
         addresses += writer.append(in_row(range(len(bitmaps)))).tolist()
         wrote = writer.wrote_position
@@ -94,7 +91,7 @@ def test_readers_find_every_unit(tmp_path_factory, batches, resumed_after):
 
 def test_the_queue_points_to_units_but_light_rows_do_not(tmp_path):
     ext = writer_in(tmp_path / "ext")
-    writer = ConsumeQueueWriter(QueueFiles(tmp_path / "q", 80), ext=ext)
+    writer = open_writer(tmp_path / "q", 80, ext)
     light = np.array([False, True, False])
     rows = [(0, 10, 0), (10, 10, 1), (20, 10, 2)]
     writer.append(requests_of(rows, light=light))

@@ -13,9 +13,9 @@ from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder
-from store_core.queue.live_batch_queue import LiveBatchQueue
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden
 from tests.store_core.queue.test_consume_queue_writer import requests_of
 
@@ -53,7 +53,7 @@ def assert_as_dumped(store, queues):
     for line in lines:
         queue = queues.find(line["topic"], line["queue_id"])
         assert (queue.min_offset, queue.max_offset) == (line["min_offset"], line["max_offset"])
-        if isinstance(queue, LiveBatchQueue):
+        if isinstance(queue, BatchConsumeQueueWriter):
             rows = [list(row)[:7] for row in queue.read_units().tolist()]
             assert rows == line["batch_units"]
         else:
@@ -176,7 +176,7 @@ def test_a_topic_in_the_wrong_directory_is_refused(tmp_path, attribute):
     shutil.rmtree(tmp_path / ("consumequeue" if is_batch else "batchconsumequeue"))
     queues = loaded(tmp_path)
     queues.put(two_queues())
-    assert isinstance(queues.find("T", 0), LiveBatchQueue) == is_batch
+    assert (queues.find_batch("T", 0) is not None) == is_batch
 
 
 def test_a_write_error_names_the_place_and_can_be_repeated(tmp_path, monkeypatch):

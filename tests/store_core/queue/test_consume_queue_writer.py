@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
-from store_core.queue.consume_queue_writer import Appended, ConsumeQueueWriter
 from store_core.queue.dispatch_request import DispatchRequests
-from store_core.queue.queue_files import QueueFiles
+from store_core.queue.unit_placement import Appended
+from tests.store_core.queue.queue_writers import open_writer
 
 PER_FILE = 4
 FILE_SIZE = PER_FILE * CQ_UNIT.size
@@ -57,8 +57,8 @@ def units_in(directory):
     return found
 
 
-def writer_in(directory, **options):
-    return ConsumeQueueWriter(QueueFiles(directory, FILE_SIZE), **options)
+def writer_in(directory):
+    return open_writer(directory, FILE_SIZE)
 
 
 def test_units_roll_over_files(tmp_path):
@@ -72,7 +72,7 @@ def test_units_roll_over_files(tmp_path):
         *range(1000, 1090, 10), 0, 0, 0,
     ]  # fmt: skip
     assert found[0][1] == (1010, 10, 101)
-    assert (writer.next_queue_offset, writer.max_physic_offset) == (9, 1090)
+    assert (writer.max_offset, writer.max_physic_offset) == (9, 1090)
 
 
 def test_a_queue_that_begins_inside_a_file_gets_fillers(tmp_path):
@@ -85,7 +85,7 @@ def test_a_queue_that_begins_inside_a_file_gets_fillers(tmp_path):
 def test_what_is_in_the_queue_is_skipped(tmp_path):
     queue = tmp_path / "q"
     writer_in(queue).append(in_row(range(3)))
-    resumed = writer_in(queue, next_queue_offset=3, max_physic_offset=1030)
+    resumed = writer_in(queue)
     assert resumed.append(in_row(range(5))) == Appended(2, known=3)
     assert resumed.append(in_row(range(5))) == Appended(known=5)
     assert [unit[0] for unit in units_in(queue)[0]] == [1000, 1010, 1020, 1030]

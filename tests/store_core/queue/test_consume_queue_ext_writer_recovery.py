@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_EXT_UNIT
-from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.consume_queue_ext import open_consume_queue_ext
-from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
-from store_core.queue.live_queue import LiveQueue
-from store_core.queue.live_queue_ext import LiveQueueExt
-from store_core.queue.queue_files import QueueFiles
+from tests.store_core.queue.queue_writers import open_ext_writer, open_writer
 from tests.store_core.queue.test_consume_queue_writer import in_row
 
 UNITS_BYTES, EXT_BYTES = 400, 128
 
 
 def opened(root, bitmaps=None):
-    directory = StoreDirectory(str(root))
     roots = [root / name / "T" / "0" for name in ("consumequeue", "consumequeue_ext")]
-    segments = ConsumeQueue.open(directory, "T", 0, str(roots[0]), UNITS_BYTES).segments
-    ext_segments = open_consume_queue_ext(directory, str(roots[1]), EXT_BYTES).segments
-    ext = LiveQueueExt(
-        directory,
-        ext_segments.segments,
-        QueueFiles(roots[1], EXT_BYTES),
-        None if bitmaps is None else lambda rows: bitmaps[: len(rows)],
-    )
-    queue = LiveQueue(directory, "T", 0, segments, QueueFiles(roots[0], UNITS_BYTES), ext)
-    queue.recover(trusted=True)
-    return queue
+    filter_bitmaps = None if bitmaps is None else lambda rows: bitmaps[: len(rows)]
+    ext = open_ext_writer(roots[1], EXT_BYTES, filter_bitmaps)
+    return open_writer(roots[0], UNITS_BYTES, ext)
 
 
 def files_of(root):
@@ -57,11 +42,10 @@ def root(tmp_path):
     """Three units that are named, and four behind them that nobody names, in two files."""
     queue = opened(tmp_path, [b"a" * 3, b"", b"b" * 5])
     queue.append(in_row(range(3)))
-    files = QueueFiles(tmp_path / "consumequeue_ext" / "T" / "0", EXT_BYTES)
     orphans = [b"\x21" * 7, b"\x22" * 9, b"\x23" * 8, b"\x24" * 7]
-    writer = ConsumeQueueExtWriter(
-        files, wrote_position=68, filter_bitmaps=lambda rows: orphans[: len(rows)]
-    )
+    path = tmp_path / "consumequeue_ext" / "T" / "0"
+    writer = open_ext_writer(path, EXT_BYTES, lambda rows: orphans[: len(rows)])
+    writer.wrote_position = 68
     writer.append(in_row(range(4)))
     assert [walked(data) for data in files_of(tmp_path)] == [[23, 20, 25, 27, 29], [28, 27]]
     return tmp_path

@@ -4,17 +4,14 @@ import numpy as np
 import pytest
 
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
-from store_core.queue.live_batch_queue import LiveBatchQueue
-from tests.store_core.queue.live_queues import open_live, state
+from tests.store_core.queue.queue_writers import open_batch_writer, state
 from tests.store_core.queue.test_batch_consume_queue_writer import batches
 
 FILE_SIZE = 3 * BATCH_CQ_UNIT.size
 
 
 def opened(root, *, trusted=True):
-    path = root / "batchconsumequeue" / "T" / "0"
-    return open_live(LiveBatchQueue, BatchConsumeQueue, path, FILE_SIZE, trusted=trusted)
+    return open_batch_writer(root / "batchconsumequeue" / "T" / "0", FILE_SIZE, trusted=trusted)
 
 
 def bases(queue):

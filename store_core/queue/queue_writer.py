@@ -1,4 +1,4 @@
-"""What queues that grow have in common: their files, and where their units begin and end now."""
+"""What the writers of queues have in common: files, and where the units begin and end now."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Queue = TypeVar("Queue", bound=SegmentedQueue)
 
 
-class GrowingQueue(ABC, Generic[Queue]):
-    """A queue that one thread appends to, any may read, and a third expires.
+class QueueWriter(ABC, Generic[Queue]):
+    """A queue that grows: one thread appends to it, any may read, and a third expires.
 
     Parameters
     ----------

@@ -8,15 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.layout.consume_queue import CQ_UNIT
-from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.live_queue import LiveQueue
-from tests.store_core.queue.live_queues import open_live, state
+from tests.store_core.queue.queue_writers import open_writer, state
 from tests.store_core.queue.test_consume_queue_writer import BLANK, FILE_SIZE, in_row, units_in
 
 
 def opened(root, *, trusted=True):
-    path = root / "consumequeue" / "T" / "0"
-    return open_live(LiveQueue, ConsumeQueue, path, FILE_SIZE, trusted=trusted)
+    return open_writer(root / "consumequeue" / "T" / "0", FILE_SIZE, trusted=trusted)
 
 
 def offsets(queue, start=0, stop=1 << 40):

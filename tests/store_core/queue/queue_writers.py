@@ -1,0 +1,38 @@
+"""What tests of the writers of queues share."""
+
+from __future__ import annotations
+
+from store_core.files.store_directory import StoreDirectory
+from store_core.queue.batch_consume_queue import BatchConsumeQueue
+from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
+from store_core.queue.consume_queue import ConsumeQueue
+from store_core.queue.consume_queue_ext import open_consume_queue_ext
+from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
+from store_core.queue.consume_queue_writer import ConsumeQueueWriter
+from store_core.queue.queue_files import QueueFiles
+
+
+def open_writer(path, file_size, ext=None, *, trusted=True):
+    """Open queue 0 of topic T, whose files lie in a directory; recover it."""
+    queue = ConsumeQueue.open(StoreDirectory(str(path.parent)), "T", 0, str(path), file_size)
+    writer = ConsumeQueueWriter(queue, QueueFiles(path, file_size), ext)
+    writer.recover(trusted=trusted)
+    return writer
+
+
+def open_batch_writer(path, file_size, *, trusted=True):
+    """Open batch queue 0 of topic T, whose files lie in a directory; recover it."""
+    queue = BatchConsumeQueue.open(StoreDirectory(str(path.parent)), "T", 0, str(path), file_size)
+    writer = BatchConsumeQueueWriter(queue, QueueFiles(path, file_size))
+    writer.recover(trusted=trusted)
+    return writer
+
+
+def open_ext_writer(path, file_size, filter_bitmaps=None):
+    """Open the extension units in a directory; their end is known after a recovery only."""
+    ext = open_consume_queue_ext(StoreDirectory(str(path.parent)), str(path), file_size)
+    return ConsumeQueueExtWriter(ext, QueueFiles(path, file_size), filter_bitmaps)
+
+
+def state(queue):
+    return queue.min_offset, queue.max_offset, queue.max_physic_offset
