@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.message import Message
+    from store_core.progress import Progress
     from store_core.put.put_message import MessagePutter
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
-    from store_core.recovery.recovery import LogRecovery, Progress
+    from store_core.recovery.recovery import LogRecovery
     from store_core.results import AppendBatchResult, PutMessageResult
     from store_core.services.reput_message import Dispatcher
     from store_core.tools.repair.rebuild_in_place import RebuiltQueues

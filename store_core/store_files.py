@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.index.index_file_set import IndexFileSet
+    from store_core.progress import Progress
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
     from store_core.queue.queue_directories import QueueFileSizes
-    from store_core.recovery.recovery import Progress
 
 logger = logging.getLogger(__name__)
 

@@ -70,7 +70,7 @@ def _merged(raw: Any, properties: Any, named: Mapping[str, Any], count: int) -> 
         rows = pa.array(built)
         maps = _maps(properties, named, count)
         maps = maps if maps is None else maps.take(rows)
-        merged = replace_rows(merged, built, properties_block(maps, _take(named, rows)))
+        merged = replace_rows(merged, built, properties_block(maps, _values_at(named, rows)))
     decoded = PropertyColumns(pc.fill_null(raw, b""))
     differs = np.zeros(count, bool)
     for name, values in named.items():
@@ -79,11 +79,11 @@ def _merged(raw: Any, properties: Any, named: Mapping[str, Any], count: int) -> 
     if len(changed):
         rows = pa.array(changed)
         maps = PropertyColumns(raw.take(rows)).map_column()
-        merged = replace_rows(merged, changed, properties_block(maps, _take(named, rows)))
+        merged = replace_rows(merged, changed, properties_block(maps, _values_at(named, rows)))
     return merged
 
 
-def _take(named: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+def _values_at(named: Mapping[str, Any], rows: Any) -> dict[str, Any]:
     return {name: values.take(rows) for name, values in named.items()}
 
 

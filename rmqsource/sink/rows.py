@@ -219,7 +219,7 @@ class RowConverter:
         rows = np.flatnonzero(missing)
         if len(rows) == 0:
             return given
-        made = self._ids.take(len(rows))
+        made = self._ids.next_ids(len(rows))
         if len(rows) < count:
             place = np.cumsum(missing) - 1
             made = made.take(pa.array(place, mask=~missing))

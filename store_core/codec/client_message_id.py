@@ -48,7 +48,7 @@ class ClientMessageIds:
         self._prefix = np.frombuffer(fixed.hex().upper().encode(), np.uint8)
         self._next = (now_ms - month_start_ms(now_ms)) << _COUNTER_BITS
 
-    def take(self, count: int) -> Any:
+    def next_ids(self, count: int) -> Any:
         """Return the next ids as a ``pa.StringArray``: 32 characters, 56 with an IPv6 address."""
         numbers = np.arange(self._next, self._next + count, dtype=np.int64)
         self._next += count

@@ -191,7 +191,7 @@ class IndexFile:
         else:
             is_done = np.ones(len(hashes), bool)
             is_done[pending] = False
-            found = [_take(hits, is_done[hits.key]) for hits in found]
+            found = [_hits_at(hits, is_done[hits.key]) for hits in found]
             found.append(self._scan(hashes, pending))
         return _joined(found)
 
@@ -307,7 +307,7 @@ def _hits(key: Int64s, rows: npt.NDArray[np.void], entry: Int64s) -> IndexHits:
     )
 
 
-def _take(hits: IndexHits, rows: Any) -> IndexHits:
+def _hits_at(hits: IndexHits, rows: Any) -> IndexHits:
     return IndexHits(*(column[rows] for column in hits))
 
 
@@ -322,9 +322,9 @@ def _joined(parts: Sequence[IndexHits]) -> IndexHits:
 
 def _by_key(hits: IndexHits, which: Int64s, distinct_count: int) -> IndexHits:
     """Sort hits by key, newest first, and repeat them for hashes that were asked for twice."""
-    hits = _take(hits, np.lexsort((-hits.entry, hits.key)))
+    hits = _hits_at(hits, np.lexsort((-hits.entry, hits.key)))
     bounds = np.searchsorted(hits.key, np.arange(distinct_count + 1))
     counts = np.diff(bounds)[which]
     key = np.repeat(np.arange(len(which)), counts)
     first = np.repeat(bounds[:-1][which] - (np.cumsum(counts) - counts), counts)
-    return _take(hits, first + np.arange(len(key)))._replace(key=key)
+    return _hits_at(hits, first + np.arange(len(key)))._replace(key=key)

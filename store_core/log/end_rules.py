@@ -143,7 +143,7 @@ class _Following:
         last_known = logics if logics == self._failure.last_timestamp else 0
         found = _Found(self._after, last_known)
         for frames in scan_frames(self._log, self._after, stop, on_gap=skip_gap):
-            found.take(frames, states.of(frames))
+            found.add(frames, states.of(frames))
         return found
 
 
@@ -161,8 +161,8 @@ class _Found:
         """Tell whether the records of the run behind the failure are none of the log."""
         return self._replaced or self._is_newer or (self._lacks_in_run and not self._contradicted)
 
-    def take(self, frames: RecordFrames, states: npt.NDArray[np.int8]) -> None:
-        """Take records, in order."""
+    def add(self, frames: RecordFrames, states: npt.NDArray[np.int8]) -> None:
+        """Add records, in order."""
         times, is_run = frames.column("store_timestamp"), self._in_run(frames)
         lacking = np.flatnonzero(states < 0)
         dispatched = np.flatnonzero(states == DISPATCHED)

@@ -17,8 +17,8 @@ from store_core.queue.batch_consume_queue import (
     min_queue_offset,
 )
 from store_core.queue.queue_writer import QueueWriter
-from store_core.queue.torn_units import first_torn_batch_unit
 from store_core.queue.unit_placement import Appended
+from store_core.queue.unit_verification import first_torn_batch_unit
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -15,8 +15,8 @@ from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue import FILES_RECOVERED, ConsumeQueue
 from store_core.queue.queue_range import proved_end
 from store_core.queue.queue_writer import QueueWriter
-from store_core.queue.torn_units import first_torn_ext_unit, first_torn_unit
 from store_core.queue.unit_placement import place_units
+from store_core.queue.unit_verification import first_torn_ext_unit, first_torn_unit
 
 if TYPE_CHECKING:
     import numpy.typing as npt

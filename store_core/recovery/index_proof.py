@@ -60,8 +60,8 @@ class IndexProof:
         """Names of the files, if all records so far agree with them; none if one does not."""
         return self._names if self._agrees else frozenset()
 
-    def take(self, frames: RecordFrames) -> None:
-        """Take records; each call's follow those of the call before."""
+    def add(self, frames: RecordFrames) -> None:
+        """Add records; each call's follow those of the call before."""
         if not self._agrees or len(frames) == 0:
             return
         starts, times = frames.column("commit_log_offset"), frames.column("store_timestamp")

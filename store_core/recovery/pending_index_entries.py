@@ -31,8 +31,8 @@ class PendingIndexEntries:
         """Names of index files that were found to be those of the log: none was looked at."""
         return frozenset()
 
-    def take(self, frames: RecordFrames) -> None:
-        """Take records; each call's follow those of the call before."""
+    def add(self, frames: RecordFrames) -> None:
+        """Add records; each call's follow those of the call before."""
         if len(frames) == 0 or self._entries >= _MAX_ENTRIES:
             return
         if self._start < 0:

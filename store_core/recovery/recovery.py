@@ -27,7 +27,6 @@ from store_core.files.file_writing import flush_directory, sync_data, write_erro
 from store_core.queue.queue_repair import cut_phantoms
 from store_core.recovery.recovery_dispatch import (
     CountUnits,
-    Progress,
     PutUnits,
     RecoveryDispatch,
     RecoveryParts,
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.queue.consume_queue_store import QueueKey
 
-__all__ = ["LogRecovery", "Progress", "RecoveryParts", "plan_log", "recover_log"]
+__all__ = ["LogRecovery", "RecoveryParts", "plan_log", "recover_log"]
 
 logger = logging.getLogger(__name__)
 
@@ -227,7 +226,7 @@ def _walk(
     segments = list(parts.log.segments)
     total = segments[-1].from_offset + segments[-1].size - start if segments else 0
     for frames in walk.frames():
-        dispatch.take(frames)
+        dispatch.add(frames)
         if parts.progress is not None:
             parts.progress(walk.end_offset - start, total)
     dispatch.finish()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from store_core.index.index_file_set import RecoveredLog
 from store_core.log.log_scan import frames_of
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
 from store_core.queue.queue_repair import count_missing, put_again
-from store_core.queue.unit_proof import unproved_records
+from store_core.queue.unit_verification import unproved_records
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.readable_log import ReadableLog
+    from store_core.progress import Progress
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
     from store_core.recovery.index_proof import IndexProof
     from store_core.recovery.pending_index_entries import PendingIndexEntries
     from store_core.state.store_checkpoint import StoreCheckpoint
-
-Progress = Callable[[int, int], None]
 
 _HELD_ROWS = 1 << 18
 
@@ -93,10 +92,10 @@ class RecoveryDispatch:
             parts.last_exit_ok or config.enable_multi_dispatch or config.enable_consume_queue_ext
         )
 
-    def take(self, frames: RecordFrames) -> None:
-        """Take records, in order; their bytes are not needed afterwards."""
+    def add(self, frames: RecordFrames) -> None:
+        """Add records, in order; their bytes are not needed afterwards."""
         if self._keys is not None:
-            self._keys.take(frames)
+            self._keys.add(frames)
         start = frames.column("commit_log_offset")
         first = int(np.searchsorted(start, self._from_offset))
         if first == len(frames):
@@ -119,7 +118,7 @@ class RecoveryDispatch:
             if len(starts) == 0:
                 return
             requests = self._decoded(starts)
-        self.target.take(requests)
+        self.target.put(requests)
 
     def _decoded(self, starts: npt.NDArray[np.int64]) -> DispatchRequests:
         """Return the requests of records, read once more, given where they start (ascending)."""
@@ -136,8 +135,8 @@ class PutUnits:
         self._queues, self._repair = parts.queues, not parts.last_exit_ok
         self._min_offset = parts.log.min_offset
 
-    def take(self, requests: DispatchRequests) -> None:
-        """Take rows in log order."""
+    def put(self, requests: DispatchRequests) -> None:
+        """Add rows in log order."""
         if self._repair:
             done = put_again(self._queues, requests, self._min_offset)
             self.repaired += done.repaired
@@ -155,6 +154,6 @@ class CountUnits:
         self.moved: tuple[QueueKey, ...] = ()
         self._queues = parts.queues
 
-    def take(self, requests: DispatchRequests) -> None:
-        """Take rows in log order."""
+    def put(self, requests: DispatchRequests) -> None:
+        """Count rows in log order."""
         self.units += count_missing(self._queues, requests)

@@ -58,7 +58,7 @@ class AllocateMappedFileService(ServiceThread):
         self._in_progress: str | None = None
         self._ready: MappedFile | None = None
 
-    def take(self, path: str, next_path: str) -> MappedFile:
+    def allocate(self, path: str, next_path: str) -> MappedFile:
         """Return the new segment, and have the next one made.
 
         Where the segment is not ready, RocketMQ waits up to 5 s for its thread; here only for one

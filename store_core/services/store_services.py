@@ -86,7 +86,7 @@ class StoreServices:
         root, self._log = parts.lock.root, log
         self.pool = _pool(config, log.file_size)
         self.allocate = AllocateMappedFileService(log.file_size, config, self.pool)
-        log.allocate = self.allocate.take
+        log.allocate = self.allocate.allocate
         self.stats = StoreStatsService(clock)
         self.flush = FlushManager(log, config, parts.checkpoint, clock)
         self.reput = ReputMessageService(

@@ -152,7 +152,7 @@ class IndexCheck:
         begin = max(self._view.min_phy_offset, 0)
         self._counts.expired_index_entries += len(cursor.below(begin).entry)
 
-    def take(self, frames: RecordFrames) -> None:
+    def check(self, frames: RecordFrames) -> None:
         """Compare the keys of a batch of records with the entries that point there."""
         if not self.is_known:
             return

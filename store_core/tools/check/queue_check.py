@@ -79,7 +79,7 @@ class QueueCheck:
         with suppress(StoreError):  # what is wrong with it is found elsewhere
             self._configs = view.topic_configs
 
-    def take(self, frames: RecordFrames) -> None:
+    def check(self, frames: RecordFrames) -> None:
         """Check the records of a batch, now or a little later."""
         if not self._in_files:
             return

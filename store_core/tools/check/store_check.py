@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
@@ -17,14 +17,13 @@ from store_core.tools.check.log_check import LogCheck
 from store_core.tools.check.queue_check import QueueCheck
 
 if TYPE_CHECKING:
+    from store_core.progress import StageProgress
     from store_core.store_view import StoreView
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is checked, how much of it is done, and all of it."""
 _UNREADABLE = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
-def check_store(view: StoreView, progress: Progress | None = None) -> CheckReport:
+def check_store(view: StoreView, progress: StageProgress | None = None) -> CheckReport:
     """Verify a whole store: log, queues, index, checkpoint, files. Reads only.
 
     Every record with its CRCs, every byte of the log's files, every queue unit against its
@@ -40,7 +39,7 @@ def check_store(view: StoreView, progress: Progress | None = None) -> CheckRepor
     view
         The store; its end says how far it is checked.
     progress
-        See `Progress`; the log's numbers are bytes.
+        See `StageProgress`; the log's numbers are bytes.
 
     Raises
     ------
@@ -62,8 +61,8 @@ def check_store(view: StoreView, progress: Progress | None = None) -> CheckRepor
     begin = max(view.min_phy_offset, 0)
     total = max(view.end_offset - begin, 0)
     for frames in log.frames():
-        queues.take(frames)
-        index.take(frames)
+        queues.check(frames)
+        index.check(frames)
         tell("log", int(frames.column("commit_log_offset")[-1]) - begin, total)
     tell("log", total, total)
     check_log_is_there(view, counts, findings)

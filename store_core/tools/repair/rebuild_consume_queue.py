@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import flush_directory
@@ -20,10 +20,9 @@ from store_core.queue.queue_directories import (
 from store_core.queue.unit_placement import Appended
 
 if TYPE_CHECKING:
+    from store_core.progress import Progress
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
     from store_core.store_view import StoreView
-
-Progress = Callable[[int, int], None]
 
 _HELD_ROWS = 1 << 20  # 60 MB of columns; so each queue is written to once in a million records
 

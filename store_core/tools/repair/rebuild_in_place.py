@@ -41,12 +41,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.progress import Progress
     from store_core.tools.repair.rebuild_consume_queue import RebuildResult
     from store_core.tools.repair.rebuild_index import RebuiltIndex
 
 logger = logging.getLogger(__name__)
-
-Progress = Callable[[int, int], None]
 
 WORK_DIRECTORY = "_rebuild"
 _NEW, _OLD = "new", "old"
@@ -153,7 +152,7 @@ def rebuild_queues_in_place(
             )
         set_queue_file_times(view, work.new)
         kept = keep_queues_without_records(view, work.new)
-        work.take(CONSUME_QUEUE_EXT_DIR)
+        work.set_aside(CONSUME_QUEUE_EXT_DIR)
         work.put(CONSUME_QUEUE_DIR)
         work.put(CONSUME_QUEUE_EXT_DIR)
         work.put(BATCH_CONSUME_QUEUE_DIR)
@@ -206,7 +205,7 @@ class _Work:
         else:
             take_away(target, aside)
 
-    def take(self, name: str) -> None:
+    def set_aside(self, name: str) -> None:
         """Take an old directory away."""
         take_away(str(self.root / name), str(self._old / name))
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.index.index_file_set import IndexFileSet
     from store_core.log.readable_log import ReadableLog
+    from store_core.progress import Progress
     from store_core.queue.consume_queue_store import QueueKey
-    from store_core.recovery.recovery import Progress
     from store_core.tools.repair.left_unmended import Unmended
 
 _CATCH_UP_BYTES = 256 << 20

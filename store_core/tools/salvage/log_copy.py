@@ -100,7 +100,7 @@ class LogCopy:
         """Tell whether the queues of a topic are batch queues, as far as was seen."""
         return topic in self._inner.batch_topics
 
-    def take(self, frames: RecordFrames, next_ms: int | None = None) -> None:
+    def append(self, frames: RecordFrames, next_ms: int | None = None) -> None:
         """Append the good ones of some records.
 
         Parameters

@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is done, how much of it, and all of it."""
+    from store_core.progress import StageProgress
 
 _REPORT_SUFFIX = ".salvage.json"
 _UNFINISHED_SUFFIX = ".salvage-part"
@@ -72,11 +70,11 @@ class SalvageOptions:
     clock
         Returns ms since the epoch.
     progress
-        See `Progress`.
+        See `StageProgress`.
     """
 
     clock: Callable[[], int]
-    progress: Progress | None = None
+    progress: StageProgress | None = None
 
 
 def salvage_store(
@@ -213,7 +211,7 @@ class _Salvage:
             elif first // log.file_size != segment:
                 appender.close_segment()
             segment = first // log.file_size
-            copy.take(part, next_ms)
+            copy.append(part, next_ms)
             self._tell("log", last - begin, total)
         self._tell("log", total, total)
         return gaps

@@ -25,7 +25,7 @@ def fields(text):
 @pytest.mark.parametrize("address", [bytes([10, 1, 2, 3]), bytes(range(16))])
 def test_the_parts_lie_where_a_client_puts_them(address):
     ids = ClientMessageIds(address, 0x12345, -2, NOW_MS)
-    first, second = ids.take(2).to_pylist()
+    first, second = ids.next_ids(2).to_pylist()
     since = NOW_MS - month_start_ms(NOW_MS)
     assert fields(first) == (address, 0x2345, -2, since, 0)
     assert fields(second) == (address, 0x2345, -2, since, 1)
@@ -34,7 +34,7 @@ def test_the_parts_lie_where_a_client_puts_them(address):
 
 def test_ids_never_repeat_when_the_counter_is_used_up():
     ids = ClientMessageIds(bytes(4), 1, 1, NOW_MS)
-    taken = [*ids.take(70_000).to_pylist(), *ids.take(70_000).to_pylist()]
+    taken = [*ids.next_ids(70_000).to_pylist(), *ids.next_ids(70_000).to_pylist()]
     assert len(set(taken)) == 140_000
     since = NOW_MS - month_start_ms(NOW_MS)
     assert fields(taken[-1])[3:] == (since + 2, 139_999 - 2 * 65_536)

@@ -39,7 +39,7 @@ class Walked:
         ):
             self.records += frames.column("commit_log_offset").tolist()
             if self.proof is not None:
-                self.proof.take(frames)
+                self.proof.add(frames)
         log.close()
 
     @property

@@ -30,7 +30,7 @@ def held(opened, start=0, stop=None):
     for frames in scan_frames(
         opened.log, start, opened.end if stop is None else stop, on_gap=skip_gap
     ):
-        keys.take(frames)
+        keys.add(frames)
     return keys
 
 
@@ -50,7 +50,7 @@ def test_what_was_not_held_is_left_to_catch_up(copy, monkeypatch):
     opened = without_index(copy)
     keys = held(opened, stop=opened.end // 2)
     for frames in scan_frames(opened.log, 0, opened.end, on_gap=skip_gap):
-        keys.take(frames)
+        keys.add(frames)
     keys.give(opened.index)
     assert opened.index.is_behind
     assert 0 < opened.index.from_offset < opened.end

@@ -21,7 +21,7 @@ def service(log):
     """Return a service that is taken for running; tests call run_once."""
     made = AllocateMappedFileService(SIZE, MessageStoreConfig())
     made._thread = threading.Thread()
-    log.queue.allocate = made.take
+    log.queue.allocate = made.allocate
     return made
 
 
@@ -82,7 +82,7 @@ def test_a_segment_that_a_crash_left_is_of_no_harm(log, service):
     assert log.queue.max_offset == 2048
     log.queue.truncate_dirty_files(end)
     assert names(log) == [0]
-    service.take(f"{log.queue.directories[0]}/{1024:020d}", "2048").close()
+    service.allocate(f"{log.queue.directories[0]}/{1024:020d}", "2048").close()
 
 
 def test_a_log_that_goes_on_elsewhere(tmp_path):
@@ -90,7 +90,7 @@ def test_a_log_that_goes_on_elsewhere(tmp_path):
     log.queue.directories = (str(tmp_path / "a"), str(tmp_path / "b"))
     service = AllocateMappedFileService(SIZE, MessageStoreConfig())
     service._thread = threading.Thread()
-    log.queue.allocate = service.take
+    log.queue.allocate = service.allocate
     log.add(600)
     service.run_once()
     assert (tmp_path / "b" / f"{1024:020d}").exists()
@@ -125,7 +125,7 @@ def test_a_segment_in_the_making_is_waited_for(log, monkeypatch):
 
     monkeypatch.setattr(MappedFile, "warm_up", slow)
     service = AllocateMappedFileService(SIZE, MessageStoreConfig(warm_maped_file_enable=True))
-    log.queue.allocate = service.take
+    log.queue.allocate = service.allocate
     service.start()
     log.add(600)
     assert begun.wait(10)
@@ -168,7 +168,7 @@ def test_buffers_come_back(log):
     pool = TransientStorePool(2, SIZE)
     service = AllocateMappedFileService(SIZE, MessageStoreConfig(), pool)
     service._thread = threading.Thread()
-    log.queue.allocate = service.take
+    log.queue.allocate = service.allocate
     log.add(600)
     service.run_once()
     assert pool.available == 0

@@ -55,7 +55,7 @@ def with_buffers(log, size=3):
     pool = TransientStorePool(size, log.queue.file_size)
     log.queue.allocate = AllocateMappedFileService(
         log.queue.file_size, MessageStoreConfig(), pool
-    ).take
+    ).allocate
     return pool
 
 

@@ -1,4 +1,11 @@
-"""Units that a loss of power left half written: found by comparing them with records of the log."""
+"""Units of queues compared with the records of the log: which are torn, which are proved whole.
+
+A loss of power leaves units half written. To prove them whole takes as few properties of the
+records as will do: properties cost more than all else of a record, and of a unit only the tags code
+comes from them. It ends the unit, and what a crash takes from a unit is all before some place, or
+all after it, which is zeros then. So if place and size are right, and the last byte of the code is
+not zero, nothing was lost.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +13,25 @@ from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
-from store_core.layout.consume_queue import EXT_ADDRESS_BASE
+from store_core.layout.consume_queue import CQ_UNIT, EXT_ADDRESS_BASE
 from store_core.queue.consume_queue_ext import is_ext_address
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.queue.consume_queue_ext import ExtUnits
+    from store_core.queue.consume_queue_store import ConsumeQueueStore
+    from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.dispatch_request import DispatchRequests
 
+    Int64s = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
     Units = npt.NDArray[np.void]
 
 _BATCH_FIELDS = (
     "message_size", "tags_code", "store_timestamp", "base_queue_offset", "batch_size",
 )  # fmt: skip
+_LAST_BYTE = 0xFF
 
 
 def first_torn_unit(stored: Units, rows: DispatchRequests) -> int | None:
@@ -47,7 +58,7 @@ def first_torn_unit(stored: Units, rows: DispatchRequests) -> int | None:
 
 
 def first_torn_ext_unit(
-    stored: Units, rows: DispatchRequests, read: Callable[[npt.NDArray[np.int64]], ExtUnits]
+    stored: Units, rows: DispatchRequests, read: Callable[[Int64s], ExtUnits]
 ) -> int | None:
     """Do the same for a queue whose tags codes name extension units.
 
@@ -74,6 +85,45 @@ def first_torn_batch_unit(stored: Units, rows: DispatchRequests) -> int | None:
     return _first(bad | _lost_bytes(stored, expected))
 
 
+def unproved_records(
+    queues: ConsumeQueueStore,
+    outline: DispatchRequests,
+    decode: Callable[[Int64s], DispatchRequests],
+) -> Int64s:
+    """Return where the records start of which a queue lacks some, or may hold torn units.
+
+    Of a queue it is all of its records or none.
+
+    Parameters
+    ----------
+    queues
+        The queues, recovered, without extension units; no record goes to several of them.
+    outline
+        See `DispatchDecoder.outline`; in log order.
+    decode
+        Returns the requests of records, whole, given where they start (ascending).
+    """
+    found: list[Int64s] = [np.empty(0, np.int64)]
+    doubtful: list[tuple[Int64s, Units]] = []
+    for key, rows in queues.by_queue(outline):
+        units = _units_of(queues.find_simple(*key), rows)
+        if units is None:
+            found.append(rows.commit_log_offset)
+            continue
+        units = units[units["tags_code"] & _LAST_BYTE == 0]
+        if len(units):
+            doubtful.append((rows.commit_log_offset, units))
+    if doubtful:
+        starts = np.sort(np.concatenate([units["commit_log_offset"] for _, units in doubtful]))
+        requests = decode(starts)
+        found += [
+            records
+            for records, units in doubtful
+            if first_torn_unit(units.astype(CQ_UNIT.dtype), _rows_of(requests, units)) is not None
+        ]
+    return np.sort(np.concatenate(found))
+
+
 def _match(stored: Units, rows: DispatchRequests) -> tuple[npt.NDArray[np.intp], Mask]:
     """Return the row of each unit, and which have none although their place was looked at."""
     start, known = stored["commit_log_offset"].astype(np.int64), rows.commit_log_offset
@@ -94,3 +144,23 @@ def _lost_bytes(stored: Units, expected: Units) -> Mask:
 
 def _first(torn: Mask) -> int | None:
     return int(np.argmax(torn)) if torn.any() else None
+
+
+def _units_of(queue: ConsumeQueueWriter | None, rows: DispatchRequests) -> Units | None:
+    """Return the units of some rows as a native array; None where one is missing or another."""
+    starts = rows.commit_log_offset
+    if queue is None or int(starts[-1]) >= queue.max_physic_offset:
+        return None
+    first = queue.end_below(int(starts[0]))
+    units = queue.read_units(first, first + len(rows))
+    is_same = (
+        len(units) == len(rows)
+        and (rows.queue_offset == np.arange(first, first + len(rows))).all()
+        and (units["commit_log_offset"] == starts).all()
+        and (units["message_size"] == rows.message_size).all()
+    )
+    return units if is_same else None
+
+
+def _rows_of(requests: DispatchRequests, units: Units) -> DispatchRequests:
+    return requests.take(np.searchsorted(requests.commit_log_offset, units["commit_log_offset"]))
