@@ -24,6 +24,8 @@ row  stopped  what is found                                                     
 ===  =======  ==================================================================  ================
 
 Rows 5 and 7 to 9 hold only where no later segment has a readable record: recovery deletes those.
+Where row 6 holds for a record that a read has (it fails a CRC alone), recovery cuts it off only if
+the store crashed, or if its queue ends before it: a clean stop leaves no half-written record.
 A reader takes a crash's tail for damage, as it lies; recovery may cut it, and keeps a copy.
 """
 
@@ -50,6 +52,7 @@ NEVER_DISPATCHED = "what follows was never dispatched: an old cut of the log"
 NO_RECORD = "damaged bytes, and no record behind them"
 CRASH_TAIL = "the store crashed before what follows was flushed or dispatched"
 DAMAGED = "a record is damaged"
+LAST_DAMAGED = "the last record fails its CRC, and the store was stopped cleanly"
 
 DISPATCHED, NO_UNIT, UNKNOWN, LACKING, REPLACED = 2, 1, 0, -1, -2
 """States of a record: its queue has its unit; it gets none (a prepared message); its queue does not

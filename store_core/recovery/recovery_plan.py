@@ -16,6 +16,9 @@ from store_core.files.nonzero_bytes import last_nonzero
 from store_core.log.end_rules import (
     CRASH_TAIL,
     DAMAGED,
+    DISPATCHED,
+    LAST_DAMAGED,
+    UNKNOWN,
     ZEROS,
     CutEvidence,
     Failure,
@@ -25,6 +28,7 @@ from store_core.log.record_checks import first_invalid
 from store_core.recovery.recovery_walk import Behind, records_behind
 
 if TYPE_CHECKING:
+    from store_core.files.segment_list import Segment
     from store_core.log.readable_log import ReadableLog
     from store_core.recovery.recovery_walk import LogWalk
     from store_core.state.store_checkpoint import StoreCheckpoint
@@ -156,6 +160,9 @@ def judge_cut(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cu
         if reason:
             return Cut(reason, data_bytes, behind, Loss.OLD_CUT if behind.records else Loss.NOTHING)
     if behind.records == 0:
+        last = _damaged_last(log, end, evidence)
+        if last.records:
+            return Cut(LAST_DAMAGED, data_bytes, last, Loss.MESSAGES)
         return Cut("no readable record follows", data_bytes, behind, Loss.NOTHING)
     physic = evidence.physic_msg_timestamp or 0
     # Of the millisecond that was flushed last, some records were and some were not.
@@ -165,6 +172,27 @@ def judge_cut(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cu
     if not evidence.stopped_cleanly and is_new and not evidence.is_dispatched_behind(end):
         return Cut(CRASH_TAIL, data_bytes, behind, Loss.CRASH_TAIL)
     return Cut(DAMAGED, data_bytes, behind, Loss.MESSAGES)
+
+
+def _damaged_last(log: ReadableLog, end: int, evidence: RecoveryEvidence) -> Behind:
+    """Return the record at the end, where a read has it and it is no half-written one.
+
+    A store that was stopped cleanly has none of those: it fails its CRC because it was damaged
+    since, unless its queue ends before it (RocketMQ 4.x recovered the store, and wrote nothing to
+    it). Of a queue that is not there nobody knows.
+    """
+    segment = log.segments.find(end)
+    if not evidence.stopped_cleanly or segment is None:
+        return Behind()
+    frames = log.frames_at(segment, np.array([end], np.int64), _end_of_segment(log, segment))
+    if not frames.ok[0] or evidence.unit_states(end, 0).of(frames)[0] not in (DISPATCHED, UNKNOWN):
+        return Behind()
+    time_ms = int(frames.column("store_timestamp")[0])
+    return Behind(1, end, time_ms, time_ms)
+
+
+def _end_of_segment(log: ReadableLog, segment: Segment) -> int:
+    return segment.from_offset + log.segments.file_size
 
 
 def damage_error(log: ReadableLog, end_offset: int, found: Cut) -> LogDamageError:
@@ -177,6 +205,10 @@ def damage_error(log: ReadableLog, end_offset: int, found: Cut) -> LogDamageErro
         f"a damaged record; {behind.records} readable records follow, the first at offset "
         f"{behind.first_offset}, and a broker that opens this store would cut them all off. "
     )
+    if behind.first_offset == end_offset:
+        text = (
+            "the last record fails its CRC, and a broker that opens this store would cut it off. "
+        )
     if found.loss is Loss.CRASH_TAIL:
         text += (
             "They were neither flushed nor dispatched before the crash. Copy them with "

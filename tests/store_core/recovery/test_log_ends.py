@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from store_core import MessageStoreConfig
+from store_core import MessageStore, MessageStoreConfig
 from store_core.errors import LogDamageError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
@@ -222,6 +223,39 @@ def test_only_what_was_neither_flushed_nor_dispatched_is_a_tail(tmp_path, units,
     assert files(tmp_path)[f"commitlog/{0:020d}"] == before[f"commitlog/{0:020d}"]
     done = recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS, cut=True).log
     assert (done.log_end, done.loss, len(list(Path(done.kept_at).iterdir()))) == (at, loss, 1)
+
+
+_BODY_CRC_AT = 8
+
+
+@pytest.mark.parametrize("is_dispatched", [True, False])
+@pytest.mark.parametrize("abort", [None, b"1"])
+def test_a_last_record_that_fails_its_crc(tmp_path, abort, is_dispatched):
+    """Half written before a crash, or cut by RocketMQ 4.x; else damaged, and kept."""
+    factory = StoreFactory(tmp_path, segment_bytes=SEGMENT)
+    for number in range(RECORDS):
+        is_last = number == RECORDS - 1
+        factory.add(queue_id=number % 2, dispatched=is_dispatched or not is_last)
+    last = factory.records[-1].commit_log_offset
+    factory.data[last + _BODY_CRC_AT] ^= 1
+    root = factory.write(abort=abort)
+    before = files(root)
+    planned = plan_recovery(str(root), SMALL).log
+    if abort or not is_dispatched:
+        assert (planned.log_end, planned.loss) == (last, Loss.NOTHING)
+        return
+    assert (planned.log_end, planned.loss, planned.records_behind) == (last, Loss.MESSAGES, 1)
+    for open_it in (
+        lambda: MessageStore(replace(SMALL, store_path_root_dir=str(root))).load(cut=False),
+        lambda: recover_store(str(root), SMALL, clock=lambda: NOW_MS),
+    ):
+        with pytest.raises(LogDamageError, match=r"the last record fails its CRC.*--cut"):
+            open_it()
+    assert files(root).items() >= before.items()
+    done = recover_store(str(root), SMALL, clock=lambda: NOW_MS, cut=True).log
+    (kept,) = Path(done.kept_at).iterdir()
+    segment = f"commitlog/{last - last % SEGMENT:020d}"
+    assert kept.read_bytes() == before[segment][last % SEGMENT :].rstrip(b"\0")
 
 
 def test_a_unit_behind_a_hole_proves_that_its_record_was_dispatched(tmp_path):
