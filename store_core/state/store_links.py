@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -50,8 +51,10 @@ def refuse_links_out(root: str) -> None:
 def _refuse_files(root: str) -> None:
     files = [Path(root, name) for name in _WRITTEN]
     try:
-        # Refused at shutdown, where it is written, the store would be as after a crash.
+        # Found at shutdown only, where they are written or removed, the store would be as after a
+        # crash.
         refuse_link(str(Path(root, "checkpoint")))
+        _refuse_directory(Path(root, "abort"))
         for name in _WRITTEN_BELOW:
             with suppress(FileNotFoundError, NotADirectoryError):
                 files += Path(root, name).iterdir()
@@ -60,6 +63,12 @@ def _refuse_files(root: str) -> None:
                 refuse_other_names(str(file), file.lstat())
     except OSError as err:
         raise StoreWriteError(err.strerror or str(err), os.fsdecode(err.filename or root)) from err
+
+
+def _refuse_directory(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        text = "is a directory, where brokers have a file that a clean stop removes: move it away"
+        raise OSError(errno.EISDIR, text, str(path))
 
 
 def _look_at(path: str, real_root: str) -> list[str]:

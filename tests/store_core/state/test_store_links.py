@@ -68,6 +68,14 @@ def test_a_checkpoint_that_cannot_be_written_is_told_at_the_opening(target, stor
     assert files_of(store) == before
 
 
+def test_an_abort_that_cannot_be_removed_is_told_at_the_opening(store):
+    (store / "abort").unlink()
+    (store / "abort").mkdir()
+    with pytest.raises(StoreWriteError, match=r"abort: is a directory.*move it away"):
+        MessageStore(config(store)).load()
+    assert (store / "abort").is_dir()
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_links_inside_of_the_store_are_no_matter(place, store):
     shutil.move(store / place, store / "moved")
