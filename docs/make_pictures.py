@@ -31,7 +31,7 @@ COMMANDS = (
     "rocketmq-store check demo/store --config demo/broker.conf",
 )
 REPORT = "rocketmq-store report demo/store -o report.html --config demo/broker.conf"
-WINDOW = (1100, 960)
+WINDOW = (1200, 1000)
 BROWSERS = ("chromium", "google-chrome", "chromium-browser")
 
 
@@ -114,6 +114,7 @@ def report_picture(folder: str, target: Path) -> None:
             "--no-sandbox",  # the page is our own; root has no sandbox
             "--disable-gpu",
             "--hide-scrollbars",
+            "--blink-settings=preferredColorScheme=1",  # light, whatever the desktop is
             "--window-size={},{}".format(*WINDOW),
             f"--screenshot={target}",
             f"file://{folder}/report.html",

@@ -6,11 +6,10 @@ import posixpath
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqsource.cli.read import lost_log
+from rmqsource.explore.store_standing import broker_names, lost_log, no_log
 from rmqsource.metadata import read_metadata
-from store_core.config.message_store_config import load_broker_config
 from store_core.errors import StoreError, StoreReadError
-from store_core.layout.store_paths import CHECKPOINT_FILE, INDEX_DIR, LOCK_FILE, QUEUE_DIRS
+from store_core.layout.store_paths import INDEX_DIR, QUEUE_DIRS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,16 +19,10 @@ if TYPE_CHECKING:
 
     Facts = dict[str, Any]
 
-_TEMPLATE, _REPLY, _SYSTEM, _INHERIT = "TBW102", "_REPLY_TOPIC", "rmq_sys_", 1
 _PLACES = {
     **dict.fromkeys(QUEUE_DIRS, "disk_queues"),
     INDEX_DIR: "disk_index",
 }
-_MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)
-_NO_TRACE = (
-    "the commit log has no file, and nothing says that a broker made this store; is its disk "
-    "mounted, and is the path right?"
-)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -52,7 +45,7 @@ def store_facts(
     warn, not_read
         Are told what is damaged, and what may not be read.
     """
-    problem = lost_log(snapshot) or _no_log(snapshot)
+    problem = lost_log(snapshot) or no_log(snapshot)
     state = "unknown" if problem else snapshot.state.value
     if problem:
         warn(problem)
@@ -75,21 +68,6 @@ def store_facts(
         except StoreError as err:
             warn(str(err))
     return facts
-
-
-def _no_log(snapshot: StoreView) -> str:
-    """Return what to say of a log that no broker made, or that begins with no record; or ""."""
-    if not len(snapshot.log.segments) and not snapshot.kind.dledger_log:
-        directory = snapshot.directory
-        made = [directory.stat(directory.resolve(name)) for name in _MADE_BY_A_BROKER]
-        return "" if all(made) else f"{directory.uri}: {_NO_TRACE}"
-    begin = max(snapshot.min_phy_offset, 0)
-    if begin >= snapshot.end_offset or snapshot.store_timestamp_at(begin) is not None:
-        return ""
-    return (
-        f"{snapshot.directory.uri}: the log begins with bytes that are no record, so that nothing "
-        "else says how the store was stopped; check tells more"
-    )
 
 
 LOG_FACTS = (
@@ -126,23 +104,7 @@ FACTS = (
 
 
 def _broker(snapshot: StoreView, options: SourceOptions) -> Facts:
-    """Return the names of broker and cluster: of the configuration, or of topics named so."""
-    given = load_broker_config(options.config) if options.config else {}
-    topics = snapshot.topic_configs or {}
-    replies = [t[: -len(_REPLY)] for t in topics if t.endswith(_REPLY)]
-    # A broker makes topics of its own and its cluster's name, from which others inherit.
-    own = [
-        topic
-        for topic, config in topics.items()
-        if config.perm & _INHERIT and topic != _TEMPLATE and not topic.startswith(_SYSTEM)
-    ]
-    cluster = replies[0] if len(replies) == 1 else None
-    brokers = [t for t in own if t != cluster]
-    broker = brokers[0] if cluster and len(brokers) == 1 else None
-    return {
-        "broker": given.get("brokerName", broker),
-        "cluster": given.get("brokerClusterName", cluster),
-    }
+    return dict(zip(BROKER_FACTS, broker_names(snapshot, options)))
 
 
 def _log(snapshot: StoreView) -> Facts:

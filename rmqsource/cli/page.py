@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import warnings
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +17,8 @@ from rmqsource.extras import MissingExtraError, notebook_package
 from rmqsource.safe_text import json_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqsource.cli.report import Report, ScanProgress
     from rmqsource.options.source_options import SourceOptions
 
@@ -64,20 +69,34 @@ def _content(
     # pandas and matplotlib are imported only now: other commands start without them.
     from rmqsource.report.report_data import collect  # noqa: PLC0415
 
-    findings = collect(options, progress.splits)
+    with no_library_warnings():
+        findings = collect(options, progress.splits)
     progress.stop()
     report.rows = findings.counts.messages
     report.tell_missing(options, seen=findings.counts.queues["topic"].unique().to_pylist())
-    findings.told = tuple(report.damages)
+    findings.told = tuple(dict.fromkeys(report.damages))
     if findings.counts.gaps:
         report.damage(
             f"{findings.counts.gaps:,} places, {findings.counts.gap_bytes:,} bytes; they are listed"
         )
-    if file_format == "json":
-        return json_text(findings.to_dict(), _plain) + "\n"
-    from rmqsource.report.page import report_page  # noqa: PLC0415
+    now = time.time_ns() // 1_000_000
+    with no_library_warnings():
+        if file_format == "json":
+            from rmqsource.report.verdict import verdict  # noqa: PLC0415
 
-    return report_page(findings, time.time_ns() // 1_000_000)
+            lines = [asdict(line) for line in verdict(findings, now)]
+            return json_text({"verdict": lines, **findings.to_dict()}, _plain) + "\n"
+        from rmqsource.report.page import report_page  # noqa: PLC0415
+
+        return report_page(findings, now)
+
+
+@contextmanager
+def no_library_warnings() -> Iterator[None]:
+    """Keep from a person what other versions of pandas and matplotlib say to programmers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.explore.trace_events import moment
+from rmqsource.explore.store_standing import lost_log
 from rmqsource.metadata import read_metadata
 from rmqsource.options.option_values import did_you_mean, parse_list
 from rmqsource.options.source_options import parse_options
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
 
     Columns = dict[str, Any]
     Flags = Mapping[str, tuple[str, str | list[str] | None]]
@@ -203,18 +202,6 @@ def lost_logs(*options: SourceOptions) -> Iterator[str]:
             text = lost_log(snapshot)
             if text:
                 yield text
-
-
-def lost_log(snapshot: StoreView) -> str:
-    """Return what to say of one store, as `lost_logs` does; empty where its log is there."""
-    checkpoint = snapshot.checkpoint
-    stored_ms = (checkpoint.physic_msg_timestamp if checkpoint is not None else None) or 0
-    if len(snapshot.log.segments) > 0 or stored_ms <= 0 or snapshot.kind.dledger_log:
-        return ""
-    return (
-        f"{snapshot.directory.uri}: the commit log has no file, though messages were stored until "
-        f"{moment(stored_ms)} UTC; is its disk mounted, and is storePathCommitLog right?"
-    )
 
 
 def checking_bodies(extra: Sequence[str]) -> Flags:

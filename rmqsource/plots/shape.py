@@ -142,7 +142,11 @@ def queue_skew(frame: Any, ax: Any = None) -> Any:
             )
             ax.scatter(even, [place] * len(even), color=colour, s=42, zorder=2, alpha=0.85)
         ax.axvline(1, color=style.INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-        ax.set_yticks(range(len(worst)), [style.short(name) for name in worst.index])
+        names = [
+            style.short(name, 16) if style.is_narrow(ax) else style.short(name)
+            for name in worst.index
+        ]
+        ax.set_yticks(range(len(worst)), names)
         ax.set_ylim(len(worst) - 0.5, -0.5)
         ax.tick_params(axis="y", length=0)
         ax.set_xlim(0, max(worst.max() * 1.1, 2))

@@ -6,6 +6,7 @@ import io
 import math
 import textwrap
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.explore.log_survey import CLASSES_PER_DOUBLING
@@ -21,7 +22,7 @@ COLOURS = (
     *("#332288", "#882255", "#44AA99", "#117733"),
 )
 ACCENT, WARNING, REST = "#0072B2", "#D55E00", "#9A9A9A"
-INK, FAINT = "#222222", "#D8D8D8"
+INK, FAINT, GRID = "#222222", "#D8D8D8", "#ECECEC"
 
 _STYLE = {
     "axes.edgecolor": FAINT,
@@ -39,8 +40,9 @@ _STYLE = {
     "figure.dpi": 100,
     "font.family": "DejaVu Sans",
     "font.size": 10,
-    "grid.color": "#ECECEC",
+    "grid.color": GRID,
     "legend.frameon": False,
+    "text.color": INK,
     "text.parse_math": False,
     "xtick.color": INK,
     "ytick.color": INK,
@@ -58,7 +60,7 @@ _KILO = 1000
 _ROW_INCHES, _EDGE_INCHES = 0.27, 1.0
 _NOTEBOOK_DPI = 80
 _PAGE_CHARACTERS_WIDE = 104
-_NARROW_INCHES = 6.0
+_PAGE_INCHES, _NARROW_INCHES = 9.0, 6.0
 _CHARACTERS_PER_INCH = 10
 _EXACT_BELOW = 2 * CLASSES_PER_DOUBLING
 
@@ -72,7 +74,7 @@ def styled() -> Iterator[None]:
 
 def axes_or_new(ax: Any, height: float = 3.6) -> Any:
     """Return the axes, or those of a new figure that is as wide as a page."""
-    return new_axes(9.0, height) if ax is None else ax
+    return new_axes(_PAGE_INCHES, height) if ax is None else ax
 
 
 def new_axes(width: float, height: float) -> Any:
@@ -238,17 +240,32 @@ def time_axis(ax: Any, begin: Any, end: Any) -> None:
     """Make the x axis one of times in UTC with few labels; the day stands below them."""
     dates = notebook_package("matplotlib.dates")
     seconds = (end - begin).total_seconds()
-    most = 5 if is_narrow(ax) else 8
-    ax.xaxis.set_major_locator(dates.AutoDateLocator(minticks=3, maxticks=most, tz="UTC"))
-    form = next(form for most, form in _TIME_FORMS if seconds <= most)
-    ax.xaxis.set_major_formatter(dates.DateFormatter(form, tz="UTC"))
+    if seconds <= _SHORT_SECONDS:
+        _short_time_axis(ax, begin, end)
+    else:
+        least, most = (3, 8) if ax.figure.get_figwidth() >= _PAGE_INCHES else (2, 5)
+        locator = dates.AutoDateLocator(minticks=least, maxticks=most, tz="UTC")
+        ax.xaxis.set_major_locator(locator)
+        form = next(form for most, form in _TIME_FORMS if seconds <= most)
+        ax.xaxis.set_major_formatter(dates.DateFormatter(form, tz="UTC"))
     days = [moment.strftime("%Y-%m-%d") for moment in (begin, end)]
     same = " to ".join(dict.fromkeys(days))
     x_label(ax, f"store time, {same} (UTC)")
 
 
+def _short_time_axis(ax: Any, begin: Any, end: Any) -> None:
+    """Label a few whole ms: the locator of dates warns about times that are so close."""
+    dates = notebook_package("matplotlib.dates")
+    count = 3 if is_narrow(ax) else 4
+    step = max(math.ceil((end - begin).total_seconds() * 1000 / count), 1)
+    moments = [begin + timedelta(milliseconds=step * number) for number in range(count + 1)]
+    shown = [moment for moment in moments if moment <= end]
+    labels = [moment.strftime("%H:%M:%S.%f")[:-3] for moment in shown]
+    ax.set_xticks(dates.date2num(shown), labels)
+
+
+_SHORT_SECONDS = 5
 _TIME_FORMS = (
-    (5, "%H:%M:%S.%f"),
     (1_200, "%H:%M:%S"),
     (93_600, "%H:%M"),
     (600_000, "%d %b %H:%M"),

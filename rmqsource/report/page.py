@@ -1,29 +1,37 @@
-"""One page of HTML that needs nothing else: pictures inside it, tables, no scripts, no network."""
+"""One page of HTML that needs nothing else: a verdict, pictures and tables, and no network."""
 
 from __future__ import annotations
 
-import base64
-import html
-import io
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqsource import plots
 from rmqsource.explore.trace_events import moment
-from rmqsource.plots.style import bytes_text, count_text, duration_text
+from rmqsource.plots.flow import bars_of_lag
+from rmqsource.plots.ranking import bars_of_keys, bars_of_tags, bars_of_topics
+from rmqsource.plots.style import bytes_text, count_text, duration_text, plural, rows_height
+from rmqsource.report.pictures import bars, picture
 from rmqsource.report.report_data import LISTED_DEAD_LETTERS
+from rmqsource.report.script import SCRIPT, SCRIPT_SOURCE
 from rmqsource.report.style import STYLE
 from rmqsource.report.tables import Cell, table_html
-from rmqsource.safe_text import printable
+from rmqsource.report.text import note, text
+from rmqsource.report.verdict import ACT, GOOD, LOOK, Judgement, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rmqsource.report.report_data import ReportData
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_LISTED = 40
-_CHECKED = "Every body was checked against its CRC."
-_NOT_CHECKED = "Bodies were not checked: damage inside of one is not seen here."
+_POLICY = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+    f"style-src 'unsafe-inline'; script-src {SCRIPT_SOURCE}"
+)
+_LISTED = 200
+_SHOWN_BODY = 120
+_HOUR_MS = 3_600_000
+_ORDER = (ACT, LOOK, GOOD)
+_SAID = {ACT: "to act on", LOOK: "to look at", GOOD: "good"}
 
 
 def report_page(findings: ReportData, made_at_ms: int) -> str:
@@ -39,51 +47,92 @@ def report_page(findings: ReportData, made_at_ms: int) -> str:
     body = "".join(
         (
             _head(findings, made_at_ms),
+            _verdict(verdict(findings, made_at_ms)),
+            _damage(findings),
+            _facts(findings),
             *(
-                f'<section id="{name}"><h2>{_text(title)}</h2>{"".join(parts)}</section>\n'
-                for name, title, parts in _sections(findings)
+                f'<section id="{name}"><h2>{text(title)}</h2>{"".join(build(findings))}</section>\n'
+                for name, title, build in _SECTIONS
             ),
         )
     )
-    name = ", ".join(findings.counts.stores)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>RocketMQ store {_text(name)}</title>\n<style>{STYLE}</style></head>\n"
-        f"<body>\n{body}</body></html>\n"
+        f"<title>RocketMQ store {text(_names(findings))}</title>\n<style>{STYLE}</style></head>\n"
+        f"<body>\n{body}<script>{SCRIPT}</script></body></html>\n"
     )
+
+
+def _names(findings: ReportData) -> str:
+    """Return the brokers, or the paths of stores that do not tell theirs."""
+    return ", ".join(one.broker or one.store for one in findings.standings)
+
+
+def _heading(findings: ReportData) -> str:
+    brokers = [one.broker for one in findings.standings if one.broker]
+    if not brokers or len(brokers) < len(findings.standings):
+        return f"Store {_names(findings)}"
+    clusters = list(dict.fromkeys(one.cluster for one in findings.standings if one.cluster))
+    of = f" of cluster {', '.join(clusters)}" if clusters else ""
+    return f"{'Broker' if len(brokers) == 1 else 'Brokers'} {', '.join(brokers)}{of}"
 
 
 def _head(findings: ReportData, made_at_ms: int) -> str:
     counts = findings.counts
-    span = (counts.last_ms or 0) - (counts.first_ms or 0)
-    lag = int(findings.lag["lag"].sum()) if len(findings.lag) else 0
-    facts = [
-        (count_text(counts.messages), "messages in the log"),
-        (bytes_text(counts.bytes), "of records"),
-        (duration_text(span), "from first to last"),
-        (count_text(int((findings.topics["messages"] > 0).sum())), "topics with messages"),
-        (count_text(lag), "messages not consumed, over all groups"),
-        (count_text(findings.dead_letter_count), "dead letters"),
-    ]
-    tiles = "".join(f"<div><b>{_text(b)}</b>{_text(t)}</div>" for b, t in facts)
-    times = ""
+    span = "There is no message in the log."
     if counts.first_ms is not None and counts.last_ms is not None:
-        times = f", stored from {moment(counts.first_ms)} to {moment(counts.last_ms)} UTC"
-    names = ", ".join(counts.stores)
-    links = "".join(f'<a href="#{n}">{_text(t)}</a>' for n, t, _ in _SECTIONS)
+        took = duration_text(counts.last_ms - counts.first_ms)
+        span = f"Messages stored from {moment(counts.first_ms)} to {moment(counts.last_ms)} UTC"
+        span += f" ({took})."
     return (
-        f"<h1>What is in the store</h1>\n<p>{_text(names)}{_text(times)}.</p>\n"
-        f'<div class="facts">{tiles}</div>\n{_damage(findings)}'
-        f"<nav>{links}</nav>\n"
-        f'<p class="note">Made at {moment(made_at_ms)} UTC from the files of the store alone. '
-        f"{_CHECKED if findings.bodies_checked else _NOT_CHECKED}</p>\n"
+        f"<h1>{text(_heading(findings))}</h1>\n<p>{text(span)}</p>\n"
+        f'<p class="note">From the files in {text(", ".join(counts.stores))} alone, made at '
+        f"{moment(made_at_ms)} UTC. All times are UTC.</p>\n"
     )
 
 
+def _verdict(found: Sequence[Judgement]) -> str:
+    numbers = [(state, sum(one.state == state for one in found)) for state in _ORDER]
+    said = ", ".join(f"{number} {_SAID[state]}" for state, number in numbers if number)
+    ordered = sorted(found, key=lambda one: _ORDER.index(one.state))
+    lines = "".join(map(_judgement, ordered))
+    return (
+        f'<section id="verdict"><h2>Verdict: {said}</h2>\n<ul class="verdict">{lines}</ul>'
+        "</section>\n"
+    )
+
+
+def _judgement(one: Judgement) -> str:
+    todo = f"<p>{text(one.todo)}</p>" if one.todo else ""
+    commands = "".join(f"<code>{text(line)}</code>" for line in one.commands)
+    return (
+        f'<li class="{one.state}"><h3><b>{one.state}</b>{text(one.subject)}</h3>'
+        f"<p>{text(one.text)}</p>{todo}{commands}</li>\n"
+    )
+
+
+def _facts(findings: ReportData) -> str:
+    counts = findings.counts
+    topics, groups = int((findings.topics["messages"] > 0).sum()), len(set(findings.lag["group"]))
+    facts = [
+        (count_text(counts.messages), f"{_noun(counts.messages, 'message')} in the log"),
+        (bytes_text(counts.bytes), "of records"),
+        (count_text(topics), f"{_noun(topics, 'topic')} with messages"),
+        (count_text(groups), f"{_noun(groups, 'group')} with an offset"),
+    ]
+    tiles = "".join(f"<div><b>{text(b)}</b>{text(t)}</div>" for b, t in facts)
+    links = "".join(f'<a href="#{n}">{text(t)}</a>' for n, t, _ in _SECTIONS)
+    return f'<div class="facts">{tiles}</div>\n<nav>{links}</nav>\n'
+
+
+def _noun(count: int, noun: str) -> str:
+    return plural(count, noun).partition(" ")[2]
+
+
 def _damage(findings: ReportData) -> str:
-    told = "".join(f'<div class="bad">{_text(text)}</div>\n' for text in findings.told)
+    told = "".join(f'<div class="bad">{text(one)}</div>\n' for one in findings.told)
     return told + (_gaps(findings) if findings.counts.gaps else "")
 
 
@@ -98,27 +147,33 @@ def _gaps(findings: ReportData) -> str:
         ]
         for gap in counts.damage[:_LISTED]
     ]
-    table = table_html(("file", "byte", "bytes lost", "what is there"), rows)
-    return (
-        f'<div class="bad"><b>{count_text(counts.gaps)} damaged places</b>, '
-        f"{bytes_text(counts.gap_bytes)} that cannot be read. All figures are of what can.</div>"
-        f"{table}"
-    )
-
-
-def _sections(findings: ReportData) -> Iterator[tuple[str, str, list[str]]]:
-    for name, title, build in _SECTIONS:
-        yield name, title, list(build(findings))
+    title = f"{plural(counts.gaps, 'damaged place')}, {bytes_text(counts.gap_bytes)}"
+    table = table_html("damaged places", ("file", "byte", "bytes lost", "what is there"), rows)
+    listed = f"The first {len(rows):,} of {counts.gaps:,}."
+    return f"<h3>{text(title)}</h3>{table}{note(listed) if counts.gaps > len(rows) else ''}"
 
 
 def _traffic(findings: ReportData) -> Iterator[str]:
-    yield _picture(plots.traffic(findings.traffic))
-    yield _picture(plots.traffic(findings.traffic, value="bytes"))
+    steps = findings.traffic["time"].nunique()
+    if steps == 1:
+        step = duration_text(findings.traffic.attrs["step_ms"])
+        yield note(f"All messages were stored within {step}: there is no course to draw.")
+        return
+    yield '<div class="charts">'
+    for value in ("messages", "bytes") if steps else ("messages",):
+        yield picture(partial(plots.traffic, findings.traffic, value=value), narrow_height=4.0)
+    yield "</div>"
 
 
 def _disk(findings: ReportData) -> Iterator[str]:
-    yield _picture(plots.bytes_by_topic(findings.topics))
-    held = findings.topics[findings.topics["messages"] > 0]
+    span = (findings.counts.last_ms or 0) - (findings.counts.first_ms or 0)
+    topics = findings.topics
+    if span < _HOUR_MS:  # what that makes a day says nothing
+        topics = topics.assign(bytes_per_day=float("nan"), growth=float("nan"))
+    held = topics[topics["messages"] > 0]
+    yield bars(bars_of_topics(topics))
+    if not len(held):
+        return
     rows = [
         [
             Cell(row.topic),
@@ -135,87 +190,117 @@ def _disk(findings: ReportData) -> Iterator[str]:
         for row in held.head(_LISTED).itertuples()
     ]
     heads = ("topic", "kind", "queues", "messages", "bytes", "share", "per second", "bytes a day")
-    yield table_html((*heads, "newer half", "oldest message"), rows)
+    yield table_html("topics", (*heads, "newer half", "kept for"), rows)
     yield _more(len(held))
-    yield _note(
-        "Rates are over the time from the store's first to its last message. Newer half: bytes of "
-        "the newer half of that time against the older half."
+    yield note(
+        "Rates are over the time from the store's first to its last message; what that makes a day "
+        "is left out where it is less than an hour. Newer half: bytes of the newer half of that "
+        "time against the older half. Kept for: from the oldest message to the store's newest."
     )
 
 
 def _messages(findings: ReportData) -> Iterator[str]:
-    yield _picture(plots.message_sizes(findings.sizes))
-    yield _picture(plots.latency(findings.latency))
-    rows = [
-        [
-            Cell(row.topic),
-            Cell(row.messages),
-            Cell(row.p50_ms, duration_text),
-            Cell(row.p95_ms, duration_text),
-            Cell(row.p99_ms, duration_text),
-            Cell(row.max_ms, duration_text),
-            Cell(row.clock_ahead),
-        ]
-        for row in findings.latency_summary.head(_LISTED).itertuples()
+    yield '<div class="charts">'
+    yield picture(partial(plots.message_sizes, findings.sizes))
+    yield picture(partial(plots.latency, findings.latency))
+    yield "</div>"
+    summary = findings.latency_summary
+    direct, later = summary[summary["is_direct"]], summary[~summary["is_direct"]]
+    if len(direct):
+        yield "<h3>From born to stored</h3>"
+        yield table_html("latency", _WAITS, [_waits(row) for row in _first(direct)])
+        yield _more(len(direct))
+        yield note(
+            "By the producer's clock and the broker's. Clock ahead: messages born after they were "
+            "stored. Median, 95 % and 99 %, of times as of sizes: so many messages take that or "
+            "less. They are exact below 512 (ms or bytes), above at most 0.4 % too large, and "
+            "shown with three digits."
+        )
+    if len(later):
+        yield "<h3>Waits that were meant</h3>"
+        yield table_html("waits", _WAITS, [_waits(row) for row in _first(later)])
+        yield _more(len(later))
+        yield note(
+            "Messages that the broker stored again after a delay, a retry or a commit, and those "
+            "in topics of its own. They keep the time at which they were born, so that their time "
+            "to the store is no latency: none of it is in the figures above."
+        )
+
+
+_WAITS = ("topic", "kind", "messages", "median", "95 %", "99 %", "longest", "clock ahead")
+
+
+def _waits(row: Any) -> list[Cell]:
+    times = (row.p50_ms, row.p95_ms, row.p99_ms, row.max_ms)
+    return [
+        Cell(row.topic),
+        Cell(row.kind),
+        Cell(row.messages),
+        *(Cell(wait, duration_text) for wait in times),
+        Cell(row.clock_ahead),
     ]
-    yield table_html(
-        ("topic", "messages", "median", "95 %", "99 %", "longest", "clock ahead"), rows
-    )
-    yield _note(
-        "From born (the producer's clock) to stored (the broker's). Messages that are stored "
-        "again after a delay or a retry keep their born time. Clock ahead: born after stored. "
-        "Median, 95 % and 99 %, of times as of sizes: so many messages take that or less. They are "
-        "exact below 512 (ms or bytes), above at most 0.4 % too large, and shown with three digits."
-    )
 
 
 def _spread(findings: ReportData) -> Iterator[str]:
-    yield _picture(plots.queue_skew(findings.queue_skew))
-    yield _picture(plots.tags(findings.tags))
-    yield _picture(plots.top_keys(findings.top_keys))
+    topics = findings.queue_skew["topic"].nunique()
+    height = rows_height(min(topics, 12)) + 0.5
+    yield '<div class="charts">'
+    yield picture(partial(plots.queue_skew, findings.queue_skew), height, height)
+    yield bars(bars_of_tags(findings.tags))
+    yield bars(bars_of_keys(findings.top_keys))
+    yield "</div>"
+    yield note("Of topics that applications send to; in those of the broker are copies.")
 
 
 def _consumers(findings: ReportData) -> Iterator[str]:
-    yield _picture(plots.consumer_lag(findings.lag))
+    yield bars(bars_of_lag(findings.lag))
     behind = findings.lag[findings.lag["lag"] > 0]
+    if not len(behind):
+        return
     rows = [
         [
             Cell(row.group),
             Cell(row.topic),
             Cell(row.queue_id),
-            Cell(row.consumer_offset),
-            Cell(row.broker_offset),
             Cell(row.lag),
             Cell(row.lag_ms, duration_text),
+            Cell(row.consumer_offset),
+            Cell(row.broker_offset),
         ]
-        for row in behind.head(_LISTED).itertuples()
+        for row in _first(behind)
     ]
-    if rows:
-        heads = ("group", "topic", "queue", "consumed to", "stored to", "behind", "by")
-        yield table_html(heads, rows)
-        yield _more(len(behind))
+    heads = ("group", "topic", "queue", "messages behind", "time behind", "consumed to")
+    yield table_html("consumer lag", (*heads, "stored to"), rows)
+    yield _more(len(behind))
+    yield note(
+        "Time behind: how much older the first message not consumed is than the queue's newest."
+    )
 
 
 def _waiting(findings: ReportData) -> Iterator[str]:
-    if len(findings.delayed) == 0 and len(findings.transactions) == 0:
-        yield _note("No delayed message and no transaction.")
     if len(findings.delayed):
         rows = [
             [Cell(row.level), Cell(row.state), Cell(row.messages), Cell(row.first_due, _time)]
             for row in findings.delayed.itertuples()
         ]
-        yield table_html(("delay level", "state", "messages", "first due (UTC)"), rows)
+        heads = ("delay level", "state", "messages", "first due (UTC)")
+        yield table_html("delayed messages", heads, rows)
+    else:
+        yield note("No message is in a delay level.")
     if len(findings.transactions):
         rows = [
-            [Cell(row.state), Cell(row.messages), Cell(row.oldest, _time)]
+            [Cell(row.state.replace("_", " ")), Cell(row.messages), Cell(row.oldest, _time)]
             for row in findings.transactions.itertuples()
         ]
-        yield table_html(("transactions", "count", "oldest half message (UTC)"), rows)
+        names = ("transactions", "count", "oldest half message (UTC)")
+        yield table_html("transactions", names, rows)
+    else:
+        yield note("No transaction.")
 
 
 def _dead(findings: ReportData) -> Iterator[str]:
     if not findings.dead_letter_count:
-        yield _note("No message is in a dead-letter topic.")
+        yield note("No message is in a dead-letter topic.")
         return
     rows = [
         [
@@ -231,9 +316,9 @@ def _dead(findings: ReportData) -> Iterator[str]:
         for row in findings.dead_letters.itertuples()
     ]
     heads = ("group", "first topic", "tries", "why", "keys", "tags", "dead since (UTC)", "body")
-    yield table_html(heads, rows)
+    yield table_html("dead letters", heads, rows)
     if findings.dead_letter_count > LISTED_DEAD_LETTERS:
-        yield _note(f"The first {LISTED_DEAD_LETTERS} of {findings.dead_letter_count:,}.")
+        yield note(f"The first {LISTED_DEAD_LETTERS} of {findings.dead_letter_count:,}.")
 
 
 _SECTIONS: Sequence[tuple[str, str, Any]] = (
@@ -247,31 +332,12 @@ _SECTIONS: Sequence[tuple[str, str, Any]] = (
 )
 
 
-def _picture(ax: Any) -> str:
-    """Return a picture as an image of its own, so that no two share names inside."""
-    figure = ax.figure
-    title = figure.get_suptitle().replace("\n", " ")
-    figure.suptitle("")  # it stands above the picture, where it can be broken on a narrow screen
-    out = io.StringIO()
-    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    data = base64.b64encode(out.getvalue().encode()).decode()
-    width, height = (round(inches * 96) for inches in figure.get_size_inches())
-    return (
-        f'<h3>{_text(title)}</h3>\n<div class="wide"><img alt="{_text(title)}" width="{width}" '
-        f'height="{height}" src="data:image/svg+xml;base64,{data}"></div>\n'
-    )
+def _first(frame: Any) -> Iterator[Any]:
+    yield from frame.head(_LISTED).itertuples()
 
 
 def _more(rows: int) -> str:
-    return _note(f"The first {_LISTED} of {rows:,}.") if rows > _LISTED else ""
-
-
-def _note(text: str) -> str:
-    return f'<p class="note">{_text(text)}</p>\n'
-
-
-def _text(text: str) -> str:
-    return html.escape(printable(text), quote=True)
+    return note(f"The first {_LISTED} of {rows:,}.") if rows > _LISTED else ""
 
 
 def _share(share: float) -> str:
@@ -292,7 +358,7 @@ def _time(at: Any) -> str:
 
 def _body(body: bytes) -> str:
     try:
-        text = body.decode()
+        shown = body.decode()
     except UnicodeDecodeError:
-        text = f"0x{body[:40].hex()}"
-    return text[:120] + ("…" if len(text) > 120 else "")  # noqa: PLR2004 (characters shown)
+        shown = f"0x{body[:40].hex()}"
+    return shown[:_SHOWN_BODY] + ("…" if len(shown) > _SHOWN_BODY else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Callable
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow as pa
 from rmqsource.explore import questions
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, dead_letters
 from rmqsource.explore.log_survey import Survey, survey
+from rmqsource.explore.store_standing import StoreStanding, store_standing
 from rmqsource.extras import notebook_package
 from rmqsource.metadata import read_metadata
 from rmqsource.options.source_options import SourceOptions
@@ -42,6 +43,12 @@ class ReportData:
         state, messages, oldest (store time of the first half message).
     dead_letters, dead_letter_count
         The first hundred, and how many there are.
+    dead_letter_groups, newest_dead_letter_ms
+        How many each group has, and the store time of the newest of all.
+    standings
+        How each store itself stands.
+    config
+        The broker's configuration file that was given, if any.
     bodies_checked
         Whether bodies were compared with their CRCs.
     told
@@ -61,7 +68,11 @@ class ReportData:
     delayed: Any
     transactions: Any
     dead_letters: Any
-    dead_letter_count: int
+    dead_letter_count: int = 0
+    dead_letter_groups: dict[str, int] = field(default_factory=dict)
+    newest_dead_letter_ms: int | None = None
+    standings: list[StoreStanding] = field(default_factory=list)
+    config: str | None = None
     bodies_checked: bool = False
     told: tuple[str, ...] = ()
 
@@ -81,6 +92,8 @@ class ReportData:
             "bodies_checked": self.bodies_checked,
             "top_keys_short_by_at_most": counts.keys_missed,
             "dead_letter_count": self.dead_letter_count,
+            "dead_letter_groups": self.dead_letter_groups,
+            "standings": [asdict(one) for one in self.standings],
             **{name: _rows(getattr(self, name)) for name in _TABLES},
         }
 
@@ -117,7 +130,9 @@ def collect(
     options = replace(options, snapshot=options.snapshot or make_token(options))
     counts = survey(options, progress)
     held = _Held(options, counts)
-    letters, count = _dead_letters(options) if held.any_of(DLQ_PREFIX) else ([], 0)
+    letters = _DeadLetters()
+    if held.any_of(DLQ_PREFIX):
+        letters.read(options)
     return ReportData(
         counts=counts,
         traffic=questions.traffic(counts),
@@ -142,9 +157,13 @@ def collect(
             ("store_timestamp", "oldest"),
         ),
         dead_letters=notebook_package("pandas").DataFrame(
-            letters, columns=list(DEAD_LETTER_COLUMNS)
+            letters.kept, columns=list(DEAD_LETTER_COLUMNS)
         ),
-        dead_letter_count=count,
+        dead_letter_count=sum(letters.by_group.values()),
+        dead_letter_groups=letters.by_group,
+        newest_dead_letter_ms=letters.newest_ms,
+        standings=store_standing(options),
+        config=options.config,
         bodies_checked=options.check_crc,
     )
 
@@ -164,14 +183,23 @@ class _Held:
         return not self._is_whole or any(topic.startswith(prefix) for topic in self._topics)
 
 
-def _dead_letters(options: SourceOptions) -> tuple[list[dict[str, Any]], int]:
-    kept: list[dict[str, Any]] = []
-    count = 0
-    for row in dead_letters(options):
-        count += 1
-        if count <= LISTED_DEAD_LETTERS:
-            kept.append(row)
-    return kept, count
+class _DeadLetters:
+    """The first dead letters, and counts of all."""
+
+    def __init__(self) -> None:
+        self.kept: list[dict[str, Any]] = []
+        self.by_group: dict[str, int] = {}
+        self.newest_ms: int | None = None
+
+    def read(self, options: SourceOptions) -> None:
+        for row in dead_letters(options):
+            if len(self.kept) < LISTED_DEAD_LETTERS:
+                self.kept.append(row)
+            self.by_group[row["group"]] = self.by_group.get(row["group"], 0) + 1
+            stored = row["store_timestamp"]
+            if stored is not None:
+                at_ms = int(stored.timestamp() * 1000)
+                self.newest_ms = max(self.newest_ms or at_ms, at_ms)
 
 
 def _summary(

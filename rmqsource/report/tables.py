@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import math
 import numbers
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqsource.safe_text import printable
+from rmqsource.report.text import text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +35,13 @@ class Cell:
             return self.form(self.value)
         return f"{int(self.value):,}" if self.is_number else str(self.value)
 
+    @property
+    def sort_value(self) -> str:
+        """The number that the cell is sorted by, as an attribute; empty for texts."""
+        if not self.is_number or _is_missing(self.value):
+            return ""
+        return f' data-v="{float(self.value):.17g}"'
+
 
 def _is_missing(value: Any) -> bool:
     # pandas.NA and NaT are equal to nothing, and NA refuses to say so.
@@ -44,25 +50,41 @@ def _is_missing(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def table_html(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """Return a table that scrolls by itself where the page is narrow."""
+def table_html(name: str, heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """Return a table whose rows become cards on a narrow screen, where each value has its head.
+
+    A column without any value is left out. The roles are those that the elements have anyhow: a
+    browser drops them with the layout.
+
+    Parameters
+    ----------
+    name
+        What a screen reader calls it.
+    heads
+        Of the columns; the first names the row.
+    rows
+        As many cells each.
+    """
+    filled = [i for i in range(len(heads)) if i == 0 or any(row[i].text for row in rows)]
+    heads, rows = [heads[i] for i in filled], [[row[i] for i in filled] for row in rows]
     right = [any(row[i].is_number for row in rows) for i in range(len(heads))]
     head = "".join(
-        f"<th{_class(is_right, is_long=False)}>{html.escape(name)}</th>"
+        f'<th role="columnheader" scope="col"{_class(is_right, is_long=False)}>{text(name)}</th>'
         for name, is_right in zip(heads, right)
     )
-    lines = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{_class(is_right, is_long=cell.is_long)}>{html.escape(printable(cell.text))}</td>"
-            for cell, is_right in zip(row, right)
-        )
-        + "</tr>\n"
-        for row in rows
-    )
+    lines = "".join(f'<tr role="row">{_cells(heads, row, right)}</tr>\n' for row in rows)
     return (
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>{lines}</tbody></table></div>\n"
+        f'<div class="wide"><table role="table" aria-label="{text(name)}">'
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>\n'
+        f'<tbody role="rowgroup">{lines}</tbody></table></div>\n'
+    )
+
+
+def _cells(heads: Sequence[str], row: Sequence[Cell], right: Sequence[bool]) -> str:
+    return "".join(
+        f'<td role="cell" data-label="{text(head)}"{cell.sort_value}'
+        f"{_class(is_right, is_long=cell.is_long)}>{text(cell.text)}</td>"
+        for head, cell, is_right in zip(heads, row, right)
     )
 
 

@@ -242,7 +242,7 @@ def test_a_page_says_whether_bodies_were_checked(run: Run, tmp_path: Path, check
     answer = run("report", store, "-o", page, *SIZES, *skip)
     text = page.read_text()
     assert answer.code == (FOUND if checked else GOOD)
-    assert ("1 damaged places" in text) is checked
+    assert ("1 damaged place in the log" in text) is checked
     assert ("Every body was checked against its CRC" in text) is checked
     assert ("Bodies were not checked" in text) is not checked
 

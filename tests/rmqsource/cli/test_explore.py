@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from tests.golden_store import GoldenStore, golden
 from tests.rmqsource.cli.command_line import Run
 
 pytest.importorskip("typer")
+
+from rmqsource.report import report_data
+from rmqsource.report.report_data import collect
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +93,26 @@ def test_report(run: Run, where: list[str], tmp_path: Path) -> None:
     assert answer.code == 0, answer.err
     assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
     assert run("report", *where, "-o", str(data), "--format", "json").code == 0
-    assert json.loads(data.read_text("utf-8"))["messages"] == 707
+    told = json.loads(data.read_text("utf-8"))
+    assert told["messages"] == 707
+    states = {line["subject"]: line["state"] for line in told["verdict"]}
+    assert states["State"] == states["Damage"] == "good"
+    assert states["Transactions"] == "act"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "r.json"]
     assert page.stat().st_mode & 0o044
+
+
+def test_what_a_library_warns_of_is_not_for_the_terminal(
+    run: Run, where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warns(*given: object) -> object:
+        warnings.warn("old", FutureWarning, stacklevel=1)
+        return collect(*given)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(report_data, "collect", warns)
+    answer = run("report", *where, "-o", str(tmp_path / "r.html"))
+    assert answer.code == 0
+    assert "Warning" not in answer.err
 
 
 def test_report_of_a_damaged_store(run: Run, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from store_core.services.disk_space import disk_ratio
     ],
 )
 def test_percents(monkeypatch, blocks, free, available, ratio):
-    found = SimpleNamespace(f_blocks=blocks, f_bfree=free, f_bavail=available)
+    found = SimpleNamespace(f_blocks=blocks, f_bfree=free, f_bavail=available, f_frsize=4096)
     monkeypatch.setattr(os, "statvfs", lambda _: found)
     assert disk_ratio("/x") == ratio
 

@@ -1,0 +1,157 @@
+"""How a store itself stands: whose it is, how it was stopped, how full its disk is."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqsource.explore.trace_events import moment
+from rmqsource.scan.store_versions import open_snapshots
+from store_core.config.message_store_config import load_broker_config
+from store_core.errors import StoreError
+from store_core.layout.store_paths import CHECKPOINT_FILE, LOCK_FILE
+from store_core.services.disk_space import DiskSpace, disk_space
+
+if TYPE_CHECKING:
+    from rmqsource.options.source_options import SourceOptions
+    from store_core.store_view import StoreView
+
+__all__ = ["StoreStanding", "broker_names", "lost_log", "no_log", "store_standing"]
+
+UNKNOWN = "unknown"
+_TEMPLATE, _REPLY, _SYSTEM, _INHERIT = "TBW102", "_REPLY_TOPIC", "rmq_sys_", 1
+_MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)
+_NO_TRACE = (
+    "the commit log has no file, and nothing says that a broker made this store; is its disk "
+    "mounted, and is the path right?"
+)
+
+
+@dataclass(frozen=True)
+class StoreStanding:
+    """What a person asks of a store before anything else.
+
+    Attributes
+    ----------
+    store
+        Its root, as given.
+    state
+        A value of ``StoreState``, or ``unknown`` where the files do not tell it.
+    problem
+        Why it is unknown; else empty.
+    broker, cluster
+        As `broker_names` returns them.
+    log_bytes
+        From the begin to the end of its log.
+    first_ms, last_ms
+        Store times of the first and of the last record; None where there is none.
+    kept_hours
+        ``fileReservedTime``.
+    forced_share, refused_share
+        Used shares of the disk above which a broker deletes files of any age, and refuses
+        messages.
+    disk
+        The disk that its log lies on now; None where that is not known, as of remote stores.
+    """
+
+    store: str
+    state: str
+    problem: str = ""
+    broker: str | None = None
+    cluster: str | None = None
+    log_bytes: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    kept_hours: int = 72
+    forced_share: float = 0.85
+    refused_share: float = 0.9
+    disk: DiskSpace | None = None
+
+
+def store_standing(options: SourceOptions) -> list[StoreStanding]:
+    """Return how each store stands that the options name."""
+    found = []
+    for snapshot in open_snapshots(options):
+        with snapshot:
+            found.append(_standing(snapshot, options))
+    return found
+
+
+def _standing(snapshot: StoreView, options: SourceOptions) -> StoreStanding:
+    problem = lost_log(snapshot) or no_log(snapshot)
+    broker: str | None = None
+    cluster: str | None = None
+    with suppress(StoreError):  # a damaged topics.json is told of by whoever reads topics
+        broker, cluster = broker_names(snapshot, options)
+    begin = max(snapshot.min_phy_offset, 0)
+    last, _ = snapshot.last_dispatched()
+    config = snapshot.config
+    return StoreStanding(
+        store=snapshot.directory.uri,
+        state=UNKNOWN if problem else snapshot.state.value,
+        problem=problem,
+        broker=broker,
+        cluster=cluster,
+        log_bytes=snapshot.end_offset - begin,
+        first_ms=snapshot.store_timestamp_at(begin),
+        last_ms=snapshot.store_timestamp_at(last) if last >= 0 else None,
+        kept_hours=config.file_reserved_time,
+        forced_share=config.disk_space_clean_forcibly_ratio / 100,
+        refused_share=config.disk_space_warning_level_ratio / 100,
+        disk=_disk(snapshot),
+    )
+
+
+def _disk(snapshot: StoreView) -> DiskSpace | None:
+    segments = list(snapshot.log.segments)
+    if not snapshot.directory.is_local or not segments:
+        return None
+    return disk_space(segments[-1].path)
+
+
+def broker_names(snapshot: StoreView, options: SourceOptions) -> tuple[str | None, str | None]:
+    """Return the names of broker and cluster: of the configuration, or of topics named so."""
+    given = load_broker_config(options.config) if options.config else {}
+    topics = snapshot.topic_configs or {}
+    replies = [t[: -len(_REPLY)] for t in topics if t.endswith(_REPLY)]
+    # A broker makes topics of its own and its cluster's name, from which others inherit.
+    own = [
+        topic
+        for topic, config in topics.items()
+        if config.perm & _INHERIT and topic != _TEMPLATE and not topic.startswith(_SYSTEM)
+    ]
+    cluster = replies[0] if len(replies) == 1 else None
+    brokers = [t for t in own if t != cluster]
+    broker = brokers[0] if cluster and len(brokers) == 1 else None
+    return given.get("brokerName", broker), given.get("brokerClusterName", cluster)
+
+
+def lost_log(snapshot: StoreView) -> str:
+    """Return what to say of a store that has held messages, and whose log has no file; or "".
+
+    A disk that is not mounted looks so.
+    """
+    checkpoint = snapshot.checkpoint
+    stored_ms = (checkpoint.physic_msg_timestamp if checkpoint is not None else None) or 0
+    if len(snapshot.log.segments) > 0 or stored_ms <= 0 or snapshot.kind.dledger_log:
+        return ""
+    return (
+        f"{snapshot.directory.uri}: the commit log has no file, though messages were stored until "
+        f"{moment(stored_ms)} UTC; is its disk mounted, and is storePathCommitLog right?"
+    )
+
+
+def no_log(snapshot: StoreView) -> str:
+    """Return what to say of a log that no broker made, or that begins with no record; or ""."""
+    if not len(snapshot.log.segments) and not snapshot.kind.dledger_log:
+        directory = snapshot.directory
+        made = [directory.stat(directory.resolve(name)) for name in _MADE_BY_A_BROKER]
+        return "" if all(made) else f"{directory.uri}: {_NO_TRACE}"
+    begin = max(snapshot.min_phy_offset, 0)
+    if begin >= snapshot.end_offset or snapshot.store_timestamp_at(begin) is not None:
+        return ""
+    return (
+        f"{snapshot.directory.uri}: the log begins with bytes that are no record, so that nothing "
+        "else says how the store was stopped; check tells more"
+    )

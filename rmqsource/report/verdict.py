@@ -1,0 +1,292 @@
+"""The verdict on top of a report: how each thing stands, and what to do about it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqsource.metadata.transactions import CHECK_EXCEEDED, PENDING, UNKNOWN
+from rmqsource.plots.style import bytes_text, count_text, duration_text, percent_text, plural
+from rmqsource.safe_text import printable
+from store_core.state.store_state import StoreState
+from store_core.topics import SYSTEM_GROUP_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from rmqsource.explore.store_standing import StoreStanding
+    from rmqsource.report.report_data import ReportData
+
+GOOD, LOOK, ACT = "good", "look", "act"
+"""Nothing to do; worth a look; something to do now."""
+
+_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+LAG_ACT_MS = _HOUR_MS
+"""A group that is further behind does not catch up by itself, as a rule."""
+LAG_GOOD_MS = 10_000
+"""Consumers of a running broker note their offsets every five seconds."""
+FRESH_DEAD_MS = _DAY_MS
+FORECAST_SPAN_MS = _DAY_MS
+"""Less does not tell what a day brings: traffic has its hours."""
+DISK_ACT_DAYS = 3
+_DELETED_EVERY_HOURS = 24
+"""Expired files go at the hour ``deleteWhen``, once a day."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One line of the verdict.
+
+    Attributes
+    ----------
+    subject
+        What it is about.
+    state
+        `GOOD`, `LOOK` or `ACT`.
+    text
+        What was found, in sentences.
+    todo
+        What to do; empty where nothing is.
+    commands
+        Lines for a shell that do it, or that tell more; names in them are quoted.
+    """
+
+    subject: str
+    state: str
+    text: str
+    todo: str = ""
+    commands: tuple[str, ...] = ()
+
+
+def verdict(findings: ReportData, made_at_ms: int) -> list[Judgement]:
+    """Return how the stores stand, line by line.
+
+    Parameters
+    ----------
+    findings
+        What the report tells.
+    made_at_ms
+        The present; forecasts are made only for stores that have got messages lately.
+    """
+    several = len(findings.standings) > 1
+    return [
+        *(_state(one, findings, several) for one in findings.standings),
+        _damage(findings),
+        _lag(findings),
+        _dead_letters(findings),
+        _transactions(findings),
+        *(
+            found
+            for one in findings.standings
+            for found in _disk(one, findings, made_at_ms, several)
+        ),
+    ]
+
+
+def _state(one: StoreStanding, findings: ReportData, several: bool) -> Judgement:
+    subject = _subject("State", one, several)
+    if one.state == StoreState.STOPPED.value:
+        return Judgement(subject, GOOD, "Stopped cleanly.")
+    if one.state == StoreState.LIVE.value:
+        text = "Open in a broker. The figures are of the moment when the report was made."
+        return Judgement(subject, GOOD, text)
+    if one.state == StoreState.CRASHED.value:
+        return Judgement(
+            subject,
+            ACT,
+            "Not stopped cleanly: the file abort is there, and no broker here has the store open.",
+            "If it is a copy of a running broker's files, nothing. After a crash a broker mends it "
+            "when it starts; recover does so without one, and says beforehand what it would cut.",
+            (
+                _command("recover", one.store, findings, "--dry-run"),
+                _command("recover", one.store, findings),
+            ),
+        )
+    return Judgement(
+        subject,
+        ACT,
+        f"Not known. {one.problem}.",
+        "See that the disk is mounted and the path is right, then check the store.",
+        (_command("info", one.store, findings), _command("check", one.store, findings)),
+    )
+
+
+def _damage(findings: ReportData) -> Judgement:
+    checks = tuple(_command("check", one.store, findings) for one in findings.standings)
+    counts = findings.counts
+    parts = []
+    if counts.gaps:
+        places = plural(counts.gaps, "damaged place")
+        parts.append(f"{places} in the log, {bytes_text(counts.gap_bytes)} that cannot be read.")
+    if findings.told:
+        parts.append(f"{plural(len(findings.told), 'other finding')}, listed below.")
+    bodies = (
+        "Every body was checked against its CRC."
+        if findings.bodies_checked
+        else "Bodies were not checked: damage inside of one is not seen here. check does so."
+    )
+    if parts:
+        return Judgement(
+            "Damage",
+            ACT,
+            f"{' '.join(parts)} All figures are of what can be read. {bodies}",
+            "Keep the files as they are. check tells what is wrong where; salvage writes all that "
+            "is readable to a new store.",
+            (
+                *checks,
+                *(_command("salvage", s.store, findings, "NEW-STORE") for s in findings.standings),
+            ),
+        )
+    if not findings.bodies_checked:
+        return Judgement("Damage", LOOK, f"None seen. {bodies}", "", checks)
+    return Judgement("Damage", GOOD, f"None seen in what the report reads. {bodies}")
+
+
+def _lag(findings: ReportData) -> Judgement:
+    frame = findings.lag
+    frame = frame[~frame["group"].str.startswith(SYSTEM_GROUP_PREFIX)] if len(frame) else frame
+    if not len(frame):
+        return Judgement("Consumer lag", GOOD, "No consumer group has committed an offset here.")
+    ages = frame["lag_ms"].astype("float64")
+    behind = frame.assign(age=ages.where(frame["lag"] > 0, 0), is_unknown=ages.isna())
+    behind = behind[behind["lag"] > 0]
+    if not len(behind):
+        return Judgement("Consumer lag", GOOD, "All groups have consumed everything.")
+    by = behind.groupby(["group", "topic"], as_index=False)
+    sums = by.agg({"lag": "sum", "age": "max", "is_unknown": "any"})
+    worst = sums.sort_values(["age", "lag"], ascending=False, kind="stable").iloc[0]
+    age = 0.0 if worst["age"] != worst["age"] else float(worst["age"])
+    is_old = sums["is_unknown"].any() or age > LAG_GOOD_MS
+    is_live = all(one.state == StoreState.LIVE.value for one in findings.standings)
+    state = ACT if age > LAG_ACT_MS else LOOK if is_old or not is_live else GOOD
+    others = len(sums) - 1
+    more = f" {plural(others, 'other pair')} of group and topic behind." if others else ""
+    by_time = f", by {duration_text(age)}" if age else ""
+    text = (
+        f"Group {worst['group']} is furthest behind: {plural(int(worst['lag']), 'message')} of "
+        f"topic {worst['topic']}{by_time}.{more}"
+    )
+    todo = "" if state == GOOD else "See whether its consumers run, and what they wait for."
+    return Judgement("Consumer lag", state, text, todo, _commands("lag", findings))
+
+
+def _dead_letters(findings: ReportData) -> Judgement:
+    by_group, newest = findings.dead_letter_groups, findings.newest_dead_letter_ms
+    total = findings.dead_letter_count
+    if not total:
+        return Judgement("Dead letters", GOOD, "None.")
+    largest = max(by_group.items(), key=lambda item: item[1])
+    last_ms = findings.counts.last_ms or 0
+    is_fresh = newest is not None and last_ms - newest <= FRESH_DEAD_MS
+    fresh = " The newest is of the last day of the store." if is_fresh else ""
+    are = "is" if total == 1 else "are"
+    of = f"group {largest[0]}"
+    if len(by_group) > 1:
+        of = f"{len(by_group):,} groups"
+        fresh = f" Most are of {largest[0]}: {count_text(largest[1])}.{fresh}"
+    return Judgement(
+        "Dead letters",
+        ACT if is_fresh else LOOK,
+        f"{plural(total, 'message')} of {of} {are} dead.{fresh}",
+        "No consumer gets them any more, and they expire with the log: find in the consumer's own "
+        "log why it failed, then send again what is needed.",
+        _commands("dlq", findings),
+    )
+
+
+def _transactions(findings: ReportData) -> Judgement:
+    frame = findings.transactions
+    counted = dict(zip(frame["state"], (int(n) for n in frame["messages"])))
+    given_up, pending = counted.get(CHECK_EXCEEDED, 0), counted.get(PENDING, 0)
+    unknown = counted.get(UNKNOWN, 0)
+    if not given_up + pending + unknown:
+        text = "All are committed or rolled back." if counted else "None."
+        return Judgement("Transactions", GOOD, text)
+    parts = [
+        f"{count_text(number)} {what}"
+        for number, what in (
+            (given_up, "given up by the broker after too many checks"),
+            (pending, "pending"),
+            (unknown, "of which the end is not known"),
+        )
+        if number
+    ]
+    todo = "The broker asks their producers again: see whether those run."
+    if given_up:
+        todo = "What was given up no consumer gets: ask its producers whether to send it again."
+    text = f"{', '.join(parts)}."
+    state = ACT if given_up else LOOK
+    return Judgement("Transactions", state, text, todo, _commands("transactions", findings))
+
+
+def _disk(
+    one: StoreStanding, findings: ReportData, made_at_ms: int, several: bool
+) -> Iterator[Judgement]:
+    """Yield how full the disk is and will be; nothing where no disk of this machine has the log."""
+    if one.disk is None or one.disk.entire <= 0:
+        return
+    subject, topics = _subject("Disk", one, several), (_command("topics", one.store, findings),)
+    used = one.disk.used / one.disk.entire
+    now = f"The disk below the log is {percent_text(used)} full."
+    todo = "Free space or keep messages for less time (fileReservedTime)."
+    if used > one.forced_share:
+        what = "refuses messages" if used > one.refused_share else "deletes files of any age"
+        most = one.refused_share if used > one.refused_share else one.forced_share
+        text = f"{now} Above {percent_text(most)} a broker {what}."
+        yield Judgement(subject, ACT, text, todo, topics)
+        return
+    rate = _bytes_per_day(one, made_at_ms)
+    if isinstance(rate, str):
+        yield Judgement(subject, GOOD, f"{now} No forecast: {rate}.")
+        return
+    kept_days = (one.kept_hours + _DELETED_EVERY_HOURS) / 24
+    settles = max(rate * kept_days, one.log_bytes)
+    room = one.forced_share * one.disk.entire - one.disk.used
+    grows = f"{now} The log grows by about {bytes_text(rate)} a day."
+    kept = f"files that are kept for {one.kept_hours} h"
+    if settles - one.log_bytes <= room:
+        yield Judgement(
+            subject,
+            GOOD,
+            f"{grows} With {kept} it settles at about {bytes_text(settles)}: there is room.",
+        )
+        return
+    days = room / rate
+    yield Judgement(
+        subject,
+        ACT if days < DISK_ACT_DAYS else LOOK,
+        f"{grows} In about {duration_text(days * _DAY_MS)} {percent_text(one.forced_share)} of the "
+        f"disk are used, and a broker deletes files of any age. With {kept} the log would settle "
+        f"at about {bytes_text(settles)}.",
+        todo,
+        topics,
+    )
+
+
+def _bytes_per_day(one: StoreStanding, made_at_ms: int) -> float | str:
+    """Return what the log grows by, or why that cannot be said."""
+    if one.first_ms is None or one.last_ms is None:
+        return "the store has no message"
+    span = one.last_ms - one.first_ms
+    if span < FORECAST_SPAN_MS:
+        return f"it takes messages of a day, and these are of {duration_text(max(span, 0))}"
+    if made_at_ms - one.last_ms > _DAY_MS:
+        return f"the newest message is {duration_text(made_at_ms - one.last_ms)} old"
+    return one.log_bytes * _DAY_MS / span
+
+
+def _subject(text: str, one: StoreStanding, several: bool) -> str:
+    return f"{text} of {one.store}" if several else text
+
+
+def _commands(name: str, findings: ReportData) -> tuple[str, ...]:
+    return tuple(_command(name, one.store, findings) for one in findings.standings)
+
+
+def _command(name: str, store: str, findings: ReportData, *more: Any) -> str:
+    """Return a line for a shell; whatever stands in a name is a word of it."""
+    words = ["rocketmq-store", name, store, *more]
+    words += ["--config", findings.config] if findings.config else []
+    return " ".join(shlex.quote(printable(word)) for word in words)
