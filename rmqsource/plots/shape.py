@@ -10,7 +10,7 @@ from rmqsource.plots import style
 from store_core.topics import NORMAL
 
 _LISTED = 12
-_FEW_DECADES = 3_000
+_FEW_DECADES, _FEW_ON_A_PHONE = 3_000, 40
 _NEARLY_EVEN = 1.05
 
 
@@ -86,9 +86,9 @@ def _histogram(ax: Any, table: Any) -> None:
     low, high = edges[0], edges[-1]
     ax.set_xlim(low / 1.2, high * 1.2)
     ticker = notebook_package("matplotlib.ticker")
-    steps = (1, 2, 5) if high / low < _FEW_DECADES else (1,)
-    most = 5 if style.is_narrow(ax) else 12
-    ax.xaxis.set_major_locator(ticker.LogLocator(10, steps, numticks=most))
+    few = _FEW_ON_A_PHONE if style.is_narrow(ax) else _FEW_DECADES
+    steps = (1, 2, 5) if high / low < few else (1,)
+    ax.xaxis.set_major_locator(ticker.LogLocator(10, steps, numticks=12))
     ax.xaxis.set_minor_locator(ticker.NullLocator())
     style.count_axis(ax.yaxis)
     ax.set_ylabel("messages")

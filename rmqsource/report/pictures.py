@@ -87,7 +87,12 @@ def bars(found: Bars) -> str:
     most = max(bar.value for bar in found.rows) or 1
     kind = "warning" if found.is_warning else "most"
     lines = "".join(_bar(bar, 100 * bar.value / most, kind) for bar in found.rows)
-    return f'<figure><h3>{text(found.title)}</h3>\n<ul class="bars">{lines}</ul></figure>\n'
+    # All values are as wide as the longest one, so that all bars have the same scale.
+    width = max(len(bar.text) for bar in found.rows)
+    return (
+        f'<figure><h3>{text(found.title)}</h3>\n<ul class="bars" style="--value:{width}ch">'
+        f"{lines}</ul></figure>\n"
+    )
 
 
 def _bar(bar: Bar, percent: float, kind: str) -> str:

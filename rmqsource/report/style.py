@@ -43,12 +43,12 @@ nav a { margin-right: 1rem; display: inline-block; }
 figure { margin: 0; min-width: 0; }
 img { display: block; width: 100%; max-width: 50rem; height: auto; }
 .bars { list-style: none; margin: 0; padding: 0; font-size: .9rem; }
-.bars li { display: grid; grid-template-columns: minmax(0, 15rem) minmax(3rem, 1fr) auto;
+.bars li { display: grid; grid-template-columns: minmax(0, 15rem) minmax(3rem, 1fr) var(--value);
   gap: .1rem .7rem; align-items: center; padding: .12rem 0; }
 .bar { background: var(--track); height: 1rem; }
 .bar i { display: block; height: 100%; min-width: 1px; background: var(--rest); }
 .bar i.most { background: var(--most); } .bar i.warning { background: var(--warning); }
-.value { font-variant-numeric: tabular-nums; white-space: pre-wrap; }
+.value { font-variant-numeric: tabular-nums; white-space: pre-wrap; text-align: right; }
 .wide { overflow-x: auto; margin: .8rem 0; }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: left; padding: .25rem 1rem .25rem 0; vertical-align: top;
@@ -69,7 +69,7 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
   font-size: .9rem; }
 .tools:empty { display: none; }
 @media (max-width: 44rem) {
-  .bars li { grid-template-columns: 1fr auto; }
+  .bars li { grid-template-columns: minmax(3rem, 1fr) var(--value); }
   .bars .label { grid-column: 1 / -1; }
   table, tbody { display: block; }
   thead { display: none; }
@@ -85,6 +85,7 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
   td::before { content: attr(data-label); color: var(--soft); white-space: normal; }
   td:first-child { grid-column: 1 / -1; display: block; font-weight: bold; }
   td:first-child::before { content: none; }
+  td.n:first-child::before { content: attr(data-label) " "; }
   td.long { grid-column: 1 / -1; }
   td:empty { display: none; }
 }

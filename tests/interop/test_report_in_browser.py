@@ -52,6 +52,8 @@ window.onload = async () => {
     beyondTheEdge: ends.filter(e => shown(e) && edge(e) > view.innerWidth + 1).length,
     scrolling: [...page.querySelectorAll(".wide, code, .bars li")].filter(
       e => e.scrollWidth > e.clientWidth + 1).length,
+    scales: [...page.querySelectorAll(".bars")].map(
+      list => new Set([...list.querySelectorAll(".bar")].map(b => b.clientWidth)).size),
     used: Math.max(...[...page.querySelectorAll(".facts, .verdict, .bars")].map(edge)),
     contrasts: texts.map(e => contrast(view, e)),
     loaded: view.performance.getEntriesByType("resource").map(r => r.name)
@@ -175,6 +177,7 @@ def test_it_can_be_read(
     assert facts["beyondTheEdge"] == 0
     assert facts["scrolling"] == 0
     assert facts["used"] > width - 50
+    assert set(facts["scales"]) == {1}  # bars of one ranking can be compared
     assert facts["fontSize"] >= 16
     assert min(facts["contrasts"]) >= 4.5
     assert facts["loaded"] == []

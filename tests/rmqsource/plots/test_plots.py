@@ -240,3 +240,20 @@ def test_a_picture_for_a_phone_is_whole(store: GoldenStore) -> None:
     ):
         ax.figure.suptitle("")  # a page has it as text
         assert_whole(ax)
+
+
+@pytest.mark.parametrize("width", [4.0, 7.2, 9.0])
+def test_labels_of_an_axis_do_not_touch(store: GoldenStore, width: float) -> None:
+    counts = explore.survey(str(store.root), store.options)
+    for ax in (
+        plots.traffic(explore.traffic(counts), plot_style.new_axes(width, 3.2)),
+        plots.message_sizes(explore.sizes(counts), plot_style.new_axes(width, 3.0)),
+        plots.latency(explore.latency(counts), plot_style.new_axes(width, 3.0)),
+    ):
+        canvas = FigureCanvasAgg(ax.figure)
+        canvas.draw()
+        unseen = undrawn_labels(ax)
+        labels = [label for label in ax.get_xticklabels() if label not in unseen]
+        boxes = sorted(label.get_window_extent().extents.tolist() for label in labels)
+        assert len(boxes) >= 2
+        assert all(one[2] < other[0] for one, other in zip(boxes, boxes[1:]))
