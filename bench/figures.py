@@ -65,12 +65,12 @@ def rate_figure(
 ) -> Figure:
     """Return the figure of two rates over the same number of rows."""
     return Figure(
-        scenario,
-        what,
-        against,
-        rows / statistics.median(ours_seconds),
-        rows / statistics.median(other_seconds),
-        "rows/s",
+        scenario=scenario,
+        what=what,
+        against=against,
+        ours=rows / statistics.median(ours_seconds),
+        other=rows / statistics.median(other_seconds),
+        unit="rows/s",
         higher_is_better=True,
         must=must,
         aim=aim,
@@ -90,12 +90,12 @@ def time_figure(
 ) -> Figure:
     """Return the figure of two durations."""
     return Figure(
-        scenario,
-        what,
-        against,
-        statistics.median(ours_seconds) * 1000,
-        statistics.median(other_seconds) * 1000,
-        "ms",
+        scenario=scenario,
+        what=what,
+        against=against,
+        ours=statistics.median(ours_seconds) * 1000,
+        other=statistics.median(other_seconds) * 1000,
+        unit="ms",
         higher_is_better=False,
         must=must,
         aim=aim,

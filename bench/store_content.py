@@ -102,13 +102,13 @@ def make_run(start: int, count: int, topics: int) -> Run:
     digits = len(str(start))
     hexadecimal = np.frombuffer(b"0123456789ABCDEF", np.uint8)
     return Run(
-        index,
-        topic,
-        np.where(small, index // divisor, index // topics) % QUEUES,
-        index % TAGS,
-        FIRST_TIMESTAMP_MS + index,
-        _digit_columns(index, digits, 10).astype(np.uint8) + np.uint8(ord("0")),
-        hexadecimal[_digit_columns(index, 8, 16)],
+        number=index,
+        topic=topic,
+        queue_id=np.where(small, index // divisor, index // topics) % QUEUES,
+        tag=index % TAGS,
+        store_timestamp=FIRST_TIMESTAMP_MS + index,
+        key_digits=_digit_columns(index, digits, 10).astype(np.uint8) + np.uint8(ord("0")),
+        uniq_digits=hexadecimal[_digit_columns(index, 8, 16)],
     )
 
 

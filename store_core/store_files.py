@@ -218,14 +218,14 @@ def _open(
         index = IndexDispatcher(root, config, options.clock)
         keys = index_keys(directory, config, before, last_exit_ok=last_exit_ok)
         parts = RecoveryParts(
-            log,
-            queues,
-            before,
-            config,
-            last_exit_ok,
-            options.progress,
-            keys,
-            options.trusts_confirmed,
+            log=log,
+            queues=queues,
+            checkpoint=before,
+            config=config,
+            last_exit_ok=last_exit_ok,
+            progress=options.progress,
+            keys=keys,
+            trusts_confirmed=options.trusts_confirmed,
         )
         if last_exit_ok:
             lock.create_abort()
@@ -242,7 +242,16 @@ def _open(
             keys.give(index)
         undo.pop_all()
     log.close()
-    return StoreParts(config, lock, segments, queues, index, checkpoint, recovery, files)
+    return StoreParts(
+        config=config,
+        lock=lock,
+        segments=segments,
+        queues=queues,
+        index=index,
+        checkpoint=checkpoint,
+        recovery=recovery,
+        index_files=files,
+    )
 
 
 def _clear_uncommitted(

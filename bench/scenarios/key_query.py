@@ -34,12 +34,12 @@ def warm_query(context: Context) -> list[Figure]:
 
     return [
         Figure(
-            "d",
-            f"{name}, {spec.label}",
-            "Java queryMessage",
-            _microseconds(call, spec.messages, context.queries),
-            java,
-            "us",
+            scenario="d",
+            what=f"{name}, {spec.label}",
+            against="Java queryMessage",
+            ours=_microseconds(call, spec.messages, context.queries),
+            other=java,
+            unit="us",
             higher_is_better=False,
         )
         for name, call in (("query_message", query), ("find_messages", find))
@@ -66,12 +66,12 @@ def bulk_lookup(context: Context) -> list[Figure]:
             raise ValueError(f"{found} of {spec.messages} keys were found")
     return [
         Figure(
-            "m",
-            f"find_offsets of every key, {spec.label}",
-            "Java queryMessage in a loop, warm",
-            spec.messages / min(seconds),
-            java,
-            "keys/s",
+            scenario="m",
+            what=f"find_offsets of every key, {spec.label}",
+            against="Java queryMessage in a loop, warm",
+            ours=spec.messages / min(seconds),
+            other=java,
+            unit="keys/s",
             higher_is_better=True,
             must=1,
             aim=3,

@@ -34,12 +34,12 @@ def peak_memory(context: Context) -> list[Figure]:
     our_peak = sample(pid, lambda: run_to_noop(ours))
     return [
         Figure(
-            "h",
-            f"worker's peak memory, {kind}, {spec.label}",
-            "ready-made batches",
-            getattr(our_peak, kind) / _MB,
-            getattr(other_peak, kind) / _MB,
-            "MB",
+            scenario="h",
+            what=f"worker's peak memory, {kind}, {spec.label}",
+            against="ready-made batches",
+            ours=getattr(our_peak, kind) / _MB,
+            other=getattr(other_peak, kind) / _MB,
+            unit="MB",
             higher_is_better=False,
         )
         for kind in Peak._fields
@@ -53,12 +53,12 @@ def peak_memory_of_writing(context: Context) -> list[Figure]:
     whole = _written(context, spec)
     return [
         Figure(
-            "s",
-            f"peak memory of {process}, df.write, {spec.label}",
-            "df.write of a tenth of the rows",
-            whole[process].anonymous / _MB,
-            tenth[process].anonymous / _MB,
-            "MB",
+            scenario="s",
+            what=f"peak memory of {process}, df.write, {spec.label}",
+            against="df.write of a tenth of the rows",
+            ours=whole[process].anonymous / _MB,
+            other=tenth[process].anonymous / _MB,
+            unit="MB",
             must=1.3,
             aim=1.05,
             higher_is_better=False,

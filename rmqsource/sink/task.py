@@ -49,19 +49,19 @@ def stage_part(batches: Iterable[Any], plan: SinkPlan, partition_id: int) -> Sta
     staged = _stage(batches, plan, converter, name)
     logger.info("staged %d messages of %d bytes as %s", staged.messages, staged.records_bytes, name)
     return StagedPart(
-        partition_id,
-        plan.job_directory,
-        name if staged.messages else "",
-        staged.records_bytes,
-        staged.rows_bytes,
-        staged.messages,
-        staged.queues,
-        tuple(sorted(converter.topics.items())),
-        tuple(sorted(converter.delay_levels)),
-        tuple(sorted(converter.bad_rows.dropped.items())),
-        socket.gethostname(),
-        plan.property_crc,
-        staged.is_multi_dispatch,
+        partition_id=partition_id,
+        directory=plan.job_directory,
+        name=name if staged.messages else "",
+        records_bytes=staged.records_bytes,
+        rows_bytes=staged.rows_bytes,
+        messages=staged.messages,
+        queues=staged.queues,
+        topics=tuple(sorted(converter.topics.items())),
+        delay_levels=tuple(sorted(converter.delay_levels)),
+        dropped=tuple(sorted(converter.bad_rows.dropped.items())),
+        host=socket.gethostname(),
+        property_crc=plan.property_crc,
+        is_multi_dispatch=staged.is_multi_dispatch,
     )
 
 

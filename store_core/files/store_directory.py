@@ -64,7 +64,14 @@ class _LocalFiles:
         except (FileNotFoundError, NotADirectoryError):
             if os.path.islink(path):
                 name = os.path.basename(path)
-                return FileEntry(name, path, 0, False, 0, _broken_link(path))
+                return FileEntry(
+                    name=name,
+                    path=path,
+                    size=0,
+                    is_dir=False,
+                    modified_ms=0,
+                    not_a_file=_broken_link(path),
+                )
             return None
         except (OSError, ValueError) as err:  # ValueError: a NUL in the path
             raise StoreReadError(str(err), path) from err
@@ -78,7 +85,14 @@ def _scanned_entry(item: os.DirEntry[str]) -> FileEntry | None:
         return _local_entry(item.name, item.path, item.stat())
     except OSError:
         if item.is_symlink():
-            return FileEntry(item.name, item.path, 0, False, 0, _broken_link(item.path))
+            return FileEntry(
+                name=item.name,
+                path=item.path,
+                size=0,
+                is_dir=False,
+                modified_ms=0,
+                not_a_file=_broken_link(item.path),
+            )
         if not os.path.lexists(item.path):  # deleted meanwhile
             return None
         raise
@@ -92,7 +106,14 @@ def _local_entry(name: str, path: str, found: os.stat_result) -> FileEntry:
     is_dir = stat_mode.S_ISDIR(found.st_mode)
     size = 0 if is_dir else found.st_size
     kind = "" if is_dir else kind_of_file(found.st_mode)
-    return FileEntry(name, path, size, is_dir, found.st_mtime_ns // 1_000_000, kind)
+    return FileEntry(
+        name=name,
+        path=path,
+        size=size,
+        is_dir=is_dir,
+        modified_ms=found.st_mtime_ns // 1_000_000,
+        not_a_file=kind,
+    )
 
 
 class _RemoteFiles:

@@ -113,24 +113,25 @@ def index_file_set(
     sizes = sizes or _default_sizes(config)
     flushed = flushed_files(directory, names, sizes, recovered.index_msg_timestamp)
     judge = _Judge(directory, sizes, recovered, flushed)
-    kept, reason = [], ""
+    kept: list[str] = []
+    reason: str | None = None
     for name in names:
         reason = judge.refuse(name)
-        if reason:
+        if reason is not None:
             break
         kept.append(name)
     start = judge.end if judge.end >= 0 else recovered.min_offset
     end, flushed_ms = recovered.end_offset, recovered.index_msg_timestamp
-    is_whole = recovered.last_exit_ok and bool(kept) and not reason
+    is_whole = recovered.last_exit_ok and bool(kept) and reason is None
     behind = start < end and not (is_whole and not has_keys(recovered.log, start, end, judge.end))
     return IndexFileSet(
-        sizes,
-        tuple(kept),
-        tuple(names[len(kept) :]),
-        reason,
-        start if behind else end,
-        behind,
-        min(flushed_ms, judge.end_timestamp) if behind else flushed_ms,
+        sizes=sizes,
+        kept=tuple(kept),
+        dropped=tuple(names[len(kept) :]),
+        reason=reason or "",
+        from_offset=start if behind else end,
+        is_behind=behind,
+        flushed_end_timestamp=min(flushed_ms, judge.end_timestamp) if behind else flushed_ms,
     )
 
 
@@ -205,8 +206,8 @@ class _Judge:
         """Start of the last record that the files so far have; -1 without any."""
         self.end_timestamp = 0
 
-    def refuse(self, name: str) -> str:
-        """Return why a file cannot be trusted; empty when it can."""
+    def refuse(self, name: str) -> str | None:
+        """Return why a file cannot be trusted; None when it can."""
         path, recovered = self._directory.resolve(INDEX_DIR, name), self._recovered
         try:
             with self._directory.open(path) as source:
@@ -218,15 +219,15 @@ class _Judge:
             return f"{path}: it is not known to have been flushed before the crash"
         if header.entry_count == 0:
             has_ended = max(header.end_phy_offset, header.end_timestamp) > 0
-            return f"{path}: it has an end, but no entries" if has_ended else ""
-        reason = self._misplaced(header) or (self._gap(header) if is_trusted else "")
-        if reason:
+            return f"{path}: it has an end, but no entries" if has_ended else None
+        reason = self._misplaced(header) or (self._gap(header) if is_trusted else None)
+        if reason is not None:
             return f"{path}: {reason}"
         self.end, self.end_timestamp = header.end_phy_offset, header.end_timestamp
-        return ""
+        return None
 
-    def _misplaced(self, header: IndexHeader) -> str:
-        """Return why a file does not fit the log and the file before it; empty when it does."""
+    def _misplaced(self, header: IndexHeader) -> str | None:
+        """Return why a file does not fit the log and the file before it; None when it does."""
         recovered = self._recovered
         if header.begin_phy_offset < self.end:
             return "it begins before the end of the file before it"
@@ -240,14 +241,14 @@ class _Judge:
             found = recovered.log.store_timestamp_at(offset, recovered.end_offset)
             if offset >= recovered.min_offset and found != timestamp:
                 return f"its {which} record is not in the log, or of another time"
-        return ""
+        return None
 
-    def _gap(self, header: IndexHeader) -> str:
-        """Return that a file is missing before this one; empty where none is."""
+    def _gap(self, header: IndexHeader) -> str | None:
+        """Return that a file is missing before this one; None where none is."""
         log, start = self._recovered.log, max(self.end, self._recovered.min_offset)
         if has_keys(log, start, header.begin_phy_offset, self.end):
             return "records before its first have keys that no file has"
-        return ""
+        return None
 
 
 def has_keys(log: ReadableLog, start: int, stop: int, border: int) -> bool:

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
 
-EMPTY_HEADER = IndexHeader(0, 0, 0, 0, 0, 1)
+EMPTY_HEADER = IndexHeader(
+    begin_timestamp=0,
+    end_timestamp=0,
+    begin_phy_offset=0,
+    end_phy_offset=0,
+    hash_slot_count=0,
+    index_count=1,
+)
 """What the first file of a store begins with."""
 
 _PAGE_BITS = 12

@@ -183,7 +183,17 @@ class IndexWriter:
         if last is not None:
             last.publish()
             time_ms, offset = max(0, last.header.end_timestamp), last.header.end_phy_offset
-            header, name = IndexHeader(time_ms, time_ms, offset, offset, 0, 1), last.path.name
+            header, name = (
+                IndexHeader(
+                    begin_timestamp=time_ms,
+                    end_timestamp=time_ms,
+                    begin_phy_offset=offset,
+                    end_phy_offset=offset,
+                    hash_slot_count=0,
+                    index_count=1,
+                ),
+                last.path.name,
+            )
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / index_file_name(self._clock(), name)
         self._file = IndexFileWriter(path, *self._sizes, header)

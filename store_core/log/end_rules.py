@@ -192,8 +192,10 @@ class _Found:
         return np.arange(len(joined)) < good
 
 
-def reason_for_end(log: ReadableLog, failure: Failure, after: int, evidence: CutEvidence) -> str:
-    """Return why a log ends where validation fails (rows 5 to 9); empty where it does not.
+def reason_for_end(
+    log: ReadableLog, failure: Failure, after: int, evidence: CutEvidence
+) -> str | None:
+    """Return why a log ends where validation fails (rows 5 to 9); None where it does not.
 
     Parameters
     ----------
@@ -212,14 +214,14 @@ def reason_for_end(log: ReadableLog, failure: Failure, after: int, evidence: Cut
     if is_confirmed and not following.is_known_as_last:
         return CONFIRMED
     if after < 0:
-        return ""
+        return None
     is_older = (
         failure.last_start >= 0
         and (log.store_timestamp_at(after, _end_of_files(log)) or 0) < failure.last_timestamp
     )
     if is_older and not following.is_known_as_last:
         return OLDER
-    return NEVER_DISPATCHED if following.was_never_dispatched else ""
+    return NEVER_DISPATCHED if following.was_never_dispatched else None
 
 
 def record_before_border(log: ReadableLog, border: int, start: int) -> tuple[int, int]:

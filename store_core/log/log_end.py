@@ -149,7 +149,7 @@ class _EndWalk:
         while True:
             at = self._walk(at)
             reason = self._reason_for_end(at)
-            if reason:
+            if reason is not None:
                 return self._end(at, reason)
             # Asked only now: a job that began a moment ago wrote its journal before its records.
             uncommitted = self._evidence.uncommitted_offset()
@@ -160,7 +160,7 @@ class _EndWalk:
                 after = -1
             following = self._base + after if after >= 0 else -1
             reason = reason_for_end(self._log, self._failure(at), following, self._evidence)
-            if reason:
+            if reason is not None:
                 return self._end(at, reason)
             if after < 0:
                 end = self._end_of_data(at, uncommitted)
@@ -194,8 +194,8 @@ class _EndWalk:
             self._log.source(self._segment).forget(at, window.start + stop - at)
             at = window.start + stop
 
-    def _reason_for_end(self, at: int) -> str:
-        """Return why a failing position is the end (rows 1 to 3); empty when it may be damage."""
+    def _reason_for_end(self, at: int) -> str | None:
+        """Return why a failing position is the end (rows 1 to 3); None when it may be damage."""
         if at >= self._records.length:
             return "the last segment is full"
         if self._is_blank(at):
@@ -208,7 +208,7 @@ class _EndWalk:
             and self._base + at >= self._evidence.last_dispatched()[1]
         ):
             return "a broker is writing behind its last dispatched record"
-        return ""
+        return None
 
     def _is_blank(self, at: int) -> bool:
         window = self._records.window(at, self._records.length)

@@ -108,7 +108,14 @@ def slice_of(
     begin, end = segment.from_offset, segment.from_offset + file_size
     if end <= start or begin >= min(stop, end_offset):
         return None
-    return LogSlice(segment.path, begin, file_size, max(start, begin), min(stop, end), end_offset)
+    return LogSlice(
+        path=segment.path,
+        from_offset=begin,
+        file_size=file_size,
+        start=max(start, begin),
+        stop=min(stop, end),
+        end_offset=end_offset,
+    )
 
 
 def scan_log(

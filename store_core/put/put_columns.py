@@ -120,7 +120,14 @@ def put_columns(batch: Any, context: PutContext) -> tuple[PutColumns, tuple[int,
     sys_flag = number_of(batch, "sys_flag")
     special, counts, bad_inner = _specials(batch, names, code, sys_flag, context)
     columns = PutColumns(
-        batch, names, mangled, code, number_of(batch, "queue_id"), sys_flag, counts, special
+        batch=batch,
+        topics=names,
+        mangled=mangled,
+        topic_code=code,
+        queue_id=number_of(batch, "queue_id"),
+        sys_flag=sys_flag,
+        counts=counts,
+        special=special,
     )
     return columns, refused_row(columns, context, bad_inner)
 

@@ -95,7 +95,15 @@ class MessagePutter:
         clock: Callable[[], int],
     ) -> None:
         self._context = PutContext(
-            config, appender, offsets, flush, store_host, refusal, is_batch_topic, stats, clock
+            config=config,
+            appender=appender,
+            offsets=offsets,
+            flush=flush,
+            store_host=store_host,
+            refused_now=refusal,
+            is_batch_topic=is_batch_topic,
+            stats=stats,
+            clock=clock,
         )
         self._config, self._appender, self._offsets = config, appender, offsets
         self._flush, self._store_host, self._clock = flush, store_host, clock

@@ -123,13 +123,13 @@ def _append(
         counters[queue] = queue_offset + count
     places = done.commit_log_offsets.tolist()
     return AppendMessageResult(
-        AppendMessageStatus.PUT_OK,
-        places[0],
-        len(records.block),
-        queue_offset,
-        done.store_timestamp,
-        count,
-        tuple((own[1], place) for own, place in zip(hosts, places)),
+        status=AppendMessageStatus.PUT_OK,
+        commit_log_offset=places[0],
+        store_size=len(records.block),
+        queue_offset=queue_offset,
+        store_timestamp=done.store_timestamp,
+        message_num=count,
+        places=tuple((own[1], place) for own, place in zip(hosts, places)),
     )
 
 

@@ -102,12 +102,12 @@ class RecordBatchPutter:
             status = context.flush.handle(done.next_offset, True)
             context.stats.record_put(done.rows, done.size_bytes, context.clock() - begin)
         return AppendBatchResult(
-            status if refusal is None else refusal.status,
-            done.rows,
-            _joined(done.commit_log_offsets),
-            _joined(done.queue_offsets),
-            row,
-            "" if refusal is None else refusal.reason,
+            status=status if refusal is None else refusal.status,
+            rows=done.rows,
+            commit_log_offsets=_joined(done.commit_log_offsets),
+            queue_offsets=_joined(done.queue_offsets),
+            row=row,
+            reason="" if refusal is None else refusal.reason,
         )
 
     def _append(self, columns: PutColumns, done: _Appended) -> None:

@@ -172,18 +172,18 @@ class DispatchDecoder:
         frames = columns.frames
         queue_offset = frames.column("queue_offset")
         return DispatchRequests(
-            self.topics,
-            self._topic_codes(columns),
-            frames.column("queue_id"),
-            queue_offset,
-            frames.column("commit_log_offset"),
-            frames.column("total_size"),
-            np.zeros(len(frames), np.int64),
-            frames.column("store_timestamp"),
-            queue_offset,
-            np.ones(len(frames), np.int16),
-            frames.column("sys_flag") & TRANSACTION_MASK,
-            np.zeros(len(frames), bool),
+            topics=self.topics,
+            topic_code=self._topic_codes(columns),
+            queue_id=frames.column("queue_id"),
+            queue_offset=queue_offset,
+            commit_log_offset=frames.column("commit_log_offset"),
+            message_size=frames.column("total_size"),
+            tags_code=np.zeros(len(frames), np.int64),
+            store_timestamp=frames.column("store_timestamp"),
+            base_queue_offset=queue_offset,
+            batch_size=np.ones(len(frames), np.int16),
+            transaction_type=frames.column("sys_flag") & TRANSACTION_MASK,
+            light=np.zeros(len(frames), bool),
         )
 
     def decode_columns(self, columns: MessageColumns) -> DispatchRequests:

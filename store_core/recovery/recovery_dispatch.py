@@ -64,12 +64,12 @@ class RecoveryParts:
     def recovered(self, min_offset: int, end_offset: int) -> RecoveredLog:
         """Return what is known for the index when the log was walked and cut."""
         return RecoveredLog(
-            self.log,
-            max(min_offset, 0),
-            end_offset,
-            self.last_exit_ok,
-            self.checkpoint.index_msg_timestamp or 0,
-            self.keys.proved if self.keys is not None else (),
+            log=self.log,
+            min_offset=max(min_offset, 0),
+            end_offset=end_offset,
+            last_exit_ok=self.last_exit_ok,
+            index_msg_timestamp=self.checkpoint.index_msg_timestamp or 0,
+            proved=self.keys.proved if self.keys is not None else (),
         )
 
 

@@ -157,7 +157,7 @@ def judge_cut(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cu
     if not behind.in_later_segment:
         failure = Failure(end, walk.last_start, walk.last_timestamp)
         reason = reason_for_end(log, failure, behind.first_offset, evidence)
-        if reason:
+        if reason is not None:
             return Cut(reason, data_bytes, behind, Loss.OLD_CUT if behind.records else Loss.NOTHING)
     if behind.records == 0:
         last = _damaged_last(log, end, evidence)

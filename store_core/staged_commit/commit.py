@@ -93,7 +93,9 @@ def commit_job(
     """
     commit = _plan(target, job, dict(target.next_queue_offsets()), clock())
     with LogTail(target.commit_log, steps) as tail:
-        committing = _Committing(target, job, directory, commit, steps, tail)
+        committing = _Committing(
+            target=target, job=job, directory=directory, commit=commit, steps=steps, tail=tail
+        )
         committing.append()
         try:
             committing.complete()
@@ -154,20 +156,20 @@ def _plan(
     if first.commit_log_offset != start:
         held = encode_blank(log.file_size - start % log.file_size)
     return Commit(
-        job.name,
-        job.application,
-        job.version,
-        start,
-        end,
-        held.hex(),
-        first.commit_log_offset,
-        proof_bytes,
-        proof_crc,
-        store_timestamp,
-        job.messages,
-        job.record_bytes,
-        job.queue_ranges(offsets),
-        job.dropped,
+        job=job.name,
+        application=job.application,
+        version=job.version,
+        start_offset=start,
+        end_offset=end,
+        first_bytes=held.hex(),
+        proof_offset=first.commit_log_offset,
+        proof_bytes=proof_bytes,
+        proof_crc=proof_crc,
+        store_timestamp=store_timestamp,
+        messages=job.messages,
+        record_bytes=job.record_bytes,
+        queues=job.queue_ranges(offsets),
+        dropped=job.dropped,
     )
 
 

@@ -217,12 +217,12 @@ class _RecordsFile:
                 f"not what a task staged, from byte {block.start} on", self._path
             )
         return EncodedRecords(
-            data,
-            starts,
-            sizes,
-            _NO_CRCS,
-            starts + block.store_timestamp_at,
-            self._property_crc,
+            block=data,
+            starts=starts,
+            sizes=sizes,
+            body_crc=_NO_CRCS,
+            store_timestamp_at=starts + block.store_timestamp_at,
+            property_crc=self._property_crc,
         )
 
 

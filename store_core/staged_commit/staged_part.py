@@ -115,14 +115,14 @@ class StagedBlock(NamedTuple):
         """Return the rows ``[first, stop)``, which begin at byte ``start`` of the file."""
         rows = slice(first, stop)
         return StagedBlock(
-            start,
-            self.sizes[rows],
-            self.queue[rows],
-            self.rank[rows],
-            self.store_timestamp_at[rows],
-            self.tags_code[rows],
-            self.key_count[rows],
-            self.key_hash[:0],
+            start=start,
+            sizes=self.sizes[rows],
+            queue=self.queue[rows],
+            rank=self.rank[rows],
+            store_timestamp_at=self.store_timestamp_at[rows],
+            tags_code=self.tags_code[rows],
+            key_count=self.key_count[rows],
+            key_hash=self.key_hash[:0],
         )
 
 
@@ -162,7 +162,16 @@ def _block(start: int, batch: Any) -> StagedBlock:
     size, queue, rank, store_timestamp_at, tags_code = (column.to_numpy() for column in columns)
     key_count = np.diff(key_hashes.offsets.to_numpy()).astype(np.int64)
     key_hash = key_hashes.values.to_numpy()
-    return StagedBlock(start, size, queue, rank, store_timestamp_at, tags_code, key_count, key_hash)
+    return StagedBlock(
+        start=start,
+        sizes=size,
+        queue=queue,
+        rank=rank,
+        store_timestamp_at=store_timestamp_at,
+        tags_code=tags_code,
+        key_count=key_count,
+        key_hash=key_hash,
+    )
 
 
 def _check_block(block: StagedBlock, part: StagedPart, path: str) -> None:

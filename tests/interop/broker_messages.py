@@ -99,7 +99,15 @@ def _orders() -> Iterator[Row]:
     for i in range(160):
         keys = [f"order-{i}", EVERYWHERE] if i % 4 else None
         tags = (*TAGS, "TagC", None)[i % 4]
-        yield Row("orders", i, b"order %d" % i, None, keys, tags, {"note": _WORDS[i % len(_WORDS)]})
+        yield Row(
+            topic="orders",
+            number=i,
+            body=b"order %d" % i,
+            queue_id=None,
+            keys=keys,
+            tags=tags,
+            properties={"note": _WORDS[i % len(_WORDS)]},
+        )
 
 
 def _documents(generator: random.Random) -> Iterator[Row]:
@@ -123,4 +131,12 @@ def _accounts() -> Iterator[Row]:
 def _reminders(levels: Sequence[int]) -> Iterator[Row]:
     for i in range(20):
         level = (None, *levels)[i % (1 + len(levels))]
-        yield Row("reminders", i, b"reminder %d" % i, None, [f"r{i}"], "TagA", delay_level=level)
+        yield Row(
+            topic="reminders",
+            number=i,
+            body=b"reminder %d" % i,
+            queue_id=None,
+            keys=[f"r{i}"],
+            tags="TagA",
+            delay_level=level,
+        )

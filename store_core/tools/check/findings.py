@@ -131,7 +131,13 @@ class Findings:
         shown = tuple(examples)[:MAX_EXAMPLES]
         if before is None:
             self.found[key] = Finding(
-                kind, place, position, commit_log_offset, count, byte_count, shown
+                kind=kind,
+                place=place,
+                position=position,
+                commit_log_offset=commit_log_offset,
+                count=count,
+                byte_count=byte_count,
+                examples=shown,
             )
             return
         self.found[key] = replace(

@@ -70,13 +70,13 @@ def check_store(view: StoreView, progress: StageProgress | None = None) -> Check
     index.finish()
     check_checkpoint(view, log.last_store_timestamp, findings)
     return CheckReport(
-        view.directory.uri,
-        view.state.value,
-        begin,
-        view.end_offset,
-        view.end_reason,
-        counts,
-        findings.sorted(),
+        store=view.directory.uri,
+        state=view.state.value,
+        log_begin=begin,
+        log_end=view.end_offset,
+        log_ends_because=view.end_reason,
+        counts=counts,
+        findings=findings.sorted(),
     )
 
 

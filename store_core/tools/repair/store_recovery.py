@@ -210,6 +210,13 @@ def _result(
     unmended: tuple[Unmended, ...],
 ) -> RecoveryResult:
     if files is None:
-        return RecoveryResult(found, (), "", found.log_end, queues, unmended)
+        return RecoveryResult(
+            log=found,
+            index_dropped=(),
+            index_reason="",
+            index_from_offset=found.log_end,
+            queues_not_mended=queues,
+            files_not_mended=unmended,
+        )
     index = (files.dropped, files.reason, files.from_offset)
     return RecoveryResult(found, *index, queues, unmended)

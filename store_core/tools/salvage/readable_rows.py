@@ -88,4 +88,11 @@ def rejected_row(frames: RecordFrames, row: int, reason: str) -> RejectedRecord:
     topic = frames.data[start : start + int(frames.topic_length[row])].tobytes()
     names = ("commit_log_offset", "total_size", "queue_id", "queue_offset")
     offset, size, queue_id, queue_offset = (int(frames.column(name)[row]) for name in names)
-    return RejectedRecord(offset, size, decode_utf8(topic), queue_id, queue_offset, reason)
+    return RejectedRecord(
+        commit_log_offset=offset,
+        size=size,
+        topic=decode_utf8(topic),
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        reason=reason,
+    )

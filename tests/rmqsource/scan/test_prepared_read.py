@@ -13,7 +13,17 @@ from rmqsource.tables import TABLES
 from tests.rmqsource.reading import plan, read_places
 from tests.store_factory import small_store
 
-PLAN = StorePlan("s", "commitlog", "why", (), 10, 30, 0, (("T", 0, 1, 3),), 40)
+PLAN = StorePlan(
+    store="s",
+    access_path="commitlog",
+    reason="why",
+    splits=(),
+    bytes_to_read=10,
+    bytes_skipped=30,
+    log_bytes_scanned=0,
+    missing_offsets=(("T", 0, 1, 3),),
+    end_offset=40,
+)
 
 
 def test_columns_are_those_of_the_table():

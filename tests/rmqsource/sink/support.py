@@ -51,7 +51,15 @@ def plan_of(names, **options):
     fields = [(name, TYPES[name][0]) for name in names]
     columns = resolve_sink_columns(fields, default_topic=parsed.topic)
     levels = MessageStoreConfig().delay_levels_ms
-    return SinkPlan(parsed, columns, "", STORE_HOST, segment_bytes, levels, topic_queues=topics)
+    return SinkPlan(
+        options=parsed,
+        columns=columns,
+        job_directory="",
+        store_host=STORE_HOST,
+        segment_bytes=segment_bytes,
+        delay_levels_ms=levels,
+        topic_queues=topics,
+    )
 
 
 def converter_of(batch, partition_id=0, **options):

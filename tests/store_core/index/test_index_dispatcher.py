@@ -36,7 +36,16 @@ class Opened:
         self.end = store.meta["max_phy_offset"] if end is None else end
         self.index = IndexDispatcher(str(root), config, clock_of(names))
         begin = max(self.log.min_offset, 0)
-        self.found = self.index.load(RecoveredLog(self.log, begin, self.end, ok, since_ms, proved))
+        self.found = self.index.load(
+            RecoveredLog(
+                log=self.log,
+                min_offset=begin,
+                end_offset=self.end,
+                last_exit_ok=ok,
+                index_msg_timestamp=since_ms,
+                proved=proved,
+            )
+        )
 
     def catch_up(self, limit=20_000):
         calls = 1

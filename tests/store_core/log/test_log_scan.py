@@ -56,7 +56,15 @@ def one_segment(tmp_path_factory):
 
 
 def slice_of(start=0, stop=SEGMENT, end=SEGMENT, missing=0, base=0, file_size=SEGMENT):
-    return LogSlice("memory", base, file_size, base + start, base + stop, base + end, missing)
+    return LogSlice(
+        path="memory",
+        from_offset=base,
+        file_size=file_size,
+        start=base + start,
+        stop=base + stop,
+        end_offset=base + end,
+        missing_bytes=missing,
+    )
 
 
 def parts_of(source, part, rows=5, size=600):

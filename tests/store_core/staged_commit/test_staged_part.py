@@ -66,6 +66,14 @@ def test_rows_that_are_not_those_of_the_part_are_refused(part):
 def test_a_part_without_messages_has_no_files():
     from store_core.staged_commit.staged_part import StagedPart
 
-    empty = StagedPart(0, "/nowhere", "", 0, 0, 0, ())
+    empty = StagedPart(
+        partition_id=0,
+        directory="/nowhere",
+        name="",
+        records_bytes=0,
+        rows_bytes=0,
+        messages=0,
+        queues=(),
+    )
     check_staged_files(empty)
     assert list(read_blocks(empty)) == []

@@ -122,20 +122,20 @@ def test_small_files_replace_links_and_are_not_written_through_them(tmp_path):
 
 
 COMMIT = Commit(
-    JOB,
-    "app",
-    3,
-    0,
-    100,
-    "00" * 8,
-    0,
-    100,
-    5,
-    1,
-    1,
-    100,
-    (JobQueueRange("A", 0, 0, 1),),
-    {"body": 2},
+    job=JOB,
+    application="app",
+    version=3,
+    start_offset=0,
+    end_offset=100,
+    first_bytes="00" * 8,
+    proof_offset=0,
+    proof_bytes=100,
+    proof_crc=5,
+    store_timestamp=1,
+    messages=1,
+    record_bytes=100,
+    queues=(JobQueueRange("A", 0, 0, 1),),
+    dropped={"body": 2},
 )
 scalars = (
     st.none()
