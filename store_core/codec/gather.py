@@ -88,6 +88,8 @@ def fixed_width_strings(characters: npt.NDArray[np.uint8]) -> Any:
 
 def replace_rows(array: Any, rows: npt.NDArray[np.int64], values: Any) -> Any:
     """Return ``array`` with ``values[k]`` at ``rows[k]``, by one concat and one take."""
+    # Of [a, b, c], rows [2, 0] become [x, y]: from [a, b, c, x, y] are taken [4, 1, 3], which is
+    # [y, b, x].
     index = np.arange(len(array), dtype=np.int64)
     index[rows] = len(array) + np.arange(len(rows), dtype=np.int64)
     return pa.concat_arrays([array, values]).take(pa.array(index))

@@ -322,6 +322,9 @@ def _joined(parts: Sequence[IndexHits]) -> IndexHits:
 
 def _by_key(hits: IndexHits, which: Int64s, distinct_count: int) -> IndexHits:
     """Sort hits by key, newest first, and repeat them for hashes that were asked for twice."""
+    # Hits of keys [0, 1, 0] with entries [5, 6, 7] become keys [0, 0, 1], entries [7, 5, 6].
+    # Asked were keys which = [1, 0, 1], so bounds = [0, 2, 3], and counts = [1, 2, 1].
+    # The hits to repeat are [2, 0, 1, 2]: entries [6, 7, 5, 6] of what was asked [0, 1, 1, 2].
     hits = _hits_at(hits, np.lexsort((-hits.entry, hits.key)))
     bounds = np.searchsorted(hits.key, np.arange(distinct_count + 1))
     counts = np.diff(bounds)[which]

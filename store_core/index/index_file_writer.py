@@ -143,6 +143,9 @@ class IndexFileWriter:
 
         Only those are sorted, few as long as there are many more slots than rows.
         """
+        # Rows 0 to 3, entries 10 to 13, in slots [4, 9, 4, 4]: slot 4 held entry 3, slot 9 none.
+        # Of slot 4 one row stays, here row 3, so rows = [0, 2, 3] are sorted; before = [3, 10, 12].
+        # With row 1, which follows nothing: previous = [3, 0, 10, 12]. Slot 4 names entry 13.
         lost = np.flatnonzero(~stays)
         rows = np.concatenate([lost, np.unique(self._slots[slot[lost]] - np.int32(number))])
         order, first = _grouped(slot[rows], rows)
@@ -222,6 +225,8 @@ def _grouped(slot: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
     Numbers made of slot and row are all distinct, so that any sort is a stable one: a fifth of the
     time of numpy's stable sort.
     """
+    # Rows [0, 1, 2] of slots [4, 9, 4] are packed as 4.0 9.1 4.2, sorted 4.0 4.2 9.1:
+    # rows [0, 2, 1], and the rows of a slot begin at [0, 2].
     packed = (slot << _ROW_BITS) | rows
     packed.sort()
     ordered = packed >> _ROW_BITS

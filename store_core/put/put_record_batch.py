@@ -228,6 +228,9 @@ def _queues_of(columns: PutColumns) -> _Queues:
 
 def _counts_before(code: npt.NDArray[Any], counts: Int64s) -> Int64s:
     """Return for every row the sum of the counts of the rows before it with the same code."""
+    # Codes [7, 8, 7, 7] with counts [1, 2, 3, 4], in order of the codes: counts [1, 3, 4, 2],
+    # before = [0, 1, 4, 8]. Code 7 begins where before is 0, code 8 where it is 8.
+    # Less that, [0, 1, 4, 0]; back in the order of the rows: [0, 0, 1, 4].
     order = np.argsort(code, kind="stable")
     ordered = counts[order]
     before = np.cumsum(ordered) - ordered

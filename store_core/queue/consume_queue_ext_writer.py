@@ -116,6 +116,9 @@ class ConsumeQueueExtWriter:
 
     def _pack(self, data: bytes, sizes: Int64s) -> Int64s:
         """Write units into as many files as they take; return where each begins."""
+        # Four units of 20 bytes, files of 64, the last 4 of them for the end mark: three fit from
+        # position 0, and begin at [0, 20, 40]; the mark is written at 60, the rest stays zero.
+        # The fourth begins the next file: positions = [0, 20, 40, 64], and 84 is the new end.
         begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         positions = np.empty(len(sizes), np.int64)
         at, file_size = 0, self._files.file_size

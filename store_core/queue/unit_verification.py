@@ -135,6 +135,8 @@ def _match(stored: Units, rows: DispatchRequests) -> tuple[npt.NDArray[np.intp],
 
 def _lost_bytes(stored: Units, expected: Units) -> Mask:
     """Tell which units differ from what is expected by zeros only."""
+    # Expected are the bytes 1 2. Found 1 2: nothing differs. Found 1 0: what differs is zero, lost.
+    # Found 9 2: what differs is another byte, so it is another unit, and not one that lost some.
     found = stored.view(np.uint8).reshape(len(stored), -1)
     wanted = expected.view(np.uint8).reshape(len(stored), -1)
     different = found != wanted

@@ -289,6 +289,9 @@ def _distinct(key: Int64s, offset: Int64s) -> tuple[Int64s, Int64s]:
 
     Numbers made of key and place sort faster than two columns; as a rule offsets ascend already.
     """
+    # Keys [1, 0, 1, 1] at offsets [10, 20, 30, 30] are packed as key and row: 1.0 0.1 1.2 1.3,
+    # sorted 0.1 1.0 1.2 1.3: keys [0, 1, 1, 1], offsets [20, 10, 30, 30].
+    # Rows that repeat the one before go: keys [0, 1, 1], offsets [20, 10, 30].
     if len(offset) and int(np.diff(offset).min(initial=0)) < 0:
         order = np.argsort(offset, kind="stable")
         key, offset = key[order], offset[order]
