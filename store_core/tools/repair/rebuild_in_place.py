@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import StoreConfigError, StoreFormatError, StoreLockedError
 from store_core.files.directory_swap import put_in_place, remove_tree, restore, take_away
-from store_core.files.file_writing import flush_directory, sync_data, write_all, write_errors
-from store_core.files.regular_file import open_to_write
+from store_core.files.file_writing import flush_directory, write_errors
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS
 from store_core.layout.checkpoint import CHECKPOINT
@@ -29,6 +28,7 @@ from store_core.layout.store_paths import (
     CONSUME_QUEUE_EXT_DIR,
     INDEX_DIR,
 )
+from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import StoreState
 from store_core.store_view import StoreView
@@ -261,13 +261,7 @@ def _set_index_timestamp(view: StoreView, timestamp_ms: int) -> None:
     entry = view.directory.stat(path)
     if entry is None or entry.size < CHECKPOINT.size:
         return
-    at = CHECKPOINT.at("index_msg_timestamp")
-    fd = open_to_write(path)
-    try:
-        write_all(fd, at, memoryview(timestamp_ms.to_bytes(8, "big", signed=True)))
-        sync_data(fd)
-    except OSError as err:
-        err.filename = path  # a descriptor has no name
-        raise
-    finally:
-        os.close(fd)
+    with closing(CheckpointFile(path)) as checkpoint:
+        checkpoint.load()
+        checkpoint.index_msg_timestamp = timestamp_ms
+        checkpoint.flush()
