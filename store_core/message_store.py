@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 from store_core.codec.hosts import parse_host
 from store_core.errors import StoreClosedError
@@ -27,6 +27,7 @@ from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from store_core.arrow_types import RecordBatch
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.message import Message
     from store_core.progress import Progress
@@ -214,7 +215,7 @@ class MessageStore(OpenStoreReads):
         """Put messages of one queue, all or none; see ``MessagePutter.put_messages``."""
         return self._putting().put_messages(messages)
 
-    def append_batch(self, batch: Any) -> AppendBatchResult:
+    def append_batch(self, batch: RecordBatch) -> AppendBatchResult:
         """Put the rows of a record batch; see ``RecordBatchPutter.append_batch``."""
         return self._putting().append_batch(batch)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from store_core.codec.gather import fixed_width_strings
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from store_core.arrow_types import Array
 
 _PROCESS = struct.Struct(">Hi")  # process id, hash of the class loader
 _VARYING_BYTES = 6  # milliseconds in four bytes, the counter in two
@@ -48,7 +50,7 @@ class ClientMessageIds:
         self._prefix = np.frombuffer(fixed.hex().upper().encode(), np.uint8)
         self._next = (now_ms - month_start_ms(now_ms)) << _COUNTER_BITS
 
-    def next_ids(self, count: int) -> Any:
+    def next_ids(self, count: int) -> Array:
         """Return the next ids as a ``pa.StringArray``: 32 characters, 56 with an IPv6 address."""
         numbers = np.arange(self._next, self._next + count, dtype=np.int64)
         self._next += count

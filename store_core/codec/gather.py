@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array
+
 _KEEPING_POOL = pa.system_memory_pool()
 _MOST_KEPT_BYTES = 2 << 20
 _MAX_SPAN = 2**31 - 1
@@ -23,7 +25,7 @@ _MAX_SPAN = 2**31 - 1
 
 def gather_binary(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[Any]
-) -> Any:
+) -> Array:
     """Return the ranges as a ``pa.BinaryArray``.
 
     Parameters
@@ -55,7 +57,7 @@ def gather_binary(
     return take_bytes(pieces, pa.array(np.arange(0, 2 * count, 2)), int(lengths.sum()))
 
 
-def take_bytes(array: Any, rows: Any, most_bytes: int) -> Any:
+def take_bytes(array: Array, rows: Array, most_bytes: int) -> Array:
     """Return rows of an array of bytes: at most ``most_bytes``.
 
     Arrow's own pool gives back what was unused for 10 ms; whoever needs a MiB again every 20 ms
@@ -66,7 +68,7 @@ def take_bytes(array: Any, rows: Any, most_bytes: int) -> Any:
     return pc.take(array, rows, memory_pool=pool)
 
 
-def binary_parts(array: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+def binary_parts(array: Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     """Return (offsets, bytes) of a string or binary array without copying; bytes start at 0."""
     buffers = array.buffers()
     offsets = np.frombuffer(buffers[1], np.int32)[array.offset : array.offset + len(array) + 1]
@@ -75,7 +77,7 @@ def binary_parts(array: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint
     return offsets, np.frombuffer(buffers[2], np.uint8)
 
 
-def fixed_width_strings(characters: npt.NDArray[np.uint8]) -> Any:
+def fixed_width_strings(characters: npt.NDArray[np.uint8]) -> Array:
     """Return the rows of an ``(n, width)`` array of ASCII codes as a ``pa.StringArray``."""
     count, width = characters.shape
     offsets = np.arange(0, (count + 1) * width, width, dtype=np.int64).astype(np.int32)
@@ -86,7 +88,7 @@ def fixed_width_strings(characters: npt.NDArray[np.uint8]) -> Any:
     )
 
 
-def replace_rows(array: Any, rows: npt.NDArray[np.int64], values: Any) -> Any:
+def replace_rows(array: Array, rows: npt.NDArray[np.int64], values: Array) -> Array:
     """Return ``array`` with ``values[k]`` at ``rows[k]``, by one concat and one take."""
     # Of [a, b, c], rows [2, 0] become [x, y]: from [a, b, c, x, y] are taken [4, 1, 3], which is
     # [y, b, x].

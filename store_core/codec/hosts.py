@@ -20,6 +20,8 @@ from store_core.layout.message import IPV4_HOST_BYTES, IPV6_HOST_BYTES
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array
+
 # InetAddress.getByAddress turns ::ffff:a.b.c.d into an IPv4 address.
 _IPV4_BYTES = 4
 _IPV4_MAPPED = bytes(10) + b"\xff\xff"
@@ -63,7 +65,7 @@ def parse_host(text: str) -> bytes:
         raise ValueError(f"no host in the form ip:port or [ipv6]:port: {text!r} ({err})") from err
 
 
-def host_column(raw: npt.NDArray[np.uint8]) -> Any:
+def host_column(raw: npt.NDArray[np.uint8]) -> Array:
     """Format many hosts.
 
     Parameters
@@ -98,7 +100,7 @@ def host_column(raw: npt.NDArray[np.uint8]) -> Any:
     return texts if len(texts) == len(raw) else texts.take(encoded.indices)
 
 
-def _format_rows(raw: npt.NDArray[np.uint8]) -> Any:
+def _format_rows(raw: npt.NDArray[np.uint8]) -> Array:
     ports = pc.cast(pa.array(_big_endian(raw[:, -4:], "i4")), pa.string())
     if raw.shape[1] == IPV4_HOST_BYTES:
         return _format_ipv4(raw[:, :4], ports)
@@ -112,7 +114,7 @@ def _format_rows(raw: npt.NDArray[np.uint8]) -> Any:
     return texts
 
 
-def _format_ipv4(octets: npt.NDArray[np.uint8], ports: Any) -> Any:
+def _format_ipv4(octets: npt.NDArray[np.uint8], ports: Array) -> Array:
     decimal = _decimal_octets()
     parts = [decimal.take(pa.array(np.ascontiguousarray(octets[:, i]))) for i in range(4)]
     address = pc.binary_join_element_wise(*parts, ".")
@@ -124,10 +126,10 @@ def _big_endian(raw: npt.NDArray[np.uint8], code: str) -> npt.NDArray[Any]:
 
 
 @lru_cache(maxsize=1)
-def _decimal_octets() -> Any:
+def _decimal_octets() -> Array:
     return pa.array([str(octet) for octet in range(256)])
 
 
 @lru_cache(maxsize=1)
-def _hex_groups() -> Any:
+def _hex_groups() -> Array:
     return pa.array([f"{group:x}" for group in range(65536)])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array
     from store_core.codec.message_batch_codec import MessageColumns
     from store_core.codec.record_crcs import BadBody
 
@@ -70,7 +71,7 @@ class UnwrappedColumns:
         """Rows of records of which a body was found that cannot be decoded; each once."""
         return self._records.bad_bodies
 
-    def column(self, name: str) -> Any:
+    def column(self, name: str) -> Array:
         """Return a column of ``MESSAGE_SCHEMA``, a row for each message."""
         return self._rows(0, len(self.record_row)).column(name)
 
@@ -105,7 +106,7 @@ class UnwrappedRows:
     def __len__(self) -> int:
         return len(self._record_row)
 
-    def column(self, name: str) -> Any:
+    def column(self, name: str) -> Array:
         """Return a column of ``MESSAGE_SCHEMA``, a row for each message."""
         if name not in _ITEM_COLUMNS:
             return self._records.column(name).take(pa.array(self._record_row))
@@ -156,7 +157,7 @@ class _InnerItems:
         _, _, body_length, _, properties_length = self._spans.T
         return np.asarray(body_length + properties_length)
 
-    def column(self, name: str) -> Any:
+    def column(self, name: str) -> Array:
         flag, body_start, body_length, properties_start, properties_length = self._spans.T
         if name == "flag":
             return pa.array(flag.astype(np.int32))
@@ -194,7 +195,7 @@ def _inner_items(records: MessageColumns, batch: Int64s) -> tuple[_InnerItems, I
     return _InnerItems(data, np.concatenate(spans), queue_offset), counts
 
 
-def _batch_bodies(records: MessageColumns, batch: Int64s) -> Any:
+def _batch_bodies(records: MessageColumns, batch: Int64s) -> Array:
     """Return the decompressed bodies of the batches alone; bad ones are null."""
     alone = records.of_rows(batch)
     bodies = alone.inflated_body()

@@ -16,6 +16,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array
+
 # Java takes an encoded surrogate for one malformed sequence, Python for one per byte. 0xED is
 # never a continuation byte, so these bytes always begin a sequence of their own.
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
@@ -76,7 +78,7 @@ def string_hash(text: str) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-def string_hashes(strings: Any) -> npt.NDArray[np.int32]:
+def string_hashes(strings: Array) -> npt.NDArray[np.int32]:
     """Return ``String.hashCode()`` of every row of an Arrow array.
 
     Parameters
@@ -119,7 +121,7 @@ def _hashes_in_blocks(
     return hashes
 
 
-def _offsets_and_data(strings: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def _offsets_and_data(strings: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     large = pa.types.is_large_string(strings.type) or pa.types.is_large_binary(strings.type)
     if not (large or pa.types.is_string(strings.type) or pa.types.is_binary(strings.type)):
         raise TypeError(f"an array of strings or bytes is needed, not {strings.type}")

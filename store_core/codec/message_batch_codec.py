@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array
     from store_core.codec.record_frames import RecordFrames
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -142,13 +143,13 @@ class MessageColumns:
             max_decoded_bytes=self._max_decoded_bytes,
         )
 
-    def column(self, name: str) -> Any:
+    def column(self, name: str) -> Array:
         """Return a column of ``MESSAGE_SCHEMA`` as an Arrow array of that type."""
         if name not in self._columns:
             self._columns[name] = self._build(name)
         return self._columns[name]
 
-    def _build(self, name: str) -> Any:  # noqa: PLR0911 (a table of columns)
+    def _build(self, name: str) -> Array:  # noqa: PLR0911 (a table of columns)
         frames = self.frames
         if name in _HEADER_FIELDS:
             return pa.array(frames.column(_HEADER_FIELDS[name]))
@@ -170,7 +171,7 @@ class MessageColumns:
             return words_column(self._property_columns().values_of(PROPERTY_KEYS))
         return self._property_columns().values_of(PROPERTY_OF_COLUMN[name])
 
-    def topics(self) -> Any:
+    def topics(self) -> Array:
         """Return the topics as they are stored: a ``pa.DictionaryArray`` of bytes."""
         if self._topics is None:
             frames = self.frames
@@ -184,13 +185,13 @@ class MessageColumns:
             return self._property_columns().holds(name)
         return name in self._known and self._known[name].null_count < len(self.frames)
 
-    def property_values(self, name: str) -> Any:
+    def property_values(self, name: str) -> Array:
         """Return the value of any property, null where it is absent."""
         if self._known is None:
             return self._property_columns().values_of(name)
         return self._known[name] if name in self._known else pa.nulls(len(self.frames), pa.string())
 
-    def _block(self) -> Any:
+    def _block(self) -> Array:
         if self._properties_block is None:
             frames = self.frames
             self._properties_block = gather_binary(
@@ -203,11 +204,11 @@ class MessageColumns:
             self._properties = PropertyColumns(self._block())
         return self._properties
 
-    def _message_ids(self, rows: npt.NDArray[np.int64] | None, raw: npt.NDArray[np.uint8]) -> Any:
+    def _message_ids(self, rows: npt.NDArray[np.int64] | None, raw: npt.NDArray[np.uint8]) -> Array:
         offsets = self.frames.column("commit_log_offset")
         return message_id_column(raw, offsets if rows is None else offsets[rows])
 
-    def _by_host(self, field: str, build: Any) -> Any:
+    def _by_host(self, field: str, build: Any) -> Array:
         groups = self.frames.hosts(field)
         if len(groups) == 1:
             return build(*groups[0])
@@ -215,17 +216,17 @@ class MessageColumns:
         order = np.concatenate([rows for rows, _ in groups])
         return parts.take(pa.array(np.argsort(order)))
 
-    def _stored_body(self) -> Any:
+    def _stored_body(self) -> Array:
         frames = self.frames
         return gather_binary(frames.data, frames.body_start, frames.body_length)
 
-    def inflated_body(self) -> Any:
+    def inflated_body(self) -> Array:
         """Return the bodies decompressed; rows of ``bad_bodies`` are null."""
         if self._inflated is None:
             self._inflated = self._inflate(self._stored_body())
         return self._inflated
 
-    def _inflate(self, stored: Any) -> Any:
+    def _inflate(self, stored: Array) -> Array:
         sys_flag = self.frames.column("sys_flag")
         rows = np.flatnonzero(sys_flag & COMPRESSED_FLAG)
         if len(rows) == 0:
@@ -249,7 +250,7 @@ class MessageColumns:
             return None
 
 
-def timestamp_column(milliseconds: npt.NDArray[np.int64]) -> Any:
+def timestamp_column(milliseconds: npt.NDArray[np.int64]) -> Array:
     """Return times in ms as Spark timestamps; null outside of the years 1 to 9999."""
     fits = (milliseconds >= _MIN_TIMESTAMP_MS) & (milliseconds <= _MAX_TIMESTAMP_MS)
     if fits.all():

@@ -6,7 +6,7 @@ Source: RocketMQ ``MessageDecoder.createMessageId``, ``decodeMessageId`` (releas
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,8 @@ from store_core.layout.message import IPV4_HOST_BYTES, IPV6_HOST_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from store_core.arrow_types import Array
 
 _OFFSET_BYTES = 8
 _ID_CHARACTERS = (2 * (IPV4_HOST_BYTES + _OFFSET_BYTES), 2 * (IPV6_HOST_BYTES + _OFFSET_BYTES))
@@ -44,7 +46,7 @@ def parse_message_id(text: str) -> tuple[bytes, int]:
 
 def message_id_column(
     store_hosts: npt.NDArray[np.uint8], commit_log_offsets: npt.NDArray[np.int64]
-) -> Any:
+) -> Array:
     """Return the ids of many records as a ``pa.StringArray``.
 
     Parameters

@@ -16,8 +16,10 @@ from store_core.layout.message import KEY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from store_core.arrow_types import Array, Scalar
 
-def _scalar(data: bytes) -> Any:
+
+def _scalar(data: bytes) -> Scalar:
     return pa.scalar(data, pa.binary())
 
 
@@ -26,7 +28,7 @@ _SEPARATOR = _scalar(bytes([PROPERTY_SEPARATOR]))
 _EMPTY = _scalar(b"")
 
 
-def properties_block(properties: Any | None, named: Mapping[str, Any]) -> Any:
+def properties_block(properties: Array | None, named: Mapping[str, Any]) -> Array:
     """Return the property string of every row as a ``pa.BinaryArray``.
 
     Parameters
@@ -53,7 +55,7 @@ def properties_block(properties: Any | None, named: Mapping[str, Any]) -> Any:
     return pc.binary_join_element_wise(*parts, _scalar(before), _EMPTY)
 
 
-def joined_words(array: Any) -> Any:
+def joined_words(array: Array) -> Array:
     """Return lists of words as strings with a space between; strings as they are.
 
     Nulls among the words are left out: a row keeps the others. A null list stays null.
@@ -66,7 +68,7 @@ def joined_words(array: Any) -> Any:
     return pc.binary_join(words, KEY_SEPARATOR)
 
 
-def _without_nulls(lists: Any) -> Any:
+def _without_nulls(lists: Array) -> Array:
     words, row = pc.list_flatten(lists), pc.list_parent_indices(lists)
     kept = words.is_valid()
     counts = np.bincount(row.filter(kept).to_numpy(), minlength=len(lists))
@@ -74,13 +76,13 @@ def _without_nulls(lists: Any) -> Any:
     return pa.ListArray.from_arrays(offsets, words.filter(kept), mask=lists.is_null())
 
 
-def _entries(names: Any, values: Any) -> Any:
+def _entries(names: Any, values: Array) -> Array:
     """Return name, separator, value, separator; empty where the value is null or empty."""
     entries = pc.binary_join_element_wise(names, _NAME_VALUE, values, _SEPARATOR, _EMPTY)
     return pc.if_else(pc.fill_null(pc.greater(pc.binary_length(values), 0), False), entries, _EMPTY)
 
 
-def _map_entries(properties: Any, values: Mapping[str, Any]) -> Any:
+def _map_entries(properties: Array, values: Mapping[str, Any]) -> Array:
     names = properties.keys.cast(pa.binary())
     entries = _entries(names, properties.items.cast(pa.binary()))
     keep = pc.fill_null(pc.greater(pc.binary_length(names), 0), False)

@@ -24,6 +24,8 @@ from store_core.layout.record_layout import RecordLayout
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array
+
     Int32s = npt.NDArray[np.int32]
 
 _SPACE = ord(" ")
@@ -35,7 +37,7 @@ _CODE_MASKS = np.array(
 )
 
 
-def utf8_column(array: Any) -> Any:
+def utf8_column(array: Array) -> Array:
     """Return a binary array as strings; bytes that are not UTF-8 are replaced as Java does."""
     try:
         return array.cast(pa.string())
@@ -53,7 +55,7 @@ class PropertyColumns:
         ``pa.BinaryArray`` without nulls, one property string a row, starting at its first byte.
     """
 
-    def __init__(self, block: Any) -> None:
+    def __init__(self, block: Array) -> None:
         self._block = block
         self._row_offsets, values = binary_parts(block)
         self._data = values[: int(self._row_offsets[-1])] if len(block) else values[:0]
@@ -127,14 +129,14 @@ class PropertyColumns:
         """Tell whether any row has a property."""
         return len(self._candidates(name.encode())) > 0
 
-    def values_of(self, name: str) -> Any:
+    def values_of(self, name: str) -> Array:
         """Return the value of one property as a ``pa.StringArray``; null where it is absent."""
         index = self._pairs_named(name.encode())
         absent = index < 0
         places = pa.array(4 * index + 2, mask=absent if absent.any() else None)
         return utf8_column(take_bytes(self._pieces, places, len(self._data)))
 
-    def map_column(self) -> Any:
+    def map_column(self) -> Array:
         """Return all properties as a ``pa.MapArray`` of strings; each name once a row."""
         count = len(self._name_start)
         names = self._pieces.take(pa.array(np.arange(0, 4 * count, 4)))
@@ -150,7 +152,7 @@ class PropertyColumns:
             return usual
         return replace_rows(usual, repeated, self._exact_map(repeated))
 
-    def _exact_map(self, rows: npt.NDArray[np.int64]) -> Any:
+    def _exact_map(self, rows: npt.NDArray[np.int64]) -> Array:
         strings = self._block.take(pa.array(rows)).to_pylist()
         items = [list(string_to_properties(s).items()) for s in strings]
         return pa.array(items, pa.map_(pa.string(), pa.string()))
@@ -220,7 +222,7 @@ def _alternates(
     return bool((data[ends - 1] == PROPERTY_SEPARATOR).all())
 
 
-def _interleaved(name_start: Int32s, name_end: Int32s, value_end: Int32s, values: Any) -> Any:
+def _interleaved(name_start: Int32s, name_end: Int32s, value_end: Int32s, values: Any) -> Array:
     """Return names at 4k and values at 4k + 2 as views of the block; separators are between."""
     count = len(name_start)
     offsets = np.empty(4 * count + 1, np.int32)
@@ -238,7 +240,7 @@ def _rows_with_equal_codes(
     return np.unique(rows[1:][(rows[1:] == rows[:-1]) & (codes[1:] == codes[:-1])])
 
 
-def _split_at_spaces(strings: Any) -> Any:
+def _split_at_spaces(strings: Array) -> Array:
     """Return all words, empty ones too; as a rule every string is one word."""
     offsets, data = binary_parts(strings)
     if strings.null_count or (data[offsets[0] : offsets[-1]] == _SPACE).any():
@@ -246,7 +248,7 @@ def _split_at_spaces(strings: Any) -> Any:
     return pa.ListArray.from_arrays(np.arange(len(strings) + 1, dtype=np.int32), strings)
 
 
-def words_column(strings: Any) -> Any:
+def words_column(strings: Array) -> Array:
     """Split strings at single spaces into ``list<string>``, empty words dropped, nulls kept.
 
     Source: RocketMQ ``IndexService.buildIndex`` (5.3.3), which indexes the words of ``KEYS`` so.

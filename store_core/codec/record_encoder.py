@@ -42,6 +42,8 @@ from store_core.layout.message import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array, RecordBatch
+
     Int64s = npt.NDArray[np.int64]
 
 _MAX_BLOCK_BYTES = 2**31 - 1
@@ -58,7 +60,9 @@ _NUMBERS = (
 )
 
 
-def encode_records(batch: Any, *, store_host: bytes, property_crc: bool = False) -> EncodedRecords:
+def encode_records(
+    batch: RecordBatch, *, store_host: bytes, property_crc: bool = False
+) -> EncodedRecords:
     """Encode the rows of a ``pa.RecordBatch``.
 
     Parameters
@@ -115,7 +119,7 @@ def encode_records(batch: Any, *, store_host: bytes, property_crc: bool = False)
     )
 
 
-def column_without_stored_crc(properties_raw: Any) -> Any:
+def column_without_stored_crc(properties_raw: Array) -> Array:
     """Return a ``pa.BinaryArray`` of such properties; one byte of each is looked at."""
     offsets, data = binary_parts(properties_raw)
     ends = offsets[1:][np.diff(offsets) >= CRC32_PROPERTY_BYTES]
@@ -125,14 +129,14 @@ def column_without_stored_crc(properties_raw: Any) -> Any:
     return pa.array(cleaned, pa.binary())
 
 
-def _binary(batch: Any, name: str) -> Any:
+def _binary(batch: RecordBatch, name: str) -> Array:
     column = batch.column(name)
     if column.null_count:
         raise ValueError(f"column {name} is null in row {column.is_null().index(True).as_py()}")
     return column if column.type == pa.binary() else column.cast(pa.binary())
 
 
-def _numbers(batch: Any, name: str) -> npt.NDArray[Any]:
+def _numbers(batch: RecordBatch, name: str) -> npt.NDArray[Any]:
     column = batch.column(name)
     if column.null_count:
         raise ValueError(f"column {name} is null in row {column.is_null().index(True).as_py()}")
@@ -141,7 +145,7 @@ def _numbers(batch: Any, name: str) -> npt.NDArray[Any]:
     return numbers
 
 
-def _lengths(array: Any) -> Int64s:
+def _lengths(array: Array) -> Int64s:
     return np.diff(binary_parts(array)[0]).astype(np.int64)
 
 
@@ -151,7 +155,7 @@ def _refuse(name: str, lengths: Int64s, most: int) -> None:
         raise ValueError(f"{name} of row {row} has {lengths[row]} bytes, at most {most} fit")
 
 
-def _hosts(batch: Any, name: str, default: bytes) -> Any:
+def _hosts(batch: RecordBatch, name: str, default: bytes) -> Array:
     if name in batch.schema.names:
         hosts = _binary(batch, name)
     else:
@@ -169,7 +173,7 @@ def _headers(
     hosts: dict[str, Any],
     born_v6: npt.NDArray[np.bool_],
     store_v6: npt.NDArray[np.bool_],
-) -> Any:
+) -> Array:
     """Return the headers as a binary column, made group by group of equal host widths."""
     parts, order = [], []
     for (born, store), layout in HEADERS.items():
@@ -191,14 +195,14 @@ def _headers(
     return _in_order(parts, order)
 
 
-def _topic_lengths(topic_bytes: Int64s, wide: npt.NDArray[np.bool_]) -> Any:
+def _topic_lengths(topic_bytes: Int64s, wide: npt.NDArray[np.bool_]) -> Array:
     groups = [(np.flatnonzero(~wide), TOPIC_LENGTH_V1), (np.flatnonzero(wide), TOPIC_LENGTH_V2)]
     groups = [(rows, layout) for rows, layout in groups if len(rows)]
     parts = [_fixed(topic_bytes[rows].astype(layout.dtype["value"])) for rows, layout in groups]
     return _in_order(parts, [rows for rows, _ in groups])
 
 
-def _in_order(parts: list[Any], order: list[Int64s]) -> Any:
+def _in_order(parts: list[Any], order: list[Int64s]) -> Array:
     if not parts:
         return pa.array([], pa.binary())
     if len(parts) == 1:
@@ -206,7 +210,7 @@ def _in_order(parts: list[Any], order: list[Int64s]) -> Any:
     return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(order))))
 
 
-def _fixed(values: npt.NDArray[Any]) -> Any:
+def _fixed(values: npt.NDArray[Any]) -> Array:
     """Return equally wide values as a binary column, not copied."""
     width = values.dtype.itemsize
     offsets = np.arange(0, (len(values) + 1) * width, width, dtype=np.int64).astype(np.int32)
@@ -219,7 +223,7 @@ def _store_timestamp_at(born_v6: npt.NDArray[np.bool_]) -> Int64s:
     return np.where(born_v6, wide, narrow)
 
 
-def _body_crcs(body: Any) -> npt.NDArray[np.int32]:
+def _body_crcs(body: Array) -> npt.NDArray[np.int32]:
     offsets, data = binary_parts(body)
     bounds = offsets.astype(np.int64)
     return crc32_ranges(data, bounds[:-1], bounds[1:]).astype(np.int32)
@@ -231,7 +235,7 @@ def _joined(columns: list[Any]) -> npt.NDArray[np.uint8]:
     return np.require(joined, requirements="W")
 
 
-def _properties(batch: Any, property_crc: bool) -> tuple[Any, Any, Int64s]:
+def _properties(batch: RecordBatch, property_crc: bool) -> tuple[Any, Any, Int64s]:
     """Return properties, what is appended to each, and the bytes of both together."""
     properties = _binary(batch, "properties_raw")
     tail, tail_bytes = _EMPTY, np.zeros(batch.num_rows, np.int64)
@@ -242,7 +246,7 @@ def _properties(batch: Any, property_crc: bool) -> tuple[Any, Any, Int64s]:
     return properties, tail, lengths
 
 
-def _reserve_crc(properties: Any) -> tuple[Any, Any, Int64s]:
+def _reserve_crc(properties: Array) -> tuple[Any, Any, Int64s]:
     """Return properties without a CRC, what closes each, and the bytes of that."""
     rows = np.flatnonzero(pc.match_substring(properties, CRC_NAME).to_numpy(zero_copy_only=False))
     if len(rows):

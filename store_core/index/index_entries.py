@@ -25,6 +25,7 @@ from store_core.layout.message import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array
     from store_core.codec.message_batch_codec import MessageColumns
 
     Int32s = npt.NDArray[np.int32]
@@ -96,7 +97,7 @@ def index_entries(columns: MessageColumns) -> IndexEntries:
     )
 
 
-def topic_key_hashes(topic: str, keys: Any) -> Int32s:
+def topic_key_hashes(topic: str, keys: Array) -> Int32s:
     """Return the stored hashes of keys of one topic (``index_file.key_hash``).
 
     Parameters
@@ -113,7 +114,7 @@ def _topic_hashes(columns: MessageColumns) -> UInt32s:
     return hashes
 
 
-def _hashes(topic_hash: UInt32s, keys: Any) -> Int32s:
+def _hashes(topic_hash: UInt32s, keys: Array) -> Int32s:
     """Return the stored hashes of ``topic#key`` from those of the topics and of the keys.
 
     The hash is a polynomial, so that of a joined text follows from those of its parts: nothing is
@@ -127,7 +128,7 @@ def _hashes(topic_hash: UInt32s, keys: Any) -> Int32s:
     return hashes
 
 
-def _utf16_lengths(strings: Any) -> Int32s:
+def _utf16_lengths(strings: Array) -> Int32s:
     offsets, data = binary_parts(strings)
     used = data[: offsets[-1]]
     signed = used.view(np.int8)

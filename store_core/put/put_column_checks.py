@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array, RecordBatch
     from store_core.put.put_columns import PutColumns
     from store_core.put.put_context import PutContext
 
@@ -46,7 +47,7 @@ class _Check(NamedTuple):
     refusal: Callable[[int], Refusal]
 
 
-def number_of(batch: Any, name: str) -> npt.NDArray[Any]:
+def number_of(batch: RecordBatch, name: str) -> npt.NDArray[Any]:
     """Return a column of numbers; zeros where it is missing."""
     if name not in batch.schema.names:
         return np.zeros(batch.num_rows, HEADER_IPV4.dtype[name].newbyteorder("="))
@@ -100,7 +101,7 @@ def _checks(
     yield from _size_checks(batch, context)
 
 
-def _number_checks(batch: Any) -> Iterator[_Check]:
+def _number_checks(batch: RecordBatch) -> Iterator[_Check]:
     for name in NUMBERS:
         if name not in batch.schema.names:
             continue
@@ -119,14 +120,14 @@ def _no_host(name: str, sizes: Int64s, row: int) -> Refusal:
     return illegal(f"{name} has {sizes[row]} bytes, not 8 or 20")
 
 
-def _host_checks(batch: Any) -> Iterator[_Check]:
+def _host_checks(batch: RecordBatch) -> Iterator[_Check]:
     for name in HOSTS:
         sizes = _lengths(batch.column(name))
         bad = (sizes != IPV4_HOST_BYTES) & (sizes != IPV6_HOST_BYTES)
         yield _Check(bad, partial(_no_host, name, sizes))
 
 
-def _size_checks(batch: Any, context: PutContext) -> Iterator[_Check]:
+def _size_checks(batch: RecordBatch, context: PutContext) -> Iterator[_Check]:
     column = batch.column("properties_raw")
     properties, body = _lengths(column), _lengths(batch.column("body"))
     if context.config.enabled_append_prop_crc:
@@ -143,5 +144,5 @@ def _size_checks(batch: Any, context: PutContext) -> Iterator[_Check]:
     yield _Check(bad, refusal)
 
 
-def _lengths(column: Any) -> Int64s:
+def _lengths(column: Array) -> Int64s:
     return np.diff(binary_parts(column)[0]).astype(np.int64)

@@ -31,6 +31,7 @@ from store_core.put.reserved_properties import marked_rows, reserved_fault, rese
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array, RecordBatch
     from store_core.put.put_context import PutContext
 
     Int64s = npt.NDArray[np.int64]
@@ -69,7 +70,7 @@ class PutColumns:
     special: Int64s
 
 
-def uniform_batch(batch: Any, store_host: bytes, now: int) -> Any:
+def uniform_batch(batch: RecordBatch, store_host: bytes, now: int) -> RecordBatch:
     """Return the batch with the types of ``COLUMNS``; missing and null values are filled in.
 
     Topic and body keep their nulls, and numbers that fit no field keep their type, for
@@ -104,7 +105,9 @@ def uniform_batch(batch: Any, store_host: bytes, now: int) -> Any:
     return pa.record_batch(columns)
 
 
-def put_columns(batch: Any, context: PutContext) -> tuple[PutColumns, tuple[int, Refusal] | None]:
+def put_columns(
+    batch: RecordBatch, context: PutContext
+) -> tuple[PutColumns, tuple[int, Refusal] | None]:
     """Return the columns of a `uniform_batch`, and the first row that is refused, if any.
 
     Parameters
@@ -132,17 +135,17 @@ def put_columns(batch: Any, context: PutContext) -> tuple[PutColumns, tuple[int,
     return columns, refused_row(columns, context, bad_inner)
 
 
-def _as_binary(column: Any) -> Any:
+def _as_binary(column: Array) -> Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column if column.type == pa.binary() else column.cast(pa.binary())
 
 
-def _as_number(column: Any) -> Any:
+def _as_number(column: Array) -> Array:
     return column if pa.types.is_int32(column.type) else column.cast(pa.int64())
 
 
-def _filled(batch: Any, name: str, default: Any, convert: Callable[[Any], Any]) -> Any:
+def _filled(batch: RecordBatch, name: str, default: Any, convert: Callable[[Any], Any]) -> Array:
     if name in batch.schema.names:
         column = convert(batch.column(name))
         return column.fill_null(default) if column.null_count else column
@@ -151,7 +154,7 @@ def _filled(batch: Any, name: str, default: Any, convert: Callable[[Any], Any]) 
 
 
 def _specials(
-    batch: Any,
+    batch: RecordBatch,
     topics: list[str],
     code: npt.NDArray[np.int32],
     sys_flag: npt.NDArray[Any],

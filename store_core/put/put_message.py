@@ -43,8 +43,8 @@ from store_core.results import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
+    from store_core.arrow_types import RecordBatch
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.commit_log_appender import AppendedRecord, CommitLogAppender
     from store_core.message import Message
@@ -169,7 +169,7 @@ class MessagePutter:
         """
         return put_plain_batch(self._context, messages)
 
-    def append_batch(self, batch: Any) -> AppendBatchResult:
+    def append_batch(self, batch: RecordBatch) -> AppendBatchResult:
         """Put the rows of a ``pa.RecordBatch``; see `RecordBatchPutter.append_batch`."""
         return self._columnar.append_batch(batch)
 

@@ -25,6 +25,7 @@ from store_core.results import AppendBatchResult, PutMessageStatus
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from store_core.arrow_types import RecordBatch
     from store_core.put.put_context import PutContext
     from store_core.queue.queue_offset_table import Queue
 
@@ -61,7 +62,7 @@ class RecordBatchPutter:
     def __init__(self, context: PutContext) -> None:
         self._context = context
 
-    def append_batch(self, batch: Any) -> AppendBatchResult:
+    def append_batch(self, batch: RecordBatch) -> AppendBatchResult:
         """Put the rows of a ``pa.RecordBatch``, in their order; over as many segments as it takes.
 
         No row is appended when one is refused; the result names the first such row. Only a
@@ -176,7 +177,7 @@ class RecordBatchPutter:
     def _completed(
         self,
         columns: PutColumns,
-        batch: Any,
+        batch: RecordBatch,
         special: Int64s,
         first: int,
         queue_offsets: Int64s,
@@ -204,7 +205,7 @@ class RecordBatchPutter:
         at = batch.schema.get_field_index("properties_raw")
         return batch.set_column(at, "properties_raw", column), fans
 
-    def _encoded(self, batch: Any) -> Any:
+    def _encoded(self, batch: RecordBatch) -> Any:
         return encode_records(
             batch,
             store_host=self._context.store_host,

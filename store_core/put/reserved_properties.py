@@ -11,7 +11,7 @@ Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``setBatchSizeIfNeeded
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
+
+    from store_core.arrow_types import Array
 
     Int64s = npt.NDArray[np.int64]
 
@@ -92,7 +94,7 @@ def reserved_fault(topic: str, properties_raw: bytes) -> str | None:
 
 
 def reserved_faults(
-    properties_raw: Any, topics: Sequence[str], topic_code: npt.NDArray[np.int32]
+    properties_raw: Array, topics: Sequence[str], topic_code: npt.NDArray[np.int32]
 ) -> dict[int, str]:
     """Return the same of all rows of a column, by row.
 
@@ -121,7 +123,7 @@ def reserved_faults(
     return faults
 
 
-def marked_rows(properties_raw: Any) -> Int64s:
+def marked_rows(properties_raw: Array) -> Int64s:
     """Return the rows in which `INNER_MARK` occurs: as a rule one search over all finds none."""
     offsets, data = binary_parts(properties_raw)
     if INNER_MARK not in data[offsets[0] : offsets[-1]].tobytes():
@@ -155,7 +157,9 @@ def light_fault(properties: Mapping[str, str]) -> str | None:
     return None
 
 
-def _column_faults(reserved: ReservedProperty, properties_raw: Any, rows: Int64s) -> dict[int, str]:
+def _column_faults(
+    reserved: ReservedProperty, properties_raw: Array, rows: Int64s
+) -> dict[int, str]:
     values = PropertyColumns(properties_raw.take(pa.array(rows))).values_of(reserved.name)
     encoded = values.dictionary_encode()
     faults = [_number_fault(reserved, text) for text in encoded.dictionary.to_pylist()]

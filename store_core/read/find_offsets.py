@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array
     from store_core.codec.record_frames import RecordFrames
     from store_core.log.record_reader import RecordReader
     from store_core.read.key_candidates import KeyedStore, StoreTimestampAt
@@ -91,7 +92,7 @@ class KeySet(NamedTuple):
         return cls(topic, index, texts, topic_key_hashes(topic, texts), is_word)
 
 
-def _string_array(keys: Any) -> Any:
+def _string_array(keys: Any) -> Array:
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
     if isinstance(keys, pa.Array):
@@ -252,7 +253,7 @@ class OffsetSearch:
             has[left[pair[equal]]] = True
         return has
 
-    def _equals(self, values: Any, row: Int64s, key: Int64s) -> Bools:
+    def _equals(self, values: Array, row: Int64s, key: Int64s) -> Bools:
         asked = self._wanted.texts.take(pa.array(key))
         if len(row) != len(values) or (row != np.arange(len(row))).any():  # as a rule all, in order
             values = values.take(pa.array(row))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
+
+    from store_core.arrow_types import RecordBatch
 
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
@@ -157,7 +159,7 @@ def read_blocks(part: StagedPart) -> Iterator[StagedBlock]:
         )
 
 
-def _block(start: int, batch: Any) -> StagedBlock:
+def _block(start: int, batch: RecordBatch) -> StagedBlock:
     *columns, key_hashes = batch.columns
     size, queue, rank, store_timestamp_at, tags_code = (column.to_numpy() for column in columns)
     key_count = np.diff(key_hashes.offsets.to_numpy()).astype(np.int64)
