@@ -53,8 +53,8 @@ def _refuse_files(root: str) -> None:
     try:
         # Found at shutdown only, where they are written or removed, the store would be as after a
         # crash.
-        refuse_link(str(Path(root, "checkpoint")))
-        _refuse_directory(Path(root, "abort"))
+        refuse_link(str(Path(root, CHECKPOINT_FILE)))
+        _refuse_directory(Path(root, ABORT_FILE))
         for name in _WRITTEN_BELOW:
             with suppress(FileNotFoundError, NotADirectoryError):
                 files += Path(root, name).iterdir()
