@@ -36,6 +36,7 @@ _proven_starts: dict[tuple[object, ...], tuple[int, bytes]] = {}
 
 A new run may begin with a recovery that cuts the log before that record and leaves its bytes.
 """
+_MOST_PROVEN_STARTS = 1024  # 100 bytes each; the oldest are forgotten
 _PROOF_BYTES = 88
 
 
@@ -248,6 +249,8 @@ class StoreView:
     def _keep_proof(self, key: tuple[object, ...], end: LogEnd) -> None:
         if end.proven_start >= 0:
             _proven_starts[key] = (end.proven_start, self._bytes_at(end.proven_start))
+            for oldest in list(_proven_starts)[:-_MOST_PROVEN_STARTS]:
+                _proven_starts.pop(oldest, None)
 
     def _bytes_at(self, commit_log_offset: int) -> bytes:
         segment = self.log.segments.find(commit_log_offset)

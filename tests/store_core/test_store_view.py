@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from store_core import store_view
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
@@ -53,6 +54,17 @@ def test_a_given_end_is_taken(tmp_path):
         parts = list(scan(view))
         assert sum(len(part) for part in parts if not isinstance(part, Gap)) == 20
         assert view.last_dispatched()[1] <= end
+
+
+def test_a_process_remembers_the_ends_of_so_many_logs_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_view, "_MOST_PROVEN_STARTS", 2)
+    monkeypatch.setattr(store_view, "_proven_starts", {})
+    for name in ("a", "b", "c"):
+        store = small_store(tmp_path / name, 36, segment_bytes=SEGMENT)
+        with StoreView(StoreDirectory(str(store.write()))) as view:
+            end = view.end_offset
+    assert end > 0
+    assert [str(tmp_path / "a") in str(key) for key in store_view._proven_starts] == [False] * 2
 
 
 @pytest.mark.parametrize("name", ["crashed-5x", "expired-5x"])
