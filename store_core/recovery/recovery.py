@@ -141,7 +141,8 @@ def recover_log(
     Raises
     ------
     LogDamageError
-        More would be needed. Nothing was cut; queues may have got units that they lacked.
+        More would be needed. Nothing was cut; after a crash queues may have got units that they
+        lacked.
     StoreFormatError
         There are queues, and no log.
     StoreWriteError, StoreReadError
@@ -150,13 +151,23 @@ def recover_log(
     _require_log(parts, cut=cut)
     phantoms = _cut_phantoms(parts)
     evidence = QueueEvidence(parts)
-    dispatch = RecoveryDispatch(parts, PutUnits(parts))
     start = _start(parts)
+
+    def refuse(walk: LogWalk, found: Cut) -> None:
+        is_tail = found.loss is Loss.CRASH_TAIL and not cuts_tail
+        if not cut and (found.loss is Loss.MESSAGES or is_tail):
+            raise damage_error(parts.log, walk.end_offset, found)
+
+    def before_units() -> None:
+        # After a clean stop, queues that end before what follows the damage would tell the next
+        # opening that it was never dispatched, and is to be cut.
+        if parts.last_exit_ok:
+            refuse(*_walk(parts, None, start, evidence))
+
+    dispatch = RecoveryDispatch(parts, PutUnits(parts, before_units))
     with _forced_log(segments, start, is_needed=not parts.last_exit_ok):
         walk, found = _walk(parts, dispatch, start, evidence)
-    is_refused = found.loss is Loss.MESSAGES or (found.loss is Loss.CRASH_TAIL and not cuts_tail)
-    if is_refused and not cut:
-        raise damage_error(parts.log, walk.end_offset, found)
+    refuse(walk, found)
     kept = _keep_cut(parts, (walk, found), root, clock)
     queues_cut = parts.queues.truncate_dirty(walk.end_offset)
     parts.queues.flush()
@@ -220,16 +231,18 @@ def _start(parts: RecoveryParts) -> int:
 
 
 def _walk(
-    parts: RecoveryParts, dispatch: RecoveryDispatch, start: int, evidence: QueueEvidence
+    parts: RecoveryParts, dispatch: RecoveryDispatch | None, start: int, evidence: QueueEvidence
 ) -> tuple[LogWalk, Cut]:
     walk = LogWalk(parts.log, start, check_crc=parts.config.check_crc_on_recover)
     segments = list(parts.log.segments)
     total = segments[-1].from_offset + segments[-1].size - start if segments else 0
     for frames in walk.frames():
-        dispatch.add(frames)
+        if dispatch is not None:
+            dispatch.add(frames)
         if parts.progress is not None:
             parts.progress(walk.end_offset - start, total)
-    dispatch.finish()
+    if dispatch is not None:
+        dispatch.finish()
     if parts.progress is not None:
         parts.progress(total, total)
     return walk, judge_cut(parts.log, walk, evidence)

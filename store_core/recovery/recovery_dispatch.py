@@ -14,6 +14,8 @@ from store_core.queue.queue_repair import count_missing, put_again
 from store_core.queue.unit_verification import unproved_records
 
 if TYPE_CHECKING:
+    from typing import Callable
+
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
@@ -127,9 +129,18 @@ class RecoveryDispatch:
 
 
 class PutUnits:
-    """Gives queues what they lack, and makes units anew from the first one that is torn on."""
+    """Gives queues what they lack, and makes units anew from the first one that is torn on.
 
-    def __init__(self, parts: RecoveryParts) -> None:
+    Parameters
+    ----------
+    parts
+        Log and queues.
+    before
+        Called before any unit is put: it may raise.
+    """
+
+    def __init__(self, parts: RecoveryParts, before: Callable[[], None]) -> None:
+        self._before: Callable[[], None] | None = before
         self.units = self.repaired = 0
         self.moved: tuple[QueueKey, ...] = ()
         self._queues, self._repair = parts.queues, not parts.last_exit_ok
@@ -137,6 +148,9 @@ class PutUnits:
 
     def put(self, requests: DispatchRequests) -> None:
         """Add rows in log order."""
+        if self._before is not None and len(requests):
+            self._before()
+            self._before = None
         if self._repair:
             done = put_again(self._queues, requests, self._min_offset)
             self.repaired += done.repaired

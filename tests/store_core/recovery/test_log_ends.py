@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -223,6 +224,23 @@ def test_only_what_was_neither_flushed_nor_dispatched_is_a_tail(tmp_path, units,
     assert files(tmp_path)[f"commitlog/{0:020d}"] == before[f"commitlog/{0:020d}"]
     done = recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS, cut=True).log
     assert (done.log_end, done.loss, len(list(Path(done.kept_at).iterdir()))) == (at, loss, 1)
+
+
+def test_what_was_refused_once_is_refused_again(tmp_path):
+    """Queues made anew up to the damage would tell that what follows was never dispatched."""
+    factory = StoreFactory(tmp_path, segment_bytes=SEGMENT)
+    for number in range(RECORDS):
+        factory.add(queue_id=number % 2)
+    bad = factory.records[-3].commit_log_offset
+    factory.data[bad + 4] ^= 0xFF
+    root = factory.write()
+    shutil.rmtree(root / "consumequeue")
+    before = files(root)
+    for _ in range(2):
+        with pytest.raises(LogDamageError, match=r"2 readable records.*--cut"):
+            recover_store(str(root), SMALL, clock=lambda: NOW_MS)
+        assert plan_recovery(str(root), SMALL).log.loss is Loss.MESSAGES
+        assert {name: data for name, data in files(root).items() if data} == before
 
 
 _BODY_CRC_AT = 8
