@@ -10,13 +10,14 @@ import os
 import threading
 import time
 import weakref
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Callable
 
 from store_core.codec.hosts import parse_host
 from store_core.errors import StoreClosedError
 from store_core.files.store_directory import StoreDirectory
+from store_core.read.store_queries import StoreQueries
 from store_core.services.open_store import OpenStore
-from store_core.services.open_store_reads import OpenStoreReads
 from store_core.services.store_services import Environment
 from store_core.state.running_flags import RunningFlags
 from store_core.state.store_kind import require_writable
@@ -25,17 +26,20 @@ from store_core.store_files import OpenOptions, delete_files, open_parts
 from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from store_core.arrow_types import RecordBatch
     from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.filter.tag_filter import TagFilter
     from store_core.message import Message
     from store_core.progress import Progress
     from store_core.put.put_message import MessagePutter
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
+    from store_core.read.pinned_store import PinnedStore
     from store_core.recovery.recovery import LogRecovery
-    from store_core.results import AppendBatchResult, PutMessageResult
+    from store_core.results import AppendBatchResult, GetMessageResult, PutMessageResult
     from store_core.services.reput_message import Dispatcher
+    from store_core.services.store_services import StoreServices
     from store_core.tools.repair.rebuild_in_place import RebuiltQueues
 
 logger = logging.getLogger(__name__)
@@ -54,7 +58,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class MessageStore(OpenStoreReads):
+class MessageStore(StoreQueries):
     """Puts, dispatches, flushes, recovers, expires and reads, as a broker's store does.
 
     ``load``, ``start``, then use it in any number of threads, then ``shutdown``; as a context
@@ -219,6 +223,68 @@ class MessageStore(OpenStoreReads):
         """Put the rows of a record batch; see ``RecordBatchPutter.append_batch``."""
         return self._putting().append_batch(batch)
 
+    def get_message(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_msg_nums: int,
+        message_filter: TagFilter | None = None,
+    ) -> GetMessageResult:
+        """Pull messages of one queue; see ``StoreQueries.get_message``. Counted."""
+        found = self._opened()
+        stats, clock = found.services.stats, found.clock
+        begin = clock()
+        result = super().get_message(group, topic, queue_id, offset, max_msg_nums, message_filter)
+        stats.record_get(len(result.messages), clock() - begin)
+        return result
+
+    @property
+    def min_phy_offset(self) -> int:
+        """First byte of the log; -1 when it is empty."""
+        return self._opened().parts.segments.min_offset
+
+    @property
+    def max_phy_offset(self) -> int:
+        """End of the readable log, exclusive; 0 when it is empty."""
+        return self._opened().parts.segments.max_offset
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log that may be dispatched and are not yet in queues and index."""
+        return self.services.dispatch_behind_bytes
+
+    @property
+    def services(self) -> StoreServices:
+        """The services, each with ``run_once``."""
+        return self._opened().services
+
+    def runtime_info(self) -> dict[str, str]:
+        """Return counters, rates, offsets and disk usage, with RocketMQ's keys."""
+        return self._opened().runtime_info()
+
+    def flush(self) -> int:
+        """Force all that was appended before the call to the disk; return up to where it is there.
+
+        Raises
+        ------
+        StoreWriteError
+            The log cannot be written.
+        """
+        return self._opened().flush()
+
+    def wait_for_dispatch(self, timeout_s: float = 60.0) -> bool:
+        """Wait until all that was put before is in queues and index; False after the time.
+
+        Raises
+        ------
+        StoreWriteError
+            The log cannot be written out: under sync flush, and with a transient store pool, that
+            comes before dispatch.
+        """
+        return self._opened().wait_for_dispatch(timeout_s)
+
     def rebuild_index(self, progress: Progress | None = None) -> None:
         """Delete the index and make it anew from the log, before returning.
 
@@ -315,8 +381,16 @@ class MessageStore(OpenStoreReads):
         reason = _FORKED.format(self._forked_from) if self._forked_from else _CLOSED
         return StoreClosedError(reason, self.config.store_path_root_dir)
 
-    def _is_open(self, store: OpenStore) -> bool:
-        return self._open is store
+    @contextmanager
+    def _reading(self, *, whole: bool = False) -> Iterator[PinnedStore]:
+        """Read, and raise when the store was closed meanwhile: what was found may lack files."""
+        found = self._opened()
+        if not found.flags.is_readable:
+            raise StoreClosedError("was made not readable", found.config.store_path_root_dir)
+        with found.pinned(whole=whole) as store:
+            yield store
+        if self._open is not found:
+            raise StoreClosedError("was shut down meanwhile", found.config.store_path_root_dir)
 
     def _putting(self) -> MessagePutter:
         """Return the putter: that of a closed store refuses."""

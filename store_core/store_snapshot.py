@@ -1,33 +1,87 @@
-"""A store opened for reading only: the reading methods of ``MessageStore``, and exact queries."""
+"""A store opened for reading only: readable range, queues and index as they stood, and queries."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from store_core.config.config_files import load_topics
+from store_core.config.message_store_config import MessageStoreConfig
+from store_core.errors import CorruptRecordError, StoreFormatError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
-from store_core.log.record_reader import RecordReader
+from store_core.index.index_service import IndexService
+from store_core.layout.message import LMQ_PREFIX
+from store_core.layout.store_paths import ABORT_FILE
+from store_core.log.commit_log import CommitLog
+from store_core.log.log_end import LogEnd, find_log_end
+from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.consume_queue_ext import ConsumeQueueExt, open_consume_queue_ext
-from store_core.queue.queue_directories import CONSUME_QUEUE_EXT, list_consume_queues
-from store_core.queue.readable_queue import ReadableQueue, SimpleQueue, proved_batch_queue
-from store_core.read.find_messages import KeySearch
-from store_core.read.store_reads import StoreReads
-from store_core.store_view import StoreView
+from store_core.queue.consume_queue_ext import open_consume_queue_ext
+from store_core.queue.queue_directories import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    list_consume_queues,
+)
+from store_core.queue.queue_range import QueueRange, queue_range
+from store_core.queue.readable_queue import SimpleQueue, proved_batch_queue
+from store_core.queue.unit_states import KnownUnits, QueueUnitStates
+from store_core.read.dispatch_proof import proved_dispatch
+from store_core.read.store_queries import StoreQueries
+from store_core.staged_commit.settle import uncommitted_offset
+from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.state.store_kind import StoreKind, store_kind
+from store_core.state.store_state import StoreState, store_state, written_by_5x
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
-    from store_core.config.message_store_config import MessageStoreConfig
-    from store_core.index.index_queries import IndexQueries
+    from store_core.config.config_files import TopicConfig
+    from store_core.log.record_reader import RecordReader
+    from store_core.queue.consume_queue_ext import ConsumeQueueExt
+    from store_core.queue.readable_queue import ReadableQueue
+    from store_core.read.find_messages import KeySearch
+    from store_core.read.readable_store import ReadableStore
+
+_PARTS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint", "lock", "config")
+_proven_starts: dict[tuple[object, ...], tuple[int, bytes]] = {}
+"""Per process: (store, last segment, run of the broker) -> a record near the end, its first bytes.
+
+A new run may begin with a recovery that cuts the log before that record and leaves its bytes.
+"""
+_MOST_PROVEN_STARTS = 1024  # 100 bytes each; the oldest are forgotten
+_PROOF_BYTES = 88
 
 
-class StoreSnapshot(StoreView, StoreReads):
+class StoreSnapshot(StoreQueries):
     """A store as it stood when it was opened; takes no lock, creates and changes nothing.
 
-    Nothing behind ``max_phy_offset`` is ever returned. Queues, ranges and index files are
-    remembered, so repeated calls are cheap and answer alike; open a new one to see what a live
-    broker has added. Use it in one thread.
+    A `ReadableStore`. Files are opened read only and on demand; nothing behind ``end_offset`` is
+    ever returned. Ranges and index files, and the queues that queries read, are remembered, so
+    repeated calls are cheap and answer alike; open a new one to see what a live broker has added.
+    Use it in one thread.
+
+    Parameters
+    ----------
+    directory
+        The store root.
+    config
+        Sizes that the files do not show, and RocketMQ's limits.
+    end_offset
+        End of the log, if it was found before; None: find it.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no such path, or nothing of a store in it.
+    StoreKindError
+        Its log is one of DLedger.
+
+    Attributes
+    ----------
+    kind
+        What of the store is kept in databases and other logs; queues in a database are, for all
+        that follows, not there.
     """
 
     def __init__(
@@ -36,13 +90,33 @@ class StoreSnapshot(StoreView, StoreReads):
         config: MessageStoreConfig | None = None,
         end_offset: int | None = None,
     ) -> None:
-        self._opened: dict[tuple[str, int], ConsumeQueue | None] = {}
-        self._readable: dict[tuple[str, int], ReadableQueue | None] = {}
-        self._ext: dict[tuple[str, int], ConsumeQueueExt | None] = {}
+        self.directory = directory
+        self.config = config or MessageStoreConfig()
+        _check_is_store(directory, self.config)
+        self.kind: StoreKind = store_kind(directory)
+        self.kind.require_commit_log()
+        self.state: StoreState = store_state(directory)
+        self.checkpoint: StoreCheckpoint | None = load_checkpoint(directory)
+        self.log = CommitLog(directory, self.config)
+        self._dispatched: int | None = None
+        self._queue_paths: dict[tuple[str, int], str] | None = None
+        self._batch_paths: dict[tuple[str, int], str] | None = None
         self._ext_paths: dict[tuple[str, int], str] | None = None
-        super().__init__(directory, config, end_offset)
-        self._reader = RecordReader(self.log, self.end_offset, directory.uri)
-        self._search = KeySearch(self, self._reader)
+        self._ext: dict[tuple[str, int], ConsumeQueueExt | None] = {}
+        self._ranges: dict[tuple[str, int], QueueRange] = {}
+        self._queues: dict[tuple[str, int], ReadableQueue | None] = {}
+        self._search: KeySearch | None = None
+        self._index: IndexService | None = None
+        self._topics: dict[str, TopicConfig] | None = None
+        self._topics_read = False
+        self.end_reason = "given"
+        try:
+            self.end_offset = end_offset if end_offset is not None else self._find_end()
+            if self.state is StoreState.STOPPED:
+                self.state = store_state(directory)  # its end may be that of a run begun since
+        except BaseException:
+            self.close()  # nobody else can: there is no object yet
+            raise
 
     @classmethod
     def open(
@@ -68,38 +142,167 @@ class StoreSnapshot(StoreView, StoreReads):
         """
         return cls(StoreDirectory(path), config, end_offset)
 
+    @property
+    def reader(self) -> RecordReader:
+        """Single records of the log."""
+        from store_core.log.record_reader import RecordReader  # noqa: PLC0415 (planning needs none)
+
+        return RecordReader(self.log, self.end_offset, self.directory.uri)
+
+    @property
+    def min_phy_offset(self) -> int:
+        """First byte of the log; -1 when it is empty."""
+        return self.log.min_offset
+
+    @property
+    def max_phy_offset(self) -> int:
+        """End of the readable log, exclusive; 0 when it is empty."""
+        return self.end_offset
+
+    @property
+    def queue_paths(self) -> dict[tuple[str, int], str]:
+        """Directories of the consume queues by (topic, queue id), light queues included."""
+        if self._queue_paths is None:
+            in_files = not self.kind.queue_database
+            self._queue_paths = list_consume_queues(self.directory).queues if in_files else {}
+        return self._queue_paths
+
+    @property
+    def has_light_queues(self) -> bool:
+        """Whether the broker had light queues on, as configuration or queues show.
+
+        Not what records say: any producer can write the properties that name some.
+        """
+        if self.config.enable_multi_dispatch or self.config.enable_lmq:
+            return True
+        return any(topic.startswith(LMQ_PREFIX) for topic, _ in self.queue_paths)
+
+    @property
+    def batch_queue_paths(self) -> dict[tuple[str, int], str]:
+        """Directories of the batch consume queues by (topic, queue id)."""
+        if self._batch_paths is None:
+            in_files = not self.kind.queue_database
+            found = list_consume_queues(self.directory, BATCH_CONSUME_QUEUE).queues
+            self._batch_paths = found if in_files else {}
+        return self._batch_paths
+
+    @property
+    def topic_configs(self) -> dict[str, TopicConfig] | None:
+        """Content of ``topics.json``; None when there is none, or a database has it."""
+        if not self._topics_read:
+            if not self.kind.config_databases:  # else the file is what was true some day
+                self._topics = load_topics(self.directory)
+            self._topics_read = True
+        return self._topics
+
+    @property
+    def index(self) -> IndexService:
+        """The index files."""
+        if self._index is None:
+            self._index = IndexService(self.directory, self.config)
+        return self._index
+
     def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a consume queue, or None when it has no directory."""
-        key = (topic, queue_id)
-        if key not in self._opened:
-            self._opened[key] = super().consume_queue(topic, queue_id)
-        return self._opened[key]
+        path = self.queue_paths.get((topic, queue_id))
+        if path is None:
+            return None
+        size = self.config.mapped_file_size_consume_queue
+        return ConsumeQueue.open(self.directory, topic, queue_id, path, size)
 
-    def _reading_queue(
-        self, topic: str, queue_id: int
-    ) -> AbstractContextManager[tuple[ReadableQueue | None, RecordReader]]:
-        return nullcontext((self._readable_queue(topic, queue_id), self._reader))
+    def batch_consume_queue(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
+        """Return a batch consume queue, or None when it has no directory."""
+        path = self.batch_queue_paths.get((topic, queue_id))
+        if path is None:
+            return None
+        size = self.config.mapper_file_size_batch_consume_queue
+        return BatchConsumeQueue.open(self.directory, topic, queue_id, path, size)
 
-    def _reading_log(self) -> AbstractContextManager[RecordReader]:
-        return nullcontext(self._reader)
+    def queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
+        """Return a queue of either kind with its proved range; None when it has no directory.
 
-    def _reading_index(self) -> AbstractContextManager[tuple[IndexQueries, RecordReader]]:
-        return nullcontext((self.index, self._reader))
-
-    def _reading_keys(self) -> AbstractContextManager[KeySearch]:
-        return nullcontext(self._search)
-
-    def _forget_queues(self) -> None:
-        super()._forget_queues()
-        self._opened.clear()
-        self._readable.clear()
-
-    def _readable_queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
+        Raises
+        ------
+        StoreKindError
+            The store keeps its queues in a database.
+        """
         key = (topic, queue_id)
         self.kind.require_queue_files("they cannot be read")
-        if key not in self._readable:
-            self._readable[key] = self._open_queue(topic, queue_id)
-        return self._readable[key]
+        if key not in self._queues:
+            self._queues[key] = self._open_queue(topic, queue_id)
+        return self._queues[key]
+
+    def queue_range(self, topic: str, queue_id: int) -> QueueRange:
+        """Return the proved range of a consume queue; ``(0, 0)`` when it does not exist."""
+        key = (topic, queue_id)
+        if key not in self._ranges:
+            self._ranges[key] = self.present_range(topic, queue_id)
+        return self._ranges[key]
+
+    def present_range(self, topic: str, queue_id: int) -> QueueRange:
+        """Return what `queue_range` does, as the files are now; it is not remembered."""
+        queue = self.consume_queue(topic, queue_id)
+        return QueueRange(0, 0) if queue is None else queue_range(queue, self.log, self.end_offset)
+
+    def dispatched_offset(self, near: Iterable[tuple[str, int]] = ()) -> int:
+        """Return an offset of the log below which every record has its units in the queues.
+
+        That is so of all queues as they are read from the first call on: what was remembered of
+        queues is forgotten then. Later calls return the same.
+
+        Parameters
+        ----------
+        near
+            Queues that are read anyway (see ``dispatch_proof``).
+        """
+        if self._dispatched is None:
+            self._dispatched = proved_dispatch(self, self.directory, self.present_range, near)
+            self._forget_queues()
+        return self._dispatched
+
+    def _forget_queues(self) -> None:
+        self._ranges.clear()
+        self._queues.clear()
+        self._queue_paths = self._batch_paths = None
+        self._topics_read = False
+
+    def last_dispatched(self) -> tuple[int, int]:
+        """Return start and end of the last record that is in a consume queue; (-1, 0) if none.
+
+        Looks at the tail of every queue of the store.
+        """
+        ranges = [self.queue_range(*key) for key in self.queue_paths]
+        return max(((r.last_start, r.last_end) for r in ranges), default=(-1, 0))
+
+    def store_timestamp_at(self, commit_log_offset: int) -> int | None:
+        """Return the store time (ms) of the record that starts there; None when none does."""
+        return self.log.store_timestamp_at(commit_log_offset, self.end_offset)
+
+    def reopened(self) -> StoreSnapshot:
+        """Return the store up to the same end, opened anew: for when a file of it vanished."""
+        return StoreSnapshot(self.directory, self.config, self.end_offset)
+
+    def close(self) -> None:
+        """Close the files; those of the index are opened again when they are needed."""
+        self.log.close()
+        if self._index is not None:
+            self._index.close()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _reading(self, *, whole: bool = False) -> AbstractContextManager[StoreSnapshot]:
+        del whole
+        return nullcontext(self)
+
+    def _key_search(self, store: ReadableStore) -> KeySearch:
+        """Return the one search of this snapshot, which remembers what it has read."""
+        if self._search is None:
+            self._search = super()._key_search(store)
+        return self._search
 
     def _open_queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
         simple = self.consume_queue(topic, queue_id)
@@ -119,3 +322,98 @@ class StoreSnapshot(StoreView, StoreReads):
             opened = None if path is None else open_consume_queue_ext(self.directory, path, size)
             self._ext[key] = opened
         return self._ext[key]
+
+    def _find_end(self) -> int:
+        last = self.log.segments.segments[-1].path if len(self.log.segments) else ""
+        key = (self.directory.uri, last, *self._broker_run())
+        found = find_log_end(self.log, _Evidence(self), self._proven_start(key))
+        self.end_reason = found.reason
+        self._keep_proof(key, found)
+        return found.end_offset
+
+    def _broker_run(self) -> tuple[object, ...]:
+        """Return what differs between the runs of a broker on this store."""
+        abort = self.directory.stat(self.directory.resolve(ABORT_FILE))
+        confirmed = self.checkpoint.confirm_phy_offset if self.checkpoint else None
+        return (abort.modified_ms if abort else None, confirmed)
+
+    def _proven_start(self, key: tuple[object, ...]) -> int:
+        start, proof = _proven_starts.get(key, (-1, b""))
+        return start if start >= 0 and self._bytes_at(start) == proof else -1
+
+    def _keep_proof(self, key: tuple[object, ...], end: LogEnd) -> None:
+        if end.proven_start >= 0:
+            _proven_starts[key] = (end.proven_start, self._bytes_at(end.proven_start))
+            for oldest in list(_proven_starts)[:-_MOST_PROVEN_STARTS]:
+                _proven_starts.pop(oldest, None)
+
+    def _bytes_at(self, commit_log_offset: int) -> bytes:
+        segment = self.log.segments.find(commit_log_offset)
+        if segment is None:
+            return b""
+        source = self.log.source(segment)
+        return source.read_at(commit_log_offset - segment.from_offset, _PROOF_BYTES)
+
+
+class _Evidence:
+    """What a store's other files say about the end of its log (see ``log_end.EndEvidence``)."""
+
+    def __init__(self, store: StoreSnapshot) -> None:
+        self._store = store
+        checkpoint = store.checkpoint
+        self.stopped_cleanly = store.state is StoreState.STOPPED
+        self.confirm_phy_offset = checkpoint.confirm_phy_offset if checkpoint else None
+        self.logics_msg_timestamp = checkpoint.logics_msg_timestamp if checkpoint else None
+        self.never_recovered = self.confirm_phy_offset == 0 and written_by_5x(store.directory)
+        self._last: tuple[int, int] | None = None
+
+    def is_live(self) -> bool:
+        return self._store.state is StoreState.LIVE
+
+    def indexed_offset(self) -> int | None:
+        files = self._store.index.files
+        return files[-1].header.end_phy_offset if files else None
+
+    def last_dispatched(self) -> tuple[int, int]:
+        if self._last is None:
+            self._last = self._find_last_dispatched()
+        return self._last
+
+    def uncommitted_offset(self) -> int | None:
+        return uncommitted_offset(self._store.directory, self._store.log)
+
+    def unit_states(self, offset: int, gap_bytes: int) -> QueueUnitStates:
+        return QueueUnitStates(self._store.log, self._known_units, offset, gap_bytes)
+
+    def _known_units(self, topic: str, queue_id: int) -> KnownUnits | None:
+        queue = self._store.consume_queue(topic, queue_id)
+        return KnownUnits(queue.read_units, queue.end_of_units()) if queue else None
+
+    def _find_last_dispatched(self) -> tuple[int, int]:
+        """Like ``StoreSnapshot.last_dispatched``, while the end of the log is not known yet."""
+        store = self._store
+        end = store.log.segments.max_offset
+        if store.kind.queue_database:  # what is in it is not known: perhaps everything
+            indexed = self.indexed_offset() or 0
+            return indexed, indexed if self.is_live() else end
+        last_start, last_end = -1, 0
+        for key in store.queue_paths:
+            try:
+                queue = store.consume_queue(*key)
+                found = queue_range(queue, store.log, end) if queue else QueueRange(0, 0)
+            except (CorruptRecordError, StoreFormatError):
+                last_end = end  # what is in a damaged queue is not known: perhaps everything
+                continue
+            last_start, last_end = max(last_start, found.last_start), max(last_end, found.last_end)
+        return last_start, last_end
+
+
+def _check_is_store(directory: StoreDirectory, config: MessageStoreConfig) -> None:
+    directory.check_root()
+    names = {entry.name for entry in directory.list(directory.resolve())}
+    if names.isdisjoint(_PARTS_OF_A_STORE) and not config.store_path_commit_log:
+        found = ", ".join(sorted(names)[:5]) or "nothing"
+        raise StoreNotFoundError(
+            f"{directory.uri}: no RocketMQ store; found {found}, expected commitlog/. Give the "
+            "store root (storePathRootDir), or option storePathCommitLog"
+        )

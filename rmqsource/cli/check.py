@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqsource.cli.report import Report
     from rmqsource.options.source_options import SourceOptions
     from store_core.log.log_scan import Gap
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check import CheckReport, Finding
     from store_core.tools.repair.rebuild_in_place import RebuiltQueues
 
@@ -82,7 +82,7 @@ def stage_progress() -> Iterator[StageProgress]:
         progress.stop()
 
 
-def check_and_tell(view: StoreView, display: Display, report: Report) -> None:
+def check_and_tell(view: StoreSnapshot, display: Display, report: Report) -> None:
     """Check a store, write what was found, and set the exit code."""
     with stage_progress() as progress:
         found = check_store(view, progress.step)

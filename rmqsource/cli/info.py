@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
     Facts = dict[str, Any]
 
@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def store_facts(
-    snapshot: StoreView,
+    snapshot: StoreSnapshot,
     options: SourceOptions,
     warn: Callable[[str], None],
     not_read: Callable[[str], None],
@@ -50,7 +50,7 @@ def store_facts(
     if problem:
         warn(problem)
     facts: Facts = {"store": snapshot.directory.uri, "state": state}
-    parts: tuple[tuple[Callable[[StoreView], Facts], tuple[str, ...]], ...] = (
+    parts: tuple[tuple[Callable[[StoreSnapshot], Facts], tuple[str, ...]], ...] = (
         (lambda view: _broker(view, options), BROKER_FACTS),
         (_log, LOG_FACTS),
         (_queues, QUEUE_FACTS),
@@ -103,11 +103,11 @@ FACTS = (
 )
 
 
-def _broker(snapshot: StoreView, options: SourceOptions) -> Facts:
+def _broker(snapshot: StoreSnapshot, options: SourceOptions) -> Facts:
     return dict(zip(BROKER_FACTS, broker_names(snapshot, options)))
 
 
-def _log(snapshot: StoreView) -> Facts:
+def _log(snapshot: StoreSnapshot) -> Facts:
     segments = snapshot.log.segments
     begin = max(snapshot.min_phy_offset, 0)
     return {
@@ -121,7 +121,7 @@ def _log(snapshot: StoreView) -> Facts:
     }
 
 
-def _queues(snapshot: StoreView) -> Facts:
+def _queues(snapshot: StoreSnapshot) -> Facts:
     if snapshot.kind.queue_database:
         return {}
     queues = [*snapshot.queue_paths, *snapshot.batch_queue_paths]
@@ -136,7 +136,7 @@ def _queues(snapshot: StoreView) -> Facts:
     }
 
 
-def _messages(snapshot: StoreView, options: SourceOptions) -> Facts:
+def _messages(snapshot: StoreSnapshot, options: SourceOptions) -> Facts:
     """Return how many messages the queues hold."""
     if snapshot.kind.queue_database:
         return {}
@@ -144,7 +144,7 @@ def _messages(snapshot: StoreView, options: SourceOptions) -> Facts:
     return {"messages": sum(sum(part.to_pylist()) for part in held)}
 
 
-def _disk(snapshot: StoreView) -> Facts:
+def _disk(snapshot: StoreSnapshot) -> Facts:
     """Return the bytes of the files, by kind; their lengths, as brokers make them beforehand."""
     sizes = dict.fromkeys(DISK_FACTS, 0)
     sizes["disk_log"] = sum(segment.size for segment in snapshot.log.segments)
@@ -155,7 +155,7 @@ def _disk(snapshot: StoreView) -> Facts:
     return sizes
 
 
-def _files(snapshot: StoreView, root: str, passed_over: set[str]) -> Iterator[tuple[str, int]]:
+def _files(snapshot: StoreSnapshot, root: str, passed_over: set[str]) -> Iterator[tuple[str, int]]:
     pending = [root]
     while pending:
         for entry in snapshot.directory.list(pending.pop()):
@@ -165,7 +165,7 @@ def _files(snapshot: StoreView, root: str, passed_over: set[str]) -> Iterator[tu
                 pending.append(entry.path)
 
 
-def _index(snapshot: StoreView) -> Facts:
+def _index(snapshot: StoreSnapshot) -> Facts:
     index = snapshot.index
     facts: Facts = {
         "index_files": len(index.files),
@@ -180,7 +180,7 @@ def _index(snapshot: StoreView) -> Facts:
     return facts
 
 
-def _checkpoint(snapshot: StoreView) -> Facts:
+def _checkpoint(snapshot: StoreSnapshot) -> Facts:
     checkpoint = snapshot.checkpoint
     if checkpoint is None:
         return {}

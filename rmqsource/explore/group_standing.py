@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 _FIELDS = (
     *(("group", pa.string()), ("topics", pa.int64()), ("queues", pa.int64())),
@@ -36,7 +36,7 @@ def group_standing(options: SourceOptions) -> Any:
     return pa.Table.from_pylist(rows, schema=pa.schema(_FIELDS))
 
 
-def _rows(snapshot: StoreView, options: SourceOptions) -> Iterator[dict[str, Any]]:
+def _rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[dict[str, Any]]:
     held = {
         topic: messages
         for batch in read_metadata("topics", snapshot, options)

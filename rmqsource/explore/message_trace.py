@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
     Record = dict[str, Any]
 
@@ -121,7 +121,7 @@ def _of_all_stores(options: SourceOptions, field: str, values: tuple[str, ...]) 
     return found
 
 
-def _topics(snapshot: StoreView, options: SourceOptions) -> tuple[str, ...] | None:
+def _topics(snapshot: StoreSnapshot, options: SourceOptions) -> tuple[str, ...] | None:
     """Return the topics in which a message may lie; None: all, also deleted ones."""
     if options.access == COMMIT_LOG or snapshot.kind.queue_database:
         return None
@@ -272,7 +272,7 @@ def _event(record: Record, groups: ConsumerGroups) -> TraceEvent:
     )
 
 
-def _due_ms(snapshot: StoreView, record: Record) -> int | None:
+def _due_ms(snapshot: StoreSnapshot, record: Record) -> int | None:
     if record["topic"] == TIMER_TOPIC:
         text = record["properties"].get(TIMER_OUT_MS, "")
         return int(text) if text.isascii() and text.isdigit() else None

@@ -15,7 +15,7 @@ from store_core.services.disk_space import DiskSpace, disk_space
 
 if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 __all__ = ["StoreStanding", "broker_names", "lost_log", "no_log", "store_standing"]
 
@@ -78,7 +78,7 @@ def store_standing(options: SourceOptions) -> list[StoreStanding]:
     return found
 
 
-def _standing(snapshot: StoreView, options: SourceOptions) -> StoreStanding:
+def _standing(snapshot: StoreSnapshot, options: SourceOptions) -> StoreStanding:
     problem = lost_log(snapshot) or no_log(snapshot)
     broker: str | None = None
     cluster: str | None = None
@@ -103,14 +103,14 @@ def _standing(snapshot: StoreView, options: SourceOptions) -> StoreStanding:
     )
 
 
-def _disk(snapshot: StoreView) -> DiskSpace | None:
+def _disk(snapshot: StoreSnapshot) -> DiskSpace | None:
     segments = list(snapshot.log.segments)
     if not snapshot.directory.is_local or not segments:
         return None
     return disk_space(segments[-1].path)
 
 
-def broker_names(snapshot: StoreView, options: SourceOptions) -> tuple[str | None, str | None]:
+def broker_names(snapshot: StoreSnapshot, options: SourceOptions) -> tuple[str | None, str | None]:
     """Return the names of broker and cluster: of the configuration, or of topics named so."""
     given = load_broker_config(options.config) if options.config else {}
     topics = snapshot.topic_configs or {}
@@ -127,7 +127,7 @@ def broker_names(snapshot: StoreView, options: SourceOptions) -> tuple[str | Non
     return given.get("brokerName", broker), given.get("brokerClusterName", cluster)
 
 
-def lost_log(snapshot: StoreView) -> str:
+def lost_log(snapshot: StoreSnapshot) -> str:
     """Return what to say of a store that has held messages, and whose log has no file; or "".
 
     A disk that is not mounted looks so.
@@ -142,7 +142,7 @@ def lost_log(snapshot: StoreView) -> str:
     )
 
 
-def no_log(snapshot: StoreView) -> str:
+def no_log(snapshot: StoreSnapshot) -> str:
     """Return what to say of a log that no broker made, or that begins with no record; or ""."""
     if not len(snapshot.log.segments) and not snapshot.kind.dledger_log:
         directory = snapshot.directory

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 GROWTH_COLUMNS = (
     *("topic", "queues", "messages", "bytes", "bytes_share", "messages_per_second"),
@@ -51,7 +51,7 @@ def topic_growth(options: SourceOptions) -> Iterator[dict[str, Any]]:
             yield from _rows(snapshot, options)
 
 
-def _rows(snapshot: StoreView, options: SourceOptions) -> list[dict[str, Any]]:
+def _rows(snapshot: StoreSnapshot, options: SourceOptions) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for batch in read_metadata("topics", snapshot, options):
         columns = {name: column.to_pylist() for name, column in batch.items()}
@@ -76,7 +76,7 @@ def _rows(snapshot: StoreView, options: SourceOptions) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (-(row["bytes"] or 0), row["topic"]))
 
 
-def _window(snapshot: StoreView) -> _Window:
+def _window(snapshot: StoreSnapshot) -> _Window:
     begin = snapshot.store_timestamp_at(max(snapshot.min_phy_offset, 0))
     end = snapshot.store_timestamp_at(snapshot.last_dispatched()[0])
     if begin is None or end is None or end <= begin:
@@ -86,7 +86,9 @@ def _window(snapshot: StoreView) -> _Window:
     return _Window(begin, end, middle)
 
 
-def _halves(snapshot: StoreView, options: SourceOptions, middle: int) -> dict[str, tuple[int, int]]:
+def _halves(
+    snapshot: StoreSnapshot, options: SourceOptions, middle: int
+) -> dict[str, tuple[int, int]]:
     """Return the bytes before and behind a place of the log, by topic."""
     found: dict[str, tuple[int, int]] = {}
     for key in selected_queues(snapshot, options):

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
-    Rows = Callable[[StoreView, SourceOptions], Iterator[Any]]
+    Rows = Callable[[StoreSnapshot, SourceOptions], Iterator[Any]]
 
 METADATA_TABLES: dict[str, Rows] = {
     "consume_queue": consume_queue.rows,
@@ -45,7 +45,7 @@ METADATA_TABLES: dict[str, Rows] = {
 
 
 def read_metadata(
-    table: str, snapshot: StoreView, options: SourceOptions
+    table: str, snapshot: StoreSnapshot, options: SourceOptions
 ) -> Iterator[dict[str, Any]]:
     """Yield batches of a table: Arrow arrays by column, in the order of ``TABLES``.
 

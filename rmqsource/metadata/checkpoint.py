@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 
-def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     """Yield the numbers of the file as they are; null where the file, or its end, is missing.
 
     A time of 0, 1970, means that nothing was flushed yet.

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 
-def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     """Yield the units of the selected queues, light queues (``%LMQ%``) and batch queues included.
 
     A queue's units are those of its proved range: not expired, not behind the end of the log. The

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -44,7 +44,7 @@ class _Standing(NamedTuple):
     last_record: int = NO_RECORD
 
 
-def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     """Yield what ``consumerOffset.json`` and ``lmqConsumerOffset.json`` hold of selected queues.
 
     A queue that a group never committed has no row. ``broker_offset`` is 0 where the queue has
@@ -81,7 +81,7 @@ def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
     )
 
 
-def _commits(snapshot: StoreView, options: SourceOptions) -> list[_Commit]:
+def _commits(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Commit]:
     snapshot.kind.require_config_files("consumer offsets cannot be read")
     selection = Selection(options)
     commits = []
@@ -100,7 +100,7 @@ def _commits(snapshot: StoreView, options: SourceOptions) -> list[_Commit]:
 class _Queues:
     """Facts of queues, each found once however many groups read it."""
 
-    def __init__(self, snapshot: StoreView, options: SourceOptions) -> None:
+    def __init__(self, snapshot: StoreSnapshot, options: SourceOptions) -> None:
         self._snapshot = snapshot
         self._options = options
         self._facts: dict[QueueKey, QueueFacts | None] = {}
@@ -146,7 +146,7 @@ class _Queues:
 
 
 def _lag_ms(
-    snapshot: StoreView,
+    snapshot: StoreSnapshot,
     options: SourceOptions,
     next_record: npt.NDArray[np.int64],
     last_record: npt.NDArray[np.int64],

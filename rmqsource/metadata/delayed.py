@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
 
@@ -40,7 +40,7 @@ _UNKNOWN_LEVEL_MS = 1000
 """What ``ScheduleMessageService.computeDeliverTimestamp`` adds for a level it does not know."""
 
 
-def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     """Yield the messages of ``SCHEDULE_TOPIC_XXXX``, waiting ones and, while kept, delivered ones.
 
     ``deliver_timestamp`` is the time in the queue's unit; where that is none (extension
@@ -78,7 +78,7 @@ def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
         )
 
 
-def due_time(snapshot: StoreView, queue_id: int, queue_offset: int, stored_ms: int) -> int:
+def due_time(snapshot: StoreSnapshot, queue_id: int, queue_offset: int, stored_ms: int) -> int:
     """Return when one message of ``SCHEDULE_TOPIC_XXXX`` is due, in ms; reads one unit."""
     queue = snapshot.consume_queue(SCHEDULE_TOPIC, queue_id)
     held = snapshot.queue_range(SCHEDULE_TOPIC, queue_id)
@@ -89,7 +89,7 @@ def due_time(snapshot: StoreView, queue_id: int, queue_offset: int, stored_ms: i
     return stored_ms + level_delay_ms(snapshot, queue_id)
 
 
-def level_delay_ms(snapshot: StoreView, queue_id: int) -> int:
+def level_delay_ms(snapshot: StoreSnapshot, queue_id: int) -> int:
     """Return the delay of the level that a queue holds."""
     levels = snapshot.config.delay_levels_ms
     return levels[queue_id] if 0 <= queue_id < len(levels) else _UNKNOWN_LEVEL_MS
@@ -98,7 +98,7 @@ def level_delay_ms(snapshot: StoreView, queue_id: int) -> int:
 class _DueTimes:
     """When messages are due, by their units; each queue is read once."""
 
-    def __init__(self, snapshot: StoreView, options: SourceOptions) -> None:
+    def __init__(self, snapshot: StoreSnapshot, options: SourceOptions) -> None:
         self._snapshot = snapshot
         self._options = options
         self._units: dict[int, tuple[Int64s, Int64s]] = {}

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from store_core.index.index_queries import IndexFileEntry
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 logger = logging.getLogger(__name__)
 _CHUNK_ENTRIES = 1 << 18
 _MS_PER_SECOND = 1000
 
 
-def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     """Yield the entries of all usable files in the order of their creation.
 
     Entries that point behind the end of the log are no data and left out; those of expired
@@ -46,7 +46,7 @@ def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
             logger.info("%s was deleted meanwhile", what)
 
 
-def _file_rows(snapshot: StoreView, file: IndexFileEntry) -> Iterator[Any]:
+def _file_rows(snapshot: StoreSnapshot, file: IndexFileEntry) -> Iterator[Any]:
     sizes = snapshot.index.sizes
     if sizes is None:
         return  # then no file is usable

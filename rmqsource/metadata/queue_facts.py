@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rmqsource.metadata.selection import QueueKey
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
 
@@ -34,7 +34,7 @@ class QueueFacts(NamedTuple):
     last_record: int = NO_RECORD
 
 
-def queue_facts(snapshot: StoreView, key: QueueKey) -> QueueFacts:
+def queue_facts(snapshot: StoreSnapshot, key: QueueKey) -> QueueFacts:
     """Return the facts of a queue. Reads the ends of a consume queue, all of a batch queue."""
     if key.is_batch:
         units, max_offset, _ = read_batch_queue(snapshot, key)
@@ -51,7 +51,9 @@ def queue_facts(snapshot: StoreView, key: QueueKey) -> QueueFacts:
     return QueueFacts(held.min_offset, held.max_offset, first, held.last_start)
 
 
-def store_times(snapshot: StoreView, options: SourceOptions, commit_log_offsets: Int64s) -> Int64s:
+def store_times(
+    snapshot: StoreSnapshot, options: SourceOptions, commit_log_offsets: Int64s
+) -> Int64s:
     """Return the store times (ms) of records; ``NO_TIME`` where none can be read.
 
     Every segment is opened once at most, whatever the order of the offsets.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rmqsource.metadata.selection import QueueKey
     from store_core.queue.consume_queue import ConsumeQueue
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
     Units = npt.NDArray[np.void]
@@ -46,7 +46,7 @@ class BatchUnits(NamedTuple):
     expired: int
 
 
-def unit_chunks(snapshot: StoreView, key: QueueKey) -> Iterator[UnitChunk]:
+def unit_chunks(snapshot: StoreSnapshot, key: QueueKey) -> Iterator[UnitChunk]:
     """Yield all units of a queue; columns as in ``CQ_UNIT`` (batch: ``BATCH_CQ_UNIT``)."""
     if key.is_batch:
         units = read_batch_queue(snapshot, key).units
@@ -72,7 +72,7 @@ def unit_chunks(snapshot: StoreView, key: QueueKey) -> Iterator[UnitChunk]:
 
 
 def _present(
-    snapshot: StoreView, key: QueueKey, queue_offset: int
+    snapshot: StoreSnapshot, key: QueueKey, queue_offset: int
 ) -> tuple[ConsumeQueue | None, int]:
     """List the files of a queue again; return where it goes on behind what was deleted."""
     queue = snapshot.consume_queue(key.topic, key.queue_id)
@@ -82,7 +82,7 @@ def _present(
     return queue, max(first, queue_offset)
 
 
-def read_batch_queue(snapshot: StoreView, key: QueueKey) -> BatchUnits:
+def read_batch_queue(snapshot: StoreSnapshot, key: QueueKey) -> BatchUnits:
     """Return the units of a batch queue that count; none where it has no directory."""
     queue = snapshot.batch_consume_queue(key.topic, key.queue_id)
     if queue is None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from store_core.files.store_directory import FileEntry
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 _SEGMENT_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _MAX_OFFSET = 2**63 - 1
@@ -53,7 +53,7 @@ def numbered_files(kind: str, entries: Sequence[FileEntry]) -> list[StoreFile]:
     ]
 
 
-def commit_log_files(snapshot: StoreView) -> list[StoreFile]:
+def commit_log_files(snapshot: StoreSnapshot) -> list[StoreFile]:
     """Return the segments of the log, of all its directories."""
     files = []
     for segment in snapshot.log.segments:
@@ -63,7 +63,7 @@ def commit_log_files(snapshot: StoreView) -> list[StoreFile]:
     return files
 
 
-def index_files(snapshot: StoreView, options: SourceOptions) -> list[StoreFile]:
+def index_files(snapshot: StoreSnapshot, options: SourceOptions) -> list[StoreFile]:
     """Return the index files, in the order of their names."""
     directory = snapshot.directory
     lengths = {e.path: e.size for e in directory.list(directory.resolve(INDEX_DIR)) if not e.is_dir}
@@ -90,7 +90,7 @@ def index_files(snapshot: StoreView, options: SourceOptions) -> list[StoreFile]:
     return sorted(files, key=lambda file: file.path)
 
 
-def other_files(snapshot: StoreView, *place: str) -> Iterator[StoreFile]:
+def other_files(snapshot: StoreSnapshot, *place: str) -> Iterator[StoreFile]:
     """Yield the numbered files in and below a directory, of which only names are looked at."""
     directory = snapshot.directory
     root = directory.stat(directory.resolve(*place))

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
     from store_core.files.byte_source import ByteSource
     from store_core.queue.queue_range import QueueRange
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 
-def queue_files(snapshot: StoreView, options: SourceOptions) -> Iterator[StoreFile]:
+def queue_files(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[StoreFile]:
     """Yield the files of all queues; the consume queues come first."""
     keys = sorted(selected_queues(snapshot, options), key=lambda key: (key.is_batch, key))
     for key in keys:
@@ -37,12 +37,12 @@ def queue_files(snapshot: StoreView, options: SourceOptions) -> Iterator[StoreFi
         yield from files
 
 
-def _simple(snapshot: StoreView, key: QueueKey, files: list[StoreFile]) -> list[StoreFile]:
+def _simple(snapshot: StoreSnapshot, key: QueueKey, files: list[StoreFile]) -> list[StoreFile]:
     held = snapshot.queue_range(key.topic, key.queue_id)
     return [_simple_file(snapshot, held, file) for file in files]
 
 
-def _simple_file(snapshot: StoreView, held: QueueRange, file: StoreFile) -> StoreFile:
+def _simple_file(snapshot: StoreSnapshot, held: QueueRange, file: StoreFile) -> StoreFile:
     begin = (file.from_offset or 0) // CQ_UNIT.size
     end = min(begin + file.file_size // CQ_UNIT.size, held.max_offset)
     used = max(end - begin, 0) * CQ_UNIT.size
@@ -63,7 +63,7 @@ def _record_at(source: ByteSource, unit: int) -> int:
     return int(CQ_UNIT.unpack(raw).commit_log_offset)
 
 
-def _batch(snapshot: StoreView, key: QueueKey, files: list[StoreFile]) -> list[StoreFile]:
+def _batch(snapshot: StoreSnapshot, key: QueueKey, files: list[StoreFile]) -> list[StoreFile]:
     """Place the units of the queue in its files: they lie without gaps up to the last one."""
     units, _, expired = read_batch_queue(snapshot, key)
     first_file = files[0].from_offset or 0 if files else 0

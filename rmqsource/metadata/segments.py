@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 
-def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     """Yield the files, by kind and place.
 
     Kinds: ``commitlog``, ``consumequeue``, ``batchconsumequeue``, ``consumequeue_ext``,
@@ -71,7 +71,7 @@ def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
     )
 
 
-def _times(snapshot: StoreView, options: SourceOptions, files: list[StoreFile]) -> Any:
+def _times(snapshot: StoreSnapshot, options: SourceOptions, files: list[StoreFile]) -> Any:
     """Return first and last times, from the records where a file names them."""
     records = [file.first_record for file in files] + [file.last_record for file in files]
     known = [file.first_ms for file in files] + [file.last_ms for file in files]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 
 class QueueKey(NamedTuple):
@@ -44,7 +44,7 @@ class Selection:
         return self.has_topic(topic)
 
 
-def selected_queues(snapshot: StoreView, options: SourceOptions) -> list[QueueKey]:
+def selected_queues(snapshot: StoreSnapshot, options: SourceOptions) -> list[QueueKey]:
     """Return the queues that have a directory and are asked for, by topic and queue id.
 
     Raises

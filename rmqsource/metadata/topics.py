@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from store_core.config.config_files import TopicConfig
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 
 @dataclass
@@ -32,7 +32,7 @@ class _Topic:
     """First and last records of the queues."""
 
 
-def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     """Yield the selected topics; those that only ``topics.json`` names have no queue and message.
 
     ``bytes`` sums the sizes in all units, which are read; it is null where a damaged queue was
@@ -63,7 +63,7 @@ def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
 
 
 def _topics(
-    snapshot: StoreView, options: SourceOptions, configs: dict[str, TopicConfig]
+    snapshot: StoreSnapshot, options: SourceOptions, configs: dict[str, TopicConfig]
 ) -> dict[str, _Topic]:
     selection = Selection(options)
     topics = {name: _Topic() for name in configs if selection.has_topic(name)}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 PENDING, COMMITTED, ROLLED_BACK = "pending", "committed", "rolled_back"
 CHECK_EXCEEDED, UNKNOWN = "check_exceeded", "unknown"
@@ -65,7 +65,7 @@ class _Transaction:
     commit_place: int | None = None
 
 
-def rows(snapshot: StoreView, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     """Yield the transactions whose half messages are in the log, in order of their first one.
 
     Copies that a check appended belong to one transaction, by UNIQ_KEY. A commit is known by its
@@ -103,7 +103,7 @@ def _texts(values: list[str | None]) -> Any:
     return pa.array(values, pa.string())
 
 
-def _half_messages(snapshot: StoreView, options: SourceOptions) -> list[_Transaction]:
+def _half_messages(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Transaction]:
     found: dict[object, _Transaction] = {}
     for batch in columns_of_snapshot(snapshot, options, _HALF_COLUMNS, topics=(HALF_TOPIC,)):
         properties = batch["properties"]
@@ -130,7 +130,9 @@ def _half_messages(snapshot: StoreView, options: SourceOptions) -> list[_Transac
     return list(found.values())
 
 
-def _find_commits(snapshot: StoreView, options: SourceOptions, found: list[_Transaction]) -> None:
+def _find_commits(
+    snapshot: StoreSnapshot, options: SourceOptions, found: list[_Transaction]
+) -> None:
     """Note the records that name a half message as prepared; with a delay, those that wait."""
     by_place = {place: t for t in found for place in t.half_places}
     topics = {t.topic for t in found if t.topic} | {SCHEDULE_TOPIC}
@@ -149,7 +151,9 @@ def _find_commits(snapshot: StoreView, options: SourceOptions, found: list[_Tran
                 transaction.commit_place = batch["commit_log_offset"][row].as_py()
 
 
-def _find_discarded(snapshot: StoreView, options: SourceOptions, found: list[_Transaction]) -> None:
+def _find_discarded(
+    snapshot: StoreSnapshot, options: SourceOptions, found: list[_Transaction]
+) -> None:
     by_id = {t.transaction_id: t for t in found if t.transaction_id is not None}
     columns = ("unique_key", "store_timestamp")
     for batch in columns_of_snapshot(snapshot, options, columns, topics=(DISCARD_TOPIC,)):
@@ -159,7 +163,7 @@ def _find_discarded(snapshot: StoreView, options: SourceOptions, found: list[_Tr
                 transaction.state, transaction.end_ms = CHECK_EXCEEDED, stored
 
 
-def _find_ops(snapshot: StoreView, options: SourceOptions, found: list[_Transaction]) -> None:
+def _find_ops(snapshot: StoreSnapshot, options: SourceOptions, found: list[_Transaction]) -> None:
     """Take as rolled back what an op message names and nothing else ended."""
     by_offset = {offset: t for t in found for offset in t.half_queue_offsets}
     columns = ("body", "store_timestamp")
@@ -176,7 +180,9 @@ def op_offsets(body: bytes) -> list[int]:
     return [int(word) for word in _OP_OFFSET.findall(body)]
 
 
-def _find_pending(snapshot: StoreView, options: SourceOptions, found: list[_Transaction]) -> None:
+def _find_pending(
+    snapshot: StoreSnapshot, options: SourceOptions, found: list[_Transaction]
+) -> None:
     offsets: dict[int, int] = {}
     with skip_damaged("config/consumerOffset.json", options):
         snapshot.kind.require_config_files("which transactions wait for an answer is not known")

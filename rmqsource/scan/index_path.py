@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rmqsource.scan.predicate import ScanPredicate
     from rmqsource.scan.splits import Range
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 _RECORD_BYTES_GUESS = 1024
 
@@ -35,7 +35,7 @@ def indexed_keys(predicate: ScanPredicate) -> frozenset[str] | None:
     return min(given, key=len) if given else None
 
 
-def read_index(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> RecordPlaces:
+def read_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> RecordPlaces:
     """Return candidates for the predicate's keys and topics, inside ``bounds`` of the log.
 
     Raises
@@ -64,7 +64,7 @@ def read_index(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> 
     return RecordPlaces(places, sizes, tuple(clip_ranges(ranges, *bounds)))
 
 
-def _are_records(snapshot: StoreView, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _are_records(snapshot: StoreSnapshot, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Tell at which offsets (ascending) whole valid records start."""
     valid = np.zeros(len(offsets), np.bool_)
     size = max(snapshot.log.segments.file_size, 1)

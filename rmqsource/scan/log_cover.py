@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.scan.splits import Range
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
 
@@ -35,7 +35,7 @@ class OverlapError(Exception):
     """Two units claim the same bytes of the log: one of them is damaged."""
 
 
-def uncovered(snapshot: StoreView, start: int, stop: int) -> list[Range]:
+def uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> list[Range]:
     """Return the ranges of ``[start, stop)`` of the log that no unit covers, ascending.
 
     Parameters
@@ -75,7 +75,7 @@ def uncovered(snapshot: StoreView, start: int, stop: int) -> list[Range]:
     return [(low, high) for low, high in holes if not _closes_segment(snapshot, low, high)]
 
 
-def _closes_segment(snapshot: StoreView, start: int, stop: int) -> bool:
+def _closes_segment(snapshot: StoreSnapshot, start: int, stop: int) -> bool:
     """Return whether a blank record fills a range that reaches to the end of its segment."""
     segment = snapshot.log.segments.find(start)
     if segment is None or stop != segment.from_offset + snapshot.log.segments.file_size:
@@ -87,7 +87,7 @@ def _closes_segment(snapshot: StoreView, start: int, stop: int) -> bool:
     return bool(found.magic_code == BLANK_MAGIC_CODE and found.total_size == stop - start)
 
 
-def _units(snapshot: StoreView, start: int, stop: int) -> tuple[Int64s, Int64s]:
+def _units(snapshot: StoreSnapshot, start: int, stop: int) -> tuple[Int64s, Int64s]:
     """Return where the records of all units begin and end that begin in a range."""
     left = _MOST_UNITS
     begins, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]

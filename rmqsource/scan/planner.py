@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.splits import Range, SegmentPositions, Split
     from store_core.log.log_scan import LogSlice
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 _SCATTER_COST = 2
 """A byte reached through a unit or an entry costs about as much as two in a scan."""
@@ -61,7 +61,9 @@ class _AccessPath(NamedTuple):
         return _SCATTER_COST * scattered + total_bytes(self.ranges)
 
 
-def plan_store(snapshot: StoreView, predicate: ScanPredicate, options: SourceOptions) -> StorePlan:
+def plan_store(
+    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
+) -> StorePlan:
     """Plan one store.
 
     Raises
@@ -110,7 +112,7 @@ def _shows_gaps(predicate: ScanPredicate, options: SourceOptions) -> bool:
     return options.mode == "PERMISSIVE" and options.access == "auto" and not predicate.drops_gaps
 
 
-def _check_segment_sizes(snapshot: StoreView, options: SourceOptions) -> None:
+def _check_segment_sizes(snapshot: StoreSnapshot, options: SourceOptions) -> None:
     segments = snapshot.log.segments
     nominal = segments.file_size
     starts = [segment.from_offset for segment in segments]
@@ -136,7 +138,7 @@ def _check_segment_sizes(snapshot: StoreView, options: SourceOptions) -> None:
 
 
 def missing_offsets(
-    snapshot: StoreView, predicate: ScanPredicate
+    snapshot: StoreSnapshot, predicate: ScanPredicate
 ) -> tuple[tuple[str, int, int, int], ...]:
     """Return asked-for queue offsets that are gone as (topic, queue id, start, stop)."""
     if predicate.starting_offsets is None:
@@ -157,7 +159,7 @@ def missing_offsets(
     return tuple(gone)
 
 
-def _undispatched_end(snapshot: StoreView, topic: str, queue_id: int) -> int:
+def _undispatched_end(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int:
     """Return the end of a queue in the part of the log that no queue has yet; 0 if none.
 
     Only a message of exactly this queue counts, so a scan of that part tells. Of a queue that
@@ -190,7 +192,7 @@ def _describe_missing(missing: tuple[tuple[str, int, int, int], ...]) -> str:
     )
 
 
-def _bounds(snapshot: StoreView, predicate: ScanPredicate, options: SourceOptions) -> Range:
+def _bounds(snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions) -> Range:
     """Return the part of the log outside of which no record can match."""
     times = predicate.store_time_ms
     start, stop = narrow_by_time(
@@ -205,7 +207,7 @@ def _bounds(snapshot: StoreView, predicate: ScanPredicate, options: SourceOption
 
 
 def _choose(
-    snapshot: StoreView, predicate: ScanPredicate, options: SourceOptions, bounds: Range
+    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions, bounds: Range
 ) -> _AccessPath:
     if options.access != "auto":
         return _forced(snapshot, predicate, options.access, bounds)
@@ -233,7 +235,7 @@ def _choose(
 
 
 def _forced(
-    snapshot: StoreView, predicate: ScanPredicate, access: str, bounds: Range
+    snapshot: StoreSnapshot, predicate: ScanPredicate, access: str, bounds: Range
 ) -> _AccessPath:
     reason = f"option access={access}"
     if access == COMMIT_LOG:
@@ -248,14 +250,14 @@ def _forced(
     return _AccessPath(access, reason, found, found.scanned)
 
 
-def _by_index(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
+def _by_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
     found = read_index(snapshot, predicate, bounds)
     keys = indexed_keys(predicate) or frozenset()
     reason = f"the index names {_records(found.offsets)} for {len(keys)} key{'s'[: len(keys) != 1]}"
     return _AccessPath(INDEX, _with_scanned(reason, found), found, found.scanned)
 
 
-def _by_queues(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
+def _by_queues(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
     found = read_queue_units(snapshot, predicate, bounds, forced=False)
     reason = f"the consume queues name {_records(found.offsets)} of the topics"
     return _AccessPath(CONSUME_QUEUE, _with_scanned(reason, found), found, found.scanned)
@@ -272,7 +274,7 @@ def _with_scanned(reason: str, found: RecordPlaces) -> str:
     return f"{reason}; {found.trusted}" if found.trusted else reason
 
 
-def _by_message_id(snapshot: StoreView, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
+def _by_message_id(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
     places = {parse_message_id(text)[1] for text in predicate.message_ids or ()}
     inside = sorted(offset for offset in places if bounds[0] <= offset < bounds[1])
     held = [o for o in inside if snapshot.log.is_record(o, snapshot.end_offset)]
@@ -281,7 +283,7 @@ def _by_message_id(snapshot: StoreView, predicate: ScanPredicate, bounds: Range)
 
 
 def _splits(
-    snapshot: StoreView, way: _AccessPath, options: SourceOptions
+    snapshot: StoreSnapshot, way: _AccessPath, options: SourceOptions
 ) -> tuple[list[Split], int]:
     segments, end = snapshot.log.segments, snapshot.end_offset
     ranges = clip_ranges(way.ranges, 0, end)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqsource.scan.splits import Range
     from store_core.queue.consume_queue import ConsumeQueue
     from store_core.queue.queue_range import QueueRange
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 MAX_UNITS = 20_000_000
 """Places of more records are not carried in splits (8 bytes each); the log is scanned then."""
@@ -57,7 +57,7 @@ class _Queue(NamedTuple):
 
 
 def read_queue_units(
-    snapshot: StoreView, predicate: ScanPredicate, bounds: Range, *, forced: bool
+    snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range, *, forced: bool
 ) -> RecordPlaces:
     """Return the records of the predicate's topics, queues, queue offsets and tags.
 
@@ -101,14 +101,14 @@ def read_queue_units(
     return RecordPlaces(offsets, sizes[inside][first], tuple(kept), trusted)
 
 
-def _topics(snapshot: StoreView, predicate: ScanPredicate) -> list[str]:
+def _topics(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
     if predicate.topics is not None:
         return sorted(predicate.topics)
     paths = (*snapshot.queue_paths, *snapshot.batch_queue_paths)
     return sorted({topic for topic, _ in paths if not topic.startswith(LMQ_PREFIX)})
 
 
-def _present(snapshot: StoreView, predicate: ScanPredicate) -> list[tuple[str, int]]:
+def _present(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[tuple[str, int]]:
     topics = frozenset(_topics(snapshot, predicate))
     return [
         (topic, queue_id)
@@ -118,7 +118,7 @@ def _present(snapshot: StoreView, predicate: ScanPredicate) -> list[tuple[str, i
 
 
 def _queue_ids(
-    snapshot: StoreView, topic: str, predicate: ScanPredicate, *, forced: bool
+    snapshot: StoreSnapshot, topic: str, predicate: ScanPredicate, *, forced: bool
 ) -> list[int]:
     if snapshot.kind.queue_database:
         raise UnprovedError("they are in a RocksDB database, which is not read")
@@ -137,7 +137,7 @@ def _wants_queue(predicate: ScanPredicate, queue_id: int) -> bool:
 
 
 def _check_complete(
-    snapshot: StoreView, topic: str, present: set[int], predicate: ScanPredicate
+    snapshot: StoreSnapshot, topic: str, present: set[int], predicate: ScanPredicate
 ) -> None:
     config = (snapshot.topic_configs or {}).get(topic)
     if config is None:
@@ -154,7 +154,7 @@ def _check_complete(
 
 
 def _read_queue(
-    snapshot: StoreView, topic: str, queue_id: int, predicate: ScanPredicate, *, forced: bool
+    snapshot: StoreSnapshot, topic: str, queue_id: int, predicate: ScanPredicate, *, forced: bool
 ) -> _Queue:
     where = f"consume queue {topic}/{queue_id}"
     try:
@@ -196,7 +196,7 @@ def _are_in_order(units: npt.NDArray[np.void]) -> bool:
     return bool((np.diff(offsets) > 0).all() and (units["message_size"] > 0).all())
 
 
-def _is_aligned(snapshot: StoreView, first_offset: int, units: npt.NDArray[np.void]) -> bool:
+def _is_aligned(snapshot: StoreSnapshot, first_offset: int, units: npt.NDArray[np.void]) -> bool:
     """Tell whether the first and the last unit lie at their records' own queue offsets."""
     for row in {0, len(units) - 1} if len(units) else ():
         start = int(units["commit_log_offset"][row])
@@ -210,7 +210,7 @@ def _is_aligned(snapshot: StoreView, first_offset: int, units: npt.NDArray[np.vo
 
 
 def _front(
-    snapshot: StoreView, queue: ConsumeQueue, held: QueueRange, units: npt.NDArray[np.void]
+    snapshot: StoreSnapshot, queue: ConsumeQueue, held: QueueRange, units: npt.NDArray[np.void]
 ) -> int:
     """Return the offset of the log before which records of the queue may have no unit."""
     if held.max_offset == 0:
@@ -222,7 +222,7 @@ def _front(
     return int(units["commit_log_offset"][0])
 
 
-def _is_expired(snapshot: StoreView, queue: ConsumeQueue, queue_offset: int) -> bool:
+def _is_expired(snapshot: StoreSnapshot, queue: ConsumeQueue, queue_offset: int) -> bool:
     """Tell whether there is a unit, and it points below the log; garbage can look smaller still."""
     if queue_offset < queue.first_unit_offset():
         return False
@@ -231,7 +231,7 @@ def _is_expired(snapshot: StoreView, queue: ConsumeQueue, queue_offset: int) -> 
     return start >= 0 and size > 0 and start + size <= snapshot.min_phy_offset
 
 
-def _tail(snapshot: StoreView, queue: ConsumeQueue, held: QueueRange) -> int:
+def _tail(snapshot: StoreSnapshot, queue: ConsumeQueue, held: QueueRange) -> int:
     """Return the offset of the log behind which records of the queue may have no unit.
 
     Where the last file is full, a next one may have been lost; where something follows the last

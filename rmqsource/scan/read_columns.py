@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
     Columns = dict[str, Any]
 
@@ -59,7 +59,7 @@ def read_columns(
 
 
 def columns_of_snapshot(
-    snapshot: StoreView, options: SourceOptions, columns: tuple[str, ...], **selection: Any
+    snapshot: StoreSnapshot, options: SourceOptions, columns: tuple[str, ...], **selection: Any
 ) -> Iterator[Columns]:
     """Yield batches of some columns of one opened store.
 

@@ -11,7 +11,7 @@ from rmqsource.options.source_options import check_commit_log_paths
 from store_core.config.message_store_config import MessageStoreConfig, load_broker_config
 from store_core.errors import FileVanishedError
 from store_core.files.store_directory import StoreDirectory, expand_paths
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def _below_root(paths: str, root: str) -> str:
     return ",".join(n[len(root) + 1 :] if n.startswith(root + "/") else n for n in names)
 
 
-def open_snapshots(options: SourceOptions) -> Iterator[StoreView]:
+def open_snapshots(options: SourceOptions) -> Iterator[StoreSnapshot]:
     """Open each store in turn; the caller closes them.
 
     Raises
@@ -74,16 +74,16 @@ def open_snapshots(options: SourceOptions) -> Iterator[StoreView]:
         yield _pinned(_open(path, config, token[path].stop), token[path], options)
 
 
-def _open(path: str, config: MessageStoreConfig, end_offset: int | None) -> StoreView:
+def _open(path: str, config: MessageStoreConfig, end_offset: int | None) -> StoreSnapshot:
     for _ in range(VANISHED_ATTEMPTS - 1):
         try:
-            return StoreView(StoreDirectory(path), config, end_offset)
+            return StoreSnapshot(StoreDirectory(path), config, end_offset)
         except FileVanishedError:
             continue
-    return StoreView(StoreDirectory(path), config, end_offset)
+    return StoreSnapshot(StoreDirectory(path), config, end_offset)
 
 
-def _pinned(snapshot: StoreView, pin: LogRange, options: SourceOptions) -> StoreView:
+def _pinned(snapshot: StoreSnapshot, pin: LogRange, options: SourceOptions) -> StoreSnapshot:
     """Check that a store still holds what a token pins; close it where it does not."""
     try:
         _check_pin(snapshot, pin, options)
@@ -93,7 +93,7 @@ def _pinned(snapshot: StoreView, pin: LogRange, options: SourceOptions) -> Store
     return snapshot
 
 
-def _check_pin(snapshot: StoreView, pin: LogRange, options: SourceOptions) -> None:
+def _check_pin(snapshot: StoreSnapshot, pin: LogRange, options: SourceOptions) -> None:
     path, segments = snapshot.directory.uri, snapshot.log.segments
     if len(segments) and pin.stop > segments.max_offset:
         raise SourceOptionError(
@@ -115,7 +115,7 @@ def _check_pin(snapshot: StoreView, pin: LogRange, options: SourceOptions) -> No
         raise DataLossError(path, reason)
 
 
-def missing_log(snapshot: StoreView, options: SourceOptions) -> LogRange | None:
+def missing_log(snapshot: StoreSnapshot, options: SourceOptions) -> LogRange | None:
     """Return what option ``snapshot`` pins and the log no longer has; None: nothing."""
     if options.snapshot is None:
         return None
@@ -125,7 +125,7 @@ def missing_log(snapshot: StoreView, options: SourceOptions) -> LogRange | None:
     return gone if gone.start < gone.stop else None
 
 
-def on_present_files(snapshot: StoreView, work: Callable[[StoreView], _T]) -> _T:
+def on_present_files(snapshot: StoreSnapshot, work: Callable[[StoreSnapshot], _T]) -> _T:
     """Return what work makes of a store; of the store opened anew where a file of it vanishes."""
     for attempt in range(VANISHED_ATTEMPTS - 1):
         try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from store_core.files.segment_list import Segment
-    from store_core.log.commit_log import CommitLog
+    from store_core.log.readable_log import ReadableLog
 
     TimeTest = Callable[[int], bool]
 
@@ -33,7 +33,7 @@ _PROBE_BYTES = 8 << 20
 
 
 def narrow_by_time(
-    log: CommitLog, end_offset: int, begin_ms: int | None, stop_ms: int | None, slack_ms: int
+    log: ReadableLog, end_offset: int, begin_ms: int | None, stop_ms: int | None, slack_ms: int
 ) -> tuple[int, int]:
     """Return ``[start, stop)`` of the log that holds all records of ``[begin_ms, stop_ms)``.
 
@@ -53,7 +53,7 @@ def narrow_by_time(
     return start, max(start, stop)
 
 
-def begins_by(log: CommitLog, segment: Segment, end_offset: int, time_ms: int) -> bool:
+def begins_by(log: ReadableLog, segment: Segment, end_offset: int, time_ms: int) -> bool:
     """Return whether a segment was begun by a time, as its first two records say."""
     time = log.first_store_timestamp(segment, end_offset)
     if time is None or time > time_ms:
@@ -62,7 +62,7 @@ def begins_by(log: CommitLog, segment: Segment, end_offset: int, time_ms: int) -
 
 
 def _turning_point(
-    log: CommitLog, segments: list[Segment], end_offset: int, test: TimeTest, *, is_before: bool
+    log: ReadableLog, segments: list[Segment], end_offset: int, test: TimeTest, *, is_before: bool
 ) -> int | None:
     """Return the start of a record that passes, as does the next, close to where passing turns.
 
@@ -89,7 +89,7 @@ def _turning_point(
 
 
 def _turns_in_segment(
-    log: CommitLog, segment: Segment, end_offset: int, test: TimeTest, *, is_before: bool
+    log: ReadableLog, segment: Segment, end_offset: int, test: TimeTest, *, is_before: bool
 ) -> Iterator[int]:
     """Give the records that pass of those that bisection meets, each closer to the turn."""
     low = segment.from_offset
@@ -106,7 +106,7 @@ def _turns_in_segment(
             high = middle
 
 
-def _next_agrees(log: CommitLog, commit_log_offset: int, end_offset: int, test: TimeTest) -> bool:
+def _next_agrees(log: ReadableLog, commit_log_offset: int, end_offset: int, test: TimeTest) -> bool:
     """Return whether the record behind one passes: the next one, or the next segment's first."""
     segment = log.segments.find(commit_log_offset)
     if segment is None:
@@ -120,7 +120,7 @@ def _next_agrees(log: CommitLog, commit_log_offset: int, end_offset: int, test: 
     return time is not None and test(time)
 
 
-def _probe(log: CommitLog, offset: int, stop: int, end_offset: int) -> tuple[int, int | None]:
+def _probe(log: ReadableLog, offset: int, stop: int, end_offset: int) -> tuple[int, int | None]:
     """Return start and time of the first record in ``[offset, stop)`` of one segment."""
     at = log.next_record(offset, end_offset, min(stop, offset + _PROBE_BYTES))
     if at < 0:

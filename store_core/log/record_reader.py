@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from store_core.codec.message_codec import decode_message
 from store_core.errors import CorruptRecordError
-from store_core.message import messages_from_record
+from store_core.message import message_from_record, messages_from_record
 
 if TYPE_CHECKING:
     from store_core.codec.message_codec import StoredRecord
@@ -65,6 +65,16 @@ class RecordReader:
             return self.read(commit_log_offset)
         except CorruptRecordError:
             return None
+
+    def message_of(self, record: StoredRecord) -> Message:
+        """Return a record as a message; an inner batch undivided.
+
+        Raises
+        ------
+        CorruptBodyError
+            The body cannot be inflated.
+        """
+        return message_from_record(record, self.store)
 
     def messages_of(self, record: StoredRecord) -> list[Message]:
         """Return the messages of a record: several for an inner batch.

@@ -30,61 +30,73 @@ from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Callable
 
-    from store_core.store_view import StoreView
+    from store_core.files.store_directory import StoreDirectory
+    from store_core.queue.queue_range import QueueRange
+    from store_core.read.readable_store import ReadableStore
+
+    RangeOf = Callable[[str, int], QueueRange]
 
 _NEAR_BYTES = 1 << 20
 """A tail of this size is scanned rather than narrowed by looking at every queue of the store."""
 
 
-def proved_dispatch(view: StoreView, near: Iterable[tuple[str, int]]) -> int:
+def proved_dispatch(
+    store: ReadableStore,
+    directory: StoreDirectory,
+    range_of: RangeOf,
+    near: Iterable[tuple[str, int]],
+) -> int:
     """Return an offset of the log below which queues that are read from now on lack no unit.
 
     Parameters
     ----------
-    view
-        The store.
+    store, directory
+        The store, and its root.
+    range_of
+        Returns the range of a consume queue as its files are now.
     near
         Queues that are looked at in any case; the others only where much would be left over.
     """
-    if view.state is StoreState.CRASHED:
-        return min(_flushed(view), _last_end(view, view.queue_paths))
-    journals = [commit.start_offset for commit in open_intents(view.directory).values()]
-    known = _indexed(view)
-    behind = ROUND_BYTES if view.state is StoreState.LIVE else 0
-    if view.end_offset - known > behind:
-        known = max(known, _last_end(view, near) - behind)
-    if view.end_offset - known > behind + _NEAR_BYTES:
-        known = max(known, _last_end(view, view.queue_paths) - behind)
-    return max(min([known, view.end_offset, *journals]), 0)
+    if store.state is StoreState.CRASHED:
+        return min(_flushed(store), _last_end(range_of, store.queue_paths))
+    journals = [commit.start_offset for commit in open_intents(directory).values()]
+    known = _indexed(store)
+    behind = ROUND_BYTES if store.state is StoreState.LIVE else 0
+    if store.end_offset - known > behind:
+        known = max(known, _last_end(range_of, near) - behind)
+    if store.end_offset - known > behind + _NEAR_BYTES:
+        known = max(known, _last_end(range_of, store.queue_paths) - behind)
+    return max(min([known, store.end_offset, *journals]), 0)
 
 
-def _indexed(view: StoreView) -> int:
+def _indexed(store: ReadableStore) -> int:
     """Return the start of the newest record that is in the index; 0 if none is known."""
-    for newest in view.index.files[-1:]:
+    for newest in store.index.files[-1:]:
         indexed = newest.header.end_phy_offset
-        if view.store_timestamp_at(indexed) == newest.header.end_timestamp:
+        if store.store_timestamp_at(indexed) == newest.header.end_timestamp:
             return indexed
     return 0
 
 
-def _last_end(view: StoreView, queues: Iterable[tuple[str, int]]) -> int:
+def _last_end(range_of: RangeOf, queues: Iterable[tuple[str, int]]) -> int:
     """Return where the newest record ends that is in one of some queues; 0 if none is."""
     last = 0
     for topic, queue_id in queues:
         try:
-            last = max(last, view.present_range(topic, queue_id).last_end)
+            last = max(last, range_of(topic, queue_id).last_end)
         except (CorruptRecordError, StoreFormatError, StoreReadError):
             continue  # it proves nothing
     return last
 
 
-def _flushed(view: StoreView) -> int:
+def _flushed(store: ReadableStore) -> int:
     """Return from where RocketMQ would dispatch again after a crash (``recoverAbnormally``)."""
-    flushed_ms = view.checkpoint.min_timestamp if view.checkpoint else 0
-    for segment in reversed(view.log.segments.segments):
-        if segment.from_offset >= view.end_offset:
+    flushed_ms = store.checkpoint.min_timestamp if store.checkpoint else 0
+    for segment in reversed(list(store.log.segments)):
+        if segment.from_offset >= store.end_offset:
             continue
-        if begins_by(view.log, segment, view.end_offset, flushed_ms):
+        if begins_by(store.log, segment, store.end_offset, flushed_ms):
             return segment.from_offset
     return 0

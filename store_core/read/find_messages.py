@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 
     from store_core.codec.message_codec import StoredRecord
     from store_core.codec.record_frames import RecordFrames
-    from store_core.log.record_reader import RecordReader
     from store_core.message import Message
-    from store_core.read.key_candidates import KeyedStore
+    from store_core.read.readable_store import ReadableStore
 
     Bools = npt.NDArray[np.bool_]
 
@@ -53,7 +52,7 @@ the keys of that many small ranges are kept (scanning takes a millisecond each).
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class KeyQuery(NamedTuple):
+class _KeyQuery(NamedTuple):
     """Which messages are asked for: one of the keys; times in ms, both inclusive, None = open."""
 
     topic: str
@@ -74,17 +73,19 @@ class KeySearch:
 
     Parameters
     ----------
-    view, reader
+    store
         The store.
     """
 
-    def __init__(self, view: KeyedStore, reader: RecordReader) -> None:
-        self._view, self._reader = view, reader
+    def __init__(self, store: ReadableStore) -> None:
+        self._store, self._reader = store, store.reader
         self._times: dict[int, int | None] = {}
         self._kept: dict[tuple[int, int], list[_KeptRecord]] = {}
 
-    def run(self, query: KeyQuery) -> list[Message]:
-        """Return the messages in the order of the log.
+    def messages(
+        self, topic: str, keys: frozenset[str], begin_ms: int | None, end_ms: int | None
+    ) -> list[Message]:
+        """Return the messages with one of the keys in the order of the log.
 
         Raises
         ------
@@ -92,8 +93,8 @@ class KeySearch:
             A part of the log that had to be scanned is damaged.
         """
         # Decoded text has no lone surrogates, and Arrow takes none.
-        possible = frozenset(key for key in query.keys if key and not _SURROGATE.search(key))
-        query = query._replace(keys=possible)
+        possible = frozenset(key for key in keys if key and not _SURROGATE.search(key))
+        query = _KeyQuery(topic, possible, begin_ms, end_ms)
         if not possible:
             return []
         places, ranges = self._candidates(query)
@@ -101,7 +102,7 @@ class KeySearch:
         for offset in places:
             record = self._reader.find(offset)
             if record is None:  # left over from a cut log, or damaged: the scan tells
-                ranges.append(segment_range(self._view, offset))
+                ranges.append(segment_range(self._store, offset))
             else:
                 records[offset] = record
         for start, stop in merged_ranges(ranges):
@@ -117,22 +118,22 @@ class KeySearch:
     ) -> KeyOffsets:
         """Return where the messages of many keys lie (see ``OffsetSearch``)."""
         wanted = KeySet.of(topic, keys)
-        return OffsetSearch(self._view, self._reader, wanted, begin_ms, end_ms).run(self._time_at)
+        return OffsetSearch(self._store, wanted, begin_ms, end_ms).run(self._time_at)
 
-    def _candidates(self, query: KeyQuery) -> tuple[list[int], list[tuple[int, int]]]:
-        view = self._view
+    def _candidates(self, query: _KeyQuery) -> tuple[list[int], list[tuple[int, int]]]:
+        store = self._store
         try:
-            found = key_candidates(view, query.topic, query.keys, self._time_at)
+            found = key_candidates(store, query.topic, query.keys, self._time_at)
         except NotIndexedError:
-            return [], [(max(view.min_phy_offset, 0), view.end_offset)]
+            return [], [(max(store.min_phy_offset, 0), store.end_offset)]
         return found.offsets.tolist(), list(found.ranges)
 
     def _time_at(self, commit_log_offset: int) -> int | None:
         if commit_log_offset not in self._times:
-            self._times[commit_log_offset] = self._view.store_timestamp_at(commit_log_offset)
+            self._times[commit_log_offset] = self._store.store_timestamp_at(commit_log_offset)
         return self._times[commit_log_offset]
 
-    def _matching(self, query: KeyQuery, record: StoredRecord) -> list[Message]:
+    def _matching(self, query: _KeyQuery, record: StoredRecord) -> list[Message]:
         if record.topic_bytes != query.topic.encode("utf-8", "surrogatepass"):
             return []
         if record.sys_flag & TRANSACTION_MASK in UNDISPATCHED_TYPES:
@@ -144,14 +145,14 @@ class KeySearch:
         messages = self._reader.messages_of(record)
         return [message for message in messages if _has_key(message, query.keys)]
 
-    def _scan(self, query: KeyQuery, start: int, stop: int) -> Iterator[StoredRecord]:
+    def _scan(self, query: _KeyQuery, start: int, stop: int) -> Iterator[StoredRecord]:
         """Yield records of ``[start, stop)`` that may match."""
         if stop - start <= _KEPT_RANGE_BYTES:
             for record, keys in self._kept_range(start, stop):
                 if keys is None or not keys.isdisjoint(query.keys):
                     yield record
             return
-        for frames in frames_in(self._view, start, stop):
+        for frames in frames_in(self._store, start, stop):
             of_topic = frames.take(np.flatnonzero(is_of_topic(frames, query.topic)))
             if len(of_topic) == 0:
                 continue
@@ -163,7 +164,7 @@ class KeySearch:
         kept = self._kept.get((start, stop))
         if kept is None:
             offsets = [
-                frames.column("commit_log_offset") for frames in frames_in(self._view, start, stop)
+                frames.column("commit_log_offset") for frames in frames_in(self._store, start, stop)
             ]
             records = [self._reader.read(offset) for part in offsets for offset in part.tolist()]
             kept = [_KeptRecord(record, _keys_of(record)) for record in records]

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from store_core.arrow_types import Array
     from store_core.codec.record_frames import RecordFrames
-    from store_core.log.record_reader import RecordReader
-    from store_core.read.key_candidates import KeyedStore, StoreTimestampAt
+    from store_core.read.key_candidates import StoreTimestampAt
+    from store_core.read.readable_store import ReadableStore
 
     Bools = npt.NDArray[np.bool_]
     Int32s = npt.NDArray[np.int32]
@@ -116,7 +116,7 @@ class OffsetSearch:
 
     Parameters
     ----------
-    view, reader
+    store
         The store.
     wanted
         The keys.
@@ -126,13 +126,12 @@ class OffsetSearch:
 
     def __init__(
         self,
-        view: KeyedStore,
-        reader: RecordReader,
+        store: ReadableStore,
         wanted: KeySet,
         begin_ms: int | None,
         end_ms: int | None,
     ) -> None:
-        self._view, self._reader, self._wanted = view, reader, wanted
+        self._store, self._reader, self._wanted = store, store.reader, wanted
         self._begin_ms, self._end_ms = begin_ms, end_ms
         self._found: list[tuple[Int64s, Int64s]] = []
         self._by_hash: Int64s | None = None
@@ -151,11 +150,11 @@ class OffsetSearch:
 
     def _look_up(self, store_timestamp_at: StoreTimestampAt) -> list[tuple[int, int]]:
         """Verify what the index names; return the ranges to be scanned."""
-        view, wanted = self._view, self._wanted
+        store, wanted = self._store, self._wanted
         try:
-            named = hash_candidates(view, wanted.topic, wanted.hashes, store_timestamp_at)
+            named = hash_candidates(store, wanted.topic, wanted.hashes, store_timestamp_at)
         except NotIndexedError:
-            return [(max(view.min_phy_offset, 0), view.end_offset)]
+            return [(max(store.min_phy_offset, 0), store.end_offset)]
         ranges = list(named.ranges)
         order = np.argsort(named.commit_log_offset)
         key, offset = named.key[order], named.commit_log_offset[order]
@@ -165,14 +164,14 @@ class OffsetSearch:
             row = np.repeat(np.arange(stop - first), np.diff(bounds))
             ok = np.zeros(stop - first, bool) if frames is None else frames.ok
             if not ok.all():  # left over from a cut log, or damaged; all are in one segment
-                ranges.append(segment_range(view, int(offset[begins[first]])))
+                ranges.append(segment_range(store, int(offset[begins[first]])))
             if frames is not None:
                 self._verify(frames, row, key[bounds[0] : bounds[-1]])
         return ranges
 
     def _records(self, offsets: Int64s) -> Iterator[tuple[RecordFrames | None, int, int]]:
         """Yield frames of ascending, distinct offsets and the rows they are of."""
-        log, size = self._view.log, max(self._view.log.segments.file_size, 1)
+        log, size = self._store.log, max(self._store.log.segments.file_size, 1)
         cuts = np.flatnonzero(np.diff(offsets // size)) + 1
         for low, high in zip([0, *cuts.tolist()], [*cuts.tolist(), len(offsets)]):
             segment = log.segments.find(int(offsets[low])) if low < high else None
@@ -182,10 +181,10 @@ class OffsetSearch:
                     yield None, first, stop
                 else:
                     part = offsets[first:stop]
-                    yield log.frames_at(segment, part, self._view.end_offset), first, stop
+                    yield log.frames_at(segment, part, self._store.end_offset), first, stop
 
     def _scan(self, start: int, stop: int) -> None:
-        for frames in frames_in(self._view, start, stop):
+        for frames in frames_in(self._store, start, stop):
             of_topic = frames.take(np.flatnonzero(is_of_topic(frames, self._wanted.topic)))
             if len(of_topic) == 0:
                 continue

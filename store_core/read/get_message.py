@@ -20,14 +20,14 @@ MAX_PULL_MESSAGE_BYTES = 128 << 20
 
 
 def get_message(
-    queue: ReadableQueue,
+    queue: ReadableQueue | None,
     reader: RecordReader,
     config: MessageStoreConfig,
     queue_offset: int,
     max_msg_nums: int,
     message_filter: TagFilter | None,
 ) -> GetMessageResult:
-    """Read messages of a queue from an offset on.
+    """Read messages of a queue from an offset on; None is a queue that does not exist.
 
     Raises
     ------
@@ -36,6 +36,8 @@ def get_message(
     CorruptBodyError
         A body cannot be inflated.
     """
+    if queue is None:
+        return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
     outside = _outside(queue, queue_offset)
     if outside:
         return GetMessageResult(*outside, queue.min_offset, queue.max_offset)

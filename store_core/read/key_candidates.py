@@ -6,7 +6,7 @@ cut off, and in a rolled file relative to the file before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -17,63 +17,18 @@ from store_core.log.log_scan import BatchSizer, refuse_gap, scan_frames
 from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.config.config_files import TopicConfig
-    from store_core.index.index_queries import IndexCoverage, IndexQueries
-    from store_core.log.readable_log import ReadableLog
-    from store_core.state.store_checkpoint import StoreCheckpoint
+    from store_core.index.index_queries import IndexCoverage
+    from store_core.read.readable_store import ReadableStore
 
     StoreTimestampAt = Callable[[int], "int | None"]
 
 _SCAN_ROWS = 16384
 _SCAN_BYTES = 32 << 20
-
-
-class KeyedStore(Protocol):
-    """What a search by key needs of a store; all of it is pinned."""
-
-    @property
-    def log(self) -> ReadableLog:
-        """The log."""
-
-    @property
-    def min_phy_offset(self) -> int:
-        """First byte of the log; -1 when it is empty."""
-
-    @property
-    def end_offset(self) -> int:
-        """End of the log."""
-
-    @property
-    def index(self) -> IndexQueries:
-        """The index files."""
-
-    @property
-    def state(self) -> StoreState:
-        """How the store was left."""
-
-    @property
-    def checkpoint(self) -> StoreCheckpoint | None:
-        """The checkpoint of a store that was left."""
-
-    @property
-    def topic_configs(self) -> Mapping[str, TopicConfig] | None:
-        """Topics by name, if they are known."""
-
-    @property
-    def queue_paths(self) -> Collection[tuple[str, int]]:
-        """Consume queues: (topic, queue id)."""
-
-    @property
-    def batch_queue_paths(self) -> Collection[tuple[str, int]]:
-        """Batch consume queues: (topic, queue id)."""
-
-    def store_timestamp_at(self, commit_log_offset: int) -> int | None:
-        """Return the store time (ms) of the record that starts there; None when none does."""
 
 
 class NotIndexedError(StoreError):
@@ -91,27 +46,27 @@ class KeyCandidates(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
 
 
-def has_batch_queues(view: KeyedStore, topic: str) -> bool:
+def has_batch_queues(store: ReadableStore, topic: str) -> bool:
     """Tell whether a topic has batch consume queues, by its configuration or its directories."""
-    config = (view.topic_configs or {}).get(topic)
+    config = (store.topic_configs or {}).get(topic)
     if config is not None and config.has_batch_queues:
         return True
-    return any(name == topic for name, _ in view.batch_queue_paths)
+    return any(name == topic for name, _ in store.batch_queue_paths)
 
 
-def _is_simple_topic(view: KeyedStore, topic: str) -> bool:
+def _is_simple_topic(store: ReadableStore, topic: str) -> bool:
     """Tell whether it is known that the topic's messages are records of their own.
 
     Index entries of batch topics speak of whole batches, not of the messages in them.
     """
-    if has_batch_queues(view, topic):
+    if has_batch_queues(store, topic):
         return False
-    known = topic in (view.topic_configs or {})
-    return known or any(name == topic for name, _ in view.queue_paths)
+    known = topic in (store.topic_configs or {})
+    return known or any(name == topic for name, _ in store.queue_paths)
 
 
 def key_candidates(
-    view: KeyedStore, topic: str, keys: Collection[str], store_timestamp_at: StoreTimestampAt
+    store: ReadableStore, topic: str, keys: Collection[str], store_timestamp_at: StoreTimestampAt
 ) -> KeyCandidates:
     """Return where messages of a topic with one of the keys may lie.
 
@@ -120,7 +75,7 @@ def key_candidates(
     NotIndexedError
         Nothing can be said without scanning the log.
     """
-    found = hash_candidates(view, topic, key_hashes(topic, sorted(keys)), store_timestamp_at)
+    found = hash_candidates(store, topic, key_hashes(topic, sorted(keys)), store_timestamp_at)
     return KeyCandidates(np.unique(found.commit_log_offset), found.ranges)
 
 
@@ -133,7 +88,7 @@ class HashCandidates(NamedTuple):
 
 
 def hash_candidates(
-    view: KeyedStore,
+    store: ReadableStore,
     topic: str,
     hashes: npt.NDArray[np.int32],
     store_timestamp_at: StoreTimestampAt,
@@ -145,28 +100,28 @@ def hash_candidates(
     NotIndexedError
         Nothing can be said without scanning the log.
     """
-    if not _is_simple_topic(view, topic):
+    if not _is_simple_topic(store, topic):
         raise NotIndexedError(f"topic {topic} is not known to have indexed messages of its own")
-    if not view.index.files:
+    if not store.index.files:
         raise NotIndexedError("there is no usable index file")
-    start = max(view.min_phy_offset, 0)
+    start = max(store.min_phy_offset, 0)
     try:
-        found = view.index.lookup_hashes(hashes, start, view.end_offset, store_timestamp_at)
+        found = store.index.lookup_hashes(hashes, start, store.end_offset, store_timestamp_at)
     except StoreConfigError as err:
         raise NotIndexedError(str(err)) from err
     ranges = [(gap.start, gap.stop) for gap in found.coverage.gaps]
-    ranges += _unflushed(view, found.coverage)
+    ranges += _unflushed(store, found.coverage)
     return HashCandidates(found.key, found.commit_log_offset, tuple(ranges))
 
 
-def segment_range(view: KeyedStore, commit_log_offset: int) -> tuple[int, int]:
+def segment_range(store: ReadableStore, commit_log_offset: int) -> tuple[int, int]:
     """Return the range of the log that the segment of an offset covers."""
-    size = view.log.segments.file_size
+    size = store.log.segments.file_size
     start = commit_log_offset // size * size
     return start, start + size
 
 
-def frames_in(view: KeyedStore, start: int, stop: int) -> Iterator[RecordFrames]:
+def frames_in(store: ReadableStore, start: int, stop: int) -> Iterator[RecordFrames]:
     """Yield the records that start in a range that has to be scanned.
 
     Raises
@@ -174,8 +129,8 @@ def frames_in(view: KeyedStore, start: int, stop: int) -> Iterator[RecordFrames]
     CorruptRecordError
         Something in there is damaged or missing.
     """
-    stop, sizer = min(stop, view.end_offset), BatchSizer(_SCAN_ROWS, _SCAN_BYTES)
-    return scan_frames(view.log, start, stop, view.end_offset, on_gap=refuse_gap, sizer=sizer)
+    stop, sizer = min(stop, store.end_offset), BatchSizer(_SCAN_ROWS, _SCAN_BYTES)
+    return scan_frames(store.log, start, stop, store.end_offset, on_gap=refuse_gap, sizer=sizer)
 
 
 def is_of_topic(frames: RecordFrames, topic: str) -> npt.NDArray[np.bool_]:
@@ -189,11 +144,11 @@ def is_of_topic(frames: RecordFrames, topic: str) -> npt.NDArray[np.bool_]:
     return same
 
 
-def _unflushed(view: KeyedStore, coverage: IndexCoverage) -> list[tuple[int, int]]:
+def _unflushed(store: ReadableStore, coverage: IndexCoverage) -> list[tuple[int, int]]:
     """Return what files of a crashed store speak for that RocketMQ would delete at its start."""
-    if view.state is not StoreState.CRASHED:
+    if store.state is not StoreState.CRASHED:
         return []
-    flushed_ms = (view.checkpoint.index_msg_timestamp or 0) if view.checkpoint else 0
+    flushed_ms = (store.checkpoint.index_msg_timestamp or 0) if store.checkpoint else 0
     headers = [file.header for file in coverage.files]
     return [
         (header.begin_phy_offset, header.end_phy_offset + 1)

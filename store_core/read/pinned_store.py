@@ -1,8 +1,7 @@
-"""The reading methods of a store that is open and being written by this process."""
+"""A store that is open and being written by this process, as it is at one moment."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,17 +13,14 @@ from store_core.queue.consume_queue import NATIVE_CQ_UNIT
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.queue_range import QueueRange
 from store_core.queue.readable_queue import BatchQueue, SimpleQueue
-from store_core.read.find_messages import KeySearch
-from store_core.read.store_reads import StoreReads
 from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from store_core.config.config_files import TopicConfig
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.index.index_queries import IndexQueries
     from store_core.index.live_index import LiveIndex, PinnedIndex
     from store_core.queue.consume_queue import Units
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
@@ -34,20 +30,28 @@ if TYPE_CHECKING:
     from store_core.state.store_checkpoint import StoreCheckpoint
 
 
-class LiveReads(StoreReads):
-    """Reads what was appended so far, in any number of threads, while others write and expire.
+class PinnedStore:
+    """What was appended so far, while others write and expire: for one query in one thread.
 
-    Each call pins what it needs: it answers for one moment, sees whole records only, and what it
-    reads stays mapped until it returns. `find_messages` and `find_offsets` are exact up to the
-    end of the log at that moment; the others know what was dispatched.
+    A `ReadableStore` and a context manager: what was read stays mapped until it is left. Queues and
+    log are seen with whole records only.
+
+    The log is pinned when it is first asked for, and so is the index: who needs both, or queues,
+    asks for the log last. It is not behind what was asked for before it.
 
     Parameters
     ----------
     log, queues, index
         The open parts of the store.
     config
-        Limits of pulls and queries.
+        Sizes of files.
+    whole
+        Pin the index and all of the log at once, so that nothing expires during the query.
     """
+
+    state = StoreState.LIVE
+    checkpoint: StoreCheckpoint | None = None
+    topic_configs: Mapping[str, TopicConfig] | None = None
 
     def __init__(
         self,
@@ -55,61 +59,99 @@ class LiveReads(StoreReads):
         queues: ConsumeQueueStore,
         index: LiveIndex,
         config: MessageStoreConfig,
+        *,
+        whole: bool = False,
     ) -> None:
-        self.config = config
-        self._log, self._queues, self._index = log, queues, index
-        self._root = queues.directory.uri
+        self._segments, self._queues, self._live_index = log, queues, index
+        self._config, self._whole, self._uri = config, whole, queues.directory.uri
+        self._log: PinnedLog | None = None
+        self._index: PinnedIndex | None = None
+
+    def __enter__(self) -> PinnedStore:
+        if self._whole:
+            try:
+                self._index = self._live_index.pin()
+                self._log = PinnedLog(self._segments, self._uri, whole=True)
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give all files back."""
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
+        index, self._index = self._index, None
+        if index is not None:
+            index.close()
+
+    @property
+    def log(self) -> PinnedLog:
+        """The log, as it was when it was first asked for."""
+        if self._log is None:
+            self._log = PinnedLog(self._segments, self._uri)
+        return self._log
+
+    @property
+    def reader(self) -> RecordReader:
+        """Single records of the log."""
+        return RecordReader(self.log, self.log.end_offset, self._uri)
+
+    @property
+    def index(self) -> PinnedIndex:
+        """The index, as it was when it was first asked for."""
+        if self._index is None:
+            self._index = self._live_index.pin()
+        return self._index
 
     @property
     def min_phy_offset(self) -> int:
         """First byte of the log; -1 when it is empty."""
-        return self._log.min_offset
+        return self.log.min_offset
 
     @property
-    def max_phy_offset(self) -> int:
+    def end_offset(self) -> int:
         """End of the readable log, exclusive; 0 when it is empty."""
-        return self._log.max_offset
+        return self.log.end_offset
 
-    @contextmanager
-    def _reading_queue(
-        self, topic: str, queue_id: int
-    ) -> Iterator[tuple[ReadableQueue | None, RecordReader]]:
-        queue = self._pinned_queue(topic, queue_id)  # before the log, which is then not behind
-        with self._reading_log() as reader:
-            yield queue, reader
+    @property
+    def queue_paths(self) -> list[tuple[str, int]]:
+        """Consume queues: (topic, queue id)."""
+        return [key for key in self._queues.queues() if not self._is_batch(key)]
 
-    @contextmanager
-    def _reading_log(self) -> Iterator[RecordReader]:
-        with PinnedLog(self._log, self._root) as log:
-            yield RecordReader(log, log.end_offset, self._root)
+    @property
+    def batch_queue_paths(self) -> list[tuple[str, int]]:
+        """Batch consume queues: (topic, queue id)."""
+        return [key for key in self._queues.queues() if self._is_batch(key)]
 
-    @contextmanager
-    def _reading_index(self) -> Iterator[tuple[IndexQueries, RecordReader]]:
-        with self._index.pin() as index, self._reading_log() as reader:
-            yield index, reader
-
-    @contextmanager
-    def _reading_keys(self) -> Iterator[KeySearch]:
-        with self._index.pin() as index, PinnedLog(self._log, self._root, whole=True) as log:
-            reader = RecordReader(log, log.end_offset, self._root)
-            yield KeySearch(_PinnedStore(log, index, self._queues), reader)
-
-    def _pinned_queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
+    def queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
+        """Return a queue with what was dispatched so far; None when there is none."""
         batch = self._queues.find_batch(topic, queue_id)
         if batch is not None:
             per_file = batch.file_size // batch.unit_bytes
-            return BatchQueue(batch.read_units(), per_file, self._log.min_offset)
+            return BatchQueue(batch.read_units(), per_file, self._segments.min_offset)
         queue = self._queues.find_simple(topic, queue_id)
         if queue is None:
             return None
         held = QueueRange(queue.min_offset, queue.max_offset)  # in this order: both only grow
         return SimpleQueue(_PinnedUnits(queue), held, lambda: self._ext_queue(topic, queue_id))
 
+    def store_timestamp_at(self, commit_log_offset: int) -> int | None:
+        """Return the store time (ms) of the record that starts there; None when none does."""
+        return self.log.store_timestamp_at(commit_log_offset, self.end_offset)
+
     def _ext_queue(self, topic: str, queue_id: int) -> ConsumeQueueExt | None:
         directory = self._queues.directory
         path = directory.resolve(CONSUME_QUEUE_EXT_DIR, topic, str(queue_id))
-        size = self.config.mapped_file_size_consume_queue_ext
+        size = self._config.mapped_file_size_consume_queue_ext
         return open_consume_queue_ext(directory, path, size)
+
+    def _is_batch(self, key: tuple[str, int]) -> bool:
+        return self._queues.find_batch(*key) is not None
 
 
 class _PinnedUnits:
@@ -136,30 +178,3 @@ class _PinnedUnits:
     def roll_next_file(self, queue_offset: int) -> int:
         """Return the first queue offset of the next file."""
         return queue_offset + self._units_per_file - queue_offset % self._units_per_file
-
-
-class _PinnedStore:
-    """What a search by key needs (see ``KeyedStore``)."""
-
-    state = StoreState.LIVE
-    checkpoint: StoreCheckpoint | None = None
-    topic_configs: Mapping[str, TopicConfig] | None = None
-
-    def __init__(self, log: PinnedLog, index: PinnedIndex, queues: ConsumeQueueStore) -> None:
-        self.log, self.index = log, index
-        self.min_phy_offset, self.end_offset = log.min_offset, log.end_offset
-        self._queues = queues
-
-    @property
-    def queue_paths(self) -> list[tuple[str, int]]:
-        return [key for key in self._queues.queues() if not self._is_batch(key)]
-
-    @property
-    def batch_queue_paths(self) -> list[tuple[str, int]]:
-        return [key for key in self._queues.queues() if self._is_batch(key)]
-
-    def store_timestamp_at(self, commit_log_offset: int) -> int | None:
-        return self.log.store_timestamp_at(commit_log_offset, self.end_offset)
-
-    def _is_batch(self, key: tuple[str, int]) -> bool:
-        return self._queues.find_batch(*key) is not None

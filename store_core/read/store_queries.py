@@ -1,4 +1,8 @@
-"""The reading methods of a store: one set for a snapshot and for a store that is written."""
+"""The reading methods of a store: one set for a snapshot and for a store that is written.
+
+What answers a query is imported with the first one: Spark opens stores in every process, and asks
+none of these.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,6 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from store_core.codec.message_id import parse_message_id
-from store_core.message import message_from_record
-from store_core.read.find_messages import KeyQuery
-from store_core.read.get_message import get_message
-from store_core.read.offset_by_time import offset_by_time
-from store_core.read.query_message import query_message
-from store_core.results import GetMessageResult, GetMessageStatus, QueryMessageResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,17 +17,16 @@ if TYPE_CHECKING:
 
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.filter.tag_filter import TagFilter
-    from store_core.index.index_queries import IndexQueries
-    from store_core.log.record_reader import RecordReader
     from store_core.message import Message
-    from store_core.queue.readable_queue import ReadableQueue
     from store_core.read.find_messages import KeySearch
     from store_core.read.find_offsets import KeyOffsets
+    from store_core.read.readable_store import ReadableStore
+    from store_core.results import GetMessageResult, QueryMessageResult
 
 _NO_TIME = -1
 
 
-class StoreReads(ABC):
+class StoreQueries(ABC):
     """Queries of a store; how it is pinned for the length of each is up to the kind of store.
 
     Attributes
@@ -41,22 +38,17 @@ class StoreReads(ABC):
     config: MessageStoreConfig
 
     @abstractmethod
-    def _reading_queue(
-        self, topic: str, queue_id: int
-    ) -> AbstractContextManager[tuple[ReadableQueue | None, RecordReader]]:
-        """Pin a queue, and a log that holds what it points at unless that is expired."""
+    def _reading(self, *, whole: bool = False) -> AbstractContextManager[ReadableStore]:
+        """Pin the store for the length of a query; ``whole``: with all of index and log at once.
 
-    @abstractmethod
-    def _reading_log(self) -> AbstractContextManager[RecordReader]:
-        """Pin the log."""
+        Queues, and the index, are asked for before the log, which is then not behind them.
+        """
 
-    @abstractmethod
-    def _reading_index(self) -> AbstractContextManager[tuple[IndexQueries, RecordReader]]:
-        """Pin the index, and a log that is not behind it."""
+    def _key_search(self, store: ReadableStore) -> KeySearch:
+        """Return the search by key in a store that is pinned whole."""
+        from store_core.read.find_messages import KeySearch  # noqa: PLC0415 (see the module's text)
 
-    @abstractmethod
-    def _reading_keys(self) -> AbstractContextManager[KeySearch]:
-        """Pin index and log whole."""
+        return KeySearch(store)
 
     def get_message(
         self,
@@ -92,11 +84,14 @@ class StoreReads(ABC):
         CorruptBodyError
             A body cannot be inflated.
         """
+        from store_core.read.get_message import get_message  # noqa: PLC0415 (see the module's text)
+
         del group
-        with self._reading_queue(topic, queue_id) as (queue, reader):
-            if queue is None:
-                return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-            return get_message(queue, reader, self.config, offset, max_msg_nums, message_filter)
+        with self._reading() as store:
+            queue = store.queue(topic, queue_id)
+            return get_message(
+                queue, store.reader, self.config, offset, max_msg_nums, message_filter
+            )
 
     def query_message(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
@@ -119,8 +114,11 @@ class StoreReads(ABC):
         CorruptRecordError
             An index file is damaged.
         """
-        with self._reading_index() as (index, reader):
-            return query_message(index, reader, topic, key, max_num, begin_ms, end_ms)
+        from store_core.read.query_message import query_message  # noqa: PLC0415 (see above)
+
+        with self._reading() as store:
+            index = store.index
+            return query_message(index, store.reader, topic, key, max_num, begin_ms, end_ms)
 
     def find_messages(
         self,
@@ -150,8 +148,8 @@ class StoreReads(ABC):
             A found body cannot be inflated.
         """
         wanted = frozenset([keys] if isinstance(keys, str) else keys)
-        with self._reading_keys() as search:
-            return search.run(KeyQuery(topic, wanted, begin_ms, end_ms))
+        with self._reading(whole=True) as store:
+            return self._key_search(store).messages(topic, wanted, begin_ms, end_ms)
 
     def find_offsets(
         self, topic: str, keys: Any, begin_ms: int | None = None, end_ms: int | None = None
@@ -182,8 +180,8 @@ class StoreReads(ABC):
         CorruptBodyError
             An inner batch cannot be taken apart.
         """
-        with self._reading_keys() as search:
-            return search.offsets(topic, keys, begin_ms, end_ms)
+        with self._reading(whole=True) as store:
+            return self._key_search(store).offsets(topic, keys, begin_ms, end_ms)
 
     def look_message_by_offset(self, commit_log_offset: int) -> Message | None:
         """Return the message whose record starts there, or None when no record does.
@@ -195,9 +193,10 @@ class StoreReads(ABC):
         CorruptBodyError
             The body cannot be inflated.
         """
-        with self._reading_log() as reader:
+        with self._reading() as store:
+            reader = store.reader
             record = reader.find(commit_log_offset)
-            return None if record is None else message_from_record(record, reader.store)
+            return None if record is None else reader.message_of(record)
 
     def look_message_by_id(self, message_id: str) -> Message | None:
         """Return the message of an offset message id; None when this store has none of that id.
@@ -208,11 +207,12 @@ class StoreReads(ABC):
             The id is malformed.
         """
         store_host, commit_log_offset = parse_message_id(message_id)
-        with self._reading_log() as reader:
+        with self._reading() as store:
+            reader = store.reader
             record = reader.find(commit_log_offset)
             if record is None or record.store_host != store_host:
                 return None
-            return message_from_record(record, reader.store)
+            return reader.message_of(record)
 
     def get_offset_in_queue_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower"
@@ -235,25 +235,31 @@ class StoreReads(ABC):
         StoreConfigError
             Another boundary.
         """
-        with self._reading_queue(topic, queue_id) as (queue, reader):
-            return offset_by_time(queue, reader, timestamp_ms, boundary)
+        from store_core.read.offset_by_time import offset_by_time  # noqa: PLC0415 (see above)
+
+        with self._reading() as store:
+            queue = store.queue(topic, queue_id)
+            return offset_by_time(queue, store.reader, timestamp_ms, boundary)
 
     def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that is left; 0 for a queue that does not exist."""
-        with self._reading_queue(topic, queue_id) as (queue, _):
+        with self._reading() as store:
+            queue = store.queue(topic, queue_id)
             return 0 if queue is None else queue.min_offset
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the queue offset behind the last message; 0 for a queue that does not exist."""
-        with self._reading_queue(topic, queue_id) as (queue, _):
+        with self._reading() as store:
+            queue = store.queue(topic, queue_id)
             return 0 if queue is None else queue.max_offset
 
     def get_message_store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time (ms) of a message; -1 when it is not there."""
-        with self._reading_queue(topic, queue_id) as (queue, reader):
+        with self._reading() as store:
+            queue = store.queue(topic, queue_id)
             if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
                 return _NO_TIME
-            record = reader.find(queue.commit_log_offset_of(queue_offset))
+            record = store.reader.find(queue.commit_log_offset_of(queue_offset))
             return _NO_TIME if record is None else record.store_timestamp
 
     def get_earliest_message_time(self, topic: str, queue_id: int) -> int:

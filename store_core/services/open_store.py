@@ -12,7 +12,7 @@ from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.put.put_checks import Refusal
 from store_core.put.put_message import MessagePutter
 from store_core.queue.queue_offset_table import QueueOffsetTable
-from store_core.read.live_reads import LiveReads
+from store_core.read.pinned_store import PinnedStore
 from store_core.results import PutMessageStatus
 from store_core.services.store_services import StoreServices
 from store_core.state.running_flags import RunningFlag
@@ -55,7 +55,7 @@ class OpenStore:
 
     Attributes
     ----------
-    services, reads, index, putter
+    services, index, putter
         What works on the files.
     is_started
         Messages may be put.
@@ -76,9 +76,13 @@ class OpenStore:
         self.services = StoreServices(parts, flags, environment, dispatchers)
         position = parts.index
         self.index = LiveIndex(position.path, self.config, lambda: position.from_offset)
-        self.reads = LiveReads(parts.segments, parts.queues, self.index, self.config)
         self._appender = CommitLogAppender(parts.segments, self.clock)
         self.putter = self._make_putter(store_host)
+
+    def pinned(self, *, whole: bool) -> PinnedStore:
+        """Return the store as it is now, for one query."""
+        parts = self.parts
+        return PinnedStore(parts.segments, parts.queues, self.index, self.config, whole=whole)
 
     def start(self) -> None:
         """Start the services; a second call does nothing."""

@@ -13,7 +13,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.recovery.recovery_plan import Loss
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.golden_store import golden
 from tests.interop import java_oracle
@@ -78,7 +78,7 @@ def test_what_a_cut_by_rocketmq_left_is_no_message(tmp_path, api, at_border):
     (root / "abort").write_text("1" if api == "v5" else "")
     wanted = starts.index(torn)
     assert java_oracle.check(root, api=api, may_cut=True)["messages"] == wanted
-    with StoreView(StoreDirectory(str(root)), config) as view:
+    with StoreSnapshot(StoreDirectory(str(root)), config) as view:
         assert view.end_offset == torn
     planned = plan_recovery(str(root), config).log
     assert (planned.log_end, planned.loss) == (torn, Loss.OLD_CUT)

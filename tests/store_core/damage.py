@@ -17,7 +17,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import header_layout
 from store_core.log.log_scan import BatchSizer, Gap, scan_log
 from store_core.queue.queue_range import QueueRange
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from tests.store_factory import StoreFactory
 
 CONFIG = MessageStoreConfig()
@@ -26,7 +26,7 @@ _MOST_PARTS = 10_000
 COLUMNS = [name for name in MESSAGE_SCHEMA.names if not name.endswith("_timestamp")]
 
 
-def scan(view: StoreView, rows: int = 7) -> Iterator[RecordFrames | Gap]:
+def scan(view: StoreSnapshot, rows: int = 7) -> Iterator[RecordFrames | Gap]:
     """Yield the parts of the whole log; batches are small, so that there are many."""
     start, sizer = max(view.min_phy_offset, 0), BatchSizer(rows, 2000)
     yield from scan_log(view.log, start, view.end_offset, sizer=sizer)
@@ -56,7 +56,7 @@ def read_everything(
     rows: list[dict[str, Any]] = []
     gaps: list[Gap] = []
     try:
-        with StoreView(directory or StoreDirectory(str(root)), CONFIG) as view:
+        with StoreSnapshot(directory or StoreDirectory(str(root)), CONFIG) as view:
             for number, part in enumerate(scan(view, rows=64)):
                 assert number < _MOST_PARTS, "the reader does not end"
                 if isinstance(part, Gap):
@@ -79,7 +79,7 @@ def read_structures(
     """
     errors: list[str] = []
     try:
-        view = StoreView(StoreDirectory(str(root)), CONFIG)
+        view = StoreSnapshot(StoreDirectory(str(root)), CONFIG)
     except StoreError as err:
         return [type(err).__name__]
     with view:
@@ -95,7 +95,7 @@ def read_structures(
     return errors
 
 
-def _use_queues(view: StoreView, ranges: Mapping[tuple[str, int], QueueRange]) -> None:
+def _use_queues(view: StoreSnapshot, ranges: Mapping[tuple[str, int], QueueRange]) -> None:
     for topic, queue_id in view.queue_paths:
         found = view.queue_range(topic, queue_id)
         assert found.max_offset <= ranges.get((topic, queue_id), found).max_offset
@@ -106,11 +106,11 @@ def _use_queues(view: StoreView, ranges: Mapping[tuple[str, int], QueueRange]) -
     view.last_dispatched()
 
 
-def _use_topics(view: StoreView) -> None:
+def _use_topics(view: StoreSnapshot) -> None:
     assert view.topic_configs is None or isinstance(view.topic_configs, dict)
 
 
-def _use_index(view: StoreView, topic: str, key: str) -> None:
+def _use_index(view: StoreSnapshot, topic: str, key: str) -> None:
     minimum = max(view.min_phy_offset, 0)
     lookup = view.index.lookup(topic, [key], minimum, view.end_offset, view.store_timestamp_at)
     offsets = lookup.commit_log_offsets.tolist()
@@ -135,7 +135,7 @@ class Sweep:
         self.originals = {row["commit_log_offset"]: row for row in read_everything(self.root)[0]}
         assert len(self.originals) == len(factory.records)
         self.files = {p: p.read_bytes() for p in sorted(self.root.rglob("*")) if p.is_file()}
-        with StoreView(StoreDirectory(str(self.root)), CONFIG) as view:
+        with StoreSnapshot(StoreDirectory(str(self.root)), CONFIG) as view:
             self.ranges = {key: view.queue_range(*key) for key in view.queue_paths}
         self.cases = 0
         self.errors: Counter[str] = Counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 from store_core import MessageStoreConfig, StoreSnapshot
 from store_core.codec.inner_columns import UnwrappedColumns
 from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
+from store_core.codec.properties import split_keys
 from store_core.log.log_scan import BatchSizer, scan_frames, skip_gap
 from tests.golden_store import GOLDEN_NAMES, RECOVERED_NAMES, golden
 
@@ -43,3 +45,17 @@ def _columns(snapshot: StoreSnapshot):
     sizer = BatchSizer(1000, 1 << 20)
     for frames in scan_frames(log, start, snapshot.end_offset, on_gap=skip_gap, sizer=sizer):
         yield MessageColumns(frames)
+
+
+def keys_by_topic(name: str) -> dict[str, dict[str, list[int]]]:
+    """Return {topic: {key: [commit_log_offset of each message that has it]}}, as a scan has it."""
+    topics = defaultdict(lambda: defaultdict(list))
+    for line in golden(name).dump("messages"):
+        if line.get("blank") or line["sys_flag"] & 0xC in {0x4, 0xC}:
+            continue
+        for message in line.get("inner_messages", [line]):
+            properties = message["properties"]
+            keys = {*split_keys(properties.get("KEYS", "")), properties.get("UNIQ_KEY", "")}
+            for key in keys - {""}:
+                topics[line["topic"]][key].append(line["commit_log_offset"])
+    return topics

@@ -17,7 +17,8 @@ from store_core.log.live_log import PinnedLog
 from store_core.log.log_scan import refuse_gap, scan_frames
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder
-from store_core.read.live_reads import LiveReads
+from store_core.read.pinned_store import PinnedStore
+from store_core.read.store_queries import StoreQueries
 from tests.store_factory import BORN_HOST, START_MS, STORE_HOST
 
 SIZES = {
@@ -26,6 +27,24 @@ SIZES = {
     "max_hash_slot_num": 8,
     "max_index_num": 64,
 }
+
+
+class LiveReads(StoreQueries):
+    """The queries of a `LiveStore`."""
+
+    def __init__(self, store: LiveStore):
+        self.config, self._store = store.config, store
+
+    @property
+    def min_phy_offset(self):
+        return self._store.log.min_offset
+
+    @property
+    def max_phy_offset(self):
+        return self._store.log.max_offset
+
+    def _reading(self, *, whole=False):
+        return self._store.pinned(whole=whole)
 
 
 class LiveStore:
@@ -48,7 +67,7 @@ class LiveStore:
         with PinnedLog(self.log, str(root)) as log:
             self.index.load(RecoveredLog(log, 0, 0, last_exit_ok=True, index_msg_timestamp=0))
         self.live_index = LiveIndex(root / "index", self.config, lambda: self.index.from_offset)
-        self.reads = LiveReads(self.log, self.queues, self.live_index, self.config)
+        self.reads = LiveReads(self)
         self.dispatched_to = 0
         self.records = []
         self._queue_offsets = {}
@@ -77,6 +96,10 @@ class LiveStore:
         self._queue_offsets[topic, queue_id] = queue_offset + 1
         self.records.append((placed.commit_log_offset, topic, queue_id, queue_offset, keys))
         return placed
+
+    def pinned(self, *, whole=False):
+        """Return the store as it is now."""
+        return PinnedStore(self.log, self.queues, self.live_index, self.config, whole=whole)
 
     def dispatch(self, *, index=True):
         """Bring queues, and the index, up to the end of the log."""

@@ -10,27 +10,11 @@ from collections import defaultdict
 import pytest
 
 from store_core import CorruptRecordError, MessageStoreConfig, StoreSnapshot
-from store_core.codec.properties import split_keys
 from store_core.layout.message import COMPRESSED_FLAG
 from tests.golden_store import CLUSTER_NAMES, GOLDEN_NAMES, RECOVERED_NAMES, STORE_NAMES, golden
-from tests.store_core.golden_snapshot import DUMPED_STORES, open_golden
+from tests.store_core.golden_snapshot import DUMPED_STORES, keys_by_topic, open_golden
 
 MAX_MS = 2**63 - 1
-
-
-@pytest.mark.parametrize("name", STORE_NAMES)
-def test_query_message(name):
-    snapshot = open_golden(name)
-    for line in golden(name).dump("index_query"):
-        query = (line["topic"], line["key"], line["max_num"], line["begin"], line["end"])
-        result = snapshot.query_message(*query)
-        offsets = [message.commit_log_offset for message in result.messages]
-        if line["topic"] == "BatchTopic":  # one place holds several messages
-            offsets = [offset for offset, _ in itertools.groupby(offsets)]
-        assert offsets == line["message_offsets"], line
-        newest = (result.index_last_update_timestamp, result.index_last_update_phy_offset)
-        last = (line["index_last_update_timestamp"], line["index_last_update_phy_offset"])
-        assert newest == last, line
 
 
 @pytest.mark.parametrize("name", GOLDEN_NAMES)
@@ -45,20 +29,6 @@ def test_sizes_of_index_files_are_found_from_them(name):
         assert len(snapshot.index.files) == len(open_golden(name).index.files)
 
 
-def _keys_by_topic(name):
-    """Return {topic: {key: [commit_log_offset of each message that has it]}}, as a scan has it."""
-    topics = defaultdict(lambda: defaultdict(list))
-    for line in golden(name).dump("messages"):
-        if line.get("blank") or line["sys_flag"] & 0xC in {0x4, 0xC}:
-            continue
-        for message in line.get("inner_messages", [line]):
-            properties = message["properties"]
-            keys = {*split_keys(properties.get("KEYS", "")), properties.get("UNIQ_KEY", "")}
-            for key in keys - {""}:
-                topics[line["topic"]][key].append(line["commit_log_offset"])
-    return topics
-
-
 def _offsets(messages):
     return [message.commit_log_offset for message in messages]
 
@@ -66,7 +36,7 @@ def _offsets(messages):
 @pytest.mark.parametrize(("name", "recovered"), DUMPED_STORES)
 def test_find_messages_of_all_keys(name, recovered):
     snapshot = open_golden(name, recovered)
-    for topic, keys in _keys_by_topic(name).items():
+    for topic, keys in keys_by_topic(name).items():
         found = snapshot.find_messages(topic, list(keys))
         expected = defaultdict(list)
         for message in found:
@@ -82,7 +52,7 @@ def test_find_messages_of_all_keys(name, recovered):
 
 def test_find_messages_in_a_store_that_was_not_recovered():
     snapshot = open_golden("crashed-5x", recovered=False)
-    for topic, keys in _keys_by_topic("crashed-5x").items():
+    for topic, keys in keys_by_topic("crashed-5x").items():
         found = snapshot.find_messages(topic, keys)
         assert {*_offsets(found)} == {*itertools.chain(*keys.values())}
 
@@ -100,7 +70,7 @@ def test_find_messages_by_time(name):
     snapshot = open_golden(name)
     lines = [line for line in golden(name).dump("messages") if line["topic"] == "TopicTest"]
     times = {line["commit_log_offset"]: line["store_timestamp"] for line in lines}
-    keys = _keys_by_topic(name)["TopicTest"]
+    keys = keys_by_topic(name)["TopicTest"]
     places = {*itertools.chain(*keys.values())}
     ordered = sorted(times.values())
     if not ordered:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import itertools
 
 import numpy as np
 import pytest
 
-from store_core import TagFilter
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
 from tests.store_core.golden_snapshot import open_golden
@@ -43,40 +41,6 @@ def test_units(name):
         assert [list(unit) for unit in units.tolist()] == line["units"]
         if "ext_units" in line:
             assert _ext_units(snapshot, line, units) == line["ext_units"]
-
-
-@pytest.mark.parametrize("name", STORE_NAMES)
-def test_get_message(name):
-    snapshot = open_golden(name)
-    for line in golden(name).dump("get_message"):
-        expression = line["tag_expression"]
-        result = snapshot.get_message(
-            "group",
-            line["topic"],
-            line["queue_id"],
-            line["offset"],
-            line["max_num"],
-            None if expression is None else TagFilter(expression),
-        )
-        places = itertools.groupby(message.commit_log_offset for message in result.messages)
-        assert {
-            "status": result.status.value,
-            "next_begin_offset": result.next_begin_offset,
-            "min_offset": result.min_offset,
-            "max_offset": result.max_offset,
-            "buffer_total_size": result.buffer_total_size,
-            "commit_log_offsets": [place for place, _ in places],
-        } == {key: line[key] for key in list(line)[5:]}, line
-
-
-@pytest.mark.parametrize("name", FIVE_X)
-def test_offset_by_time(name):
-    snapshot = open_golden(name)
-    for line in golden(name).dump("offset_by_time"):
-        where = (line["topic"], line["queue_id"], line["timestamp"])
-        assert snapshot.get_offset_in_queue_by_time(*where) == line["lower"] == line["default"]
-        if not snapshot.batch_queue_paths.get(where[:2]):
-            assert snapshot.get_offset_in_queue_by_time(*where, "upper") == line["upper"], line
 
 
 def test_upper_offset_by_time_of_batch_queues():

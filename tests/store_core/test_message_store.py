@@ -99,7 +99,7 @@ def test_a_read_that_outlives_the_store_is_an_error(by_hand):
     dispatch_all(by_hand)
 
     def outlive():
-        with by_hand._reading_log():
+        with by_hand._reading():
             by_hand.shutdown()
 
     with pytest.raises(StoreClosedError, match="meanwhile"):

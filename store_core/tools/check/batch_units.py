@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from store_core.queue.dispatch_request import DispatchRequests
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
 
 _FIELDS = ("tags_code", "store_timestamp", "base_queue_offset", "batch_size")
@@ -32,7 +32,7 @@ class CheckedBatchQueue:
 
     def __init__(
         self,
-        view: StoreView,
+        view: StoreSnapshot,
         key: tuple[str, int],
         path: str,
         findings: Findings,

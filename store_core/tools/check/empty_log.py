@@ -14,13 +14,13 @@ from store_core.tools.check.finding_kinds import FindingKind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
 
 _MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)
 
 
-def check_log_is_there(view: StoreView, counts: CheckCounts, findings: Findings) -> None:
+def check_log_is_there(view: StoreSnapshot, counts: CheckCounts, findings: Findings) -> None:
     """Note a log without records, unless it is that of a broker that never got a message.
 
     Such a broker leaves ``commitlog/``, ``lock`` and a ``checkpoint`` of zeros; whatever knows of a
@@ -46,7 +46,7 @@ def check_log_is_there(view: StoreView, counts: CheckCounts, findings: Findings)
         findings.add(FindingKind.LOG_UNKNOWN, place, examples=[found])
 
 
-def _traces_of_messages(view: StoreView) -> Iterator[str]:
+def _traces_of_messages(view: StoreSnapshot) -> Iterator[str]:
     """Yield, in words, what of the rest of the store knows of messages; one of each sort."""
     with suppress(StoreError):
         for topic, queue_id in (*view.queue_paths, *view.batch_queue_paths):
@@ -69,7 +69,7 @@ def _traces_of_messages(view: StoreView) -> Iterator[str]:
             yield "delayed messages were delivered"
 
 
-def _has_units(view: StoreView, topic: str, queue_id: int) -> bool:
+def _has_units(view: StoreSnapshot, topic: str, queue_id: int) -> bool:
     simple = view.consume_queue(topic, queue_id)
     if simple is not None and simple.end_of_units() > 0:
         return True

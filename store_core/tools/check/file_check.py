@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from store_core.files.store_directory import FileEntry
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import Findings
 
 _NUMBER = re.compile(r"[0-9]{1,19}|[0-9]{20}", re.ASCII)
@@ -36,7 +36,7 @@ _SEGMENT_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _CLOCK_SLACK_MS = 600_000
 
 
-def check_files(view: StoreView, findings: Findings) -> None:
+def check_files(view: StoreSnapshot, findings: Findings) -> None:
     """Note files that would stop a broker, and what topics.json says against the queues.
 
     A broker takes every file of these directories for a segment: ``MappedFileQueue.doLoad`` fails
@@ -87,12 +87,12 @@ def _sizes(
         findings.add(kind, entry.path, position=entry.size, examples=[text])
 
 
-def _state(view: StoreView, findings: Findings) -> None:
+def _state(view: StoreSnapshot, findings: Findings) -> None:
     if view.state is StoreState.CRASHED:
         findings.add(FindingKind.NOT_STOPPED, examples=["abort is there, and nobody holds lock"])
 
 
-def _topics(view: StoreView, findings: Findings) -> None:
+def _topics(view: StoreSnapshot, findings: Findings) -> None:
     try:
         configs = view.topic_configs
     except StoreError as err:
@@ -114,7 +114,7 @@ def _topics(view: StoreView, findings: Findings) -> None:
     findings.add(FindingKind.TOPIC_UNKNOWN, count=len(shown), examples=shown)
 
 
-def check_checkpoint(view: StoreView, last_store_timestamp: int, findings: Findings) -> None:
+def check_checkpoint(view: StoreSnapshot, last_store_timestamp: int, findings: Findings) -> None:
     """Note a checkpoint that says more than the log holds.
 
     Parameters

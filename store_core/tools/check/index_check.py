@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Callable
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
     from store_core.tools.check.log_check import LogCheck
 
@@ -93,7 +93,7 @@ class IndexCheck:
     """
 
     def __init__(
-        self, view: StoreView, log: LogCheck, findings: Findings, counts: CheckCounts
+        self, view: StoreSnapshot, log: LogCheck, findings: Findings, counts: CheckCounts
     ) -> None:
         self._view, self._log = view, log
         self._findings, self._counts = findings, counts

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.files.segment_list import Segment
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
     from store_core.tools.check.time_check import Outlier
 
@@ -42,7 +42,7 @@ class LogCheck:
         Newest store time (ms) that was seen; -1 before any.
     """
 
-    def __init__(self, view: StoreView, findings: Findings, counts: CheckCounts) -> None:
+    def __init__(self, view: StoreSnapshot, findings: Findings, counts: CheckCounts) -> None:
         self._view = view
         self._findings = findings
         self._counts = counts

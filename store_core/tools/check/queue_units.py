@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.dispatch_request import DispatchRequests
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
 
     Bools = npt.NDArray[np.bool_]
@@ -64,7 +64,7 @@ class CheckedQueue:
 
     def __init__(
         self,
-        view: StoreView,
+        view: StoreSnapshot,
         key: tuple[str, int],
         paths: tuple[str, str | None],
         findings: Findings,

@@ -18,12 +18,12 @@ from store_core.tools.check.queue_check import QueueCheck
 
 if TYPE_CHECKING:
     from store_core.progress import StageProgress
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 _UNREADABLE = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
-def check_store(view: StoreView, progress: StageProgress | None = None) -> CheckReport:
+def check_store(view: StoreSnapshot, progress: StageProgress | None = None) -> CheckReport:
     """Verify a whole store: log, queues, index, checkpoint, files. Reads only.
 
     Every record with its CRCs, every byte of the log's files, every queue unit against its
@@ -80,7 +80,7 @@ def check_store(view: StoreView, progress: StageProgress | None = None) -> Check
     )
 
 
-def _dispatched_end(view: StoreView) -> int:
+def _dispatched_end(view: StoreSnapshot) -> int:
     """Return the end of the last record that is in any queue; damaged queues say nothing.
 
     Records are dispatched in the order of the log, so all before it were dispatched. The queues

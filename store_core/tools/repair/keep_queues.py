@@ -16,7 +16,7 @@ from store_core.queue.batch_consume_queue import min_queue_offset
 
 if TYPE_CHECKING:
     from store_core.files.segment_list import Segment
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 
@@ -28,7 +28,7 @@ class _End(NamedTuple):
     position: int
 
 
-def keep_queues_without_records(view: StoreView, new_root: Path) -> int:
+def keep_queues_without_records(view: StoreSnapshot, new_root: Path) -> int:
     """Copy the last file of every queue whose records have all expired below another root.
 
     Such a queue cannot be made from the log: made anew by the next message it would begin at
@@ -58,7 +58,7 @@ def keep_queues_without_records(view: StoreView, new_root: Path) -> int:
     return kept
 
 
-def _simple_end(view: StoreView, topic: str, queue_id: int) -> _End | None:
+def _simple_end(view: StoreSnapshot, topic: str, queue_id: int) -> _End | None:
     queue = view.consume_queue(topic, queue_id)
     held = view.queue_range(topic, queue_id)
     if queue is None or held.max_offset == 0 or held.min_offset != held.max_offset:
@@ -68,7 +68,7 @@ def _simple_end(view: StoreView, topic: str, queue_id: int) -> _End | None:
     return None if segment is None else _End(segment, stop - segment.from_offset)
 
 
-def _batch_end(view: StoreView, topic: str, queue_id: int) -> _End | None:
+def _batch_end(view: StoreSnapshot, topic: str, queue_id: int) -> _End | None:
     queue = view.batch_consume_queue(topic, queue_id)
     units = None if queue is None else queue.read_units()
     if queue is None or units is None or not len(units):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_file import IndexFile
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check.file_check import check_checkpoint, check_files
 from store_core.tools.check.finding_kinds import FindingKind, Severity
 from store_core.tools.check.findings import Findings
@@ -46,7 +46,7 @@ def left_unmended(
         Names of index files that would be made anew.
     """
     findings = Findings()
-    with StoreView(StoreDirectory(root), config, found.log_end) as view:
+    with StoreSnapshot(StoreDirectory(root), config, found.log_end) as view:
         check_files(view, findings)
         check_checkpoint(view, found.last_timestamp, findings)
         if config.message_index_enable and view.index.sizes is not None:
@@ -61,7 +61,7 @@ def left_unmended(
     )
 
 
-def _check_index_headers(view: StoreView, findings: Findings, dropped: Collection[str]) -> None:
+def _check_index_headers(view: StoreSnapshot, findings: Findings, dropped: Collection[str]) -> None:
     """Note files whose first or last entry is not the one that the header names."""
     for path, _ in view.index.files:
         if view.index.sizes is None or path.rpartition("/")[2] in dropped:

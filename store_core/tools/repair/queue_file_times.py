@@ -13,10 +13,10 @@ from store_core.queue.queue_directories import list_consume_queues
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 
-def set_queue_file_times(view: StoreView, new_root: Path) -> None:
+def set_queue_file_times(view: StoreSnapshot, new_root: Path) -> None:
     """Give each queue file below a root the store time of its last unit's record.
 
     Source: ``MappedFileQueue.getMappedFileByTime`` (release 4.9.7) takes the first file that was

@@ -22,7 +22,7 @@ from store_core.queue.unit_placement import Appended
 if TYPE_CHECKING:
     from store_core.progress import Progress
     from store_core.queue.consume_queue_ext_writer import FilterBitmaps
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 _HELD_ROWS = 1 << 20  # 60 MB of columns; so each queue is written to once in a million records
 
@@ -78,7 +78,7 @@ class RebuildResult(NamedTuple):
 
 
 def rebuild_consume_queues(
-    view: StoreView,
+    view: StoreSnapshot,
     target_root: str,
     options: RebuildOptions | None = None,
     progress: Progress | None = None,
@@ -139,7 +139,7 @@ def rebuild_consume_queues(
 class _Rebuild:
     """The queues below the target, which are made with the first rows of each."""
 
-    def __init__(self, view: StoreView, root: Path, options: RebuildOptions) -> None:
+    def __init__(self, view: StoreSnapshot, root: Path, options: RebuildOptions) -> None:
         sizes = queue_file_sizes(view.directory, view.config)
         batch_topics = _batch_topics(view, options)
         with_ext = options.consume_queue_ext
@@ -178,7 +178,7 @@ class _Rebuild:
         return RebuildResult(records, len(queues.queues()), *self._counts, queues.refused, gaps)
 
 
-def _batch_topics(view: StoreView, options: RebuildOptions) -> frozenset[str]:
+def _batch_topics(view: StoreSnapshot, options: RebuildOptions) -> frozenset[str]:
     if options.batch_topics is not None:
         return options.batch_topics
     configs = (view.topic_configs or {}).values()

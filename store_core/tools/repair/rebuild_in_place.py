@@ -31,7 +31,7 @@ from store_core.layout.store_paths import (
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import StoreState
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.keep_queues import keep_queues_without_records
 from store_core.tools.repair.queue_file_times import set_queue_file_times
 from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
@@ -211,13 +211,13 @@ class _Work:
 
 
 @contextmanager
-def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreView, _Work]]:
+def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreSnapshot, _Work]]:
     """Open a store that nobody else has open, and lock it; in the end remove what was left."""
     directory = StoreDirectory(root)
     if not directory.is_local:
         raise StoreConfigError(f"{root}: only a store on this machine can be changed")
     path = os.path.abspath(local_path(root))  # noqa: PTH100 (links stay as they are)
-    with StoreView(directory, config) as view:
+    with StoreSnapshot(directory, config) as view:
         if view.state is StoreState.LIVE:
             raise StoreLockedError("a broker has it open; stop that broker first", path)
         view.kind.require_queue_files("nothing can be rebuilt in it")
@@ -236,12 +236,12 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreView, 
                 work.clean()
 
 
-def _run_of_a_broker(view: StoreView) -> tuple[object, ...]:
+def _run_of_a_broker(view: StoreSnapshot) -> tuple[object, ...]:
     names = (ABORT_FILE, CHECKPOINT_FILE)
     return tuple(view.directory.stat(view.directory.resolve(name)) for name in names)
 
 
-def _index_sizes(view: StoreView) -> tuple[int, int]:
+def _index_sizes(view: StoreSnapshot) -> tuple[int, int]:
     index, config = view.index, view.config
     if index.sizes is not None:
         return index.sizes
@@ -255,7 +255,7 @@ def _index_sizes(view: StoreView) -> tuple[int, int]:
     )
 
 
-def _set_index_timestamp(view: StoreView, timestamp_ms: int) -> None:
+def _set_index_timestamp(view: StoreSnapshot, timestamp_ms: int) -> None:
     """Write ``indexMsgTimestamp``: after a crash RocketMQ drops files that end behind it."""
     path = view.directory.resolve(CHECKPOINT_FILE)
     entry = view.directory.stat(path)

@@ -16,7 +16,7 @@ from store_core.log.log_scan import Gap, scan_log
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 _UNFINISHED = "index.rebuilding"
 
@@ -35,7 +35,7 @@ class RebuiltIndex(NamedTuple):
 
 
 def rebuild_index(
-    view: StoreView,
+    view: StoreSnapshot,
     target_root: Path,
     max_hash_slot_num: int,
     max_index_num: int,
@@ -81,7 +81,7 @@ def rebuild_index(
 
 
 def _write_entries(
-    view: StoreView, writer: IndexWriter, progress: Callable[[int, int], None] | None
+    view: StoreSnapshot, writer: IndexWriter, progress: Callable[[int, int], None] | None
 ) -> tuple[int, int, tuple[Gap, ...]]:
     """Write the entries of all records; return how many records and entries, and the damage."""
     records = entry_count = 0

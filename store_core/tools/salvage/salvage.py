@@ -35,7 +35,7 @@ from store_core.log.log_scan import Gap, scan_log
 from store_core.queue.queue_directories import configured_kinds, queue_file_sizes
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import LOCK_TEXT
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.keep_queues import keep_queues_without_records
 from store_core.tools.repair.queue_file_times import set_queue_file_times
 from store_core.tools.salvage.carried_files import ConfigFiles
@@ -103,7 +103,7 @@ def salvage_store(
     StoreWriteError
         Something cannot be written; nothing is left of the new store.
     """
-    with StoreView(StoreDirectory(source), config) as view:
+    with StoreSnapshot(StoreDirectory(source), config) as view:
         path = checked_target(view, target)
         with _unfinished(path) as part:
             report = _Salvage(view, part, options).run(str(path))
@@ -113,7 +113,7 @@ def salvage_store(
 
 
 class _Salvage:
-    def __init__(self, view: StoreView, root: Path, options: SalvageOptions) -> None:
+    def __init__(self, view: StoreSnapshot, root: Path, options: SalvageOptions) -> None:
         self._view, self._root, self._options = view, root, options
         self._tell = options.progress or (lambda _what, _done, _all: None)
         self._notes: list[str] = []
@@ -184,7 +184,7 @@ class _Salvage:
             while not log.flush():
                 pass
             end_offset = log.max_offset
-        with StoreView(StoreDirectory(str(self._root)), self._config, end_offset) as view:
+        with StoreSnapshot(StoreDirectory(str(self._root)), self._config, end_offset) as view:
             set_queue_file_times(view, self._root)
         self._write_checkpoint(copy, derived.flushed_end_timestamp)
         return copy, gaps
@@ -257,7 +257,7 @@ class _Salvage:
             )
 
 
-def _index_sizes(view: StoreView) -> tuple[int, int]:
+def _index_sizes(view: StoreSnapshot) -> tuple[int, int]:
     config = view.config
     try:
         sizes = view.index.sizes

@@ -11,10 +11,10 @@ from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.log.commit_log import commit_log_directories
 
 if TYPE_CHECKING:
-    from store_core.store_view import StoreView
+    from store_core.store_snapshot import StoreSnapshot
 
 
-def checked_target(view: StoreView, target: str) -> Path:
+def checked_target(view: StoreSnapshot, target: str) -> Path:
     """Return the absolute path of a new store, if one may be made there.
 
     Parameters

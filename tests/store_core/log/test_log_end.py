@@ -16,7 +16,7 @@ from store_core.layout.message import HEADER_IPV4
 from store_core.log.commit_log import CommitLog
 from store_core.log.end_rules import UNKNOWN
 from store_core.log.log_end import find_log_end
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from tests.golden_store import golden
 from tests.store_core.damage import read_everything
 from tests.store_factory import BORN_HOST, START_MS, STORE_HOST, StoreFactory, small_store
@@ -37,7 +37,7 @@ LIVE = "a broker is writing behind its last dispatched record"
 
 
 def end_of(root):
-    with StoreView(StoreDirectory(str(root))) as view:
+    with StoreSnapshot(StoreDirectory(str(root))) as view:
         return view.end_offset, view.end_reason
 
 
@@ -251,13 +251,13 @@ def test_a_checkpoint_that_names_no_record_is_not_followed(store):
 def test_stores_that_stopped_cleanly_end_where_rocketmq_says(name):
     found = golden(name)
     config = MessageStoreConfig.from_properties(found.config_properties)
-    with StoreView(StoreDirectory(str(found.root)), config) as view:
+    with StoreSnapshot(StoreDirectory(str(found.root)), config) as view:
         assert view.end_offset == found.meta["max_phy_offset"]
 
 
 def test_a_crashed_store_has_what_recovery_would_dispatch():
     found = golden("crashed-5x")
-    with StoreView(StoreDirectory(str(found.root))) as view:
+    with StoreSnapshot(StoreDirectory(str(found.root))) as view:
         assert (view.end_offset, view.end_reason) == (found.meta["max_phy_offset"], ZEROS)
 
 

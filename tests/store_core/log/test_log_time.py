@@ -14,7 +14,7 @@ from store_core.log import log_time
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_scan import Gap, scan_log
 from store_core.log.log_time import begins_by, narrow_by_time
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from tests.golden_store import GOLDEN_NAMES, golden
 from tests.store_factory import START_MS, StoreFactory
 
@@ -167,7 +167,7 @@ def test_one_damaged_time_excludes_no_other_record(name, tmp_path, monkeypatch):
     store = golden(name)
     root = store.copy_to(tmp_path)
     config = MessageStoreConfig.from_properties(store.options)
-    with StoreView(StoreDirectory(str(root)), config) as view:
+    with StoreSnapshot(StoreDirectory(str(root)), config) as view:
         log, end = view.log, view.end_offset
         parts = [part for part in scan_log(log, log.min_offset, end) if not isinstance(part, Gap)]
         offsets, times, flags = (

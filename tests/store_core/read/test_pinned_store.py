@@ -196,7 +196,8 @@ def test_a_record_that_is_being_appended_is_not_seen(live, monkeypatch):
 def test_expired_between_pin_and_read(live):
     _fill(live)
     live.dispatch()
-    with live.reads._reading_queue("TopicA", 0) as (queue, reader):
+    with live.pinned() as store:
+        queue, reader = store.queue("TopicA", 0), store.reader
         for _ in range(2):
             live.expire()
         assert not reader.holds(0, 10)

@@ -17,7 +17,7 @@ from store_core.log.end_rules import CRASH_TAIL, DAMAGED, NEVER_DISPATCHED
 from store_core.offline_store import OfflineStore
 from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.crash_points import CrashPoints
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.golden_store import golden
 from tests.store_core.damage import read_everything
@@ -86,7 +86,7 @@ class CutStore:
 def reading(root: Path) -> tuple[list[int], int, int, str]:
     rows, gaps, error = read_everything(root)
     assert error is None
-    with StoreView(StoreDirectory(str(root)), SMALL) as view:
+    with StoreSnapshot(StoreDirectory(str(root)), SMALL) as view:
         return (
             [row["commit_log_offset"] for row in rows],
             len(gaps),

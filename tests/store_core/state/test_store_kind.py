@@ -12,7 +12,6 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.message_store import MessageStore
 from store_core.state.store_kind import StoreKind, store_kind
 from store_core.store_snapshot import StoreSnapshot
-from store_core.store_view import StoreView
 from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
@@ -98,7 +97,7 @@ def test_nothing_is_written_to_them(tmp_path, name):
 def test_the_log_of_dledger_is_not_an_empty_log(tmp_path):
     root = unpack_kind("dledger-5x", tmp_path)
     with pytest.raises(StoreKindError, match="dledger-n0: the log of this store is one of DLedger"):
-        StoreView(StoreDirectory(str(root)), CONFIG)
+        StoreSnapshot(StoreDirectory(str(root)), CONFIG)
 
 
 def test_queues_in_a_database_are_not_empty_queues(tmp_path):
@@ -110,12 +109,12 @@ def test_queues_in_a_database_are_not_empty_queues(tmp_path):
 
 def test_damage_is_no_old_cut_where_the_queues_are_not_known(tmp_path):
     root = unpack_kind("rocksdb-5x", tmp_path)
-    with StoreView(StoreDirectory(str(root)), CONFIG) as view:
+    with StoreSnapshot(StoreDirectory(str(root)), CONFIG) as view:
         end = view.end_offset
     with (root / "commitlog" / "00000000000000000000").open("r+b") as log:
         log.seek(end // 2)
         log.write(b"\xff" * 400)
-    with StoreView(StoreDirectory(str(root)), CONFIG) as view:
+    with StoreSnapshot(StoreDirectory(str(root)), CONFIG) as view:
         assert view.end_offset == end
     report = checked(root, OPTIONS)
     assert not report.is_good

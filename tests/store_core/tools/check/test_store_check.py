@@ -14,7 +14,7 @@ from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
 from store_core.state.store_lock import StoreLock
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check import FindingKind, Severity, check_store
 from store_core.tools.check.findings import MAX_PLACES, Findings
 from store_core.tools.check.queue_units import CheckedQueue
@@ -279,7 +279,7 @@ def test_progress_ends_with_all(tmp_path: Path) -> None:
     store = small_store(tmp_path / "store")
     store.write()
     told: dict[str, tuple[int, int]] = {}
-    with StoreView(StoreDirectory(str(store.root))) as view:
+    with StoreSnapshot(StoreDirectory(str(store.root))) as view:
         check_store(view, lambda what, done, total: told.update({what: (done, total)}))
     assert told["log"] == (store.end_offset, store.end_offset)
     assert told["index files"] == (2, 2)

@@ -11,7 +11,7 @@ import pytest
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.byte_source import ByteSource, read_error
 from store_core.files.store_directory import StoreDirectory
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check import CheckReport, Verdict, check_store
 from tests.golden_store import golden
 from tests.store_core.tools.check.support import all_kinds, checked, kinds
@@ -30,7 +30,7 @@ class Forbidding(StoreDirectory):
 
 def check_without(root: Path, forbidden: str, properties: dict[str, str]) -> CheckReport:
     directory = Forbidding(str(root))
-    with StoreView(directory, MessageStoreConfig.from_properties(properties)) as view:
+    with StoreSnapshot(directory, MessageStoreConfig.from_properties(properties)) as view:
         directory.forbidden = forbidden
         return check_store(view)
 

@@ -14,7 +14,7 @@ from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.queue_directories import CONSUME_QUEUE_EXT, list_consume_queues
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
 from tests.store_core.closed_later import closed_later
@@ -143,7 +143,9 @@ def test_damage_in_the_log_is_passed_over_and_told(tmp_path):
 
 def open_store(factory, **config):
     factory.write()
-    return closed_later(StoreView(StoreDirectory(str(factory.root)), MessageStoreConfig(**config)))
+    return closed_later(
+        StoreSnapshot(StoreDirectory(str(factory.root)), MessageStoreConfig(**config))
+    )
 
 
 def test_batches_and_sizes_of_files(tmp_path, monkeypatch):
@@ -178,7 +180,7 @@ def test_only_what_lies_before_the_end_gets_a_unit(tmp_path):
     factory = small_store(tmp_path / "store")
     factory.write()
     end = factory.records[20].commit_log_offset
-    view = closed_later(StoreView(StoreDirectory(str(factory.root)), None, end))
+    view = closed_later(StoreSnapshot(StoreDirectory(str(factory.root)), None, end))
     assert rebuild_consume_queues(view, str(tmp_path / "target")).units == 20
 
 
@@ -186,7 +188,7 @@ def test_a_missing_segment_is_a_gap(tmp_path):
     factory = small_store(tmp_path / "store", count=120)
     factory.write()
     factory.segment_path(4096).unlink()
-    view = closed_later(StoreView(StoreDirectory(str(factory.root)), None, factory.end_offset))
+    view = closed_later(StoreSnapshot(StoreDirectory(str(factory.root)), None, factory.end_offset))
     result = rebuild_consume_queues(view, str(tmp_path / "target"))
     kept = [r for r in factory.records if r.commit_log_offset // 4096 != 1]
     assert result.records == result.units == len(kept)
@@ -237,7 +239,7 @@ def test_topics_json_says_which_queues_are_batch_queues(tmp_path):
         '{"topicConfigTable":{"TopicB":{"topicName":"TopicB",'
         '"attributes":{"queue.type":"BatchCQ"}}}}'
     )
-    view = closed_later(StoreView(StoreDirectory(str(factory.root))))
+    view = closed_later(StoreSnapshot(StoreDirectory(str(factory.root))))
     rebuild_consume_queues(view, str(tmp_path / "target"))
     written = list((tmp_path / "target" / "batchconsumequeue").iterdir())
     assert [path.name for path in written] == ["TopicB"]

@@ -16,7 +16,7 @@ from store_core.index.index_service import IndexService
 from store_core.index.index_writer import IndexWriter, index_file_names
 from store_core.layout.index import index_file_bytes
 from store_core.log.log_scan import Gap, scan_log
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_index import rebuild_index
 from tests.golden_store import CLUSTER_NAMES, RECOVERED_NAMES, STORE_NAMES, golden
 from tests.store_factory import StoreFactory, small_store
@@ -31,7 +31,7 @@ def config_of(store):
 
 
 def view_of(store, end_offset=None):
-    return StoreView(StoreDirectory(str(store.root)), config_of(store), end_offset)
+    return StoreSnapshot(StoreDirectory(str(store.root)), config_of(store), end_offset)
 
 
 def sizes_of(store):
@@ -270,7 +270,7 @@ def test_a_missing_segment_is_a_gap(tmp_path):
     root = factory.write()
     assert len(factory.data) > 3 * 4096
     (root / "commitlog" / f"{4096:020d}").unlink()
-    with StoreView(StoreDirectory(str(root)), MessageStoreConfig()) as view:
+    with StoreSnapshot(StoreDirectory(str(root)), MessageStoreConfig()) as view:
         result = rebuild_index(view, tmp_path / "new", 8, 64, lambda: NOW_MS)
     assert [(gap.commit_log_offset, gap.bytes_lost) for gap in result.gaps] == [(4096, 4096)]
     kept = [r for r in factory.records if r.commit_log_offset // 4096 != 1]
@@ -286,7 +286,7 @@ def test_no_messages(tmp_path):
 def test_messages_without_keys(tmp_path):
     factory = StoreFactory(tmp_path / "store")
     factory.add()
-    with StoreView(StoreDirectory(str(factory.write())), MessageStoreConfig()) as view:
+    with StoreSnapshot(StoreDirectory(str(factory.write())), MessageStoreConfig()) as view:
         result = rebuild_index(view, tmp_path / "new", 8, 64, lambda: NOW_MS)
     assert (result.records, result.entries) == (1, 0)
     (data,) = contents(tmp_path / "new").values()

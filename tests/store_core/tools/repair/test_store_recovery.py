@@ -17,7 +17,7 @@ from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.state.store_checkpoint import load_checkpoint
 from store_core.state.store_lock import StoreLock
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.golden_store import CLUSTER_NAMES, RECOVERED_NAMES, STORE_NAMES, golden
@@ -237,7 +237,7 @@ def test_readable_records_behind_damage_are_not_cut(tmp_path, abort):
     assert sum(map(len, units(tmp_path).values())) == 5
     (kept,) = Path(result.log.kept_at).iterdir()
     assert kept.read_bytes() == bytes(factory.data[at:]).rstrip(b"\0")
-    with StoreView(StoreDirectory(str(tmp_path)), SMALL) as view:
+    with StoreSnapshot(StoreDirectory(str(tmp_path)), SMALL) as view:
         assert view.end_offset == at
 
 
@@ -544,7 +544,7 @@ def test_an_index_file_whose_begin_is_of_another_time_is_made_anew(tmp_path):
     begin = -int.from_bytes(data[:8], "big")
     path.write_bytes(begin.to_bytes(8, "big", signed=True) + data[8:])
     assert recover(root).index_dropped == (path.name,)
-    with StoreView(StoreDirectory(str(root)), SMALL) as view:
+    with StoreSnapshot(StoreDirectory(str(root)), SMALL) as view:
         first = view.index.files[-1].header
         assert first.begin_timestamp == view.store_timestamp_at(first.begin_phy_offset)
 
@@ -660,7 +660,7 @@ def test_an_index_file_with_an_end_and_no_entries_is_made_anew(tmp_path):
     data = path.read_bytes()
     path.write_bytes(data[:36] + (-500).to_bytes(4, "big", signed=True) + data[40:])
     assert recover(root).index_dropped == (path.name,)
-    with StoreView(StoreDirectory(str(root)), SMALL) as view:
+    with StoreSnapshot(StoreDirectory(str(root)), SMALL) as view:
         assert view.index.files[-1].header.entry_count > 0
 
 

@@ -15,7 +15,7 @@ from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import header_layout
 from store_core.log.log_scan import Gap, scan_log
-from store_core.store_view import StoreView
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check import check_store
 from store_core.tools.salvage import SalvageOptions, SalvageReport, salvage_store
 from tests.golden_store import GoldenStore, golden
@@ -65,11 +65,11 @@ def what_is_kept(raw: bytes) -> tuple[object, ...]:
 
 def records_of(root: Path, config: MessageStoreConfig) -> list[Stored]:
     """Return the records of a store without damage."""
-    with StoreView(StoreDirectory(str(root)), config) as view:
+    with StoreSnapshot(StoreDirectory(str(root)), config) as view:
         return records_in(view)
 
 
-def records_in(view: StoreView) -> list[Stored]:
+def records_in(view: StoreSnapshot) -> list[Stored]:
     found = []
     for part in scan_log(view.log, max(view.min_phy_offset, 0), view.end_offset):
         assert not isinstance(part, Gap), part
@@ -80,7 +80,7 @@ def records_in(view: StoreView) -> list[Stored]:
     return found
 
 
-def records_behind(view: StoreView) -> list[Stored]:
+def records_behind(view: StoreSnapshot) -> list[Stored]:
     """Return intact records behind the end of the log, in its last segment."""
     found = []
     segment = view.log.segments.find(view.end_offset)
@@ -104,7 +104,7 @@ class Damage:
         self.done: list[str] = []
         self._chance = random.Random(seed)
         self._hit: list[tuple[int, int]] = []
-        with StoreView(StoreDirectory(str(self.root)), self.config) as view:
+        with StoreSnapshot(StoreDirectory(str(self.root)), self.config) as view:
             self.originals = records_in(view)
             self.end_offset = view.end_offset
             # Cut off by a recovery once; without checkpoint or last record nobody knows that.
@@ -232,7 +232,7 @@ def judge(damage: Damage, target: Path, report: SalvageReport) -> None:
 
 
 def check(target: Path, config: MessageStoreConfig, told: Any = "") -> None:
-    with StoreView(StoreDirectory(str(target)), config) as view:
+    with StoreSnapshot(StoreDirectory(str(target)), config) as view:
         checked = check_store(view)
     assert checked.is_good, (told, [(f.kind.label, f.place, f.examples) for f in checked.findings])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store_core import store_view
+from store_core import store_snapshot
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
@@ -15,7 +15,6 @@ from store_core.layout.message import MESSAGE_MAGIC_CODE
 from store_core.log import segment_records
 from store_core.log.log_scan import Gap
 from store_core.store_snapshot import StoreSnapshot
-from store_core.store_view import StoreView
 from tests.golden_store import golden
 from tests.store_core.damage import Sweep, read_everything, scan
 from tests.store_core.remote import RemoteDirectory
@@ -43,13 +42,13 @@ def test_what_is_no_store_is_refused(tmp_path):
     ]
     for name, text in cases:
         with pytest.raises(StoreNotFoundError, match=text):
-            StoreView(StoreDirectory(str(tmp_path / name)))
+            StoreSnapshot(StoreDirectory(str(tmp_path / name)))
 
 
 def test_a_given_end_is_taken(tmp_path):
     store = small_store(tmp_path / "store", 36, segment_bytes=SEGMENT)
     end = store.records[20].commit_log_offset
-    with StoreView(StoreDirectory(str(store.write())), end_offset=end) as view:
+    with StoreSnapshot(StoreDirectory(str(store.write())), end_offset=end) as view:
         assert (view.end_offset, view.end_reason) == (end, "given")
         parts = list(scan(view))
         assert sum(len(part) for part in parts if not isinstance(part, Gap)) == 20
@@ -57,14 +56,14 @@ def test_a_given_end_is_taken(tmp_path):
 
 
 def test_a_process_remembers_the_ends_of_so_many_logs_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_view, "_MOST_PROVEN_STARTS", 2)
-    monkeypatch.setattr(store_view, "_proven_starts", {})
+    monkeypatch.setattr(store_snapshot, "_MOST_PROVEN_STARTS", 2)
+    monkeypatch.setattr(store_snapshot, "_proven_starts", {})
     for name in ("a", "b", "c"):
         store = small_store(tmp_path / name, 36, segment_bytes=SEGMENT)
-        with StoreView(StoreDirectory(str(store.write()))) as view:
+        with StoreSnapshot(StoreDirectory(str(store.write()))) as view:
             end = view.end_offset
     assert end > 0
-    assert [str(tmp_path / "a") in str(key) for key in store_view._proven_starts] == [False] * 2
+    assert [str(tmp_path / "a") in str(key) for key in store_snapshot._proven_starts] == [False] * 2
 
 
 @pytest.mark.parametrize("name", ["crashed-5x", "expired-5x"])
@@ -151,7 +150,7 @@ def test_a_missing_segment_is_a_gap(tmp_path):
 
 def test_times_queues_and_topics_are_at_hand(tmp_path):
     store = small_store(tmp_path / "store", 36, segment_bytes=SEGMENT)
-    with StoreView(StoreDirectory(str(store.write())), MessageStoreConfig()) as view:
+    with StoreSnapshot(StoreDirectory(str(store.write())), MessageStoreConfig()) as view:
         last = store.records[-1]
         assert view.store_timestamp_at(last.commit_log_offset) == last.store_timestamp
         assert view.store_timestamp_at(last.commit_log_offset + 1) is None
@@ -166,12 +165,11 @@ def test_times_queues_and_topics_are_at_hand(tmp_path):
         assert set(view.topic_configs) == {"TopicA", "TopicB"}
 
 
-@pytest.mark.parametrize("kind", [StoreView, StoreSnapshot])
-def test_a_store_that_cannot_be_opened_leaves_no_file_open(tmp_path, kind):
+def test_a_store_that_cannot_be_opened_leaves_no_file_open(tmp_path):
     root = small_store(tmp_path / "store").write(abort=b"1")
     shutil.rmtree(root / "index")
     (root / "index").symlink_to(tmp_path / "nowhere")
     before = len(list(_DESCRIPTORS.iterdir()))
     with pytest.raises(StoreReadError, match="which leads nowhere"):
-        kind(StoreDirectory(str(root)))
+        StoreSnapshot(StoreDirectory(str(root)))
     assert len(list(_DESCRIPTORS.iterdir())) == before

@@ -1,0 +1,70 @@
+"""What reading needs of a store, whoever holds it open: a snapshot, or one that is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from store_core.config.config_files import TopicConfig
+    from store_core.index.index_queries import IndexQueries
+    from store_core.log.readable_log import ReadableLog
+    from store_core.log.record_reader import RecordReader
+    from store_core.queue.readable_queue import ReadableQueue
+    from store_core.state.store_checkpoint import StoreCheckpoint
+    from store_core.state.store_state import StoreState
+
+
+class ReadableStore(Protocol):
+    """A store at one moment: nothing behind its end is seen, and what it holds stays readable.
+
+    For one thread. Implemented by ``StoreSnapshot``, of files that anybody may write, and by
+    ``PinnedStore``, of a store that this process writes.
+    """
+
+    @property
+    def log(self) -> ReadableLog:
+        """The log."""
+
+    @property
+    def reader(self) -> RecordReader:
+        """Single records of the log."""
+
+    @property
+    def min_phy_offset(self) -> int:
+        """First byte of the log; -1 when it is empty."""
+
+    @property
+    def end_offset(self) -> int:
+        """End of the readable log, exclusive; 0 when it is empty."""
+
+    @property
+    def index(self) -> IndexQueries:
+        """The index files."""
+
+    @property
+    def state(self) -> StoreState:
+        """How the store was left."""
+
+    @property
+    def checkpoint(self) -> StoreCheckpoint | None:
+        """The checkpoint of a store that was left."""
+
+    @property
+    def topic_configs(self) -> Mapping[str, TopicConfig] | None:
+        """Topics by name, if they are known."""
+
+    @property
+    def queue_paths(self) -> Collection[tuple[str, int]]:
+        """Consume queues: (topic, queue id)."""
+
+    @property
+    def batch_queue_paths(self) -> Collection[tuple[str, int]]:
+        """Batch consume queues: (topic, queue id)."""
+
+    def queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
+        """Return a queue of either kind with its readable range; None when there is none."""
+
+    def store_timestamp_at(self, commit_log_offset: int) -> int | None:
+        """Return the store time (ms) of the record that starts there; None when none does."""
