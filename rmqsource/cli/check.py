@@ -82,10 +82,10 @@ def stage_progress() -> Iterator[StageProgress]:
         progress.stop()
 
 
-def check_and_tell(view: StoreSnapshot, display: Display, report: Report) -> None:
+def check_and_tell(snapshot: StoreSnapshot, display: Display, report: Report) -> None:
     """Check a store, write what was found, and set the exit code."""
     with stage_progress() as progress:
-        found = check_store(view, progress.step)
+        found = check_store(snapshot, progress.step)
     if found.of(Severity.NOT_CHECKED):
         report.end_with(NOT_DONE)
     elif not found.is_good:

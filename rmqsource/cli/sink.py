@@ -25,7 +25,6 @@ from rmqsource.cli.report import Report, reporting
 from rmqsource.errors import SourceOptionError
 from rmqsource.sink.options import parse_sink_options
 from store_core.errors import StoreReadError
-from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.staging import STAGING_DIRECTORY
 from store_core.store_snapshot import StoreSnapshot
 
@@ -202,7 +201,7 @@ def clean_staging(
             raise WrongUseError(f"{path}: no such directory")
         if not Path(path, STAGING_DIRECTORY).exists():
             with suppress(StoreReadError):
-                StoreSnapshot(StoreDirectory(path)).close()  # raises where there is no store
+                StoreSnapshot.open(path).close()  # raises where there is no store
         removed = clean(path, round(older_than * _HOUR_MS))
         display = view.display()
         if display.is_table:

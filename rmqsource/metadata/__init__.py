@@ -68,12 +68,12 @@ def read_metadata(
     """
     is_begun = False
     for attempt in range(VANISHED_ATTEMPTS):
-        view = snapshot if attempt == 0 else snapshot.reopened()
+        current = snapshot if attempt == 0 else snapshot.reopened()
         try:
             with ExitStack() as opened:
-                if view is not snapshot:
-                    opened.enter_context(view)
-                parts = METADATA_TABLES[table](view, options)
+                if current is not snapshot:
+                    opened.enter_context(current)
+                parts = METADATA_TABLES[table](current, options)
                 for batch in _batches(parts, options.batch_rows):
                     is_begun = True
                     yield dict(zip(batch.schema.names, batch.columns))

@@ -10,7 +10,7 @@ from rmqsource.options.option_values import INT64_MAX
 from rmqsource.options.source_options import check_commit_log_paths
 from store_core.config.message_store_config import MessageStoreConfig, load_broker_config
 from store_core.errors import FileVanishedError
-from store_core.files.store_directory import StoreDirectory, expand_paths
+from store_core.files.store_directory import expand_paths
 from store_core.store_snapshot import StoreSnapshot
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ def open_snapshots(options: SourceOptions) -> Iterator[StoreSnapshot]:
 def _open(path: str, config: MessageStoreConfig, end_offset: int | None) -> StoreSnapshot:
     for _ in range(VANISHED_ATTEMPTS - 1):
         try:
-            return StoreSnapshot(StoreDirectory(path), config, end_offset)
+            return StoreSnapshot.open(path, config, end_offset)
         except FileVanishedError:
             continue
-    return StoreSnapshot(StoreDirectory(path), config, end_offset)
+    return StoreSnapshot.open(path, config, end_offset)
 
 
 def _pinned(snapshot: StoreSnapshot, pin: LogRange, options: SourceOptions) -> StoreSnapshot:
@@ -131,12 +131,12 @@ def on_present_files(snapshot: StoreSnapshot, work: Callable[[StoreSnapshot], _T
         try:
             if attempt == 0:
                 return work(snapshot)
-            with snapshot.reopened() as view:
-                return work(view)
+            with snapshot.reopened() as again:
+                return work(again)
         except FileVanishedError:
             continue
-    with snapshot.reopened() as view:
-        return work(view)
+    with snapshot.reopened() as again:
+        return work(again)
 
 
 def make_token(options: SourceOptions) -> str:

@@ -32,7 +32,7 @@ class CheckedBatchQueue:
 
     def __init__(
         self,
-        view: StoreSnapshot,
+        snapshot: StoreSnapshot,
         key: tuple[str, int],
         path: str,
         findings: Findings,
@@ -44,9 +44,9 @@ class CheckedBatchQueue:
         self.missing = MissingRecords()
         self.is_known = True
         self._units: Any = np.empty(0, NATIVE_BATCH_CQ_UNIT)
-        size = view.config.mapper_file_size_batch_consume_queue
+        size = snapshot.config.mapper_file_size_batch_consume_queue
         try:
-            queue = BatchConsumeQueue.open(view.directory, *key, path, size)
+            queue = BatchConsumeQueue.open(snapshot.directory, *key, path, size)
             self._units = queue.read_units()
         except (CorruptRecordError, StoreFormatError, StoreReadError) as err:
             kind = unread(err, FindingKind.QUEUE_UNREADABLE)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)
 
 
-def check_log_is_there(view: StoreSnapshot, counts: CheckCounts, findings: Findings) -> None:
+def check_log_is_there(snapshot: StoreSnapshot, counts: CheckCounts, findings: Findings) -> None:
     """Note a log without records, unless it is that of a broker that never got a message.
 
     Such a broker leaves ``commitlog/``, ``lock`` and a ``checkpoint`` of zeros; whatever knows of a
@@ -28,50 +28,52 @@ def check_log_is_there(view: StoreSnapshot, counts: CheckCounts, findings: Findi
     """
     if counts.records:
         return
-    if len(view.log.segments):
+    if len(snapshot.log.segments):
         if counts.stale_bytes and not counts.blank_bytes:
-            text = f"{counts.stale_bytes} bytes in {len(view.log.segments)} files"
-            findings.add(FindingKind.NO_RECORD, view.log.segments.segments[0].path, examples=[text])
+            text = f"{counts.stale_bytes} bytes in {len(snapshot.log.segments)} files"
+            findings.add(
+                FindingKind.NO_RECORD, snapshot.log.segments.segments[0].path, examples=[text]
+            )
         return
-    places = commit_log_directories(view.directory, view.config)
+    places = commit_log_directories(snapshot.directory, snapshot.config)
     place = places[0] if places else ""
-    evidence = list(_traces_of_messages(view))
+    evidence = list(_traces_of_messages(snapshot))
     if evidence:
         findings.add(FindingKind.LOG_MISSING, place, examples=evidence)
         return
-    made = [view.directory.stat(view.directory.resolve(name)) for name in _MADE_BY_A_BROKER]
-    present = [entry for path in places if (entry := view.directory.stat(path)) is not None]
+    made = [snapshot.directory.stat(snapshot.directory.resolve(name)) for name in _MADE_BY_A_BROKER]
+    present = [entry for path in places if (entry := snapshot.directory.stat(path)) is not None]
     if not present or not all(made):
         found = "the directory is empty" if present else "there is no such directory"
         findings.add(FindingKind.LOG_UNKNOWN, place, examples=[found])
 
 
-def _traces_of_messages(view: StoreSnapshot) -> Iterator[str]:
+def _traces_of_messages(snapshot: StoreSnapshot) -> Iterator[str]:
     """Yield, in words, what of the rest of the store knows of messages; one of each sort."""
     with suppress(StoreError):
-        for topic, queue_id in (*view.queue_paths, *view.batch_queue_paths):
-            if _has_units(view, topic, queue_id):
+        for topic, queue_id in (*snapshot.queue_paths, *snapshot.batch_queue_paths):
+            if _has_units(snapshot, topic, queue_id):
                 yield f"consume queue {topic}/{queue_id} has units"
                 break
     with suppress(StoreError):
-        if any(entry.header.entry_count > 0 for entry in view.index.files):
+        if any(entry.header.entry_count > 0 for entry in snapshot.index.files):
             yield "the index has entries"
-    point = view.checkpoint
+    point = snapshot.checkpoint
     if point is not None and any((point.physic_msg_timestamp, point.confirm_phy_offset)):
         yield "the checkpoint speaks of a record"
     with suppress(StoreError):
-        for (group, topic), offsets in load_consumer_offsets(view.directory).items():
+        for (group, topic), offsets in load_consumer_offsets(snapshot.directory).items():
             if any(offset > 0 for offset in offsets.values()):
                 yield f"group {group} consumed messages of topic {topic}"
                 break
     with suppress(StoreError):
-        if any(offset > 0 for offset in (load_delay_offsets(view.directory) or {}).values()):
+        if any(offset > 0 for offset in (load_delay_offsets(snapshot.directory) or {}).values()):
             yield "delayed messages were delivered"
 
 
-def _has_units(view: StoreSnapshot, topic: str, queue_id: int) -> bool:
-    simple = view.consume_queue(topic, queue_id)
+def _has_units(snapshot: StoreSnapshot, topic: str, queue_id: int) -> bool:
+    simple = snapshot.consume_queue(topic, queue_id)
     if simple is not None and simple.end_of_units() > 0:
         return True
-    batch = view.batch_consume_queue(topic, queue_id)
+    batch = snapshot.batch_consume_queue(topic, queue_id)
     return batch is not None and len(batch.read_units()) > 0

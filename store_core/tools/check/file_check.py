@@ -36,22 +36,22 @@ _SEGMENT_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _CLOCK_SLACK_MS = 600_000
 
 
-def check_files(view: StoreSnapshot, findings: Findings) -> None:
+def check_files(snapshot: StoreSnapshot, findings: Findings) -> None:
     """Note files that would stop a broker, and what topics.json says against the queues.
 
     A broker takes every file of these directories for a segment: ``MappedFileQueue.doLoad`` fails
     on another length, ``DefaultMappedFile.init`` on a name that is no number (RocketMQ 5.3.3).
     """
-    directory, config = view.directory, view.config
+    directory, config = snapshot.directory, snapshot.config
     log_files = []
     for path in commit_log_directories(directory, config):
         entries = directory.list(path)
         _strange_names(entries, findings)
         log_files += entries
-    nominal = view.log.segments.file_size
+    nominal = snapshot.log.segments.file_size
     _sizes(sorted(log_files), nominal, FindingKind.SEGMENT_SIZE, findings)
     kinds = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
-    for kind in kinds if not view.kind.queue_database else ():
+    for kind in kinds if not snapshot.kind.queue_database else ():
         for path in list_consume_queues(directory, kind).queues.values():
             entries = directory.list(path)
             _strange_names(entries, findings)
@@ -66,8 +66,8 @@ def check_files(view: StoreSnapshot, findings: Findings) -> None:
                 findings.add(unread(err, FindingKind.QUEUE_UNREADABLE), path, examples=[str(err)])
                 continue
             _sizes(entries, segments.file_size, FindingKind.QUEUE_FILE_SIZE, findings)
-    _state(view, findings)
-    _topics(view, findings)
+    _state(snapshot, findings)
+    _topics(snapshot, findings)
 
 
 def _strange_names(entries: Sequence[FileEntry], findings: Findings) -> None:
@@ -87,21 +87,21 @@ def _sizes(
         findings.add(kind, entry.path, position=entry.size, examples=[text])
 
 
-def _state(view: StoreSnapshot, findings: Findings) -> None:
-    if view.state is StoreState.CRASHED:
+def _state(snapshot: StoreSnapshot, findings: Findings) -> None:
+    if snapshot.state is StoreState.CRASHED:
         findings.add(FindingKind.NOT_STOPPED, examples=["abort is there, and nobody holds lock"])
 
 
-def _topics(view: StoreSnapshot, findings: Findings) -> None:
+def _topics(snapshot: StoreSnapshot, findings: Findings) -> None:
     try:
-        configs = view.topic_configs
+        configs = snapshot.topic_configs
     except StoreError as err:
         findings.add(unread(err, FindingKind.TOPICS), examples=[str(err)])
         return
     if not configs:
         return
     unknown = set()
-    for is_batch, paths in ((False, view.queue_paths), (True, view.batch_queue_paths)):
+    for is_batch, paths in ((False, snapshot.queue_paths), (True, snapshot.batch_queue_paths)):
         for topic in sorted({topic for topic, _ in paths}):
             config = configs.get(topic)
             if config is None:
@@ -114,19 +114,21 @@ def _topics(view: StoreSnapshot, findings: Findings) -> None:
     findings.add(FindingKind.TOPIC_UNKNOWN, count=len(shown), examples=shown)
 
 
-def check_checkpoint(view: StoreSnapshot, last_store_timestamp: int, findings: Findings) -> None:
+def check_checkpoint(
+    snapshot: StoreSnapshot, last_store_timestamp: int, findings: Findings
+) -> None:
     """Note a checkpoint that says more than the log holds.
 
     Parameters
     ----------
-    view, findings
+    snapshot, findings
         The store; where to note.
     last_store_timestamp
         Newest store time (ms) in the log; -1 when it is empty.
     """
-    path = view.directory.resolve(CHECKPOINT_FILE)
-    entry = view.directory.stat(path)
-    point = view.checkpoint
+    path = snapshot.directory.resolve(CHECKPOINT_FILE)
+    entry = snapshot.directory.stat(path)
+    point = snapshot.checkpoint
     if entry is None or point is None or entry.size < CHECKPOINT_FILE_BYTES:
         if last_store_timestamp >= 0:
             found = "no file" if entry is None else f"{entry.size} bytes"
@@ -137,11 +139,11 @@ def check_checkpoint(view: StoreSnapshot, last_store_timestamp: int, findings: F
         value = getattr(point, name) or 0
         if value < 0:
             wrong.append(f"{name} is {value}")
-        elif 0 <= last_store_timestamp < value - _CLOCK_SLACK_MS and view.state is not (
+        elif 0 <= last_store_timestamp < value - _CLOCK_SLACK_MS and snapshot.state is not (
             StoreState.LIVE
         ):
             wrong.append(f"{name} is {value}, the newest record is of {last_store_timestamp}")
     confirmed = point.confirm_phy_offset or 0
-    if confirmed > view.log.segments.max_offset or confirmed < -1:
-        wrong.append(f"confirm_phy_offset is {confirmed}, the log ends at {view.end_offset}")
+    if confirmed > snapshot.log.segments.max_offset or confirmed < -1:
+        wrong.append(f"confirm_phy_offset is {confirmed}, the log ends at {snapshot.end_offset}")
     findings.add(FindingKind.CHECKPOINT, path, count=len(wrong), examples=wrong)

@@ -93,9 +93,9 @@ class IndexCheck:
     """
 
     def __init__(
-        self, view: StoreSnapshot, log: LogCheck, findings: Findings, counts: CheckCounts
+        self, snapshot: StoreSnapshot, log: LogCheck, findings: Findings, counts: CheckCounts
     ) -> None:
-        self._view, self._log = view, log
+        self._snapshot, self._log = snapshot, log
         self._findings, self._counts = findings, counts
         self._cursors: list[_FileCursor] = []
         self._indexed_until = -1
@@ -109,7 +109,7 @@ class IndexCheck:
 
     def files(self, progress: Callable[[int, int], None]) -> None:
         """Check every file by itself and open it for the comparison."""
-        index = self._view.index
+        index = self._snapshot.index
         if index.sizes is None and index.unusable:
             self.is_known = False
             self._findings.add(
@@ -128,18 +128,18 @@ class IndexCheck:
     def _unusable(self, path: str, reason: str) -> None:
         kind = FindingKind.INDEX_UNUSABLE
         try:
-            self._view.directory.open(path).close()
+            self._snapshot.directory.open(path).close()
         except StoreReadError as err:
             kind = unread(err, kind)
         self._is_whole &= kind is not FindingKind.NO_PERMISSION
         self._findings.add(kind, path, examples=[reason])
 
     def _file(self, path: str) -> None:
-        sizes = self._view.index.sizes
+        sizes = self._snapshot.index.sizes
         if sizes is None:
             return
         try:
-            file = IndexFile(self._view.directory.open(path), *sizes)
+            file = IndexFile(self._snapshot.directory.open(path), *sizes)
             structure = IndexStructure(file, self._findings)
             structure.run()
             cursor = _FileCursor(file, is_ordered=structure.is_ordered)
@@ -149,7 +149,7 @@ class IndexCheck:
         self._cursors.append(cursor)
         self._counts.index_files += 1
         self._counts.index_entries += file.header.entry_count
-        begin = max(self._view.min_phy_offset, 0)
+        begin = max(self._snapshot.min_phy_offset, 0)
         self._counts.expired_index_entries += len(cursor.below(begin).entry)
 
     def check(self, frames: RecordFrames) -> None:
@@ -233,7 +233,7 @@ class IndexCheck:
 
     def _header_times(self, file: IndexFile) -> None:
         header = file.header
-        if header.entry_count <= 0 or self._view.state is StoreState.LIVE:
+        if header.entry_count <= 0 or self._snapshot.state is StoreState.LIVE:
             return
         wrong = []
         for name in ("begin", "end"):
@@ -243,7 +243,7 @@ class IndexCheck:
             )
             if self._log.is_lost(np.array([offset])).any():
                 continue
-            time = self._view.store_timestamp_at(offset)
+            time = self._snapshot.store_timestamp_at(offset)
             if time is not None and time != said:
                 wrong.append(f"{name}_timestamp {said}; the record at {offset} has {time}")
         self._findings.add(
@@ -251,7 +251,7 @@ class IndexCheck:
         )
 
     def _note_missing(self, offsets: Any, short: Any) -> None:
-        if self._view.state is not StoreState.STOPPED:
+        if self._snapshot.state is not StoreState.STOPPED:
             late = offsets >= self._indexed_until
             self._late += len(np.unique(offsets[late]))
             offsets, short = offsets[~late], short[~late]
@@ -279,9 +279,9 @@ class IndexCheck:
         offsets = entries.commit_log_offset
         if not len(offsets):
             return
-        behind = offsets >= self._view.end_offset
+        behind = offsets >= self._snapshot.end_offset
         lost = self._log.is_lost(offsets)
-        if self._view.state is not StoreState.LIVE:
+        if self._snapshot.state is not StoreState.LIVE:
             self._note(FindingKind.INDEX_BEHIND_END, cursor, entries, behind)
         self._note(FindingKind.INDEX_OF_LOST_RECORD, cursor, entries, lost & ~behind)
         self._note(FindingKind.INDEX_ENTRY, cursor, entries, ~lost & ~behind)

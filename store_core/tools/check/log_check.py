@@ -42,8 +42,8 @@ class LogCheck:
         Newest store time (ms) that was seen; -1 before any.
     """
 
-    def __init__(self, view: StoreSnapshot, findings: Findings, counts: CheckCounts) -> None:
-        self._view = view
+    def __init__(self, snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts) -> None:
+        self._snapshot = snapshot
         self._findings = findings
         self._counts = counts
         self.lost: list[tuple[int, int]] = []
@@ -52,14 +52,14 @@ class LogCheck:
 
     def frames(self) -> Iterator[RecordFrames]:
         """Yield all readable records in the order of the log, and note what is wrong."""
-        segments = list(self._view.log.segments)
+        segments = list(self._snapshot.log.segments)
         followers = [segment.from_offset for segment in segments[1:]]
         for segment, next_offset in zip(segments, [*followers, None]):
             try:
                 yield from self._segment(segment, next_offset)
             except StoreReadError as err:
                 self._findings.add(unread(err), segment.path, examples=(err.reason,))
-                stop = segment.from_offset + self._view.log.segments.file_size
+                stop = segment.from_offset + self._snapshot.log.segments.file_size
                 self.lost.append((segment.from_offset, stop))
         for outlier in self._times.finish():
             self._outlier(outlier)
@@ -74,11 +74,11 @@ class LogCheck:
 
     def _segment(self, segment: Segment, next_offset: int | None) -> Iterator[RecordFrames]:
         self._counts.segments += 1
-        size, start = self._view.log.segments.file_size, segment.from_offset
-        done, end_offset = start, self._view.end_offset
+        size, start = self._snapshot.log.segments.file_size, segment.from_offset
+        done, end_offset = start, self._snapshot.end_offset
         if start < end_offset:
             stop = start + size if next_offset is None else next_offset
-            for found in scan_log(self._view.log, start, stop, end_offset):
+            for found in scan_log(self._snapshot.log, start, stop, end_offset):
                 if isinstance(found, Gap):
                     self._gap(found)
                     if found.position < size:
@@ -94,11 +94,11 @@ class LogCheck:
         stop = gap.commit_log_offset + gap.bytes_lost
         self.lost.append((gap.commit_log_offset, stop))
         kind = FindingKind.LOG_GAP
-        if gap.position >= self._view.log.segments.file_size:
+        if gap.position >= self._snapshot.log.segments.file_size:
             kind = FindingKind.SEGMENT_MISSING
         else:
             self._counts.lost_bytes += gap.bytes_lost
-            if stop == self._view.end_offset:
+            if stop == self._snapshot.end_offset:
                 kind = FindingKind.LOG_TAIL
         self._findings.add(
             kind,
@@ -127,7 +127,7 @@ class LogCheck:
 
     def _outlier(self, outlier: Outlier) -> None:
         at, time, before, behind = outlier
-        segment = self._view.log.segments.find(at)
+        segment = self._snapshot.log.segments.find(at)
         self._findings.add(
             FindingKind.STORE_TIME,
             segment.path if segment else "",
@@ -160,13 +160,13 @@ class LogCheck:
 
     def _rest(self, segment: Segment, position: int) -> None:
         """Account for the bytes of a file behind its last record: blank, old, or never written."""
-        size = min(segment.size, self._view.log.segments.file_size)
+        size = min(segment.size, self._snapshot.log.segments.file_size)
         left = size - position
         if left <= 0:
             return
-        source = self._view.log.source(segment)
+        source = self._snapshot.log.source(segment)
         head = source.read_at(position, RECORD_PREFIX.size)
-        closed = segment.from_offset + position < self._view.end_offset
+        closed = segment.from_offset + position < self._snapshot.end_offset
         if len(head) == RECORD_PREFIX.size:
             length, magic = RECORD_PREFIX.struct.unpack(head)
             blank = magic == BLANK_MAGIC_CODE and (closed or length == left)

@@ -46,7 +46,7 @@ class QueueCheck:
 
     Parameters
     ----------
-    view
+    snapshot
         The store.
     dispatched_end
         Records before it are in their queues, if all is well.
@@ -56,28 +56,28 @@ class QueueCheck:
 
     def __init__(
         self,
-        view: StoreSnapshot,
+        snapshot: StoreSnapshot,
         dispatched_end: int,
         log: LogCheck,
         findings: Findings,
         counts: CheckCounts,
     ) -> None:
-        self._view, self._log = view, log
+        self._snapshot, self._log = snapshot, log
         self._findings, self._counts = findings, counts
         self._dispatched_end = dispatched_end
-        self._decoder = DispatchDecoder(view.config.delay_levels_ms)
-        self._in_files = not view.kind.queue_database
-        self._simple = list_consume_queues(view.directory).queues if self._in_files else {}
-        batch = list_consume_queues(view.directory, BATCH_CONSUME_QUEUE).queues
+        self._decoder = DispatchDecoder(snapshot.config.delay_levels_ms)
+        self._in_files = not snapshot.kind.queue_database
+        self._simple = list_consume_queues(snapshot.directory).queues if self._in_files else {}
+        batch = list_consume_queues(snapshot.directory, BATCH_CONSUME_QUEUE).queues
         self._batch = batch if self._in_files else {}
-        self._ext = list_consume_queues(view.directory, CONSUME_QUEUE_EXT).queues
+        self._ext = list_consume_queues(snapshot.directory, CONSUME_QUEUE_EXT).queues
         self._queues: dict[tuple[str, int, bool], AnyQueue] = {}
         self._lost: dict[tuple[str, int], MissingRecords] = {}
         self._held: list[DispatchRequests] = []
-        self._has_light = view.has_light_queues
+        self._has_light = snapshot.has_light_queues
         self._configs: Any = None
         with suppress(StoreError):  # what is wrong with it is found elsewhere
-            self._configs = view.topic_configs
+            self._configs = snapshot.topic_configs
 
     def check(self, frames: RecordFrames) -> None:
         """Check the records of a batch, now or a little later."""
@@ -151,10 +151,10 @@ class QueueCheck:
         common = (self._findings, self._counts)
         queue: AnyQueue
         if is_batch:
-            queue = CheckedBatchQueue(self._view, key, self._batch[key], *common)
+            queue = CheckedBatchQueue(self._snapshot, key, self._batch[key], *common)
         elif key in self._simple:
             paths = (self._simple[key], self._ext.get(key))
-            queue = CheckedQueue(self._view, key, paths, *common)
+            queue = CheckedQueue(self._snapshot, key, paths, *common)
         else:
             return None
         self._queues[(*key, is_batch)] = queue
@@ -163,7 +163,7 @@ class QueueCheck:
     def _not_dispatched(self, topic: str, queue_id: int, rows: DispatchRequests) -> None:
         if not len(rows):
             return
-        stopped = self._view.state is StoreState.STOPPED
+        stopped = self._snapshot.state is StoreState.STOPPED
         kind = FindingKind.RECORD_WITHOUT_UNIT if stopped else FindingKind.NOT_DISPATCHED
         first = int(rows.commit_log_offset[0])
         place = f"{topic}/{queue_id}" if stopped else ""
@@ -219,12 +219,12 @@ class QueueCheck:
             return len(rows)
 
         note(FindingKind.UNIT_EMPTY, (offset < 0) | (size <= _BAD_UNIT_SIZE))
-        gone = offset < max(self._view.min_phy_offset, 0)
+        gone = offset < max(self._snapshot.min_phy_offset, 0)
         expired = gone & (numbers < queue.first_proved)
         self._counts.expired_units += note(None, expired)
         note(FindingKind.UNIT_WRONG, gone, "its record has expired, those before it have not")
-        behind = offset + size > self._view.end_offset
-        live = self._view.state is StoreState.LIVE
+        behind = offset + size > self._snapshot.end_offset
+        live = self._snapshot.state is StoreState.LIVE
         note(None if live else FindingKind.UNIT_BEHIND_END, behind)
         note(FindingKind.UNIT_OF_LOST_RECORD, self._log.is_lost(offset))
         rows = np.flatnonzero(left)
@@ -253,7 +253,7 @@ class QueueCheck:
     def _points_back(self, key: tuple[str, int], offsets: Any, sizes: Any) -> Any:
         """Tell for units whether a record of their queue and size is where they point."""
         good = np.zeros(len(offsets), bool)
-        log, end = self._view.log, self._view.end_offset
+        log, end = self._snapshot.log, self._snapshot.end_offset
         order = np.argsort(offsets, kind="stable")
         at = 0
         while at < len(order):

@@ -64,7 +64,7 @@ class CheckedQueue:
 
     def __init__(
         self,
-        view: StoreSnapshot,
+        snapshot: StoreSnapshot,
         key: tuple[str, int],
         paths: tuple[str, str | None],
         findings: Findings,
@@ -82,13 +82,13 @@ class CheckedQueue:
         self._queue: ConsumeQueue | None = None
         self._ext: ConsumeQueueExt | None = None
         path, ext_path = paths
-        config = view.config
+        config = snapshot.config
         try:
             size = config.mapped_file_size_consume_queue
-            self._queue = ConsumeQueue.open(view.directory, *key, path, size)
+            self._queue = ConsumeQueue.open(snapshot.directory, *key, path, size)
             if ext_path is not None:
                 size = config.mapped_file_size_consume_queue_ext
-                self._ext = open_consume_queue_ext(view.directory, ext_path, size)
+                self._ext = open_consume_queue_ext(snapshot.directory, ext_path, size)
             self.first = self._queue.first_unit_offset()
             self.end = max(self._queue.end_of_units(), self.first)
         except (CorruptRecordError, StoreFormatError, StoreReadError) as err:

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _UNREADABLE = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
-def check_store(view: StoreSnapshot, progress: StageProgress | None = None) -> CheckReport:
+def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) -> CheckReport:
     """Verify a whole store: log, queues, index, checkpoint, files. Reads only.
 
     Every record with its CRCs, every byte of the log's files, every queue unit against its
     record, every record against its unit, every index entry against the record's keys and the
-    other way round. A live store is checked up to the end that the view has.
+    other way round. A live store is checked up to the end that the snapshot has.
 
     Memory is bounded: half a million rows of queue columns (30 MB), one batch of the log (32 MB),
     5 bytes an entry of the index file being walked, a few numbers a queue, 62 bytes a unit of batch
@@ -36,7 +36,7 @@ def check_store(view: StoreSnapshot, progress: StageProgress | None = None) -> C
 
     Parameters
     ----------
-    view
+    snapshot
         The store; its end says how far it is checked.
     progress
         See `StageProgress`; the log's numbers are bytes.
@@ -50,56 +50,58 @@ def check_store(view: StoreSnapshot, progress: StageProgress | None = None) -> C
     """
     tell = progress or (lambda _what, _done, _all: None)
     findings, counts = Findings(), CheckCounts()
-    notes = view.kind.notes()
+    notes = snapshot.kind.notes()
     findings.add(FindingKind.NOT_READ, count=len(notes), examples=notes)
-    check_files(view, findings)
-    dispatched_end = _dispatched_end(view)
-    log = LogCheck(view, findings, counts)
-    queues = QueueCheck(view, dispatched_end, log, findings, counts)
-    index = IndexCheck(view, log, findings, counts)
+    check_files(snapshot, findings)
+    dispatched_end = _dispatched_end(snapshot)
+    log = LogCheck(snapshot, findings, counts)
+    queues = QueueCheck(snapshot, dispatched_end, log, findings, counts)
+    index = IndexCheck(snapshot, log, findings, counts)
     index.files(lambda done, total: tell("index files", done, total))
-    begin = max(view.min_phy_offset, 0)
-    total = max(view.end_offset - begin, 0)
+    begin = max(snapshot.min_phy_offset, 0)
+    total = max(snapshot.end_offset - begin, 0)
     for frames in log.frames():
         queues.check(frames)
         index.check(frames)
         tell("log", int(frames.column("commit_log_offset")[-1]) - begin, total)
     tell("log", total, total)
-    check_log_is_there(view, counts, findings)
+    check_log_is_there(snapshot, counts, findings)
     queues.finish()
     index.finish()
-    check_checkpoint(view, log.last_store_timestamp, findings)
+    check_checkpoint(snapshot, log.last_store_timestamp, findings)
     return CheckReport(
-        store=view.directory.uri,
-        state=view.state.value,
+        store=snapshot.directory.uri,
+        state=snapshot.state.value,
         log_begin=begin,
-        log_end=view.end_offset,
-        log_ends_because=view.end_reason,
+        log_end=snapshot.end_offset,
+        log_ends_because=snapshot.end_reason,
         counts=counts,
         findings=findings.sorted(),
     )
 
 
-def _dispatched_end(view: StoreSnapshot) -> int:
+def _dispatched_end(snapshot: StoreSnapshot) -> int:
     """Return the end of the last record that is in any queue; damaged queues say nothing.
 
     Records are dispatched in the order of the log, so all before it were dispatched. The queues
     are opened again for the check: a live broker may have gone on since.
     """
     end = 0
-    for (topic, queue_id), path in view.queue_paths.items():
-        size = view.config.mapped_file_size_consume_queue
+    for (topic, queue_id), path in snapshot.queue_paths.items():
+        size = snapshot.config.mapped_file_size_consume_queue
         try:
-            queue = ConsumeQueue.open(view.directory, topic, queue_id, path, size)
-            end = max(end, queue_range(queue, view.log, view.end_offset).last_end)
+            queue = ConsumeQueue.open(snapshot.directory, topic, queue_id, path, size)
+            end = max(end, queue_range(queue, snapshot.log, snapshot.end_offset).last_end)
         except _UNREADABLE:
             continue
-    for (topic, queue_id), path in view.batch_queue_paths.items():
-        size = view.config.mapper_file_size_batch_consume_queue
+    for (topic, queue_id), path in snapshot.batch_queue_paths.items():
+        size = snapshot.config.mapper_file_size_batch_consume_queue
         try:
-            units = BatchConsumeQueue.open(view.directory, topic, queue_id, path, size).read_units()
+            units = BatchConsumeQueue.open(
+                snapshot.directory, topic, queue_id, path, size
+            ).read_units()
         except _UNREADABLE:
             continue
         ends = units["commit_log_offset"] + units["message_size"]
-        end = max([end, *ends[ends <= view.end_offset][-1:].tolist()])
+        end = max([end, *ends[ends <= snapshot.end_offset][-1:].tolist()])
     return end

@@ -103,54 +103,54 @@ def salvage_store(
     StoreWriteError
         Something cannot be written; nothing is left of the new store.
     """
-    with StoreSnapshot(StoreDirectory(source), config) as view:
-        path = checked_target(view, target)
+    with StoreSnapshot(StoreDirectory(source), config) as snapshot:
+        path = checked_target(snapshot, target)
         with _unfinished(path) as part:
-            report = _Salvage(view, part, options).run(str(path))
+            report = _Salvage(snapshot, part, options).run(str(path))
             _write_report(report)
             _put_in_place(part, path)
     return report
 
 
 class _Salvage:
-    def __init__(self, view: StoreSnapshot, root: Path, options: SalvageOptions) -> None:
-        self._view, self._root, self._options = view, root, options
+    def __init__(self, snapshot: StoreSnapshot, root: Path, options: SalvageOptions) -> None:
+        self._snapshot, self._root, self._options = snapshot, root, options
         self._tell = options.progress or (lambda _what, _done, _all: None)
         self._notes: list[str] = []
-        sizes = queue_file_sizes(view.directory, view.config)
-        slots, entries = _index_sizes(view)
+        sizes = queue_file_sizes(snapshot.directory, snapshot.config)
+        slots, entries = _index_sizes(snapshot)
         self._config = replace(
-            view.config,
+            snapshot.config,
             max_hash_slot_num=slots,
             max_index_num=entries,
-            enable_multi_dispatch=view.has_light_queues,
-            enable_consume_queue_ext=view.directory.stat(
-                view.directory.resolve(CONSUME_QUEUE_EXT_DIR)
+            enable_multi_dispatch=snapshot.has_light_queues,
+            enable_consume_queue_ext=snapshot.directory.stat(
+                snapshot.directory.resolve(CONSUME_QUEUE_EXT_DIR)
             )
             is not None,
             store_path_root_dir=str(root),
             store_path_commit_log=None,
             read_only_commit_log_store_paths=None,
-            mapped_file_size_commit_log=view.log.segments.file_size or DEFAULT_SEGMENT_BYTES,
+            mapped_file_size_commit_log=snapshot.log.segments.file_size or DEFAULT_SEGMENT_BYTES,
             mapped_file_size_consume_queue=sizes.simple,
             mapped_file_size_consume_queue_ext=sizes.ext,
             mapper_file_size_batch_consume_queue=sizes.batch,
         )
 
     def run(self, target: str) -> SalvageReport:
-        view = self._view
+        snapshot = self._snapshot
         copy, gaps = self._copy_log()
         kept = self._keep_empty_queues()
-        files = ConfigFiles(view.directory, self._root, copy.queues, kept)
+        files = ConfigFiles(snapshot.directory, self._root, copy.queues, kept)
         files.copy(self._options.clock(), copy.batch_topics)
         self._notes += files.notes
         self._note_what_is_not_taken(copy)
         return SalvageReport(
-            source=view.directory.uri,
+            source=snapshot.directory.uri,
             target=target,
-            log_begin=max(view.min_phy_offset, 0),
-            log_end=view.end_offset,
-            log_ends_because=view.end_reason,
+            log_begin=max(snapshot.min_phy_offset, 0),
+            log_end=snapshot.end_offset,
+            log_ends_because=snapshot.end_reason,
             records=copy.records,
             record_bytes=copy.record_bytes,
             gaps=tuple(gaps),
@@ -184,8 +184,8 @@ class _Salvage:
             while not log.flush():
                 pass
             end_offset = log.max_offset
-        with StoreSnapshot(StoreDirectory(str(self._root)), self._config, end_offset) as view:
-            set_queue_file_times(view, self._root)
+        with StoreSnapshot(StoreDirectory(str(self._root)), self._config, end_offset) as snapshot:
+            set_queue_file_times(snapshot, self._root)
         self._write_checkpoint(copy, derived.flushed_end_timestamp)
         return copy, gaps
 
@@ -198,10 +198,10 @@ class _Salvage:
         old log did: so behind damage offsets differ up to the end of the segment only, unless a
         whole segment is lost.
         """
-        view, gaps, segment = self._view, [], -1
-        begin = max(view.min_phy_offset, 0)
-        total = max(view.end_offset - begin, 0)
-        for part, next_ms in _with_next_time(scan_log(view.log, begin, view.end_offset)):
+        snapshot, gaps, segment = self._snapshot, [], -1
+        begin = max(snapshot.min_phy_offset, 0)
+        total = max(snapshot.end_offset - begin, 0)
+        for part, next_ms in _with_next_time(scan_log(snapshot.log, begin, snapshot.end_offset)):
             if isinstance(part, Gap):
                 gaps.append(part)
                 continue
@@ -229,16 +229,16 @@ class _Salvage:
 
     def _keep_empty_queues(self) -> set[tuple[str, int]]:
         made = _queue_keys(self._root)
-        keep_queues_without_records(self._view, self._root)
+        keep_queues_without_records(self._snapshot, self._root)
         return _queue_keys(self._root) - made
 
     def _kinds(self) -> dict[str, bool]:
         """Tell of topics whether their queues are batch queues."""
         try:
-            kinds = configured_kinds(self._view.directory)
+            kinds = configured_kinds(self._snapshot.directory)
         except StoreFormatError:  # the list of topics is damaged
             kinds = {}
-        return {**kinds, **{topic: True for topic, _ in self._view.batch_queue_paths}}
+        return {**kinds, **{topic: True for topic, _ in self._snapshot.batch_queue_paths}}
 
     def _note_what_is_not_taken(self, copy: LogCopy) -> None:
         if copy.light_names:
@@ -246,10 +246,10 @@ class _Salvage:
                 f"{copy.light_names} times records name light queues, which nothing shows that the "
                 "broker had on: none was made. If it had, give its configuration (enableLmq)"
             )
-        directory = self._view.directory
+        directory = self._snapshot.directory
         names = {entry.name for entry in directory.list(directory.resolve())}
         self._notes += [text for name, text in _NOT_TAKEN.items() if name in names]
-        self._notes += self._view.kind.notes()
+        self._notes += self._snapshot.kind.notes()
         if any(t == _HALF_TOPIC and q.has_moved for (t, _), q in copy.queues.items()):
             self._notes.append(
                 "half messages have other queue offsets than their end marks name: the broker may "
@@ -257,10 +257,10 @@ class _Salvage:
             )
 
 
-def _index_sizes(view: StoreSnapshot) -> tuple[int, int]:
-    config = view.config
+def _index_sizes(snapshot: StoreSnapshot) -> tuple[int, int]:
+    config = snapshot.config
     try:
-        sizes = view.index.sizes
+        sizes = snapshot.index.sizes
     except (StoreConfigError, StoreReadError):  # a damaged file contradicts the configuration
         sizes = None
     return sizes or (

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from store_core.store_snapshot import StoreSnapshot
 
 
-def checked_target(view: StoreSnapshot, target: str) -> Path:
+def checked_target(snapshot: StoreSnapshot, target: str) -> Path:
     """Return the absolute path of a new store, if one may be made there.
 
     Parameters
     ----------
-    view
+    snapshot
         The store that is salvaged.
     target
         A path at which there should be nothing, or an empty directory.
@@ -35,8 +35,11 @@ def checked_target(view: StoreSnapshot, target: str) -> Path:
     path = Path(os.path.abspath(local_path(target)))  # noqa: PTH100 (links stay as they are)
     if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
         raise StoreConfigError(f"{path} is there already; give a new directory")
-    if view.directory.is_local:
-        sources = [view.directory.resolve(), *commit_log_directories(view.directory, view.config)]
+    if snapshot.directory.is_local:
+        sources = [
+            snapshot.directory.resolve(),
+            *commit_log_directories(snapshot.directory, snapshot.config),
+        ]
         real = os.path.realpath(path)
         for source in map(os.path.realpath, sources):
             if os.path.commonpath([source, real]) in {source, real}:
