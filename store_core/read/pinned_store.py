@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class PinnedStore:
     """What was appended so far, while others write and expire: for one query in one thread.
 
-    A `ReadableStore` and a context manager: what was read stays mapped until it is left. Queues and
-    log are seen with whole records only.
+    A `ReadableStore` and a context manager: what it has read stays mapped until it is closed.
+    Records are seen whole or not at all.
 
     The log is pinned when it is first asked for, and so is the index: who needs both, or queues,
     asks for the log last. It is not behind what was asked for before it.
