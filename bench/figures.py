@@ -37,7 +37,7 @@ class Figure:
         return self.ours / self.other if self.other else float("nan")
 
     def meets(self, bound: float | None) -> bool | None:
-        """Tell whether the ratio keeps a bound; None without one."""
+        """Return whether the ratio keeps a bound; None without one."""
         if bound is None:
             return None
         return self.ratio >= bound if self.higher_is_better else self.ratio <= bound

@@ -144,7 +144,7 @@ _TABLES = (
             _TOPIC,
             _QUEUE_ID,
             Column("min_offset", "bigint", False, "first queue offset"),
-            Column("max_offset", "bigint", False, "behind the last queue offset"),
+            Column("max_offset", "bigint", False, "after the last queue offset"),
             Column("messages", "bigint", False, "messages in the queue"),
             Column("min_commit_log_offset", "bigint", True, "of the first message"),
             Column("max_commit_log_offset", "bigint", True, "of the last message"),
@@ -161,7 +161,7 @@ _TABLES = (
             _TOPIC,
             _QUEUE_ID,
             Column("consumer_offset", "bigint", False, "next offset to consume"),
-            Column("broker_offset", "bigint", False, "behind the last message of the queue"),
+            Column("broker_offset", "bigint", False, "after the last message of the queue"),
             Column("lag", "bigint", False, "messages not consumed yet"),
             Column(
                 "lag_ms",

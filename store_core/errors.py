@@ -100,13 +100,13 @@ class LogDamageError(StoreError):
     Parameters
     ----------
     reason
-        What is damaged, what lies behind it, and what to do.
+        What is damaged, what lies after it, and what to do.
     path
         The damaged file.
     position
         Byte position in the file.
     records_behind
-        Readable records behind the damage.
+        Readable records after the damage.
     """
 
     def __init__(self, reason: str, path: str, position: int, records_behind: int) -> None:

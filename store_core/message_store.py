@@ -125,7 +125,7 @@ class MessageStore(StoreQueries):
         Parameters
         ----------
         cut
-            Cut off readable records that lie behind a damaged one; a copy is kept. Those that were
+            Cut off readable records that lie after a damaged one; a copy is kept. Those that were
             neither flushed nor dispatched before a crash are cut off in any case, with a copy:
             see ``loss`` and ``kept_at`` of what is returned.
         progress

@@ -60,7 +60,7 @@ class OpenOptions:
     progress
         Called with the bytes of the log that recovery has done, and all of them.
     cut
-        Cut off readable records behind damage; a copy is kept.
+        Cut off readable records after damage; a copy is kept.
     cuts_tail
         Cut off those that were neither flushed nor dispatched before a crash; a copy is kept.
     is_batch_topic
@@ -257,7 +257,7 @@ def _open(
 def _clear_uncommitted(
     config: MessageStoreConfig, directory: StoreDirectory, steps: CrashPoints
 ) -> None:
-    """Erase what a staged job wrote behind the end of the log without becoming part of it."""
+    """Erase what a staged job wrote after the end of the log without becoming part of it."""
     with closing(CommitLog(directory, config)) as log:
         offset = uncommitted_offset(directory, log)
         if offset is None:

@@ -56,7 +56,7 @@ _PROOF_BYTES = 88
 class StoreSnapshot(StoreQueries):
     """A store as it stood when it was opened; takes no lock, creates and changes nothing.
 
-    A `ReadableStore`. Files are opened read only and on demand; nothing behind ``end_offset`` is
+    A `ReadableStore`. Files are opened read only and on demand; nothing after ``end_offset`` is
     ever returned. Ranges and index files, and the queues that queries read, are remembered, so
     repeated calls are cheap and answer alike; open a new one to see what a live broker has added.
     Use it in one thread.

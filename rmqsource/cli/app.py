@@ -78,7 +78,7 @@ def info(
     source: Source,
     view: View,
 ) -> None:
-    """Tell what a store is: state, log, queues, index, disk."""
+    """Show what a store is: state, log, queues, index, disk."""
     with reporting() as report:
         options = table_options("checkpoint", path, source.config, source.option)
         display = view.display()
@@ -108,7 +108,7 @@ def topics(
     source: Source,
     view: View,
 ) -> None:
-    """Tell who fills the disk: bytes and rates of each topic.
+    """Show who fills the disk: bytes and rates of each topic.
 
     Rates are over the time from the store's first to its last message; growth compares the newer
     half of that time with the older one; retention is from the topic's oldest message on.
@@ -206,7 +206,7 @@ def recover(
         bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")
     ] = False,
     cut: Annotated[
-        bool, typer.Option("--cut", help="Cut off readable records behind damage; keep a copy.")
+        bool, typer.Option("--cut", help="Cut off readable records after damage; keep a copy.")
     ] = False,
     *,
     source: Source,
@@ -214,7 +214,7 @@ def recover(
 ) -> None:
     """Bring a crashed store into the state of a clean stop. No broker may have it open.
 
-    Cuts what is no record behind the end of the log, gives queues and index what they lack.
+    Cuts what is no record after the end of the log, gives queues and index what they lack.
     """
     with reporting(warnings_are_damage=False) as report:
         options = table_options("checkpoint", [path], source.config, source.option)

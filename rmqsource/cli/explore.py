@@ -93,7 +93,7 @@ def trace(
     source: Source,
     view: View,
 ) -> None:
-    """Tell the life of a message as a timeline.
+    """Show the life of a message as a timeline.
 
     Over one or many stores: sent, stored, half, checked, committed or rolled back, delayed,
     delivered, retried, dead-lettered, with the waits between; and which consumer groups have passed
@@ -189,7 +189,7 @@ def diff(  # noqa: PLR0913 (one parameter a flag)
     source: Source,
     view: View,
 ) -> None:
-    """Tell which messages two stores do not share. Exit code 0: none, 1: some.
+    """Show which messages two stores do not share. Exit code 0: none, 1: some.
 
     Compared are topic, unique key, KEYS, tags, flag, born time and the body's CRC, which is
     checked against the body unless --option checkCRC=false.

@@ -86,7 +86,7 @@ def lag(
     source: Source,
     view: View,
 ) -> None:
-    """Tell how far consumer groups are behind.
+    """Show how far consumer groups are behind.
 
     A row per queue, the furthest behind first. lag_time is how much older the first message not
     consumed is than the newest of the queue. --fail-above looks at each group and topic: messages
@@ -130,7 +130,7 @@ def groups(
     source: Source,
     view: View,
 ) -> None:
-    """Tell how each consumer group stands: lag, retries, dead.
+    """Show how each consumer group stands: lag, retries, dead.
 
     A group is one that has committed an offset, or that the broker has settings for.
     """

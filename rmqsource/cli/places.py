@@ -78,7 +78,7 @@ def queues(
     source: Source,
     view: View,
 ) -> None:
-    """Tell which messages each queue holds.
+    """Show which messages each queue holds.
 
     Offsets, places in the log, and store times of the first and the last.
     """
@@ -102,7 +102,7 @@ def segments(
     source: Source,
     view: View,
 ) -> None:
-    """Tell which files there are, how full, and of when.
+    """Show which files there are, how full, and of when.
 
     --fail-above looks at the lengths of all files shown together.
     """
@@ -123,7 +123,7 @@ def segments(
 
 
 def plan(path: Paths, selection: Selection, *, source: Source, view: View) -> None:
-    """Tell which way `messages` would take, and why.
+    """Show which way `messages` would take, and why.
 
     With the same options; what it would read of the log, and what it would pass over.
     """

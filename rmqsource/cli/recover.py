@@ -91,7 +91,7 @@ def _tell_cut(log: LogRecovery, report: Report, *, dry_run: bool) -> None:
     if not log.records_behind:
         return
     verb = "would be" if dry_run else "were"
-    text = f"{log.records_behind} readable records behind offset {log.log_end} {verb} cut off"
+    text = f"{log.records_behind} readable records after offset {log.log_end} {verb} cut off"
     if log.loss is Loss.OLD_CUT:
         report.note(f"{text}: an earlier cut had left them, they are no messages of this store")
     elif log.loss is Loss.CRASH_TAIL:

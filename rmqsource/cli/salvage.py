@@ -52,7 +52,7 @@ def salvage(
 ) -> None:
     """Make a new store of all that can be read of a damaged one.
 
-    Records keep their order and their bytes; where some are lost, those behind get other physical
+    Records keep their order and their bytes; where some are lost, those after get other physical
     and queue offsets, and consumer offsets follow. OUT.salvage.json lists all of that, and each
     damaged part. OUT appears when all is written, not before. Exit code 1 if something is lost.
     """

@@ -56,13 +56,13 @@ class Layout(NamedTuple):
     dropped: tuple[str, ...] = ()
 
     def holds(self, columns: Sequence[Column]) -> bool:
-        """Tell whether further rows fit without cutting what has to be whole."""
+        """Return whether further rows fit without cutting what has to be whole."""
         by_name = {column.name: column for column in columns}
         return all(by_name[n].least() <= width for n, width in zip(self.names, self.widths))
 
 
 def heading_lines(heading: str) -> list[str]:
-    """Return a heading broken behind its underscores."""
+    """Return a heading broken after its underscores."""
     parts = heading.split("_")
     return [*(f"{part}_" for part in parts[:-1]), parts[-1]]
 

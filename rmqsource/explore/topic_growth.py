@@ -89,7 +89,7 @@ def _window(snapshot: StoreSnapshot) -> _Window:
 def _halves(
     snapshot: StoreSnapshot, options: SourceOptions, middle: int
 ) -> dict[str, tuple[int, int]]:
-    """Return the bytes before and behind a place of the log, by topic."""
+    """Return the bytes before and after a place of the log, by topic."""
     found: dict[str, tuple[int, int]] = {}
     for key in selected_queues(snapshot, options):
         with skip_damaged(str(key), options):

@@ -62,7 +62,7 @@ class TraceEvent:
     detail
         What is to be known of the step, for a person.
     passed_by, ahead_of
-        Consumer groups that committed an offset behind the record, and at or before it. A group
+        Consumer groups that committed an offset after the record, and at or before it. A group
         that filters passes messages by without having seen them.
     store
         The store that holds it; several, where replicas hold the same record.

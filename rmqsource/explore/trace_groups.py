@@ -23,7 +23,7 @@ _INTERNAL = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, DISCAR
 
 
 class Standing(NamedTuple):
-    """Groups that read a queue: those behind a record's offset, those before it."""
+    """Groups that read a queue: those after a record's offset, those before it."""
 
     passed_by: tuple[str, ...]
     ahead_of: tuple[str, ...]

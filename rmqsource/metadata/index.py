@@ -31,7 +31,7 @@ _MS_PER_SECOND = 1000
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     """Yield the entries of all usable files in the order of their creation.
 
-    Entries that point behind the end of the log are no data and left out; those of expired
+    Entries that point after the end of the log are no data and left out; those of expired
     records are given. ``store_timestamp`` is the file's begin time plus whole seconds, and too
     late where the clock stepped back behind it (RocketMQ ``IndexFile.putKey``).
     """

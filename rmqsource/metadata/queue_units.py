@@ -74,7 +74,7 @@ def unit_chunks(snapshot: StoreSnapshot, key: QueueKey) -> Iterator[UnitChunk]:
 def _present(
     snapshot: StoreSnapshot, key: QueueKey, queue_offset: int
 ) -> tuple[ConsumeQueue | None, int]:
-    """List the files of a queue again; return where it goes on behind what was deleted."""
+    """List the files of a queue again; return where it goes on after what was deleted."""
     queue = snapshot.consume_queue(key.topic, key.queue_id)
     if queue is None or not len(queue.segments):
         return None, queue_offset

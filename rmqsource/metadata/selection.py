@@ -32,13 +32,13 @@ class Selection:
         self._queue_ids = None if options.queue_ids is None else frozenset(options.queue_ids)
 
     def has_topic(self, topic: str) -> bool:
-        """Tell whether a topic is asked for."""
+        """Return whether a topic is asked for."""
         if self._topics is not None and topic not in self._topics:
             return False
         return self._pattern is None or self._pattern.fullmatch(topic) is not None
 
     def has_queue(self, topic: str, queue_id: int) -> bool:
-        """Tell whether a queue is asked for."""
+        """Return whether a queue is asked for."""
         if self._queue_ids is not None and queue_id not in self._queue_ids:
             return False
         return self.has_topic(topic)

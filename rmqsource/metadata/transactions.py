@@ -71,7 +71,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     Copies that a check appended belong to one transaction, by UNIQ_KEY. A commit is known by its
     record, a rollback by an op message without one, an exceeded check by the copy in
     ``TRANS_CHECK_MAX_TIME_TOPIC``. What is left is pending from the offset of group
-    ``CID_RMQ_SYS_TRANS`` on; behind it, its op message is gone or was never seen: unknown.
+    ``CID_RMQ_SYS_TRANS`` on; after it, its op message is gone or was never seen: unknown.
     Reads the half, op and discard topics, and headers of the topics that commits go to.
     """
     found = _half_messages(snapshot, options)

@@ -49,13 +49,13 @@ def parse_ending_offsets(option: str, text: str) -> OffsetBound:
 
 
 def check_order(starting: OffsetBound, ending: OffsetBound) -> None:
-    """Raise where a queue starts behind its end; equal offsets are an empty range."""
+    """Raise where a queue starts after its end; equal offsets are an empty range."""
     for (topic, queue_id), start in starting.offsets.items():
         end = ending.offset_of(topic, queue_id)
         if end is not None and start > end:
             raise SourceOptionError(
                 "startingOffsets",
-                f"topic {topic!r} queue {queue_id} starts at {start}, behind {end} where "
+                f"topic {topic!r} queue {queue_id} starts at {start}, after {end} where "
                 "endingOffsets (exclusive) ends it",
             )
 

@@ -127,7 +127,7 @@ class _Parser:
         if sign.kind == "word" and sign.text.upper() == "IN":
             return Comparison(column, IN, tuple(self._list(column)), at)
         if sign.kind != "sign" or sign.text not in OPERATORS:
-            raise self._unexpected(f"an operator behind {column}", sign)
+            raise self._unexpected(f"an operator after {column}", sign)
         if column in TEXT_COLUMNS and sign.text != "=":
             raise self._error(f"{column} cannot be compared with {sign.text}", sign.start)
         return Comparison(column, sign.text, (self._value(column),), at)
@@ -135,7 +135,7 @@ class _Parser:
     def _list(self, column: str) -> Iterator[Any]:
         opening = self._next()
         if opening.text != "(":
-            raise self._unexpected("( behind IN", opening)
+            raise self._unexpected("( after IN", opening)
         while True:
             yield self._value(column)
             token = self._next()

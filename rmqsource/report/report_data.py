@@ -179,7 +179,7 @@ class _Held:
         self._topics = tuple(set(counts.queues["topic"].to_pylist()))
 
     def any_of(self, prefix: str) -> bool:
-        """Tell whether a topic that begins so may hold a message."""
+        """Return whether a topic that begins so may hold a message."""
         return not self._is_whole or any(topic.startswith(prefix) for topic in self._topics)
 
 

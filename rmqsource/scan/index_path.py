@@ -65,7 +65,7 @@ def read_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range)
 
 
 def _are_records(snapshot: StoreSnapshot, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Tell at which offsets (ascending) whole valid records start."""
+    """Return at which offsets (ascending) whole valid records start."""
     valid = np.zeros(len(offsets), np.bool_)
     size = max(snapshot.log.segments.file_size, 1)
     cuts = np.flatnonzero(np.diff(offsets // size)) + 1

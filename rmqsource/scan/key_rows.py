@@ -95,7 +95,7 @@ def _row_bytes(column: Any) -> Any:
 
 
 def _first_of_row(key: Any, row: Any, order: Any) -> Any:
-    """Tell of the rows in ``order`` whether their key did not occur before in the same message."""
+    """Return which rows in ``order`` have a key that is new in their message."""
     codes = key.dictionary_encode().indices.to_numpy()
     pairs = row.astype(np.int64) * (int(codes.max(initial=0)) + 1) + codes
     _, first = np.unique(pairs[order], return_index=True)

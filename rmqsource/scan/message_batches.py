@@ -111,7 +111,7 @@ class MessageBatches:
             yield columns, part.bad
 
     def _found(self, columns: UnwrappedRows) -> Any:
-        """Tell of messages of inner batches whether they match."""
+        """Return of messages of inner batches whether they match."""
         predicate = self.request.predicate
         found = column_mask(columns, len(columns), predicate)
         if bounds_queue_offsets(predicate):

@@ -108,7 +108,7 @@ def plan_store(
 
 
 def _shows_gaps(predicate: ScanPredicate, options: SourceOptions) -> bool:
-    """Tell whether rows of damage are wanted from everywhere, not only from what may match."""
+    """Return whether rows of damage are wanted from everywhere, not only from what may match."""
     return options.mode == "PERMISSIVE" and options.access == "auto" and not predicate.drops_gaps
 
 

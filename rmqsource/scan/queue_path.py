@@ -166,7 +166,7 @@ def _read_queue(
         if high - low > MAX_UNITS:
             raise UnprovedError(f"more than {MAX_UNITS:,} units of {where} are asked for")
         units = queue.read_units(low, high)
-        # What lies before the first or behind the last unit matters only if it is asked for.
+        # What lies before the first or after the last unit matters only if it is asked for.
         front = 0 if forced or low > held.min_offset else _front(snapshot, queue, held, units)
         cut = forced or high < held.max_offset
         tail = snapshot.end_offset if cut else _tail(snapshot, queue, held)
@@ -197,7 +197,7 @@ def _are_in_order(units: npt.NDArray[np.void]) -> bool:
 
 
 def _is_aligned(snapshot: StoreSnapshot, first_offset: int, units: npt.NDArray[np.void]) -> bool:
-    """Tell whether the first and the last unit lie at their records' own queue offsets."""
+    """Return whether the first and the last unit lie at their records' own queue offsets."""
     for row in {0, len(units) - 1} if len(units) else ():
         start = int(units["commit_log_offset"][row])
         segment = snapshot.log.segments.find(start)
@@ -223,7 +223,7 @@ def _front(
 
 
 def _is_expired(snapshot: StoreSnapshot, queue: ConsumeQueue, queue_offset: int) -> bool:
-    """Tell whether there is a unit, and it points below the log; garbage can look smaller still."""
+    """Return whether there is a unit that points below the log; garbage can look smaller still."""
     if queue_offset < queue.first_unit_offset():
         return False
     unit = queue.read_units(queue_offset, queue_offset + 1)
@@ -232,7 +232,7 @@ def _is_expired(snapshot: StoreSnapshot, queue: ConsumeQueue, queue_offset: int)
 
 
 def _tail(snapshot: StoreSnapshot, queue: ConsumeQueue, held: QueueRange) -> int:
-    """Return the offset of the log behind which records of the queue may have no unit.
+    """Return the offset of the log after which records of the queue may have no unit.
 
     Where the last file is full, a next one may have been lost; where something follows the last
     unit, units in between may have been.

@@ -35,7 +35,7 @@ _REPLACEMENT = "\ufffd"
 
 
 def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: bool) -> Mask:
-    """Tell which records may match by their fixed fields.
+    """Return which records may match by their fixed fields.
 
     Exact, but for the queue offsets of inner batches: theirs are looked at when they are unpacked.
 
@@ -105,7 +105,7 @@ def _mask_of_names(topics: Any, matches: Callable[[str], bool]) -> Mask:
 
 
 def bounds_queue_offsets(predicate: ScanPredicate) -> bool:
-    """Tell whether a predicate asks for queue offsets at all."""
+    """Return whether a predicate asks for queue offsets at all."""
     bounds = (predicate.starting_offsets, predicate.ending_offsets)
     given = any(bound is not None and bound.offsets for bound in bounds)
     wanted = predicate.queue_offset_range
@@ -119,7 +119,7 @@ def queue_offset_mask(
     queue_offsets: npt.NDArray[np.int64],
     predicate: ScanPredicate,
 ) -> Mask:
-    """Tell which queue offsets lie in the asked-for range of their queue."""
+    """Return which queue offsets lie in the asked-for range of their queue."""
     keep = np.ones(len(queue_offsets), np.bool_)
     keep &= _inside(queue_offsets, predicate.queue_offset_range)
     if predicate.queue_offsets is not None:
@@ -149,7 +149,7 @@ def _bounds(
 
 
 def needs_properties(predicate: ScanPredicate) -> bool:
-    """Tell whether a predicate asks for anything that only decoding tells."""
+    """Return whether a predicate asks for anything that only decoding tells."""
     return any(
         wanted is not None
         for wanted in (
@@ -163,7 +163,7 @@ def needs_properties(predicate: ScanPredicate) -> bool:
 
 
 def column_mask(columns: Any, rows: int, predicate: ScanPredicate) -> Mask:
-    """Tell which decoded messages match; ``columns.column(name)`` gives Arrow columns."""
+    """Return which decoded messages match; ``columns.column(name)`` gives Arrow columns."""
     keep = np.ones(rows, np.bool_)
     for name, wanted in (
         ("tags", predicate.tags),

@@ -236,7 +236,7 @@ def clip_ranges(ranges: Sequence[Range], start: int, stop: int) -> list[Range]:
 
 
 def outside(offsets: npt.NDArray[np.int64], ranges: Sequence[Range]) -> npt.NDArray[np.bool_]:
-    """Tell which offsets lie in none of the ranges."""
+    """Return which offsets lie in none of the ranges."""
     keep = np.ones(len(offsets), np.bool_)
     for start, stop in ranges:
         keep &= (offsets < start) | (offsets >= stop)

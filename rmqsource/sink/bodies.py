@@ -85,7 +85,7 @@ def _is_stored(body: bytes, sys_flag: int, crc: int | None) -> bool:
 
 
 def newer_format_rows(count: int, raw: npt.NDArray[np.int64], sys_flag: Any) -> Bools:
-    """Tell which of the rows with raw bodies have a format that 4.x does not know."""
+    """Return which of the rows with raw bodies have a format that 4.x does not know."""
     newer = np.zeros(count, bool)
     if len(raw):
         kinds = sys_flag.fill_null(0).to_numpy(zero_copy_only=False)[raw] & COMPRESSION_TYPE_MASK

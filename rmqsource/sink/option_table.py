@@ -27,7 +27,7 @@ _LAYOUT_OPTIONS = ("config", *(info.name for info in OPTION_TABLE if not info.fi
 
 
 def is_topic_name(name: str) -> bool:
-    """Tell whether RocketMQ's ``TopicValidator`` (5.3.3) accepts the characters of a name."""
+    """Return whether RocketMQ's ``TopicValidator`` (5.3.3) accepts the characters of a name."""
     return _TOPIC.fullmatch(name) is not None
 
 

@@ -97,7 +97,7 @@ def _maps(properties: Any, named: Mapping[str, Any], count: int) -> Any:
 
 
 def _differs(name: str, values: Any, decoded: PropertyColumns) -> Bools:
-    """Tell in which rows a value is given that the bytes do not already say."""
+    """Return in which rows a value is given that the bytes do not already say."""
     if values.null_count == len(values):
         return np.zeros(len(values), bool)
     given, stored = joined_words(values), decoded.values_of(name)
@@ -110,7 +110,7 @@ def _differs(name: str, values: Any, decoded: PropertyColumns) -> Bools:
 
 
 def has_property(properties: Any, name: str, count: int) -> Bools:
-    """Tell which of ``count`` rows of a map column (None: no map) hold a name with a value."""
+    """Return which of ``count`` rows of a map column (None: no map) hold a name with a value."""
     rows = np.zeros(count, bool)
     if properties is None:
         return rows
@@ -127,7 +127,7 @@ def has_property(properties: Any, name: str, count: int) -> Bools:
 
 
 def rows_with_separators(array: Any, *, names: bool = False, lenient: bool = False) -> Bools:
-    """Tell which rows of a column of strings, lists or maps hold U+0001 or U+0002.
+    """Return which rows of a column of strings, lists or maps hold U+0001 or U+0002.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def rows_with_separators(array: Any, *, names: bool = False, lenient: bool = Fal
 
 
 def _holds_separator(strings: Any, count: int) -> Bools:
-    """Tell which strings hold U+0002, or with ``count`` 2 also U+0001. Nulls do not."""
+    """Return which strings hold U+0002, or with ``count`` 2 also U+0001. Nulls do not."""
     holds = np.zeros(len(strings), bool)
     if len(strings) == 0:
         return holds

@@ -101,7 +101,7 @@ class SourceColumns:
 
 
 def is_null(column: Any, count: int) -> Bools:
-    """Tell which rows of a column (None: all) are null."""
+    """Return which rows of a column (None: all) are null."""
     if column is None:
         return np.ones(count, bool)
     if column.null_count == 0:

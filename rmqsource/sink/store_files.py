@@ -38,7 +38,7 @@ def note_delays(
 ) -> None:
     """Note that what the job delays waits, and that what it copied does not wait any more.
 
-    Done before the messages are in the log: a level may point behind its queue, but a message that
+    Done before the messages are in the log: a level may point after its queue, but a message that
     was delivered long ago must not be delivered again.
     """
     waiting = {level for part in job.parts for level in part.delay_levels}

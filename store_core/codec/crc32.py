@@ -29,7 +29,7 @@ _ROWS_AT_ONCE = 1 << 13  # of more, registers and tables together leave a core's
 _STEP_BYTES = 4
 _HALF_BITS = 16
 _GROUP_BYTES = 16
-_LONGEST = 128  # zlib's own loop is as fast behind this
+_LONGEST = 128  # zlib's own loop is as fast after this
 _ROWS_PER_STEP = 128  # fewer rows do not repay what a step costs
 
 
@@ -120,7 +120,7 @@ def _mask_beginning(columns: Table, unused: Int64s) -> None:
 
 @lru_cache(maxsize=1)
 def _masks() -> tuple[Table, Table]:
-    """For a range that begins -4 to 4 bytes behind a word: what to keep, and what to invert."""
+    """For a range that begins -4 to 4 bytes after a word: what to keep, and what to invert."""
     keep, invert = [], []
     for begin in range(-_STEP_BYTES, _STEP_BYTES + 1):
         inside = [at >= begin for at in range(_STEP_BYTES)]

@@ -70,7 +70,7 @@ def inner_item_spans(buf: Any, start: int, end: int) -> npt.NDArray[np.int64]:
     Raises
     ------
     CorruptBodyError
-        A length is negative or leads behind ``end``, or there are more messages than RocketMQ can
+        A length is negative or leads after ``end``, or there are more messages than RocketMQ can
         count in a batch.
     """
     view = memoryview(buf)

@@ -42,7 +42,7 @@ _ITEM_COLUMNS = frozenset(
 
 
 def holds_inner_batch(sys_flag: Any) -> Any:
-    """Tell of sys flags (a number or an array) whether the body is a batch to unpack."""
+    """Return of sys flags (a number or an array) whether the body is a batch to unpack."""
     return (sys_flag & _UNWRAP) == _UNWRAP
 
 

@@ -98,7 +98,7 @@ def string_hashes(strings: Array) -> npt.NDArray[np.int32]:
     hashes = _hashes_of_words(data, offsets)
     if hashes is None:
         hashes = _hashes_in_blocks(data, offsets)
-    if strings.null_count:  # the bytes behind a null are undefined
+    if strings.null_count:  # the bytes after a null are undefined
         hashes[strings.is_null().to_numpy(zero_copy_only=False)] = 0
     return hashes.view(np.int32)
 

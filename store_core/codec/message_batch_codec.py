@@ -180,7 +180,7 @@ class MessageColumns:
         return self._topics
 
     def has_property(self, name: str) -> bool:
-        """Tell whether any row has a property; cheaper than its values."""
+        """Return whether any row has a property; cheaper than its values."""
         if self._known is None:
             return self._property_columns().holds(name)
         return name in self._known and self._known[name].null_count < len(self.frames)

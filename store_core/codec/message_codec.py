@@ -266,7 +266,7 @@ def _version(topic: bytes, magic_code: int | None) -> int:
 
 
 def _tail(topic: bytes, magic_code: int, properties_raw: bytes) -> bytes:
-    """Return topic and properties, each behind its length."""
+    """Return topic and properties, each after its length."""
     if len(topic) > MAX_PROPERTIES_BYTES or len(properties_raw) > MAX_PROPERTIES_BYTES:
         raise ValueError(f"topic or properties are longer than {MAX_PROPERTIES_BYTES} bytes")
     counted_topic = _TOPIC_LENGTHS[magic_code].pack(len(topic)) + topic

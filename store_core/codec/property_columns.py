@@ -126,7 +126,7 @@ class PropertyColumns:
         return np.searchsorted(self._pair_offsets, pairs, side="right") - 1
 
     def holds(self, name: str) -> bool:
-        """Tell whether any row has a property."""
+        """Return whether any row has a property."""
         return len(self._candidates(name.encode())) > 0
 
     def values_of(self, name: str) -> Array:
@@ -211,7 +211,7 @@ def _name_code(name: bytes) -> np.uint64:
 def _alternates(
     found: Int32s, kind: npt.NDArray[np.uint8], data: npt.NDArray[np.uint8], rows: Int32s
 ) -> bool:
-    """Tell whether every row is a closed sequence of name 1 value 2, nothing of it empty."""
+    """Return whether every row is a closed sequence of name 1 value 2, nothing of it empty."""
     if len(found) % 2 or not (
         (kind[0::2] == NAME_VALUE_SEPARATOR).all() and (kind[1::2] == PROPERTY_SEPARATOR).all()
     ):

@@ -39,7 +39,7 @@ class RecordFrames:
     Parameters
     ----------
     data
-        Bytes of one segment, or pieces of it one behind the other.
+        Bytes of one segment, or pieces of it one after the other.
     base_offset
         Physical offset of ``data[0]``; one number a row where ``data`` is pieces.
     position

@@ -134,7 +134,7 @@ def magic_code_hits(data: npt.NDArray[np.uint8]) -> Iterator[int]:
 
 
 def is_record(data: npt.NDArray[np.uint8], base_offset: int, at: int) -> bool:
-    """Tell whether a whole valid record starts at ``at`` (frame and own offset; not the CRC)."""
+    """Return whether a whole valid record starts at ``at`` (frame and own offset; not the CRC)."""
     if at < 0 or at + MIN_RECORD_BYTES > len(data):
         return False
     size, magic = RECORD_PREFIX.struct.unpack_from(data, at)

@@ -92,7 +92,7 @@ def load_subscription_groups(
 
 
 def is_deleted_topic(topic: str, topics: Collection[str] | None) -> bool:
-    """Tell whether a topic that has records, and maybe no queues, was deleted.
+    """Return whether a topic that has records, and maybe no queues, was deleted.
 
     Parameters
     ----------

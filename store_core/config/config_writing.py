@@ -29,7 +29,7 @@ _TOPICS, _DELAYS = "topics.json", "delayOffset.json"
 
 
 def merge_topics(root: str, queues: Mapping[str, int], now_ms: int, replace: Replace) -> bool:
-    """Make topics known to the broker that opens the store next; tell whether the file changed.
+    """Make topics known to the broker that opens the store next; return whether the file changed.
 
     A topic that is not there is added, with so many queues to read and to write. Of one that is
     there only the number of queues to read grows, where messages lie in queues beyond it: nobody
@@ -64,7 +64,7 @@ def merge_topics(root: str, queues: Mapping[str, int], now_ms: int, replace: Rep
 def merge_delay_offsets(
     root: str, offsets: Mapping[int, tuple[int, int]], now_ms: int, replace: Replace
 ) -> bool:
-    """Note from where on delayed messages are to be delivered; tell whether the file changed.
+    """Note from where on delayed messages are to be delivered; return whether the file changed.
 
     Without the file a broker delivers all messages that ever were delayed once more.
 
@@ -116,7 +116,7 @@ def _topic(name: str, queues: int) -> dict[str, Any]:
 
 
 def _add_topics(data: dict[str, Any], queues: Mapping[str, int]) -> bool:
-    """Add topics to the content of ``topics.json``; tell whether it changed."""
+    """Add topics to the content of ``topics.json``; return whether it changed."""
     name = "topicConfigTable"
     changed = not data
     table = data[name] = json_object(data.get(name), name)

@@ -39,7 +39,7 @@ def parse_lenient_json(text: str) -> Any:
     except RecursionError as err:
         raise ValueError("nested too deeply") from err
     if _skip(text, end) != len(text):
-        raise json.JSONDecodeError("text behind the value", text, end)
+        raise json.JSONDecodeError("text after the value", text, end)
     return value
 
 

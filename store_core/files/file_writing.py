@@ -243,7 +243,7 @@ def fill_with_zeros(fd: int, file_size: int, sync_bytes: int | None) -> None:
 
 
 def erase(fd: int, position: int, file_size: int) -> bool:
-    """Put zeros where other bytes are, from a position on; tell whether there were any.
+    """Put zeros where other bytes are, from a position on; return whether there were any.
 
     Holes stay holes, and a file that had only zeros there is not changed.
     """

@@ -78,11 +78,11 @@ class MappedFile(WritableMap):
         super().__init__(path, file_size, create=create)
         position = 0 if create else file_size
         self.wrote_position = self.committed_position = self.flushed_position = position
-        self._data_end = position  # behind it nothing was written, up to the wrote position
+        self._data_end = position  # after it nothing was written, up to the wrote position
 
     @property
     def end_offset(self) -> int:
-        """Offset behind the last byte of the file."""
+        """Offset after the last byte of the file."""
         return self.file_from_offset + self.file_size
 
     @property
@@ -131,7 +131,7 @@ class MappedFile(WritableMap):
         return at
 
     def append_last(self, data: Any) -> int:
-        """Append bytes and declare the file full; what lies behind them stays as it is."""
+        """Append bytes and declare the file full; what lies after them stays as it is."""
         at = self.append(data)
         self.wrote_position = self.file_size
         if self._buffer is None:
@@ -146,7 +146,7 @@ class MappedFile(WritableMap):
         least_pages
             Do nothing for fewer pages, unless the file is full.
         """
-        stamp = self.store_timestamp  # before the position: it is set behind that
+        stamp = self.store_timestamp  # before the position: it is set after that
         done, stop = self.committed_position, self.wrote_position
         if self._buffer is None or not self._is_worth(done, stop, least_pages) or not self.hold():
             return done
@@ -210,9 +210,9 @@ class MappedFile(WritableMap):
         self._fill_with_zeros(sync_bytes)
 
     def truncate(self, position: int) -> None:
-        """Cut the data at ``position`` and erase what lies behind it, on the disk too.
+        """Cut the data at ``position`` and erase what lies after it, on the disk too.
 
-        RocketMQ only moves the positions; the old records behind them come back to life when an
+        RocketMQ only moves the positions; the old records after them come back to life when an
         append ends where one of them begins. Holes stay holes.
         """
         if not 0 <= position <= self.file_size:

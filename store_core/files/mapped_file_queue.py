@@ -211,7 +211,7 @@ class MappedFileQueue:
             return moved_nothing
 
     def truncate_dirty_files(self, offset: int) -> None:
-        """Cut the queue at ``offset``: erase what lies behind it, delete the files behind it."""
+        """Cut the queue at ``offset``: erase what lies after it, delete the files after it."""
         while self.mapped_files and self.mapped_files[-1].file_from_offset > offset:
             self._destroy(self.mapped_files[-1])
         last = self.last
@@ -231,7 +231,7 @@ class MappedFileQueue:
     ) -> int:
         """Delete the oldest files by their modification times; return how many.
 
-        Never the last file, nor one that ends behind ``below``. Ends at the first that is kept.
+        Never the last file, nor one that ends after ``below``. Ends at the first that is kept.
 
         Parameters
         ----------

@@ -202,7 +202,7 @@ class StoreDirectory:
         return self._opened().join(*parts)
 
     def leaves(self, path: str) -> bool:
-        """Tell whether a path leads out of the store, through whatever links."""
+        """Return whether a path leads out of the store, through whatever links."""
         if not self.is_local:
             return False
         root, real = os.path.realpath(self._local_root), os.path.realpath(path)

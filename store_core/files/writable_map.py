@@ -74,7 +74,7 @@ class WritableMap(RefCountedMap):
             raise write_error(err, self.path) from err
 
     def _erase(self, position: int) -> None:
-        """Put zeros behind a position, on the disk too. Holes stay holes."""
+        """Put zeros after a position, on the disk too. Holes stay holes."""
         try:
             if erase(self.descriptor(), position, self.file_size):
                 sync_data(self.descriptor())

@@ -19,7 +19,7 @@ _CHUNK_ENTRIES = 1 << 17
 
 
 def is_whole(file: IndexFile) -> bool:
-    """Tell whether slots, chains, order of entries and the header's offsets all fit each other.
+    """Return whether slots, chains, order of entries and the header's offsets all fit each other.
 
     That is so if every link leads back within its slot, and every entry is linked to exactly once,
     by a later entry or by its slot: then each slot has one descending chain of all its entries.

@@ -93,7 +93,7 @@ class IndexDispatcher:
         return index_file_set(self._directory, self._config, recovered)
 
     def load(self, recovered: RecoveredLog) -> IndexFileSet | None:
-        """Open the index behind a recovered log; delete the files that cannot be trusted.
+        """Open the index after a recovered log; delete the files that cannot be trusted.
 
         RocketMQ deletes the newest file after a crash and builds it again from where its recovery
         happens to start; what was indexed before that is lost. Here it is kept if it is proved,

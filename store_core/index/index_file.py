@@ -150,7 +150,7 @@ class IndexFile:
         return INDEX_SLOT.table(view)["newest_entry"].astype(np.int32)
 
     def has_all_slots(self) -> bool:
-        """Tell whether as many slots are in use as the header says; lost ones would hide entries.
+        """Return whether as many slots are in use as the header says; lost ones would hide entries.
 
         Up to 4.7.0 the header counts entries there, which says nothing of slots. A file that is
         written to has at least as many as its header had.

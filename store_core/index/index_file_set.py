@@ -68,7 +68,7 @@ class RecoveredLog(NamedTuple):
     Attributes
     ----------
     log
-        The log; its files may reach behind the end.
+        The log; its files may reach after the end.
     min_offset, end_offset
         Where its first record starts, and where it ends.
     last_exit_ok
@@ -94,7 +94,7 @@ def index_file_set(
 
     A file can be trusted if it is whole, its last record is in the log, no file is missing before
     it, and, after a crash, if its entries were compared with the log, or it is known to have been
-    flushed (`flushed_files`). All files behind the first that cannot be trusted are dropped:
+    flushed (`flushed_files`). All files after the first that cannot be trusted are dropped:
     entries must come in the order of the log.
 
     Parameters
@@ -232,7 +232,7 @@ class _Judge:
         if header.begin_phy_offset < self.end:
             return "it begins before the end of the file before it"
         if header.end_phy_offset >= recovered.end_offset:
-            return "it ends behind the end of the log"
+            return "it ends after the end of the log"
         borders = (
             ("first", header.begin_phy_offset, header.begin_timestamp),
             ("last", header.end_phy_offset, header.end_timestamp),
@@ -252,7 +252,7 @@ class _Judge:
 
 
 def has_keys(log: ReadableLog, start: int, stop: int, border: int) -> bool:
-    """Tell whether a record of ``[start, stop)`` has keys; looks at the first MiB only.
+    """Return whether a record of ``[start, stop)`` has keys; looks at the first MiB only.
 
     The record at ``border`` is left out: it is in an index file.
     """

@@ -144,7 +144,7 @@ class IndexQueries(ABC):
         *,
         distrusted: Sequence[UnusableIndexFile] = (),
     ) -> IndexCoverage:
-        """Tell which records of ``[min_phy_offset, end_offset)`` the files speak for.
+        """Return which records of ``[min_phy_offset, end_offset)`` the files speak for.
 
         A file speaks for the records between its first and its last. Those two themselves may
         have keys in the neighbour file, so they belong to a gap unless the neighbour begins where

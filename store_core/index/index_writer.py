@@ -198,7 +198,7 @@ class IndexWriter:
         path = self._directory / index_file_name(self._clock(), name)
         self._file = IndexFileWriter(path, *self._sizes, header)
         self._new_names = True
-        logger.info("index file %s begins behind offset %d", path, header.end_phy_offset)
+        logger.info("index file %s begins after offset %d", path, header.end_phy_offset)
         if last is not None:
             self._full.append(last)
         return self._file

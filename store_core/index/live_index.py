@@ -99,7 +99,7 @@ class LiveIndex:
 class PinnedIndex(IndexQueries):
     """Index files that are held, and their headers at one moment; for one thread.
 
-    The newest file's chains may be followed while the writer adds to it: entries lie behind those
+    The newest file's chains may be followed while the writer adds to it: entries lie after those
     they point at, and are written before the slot that names them. Whether all slots of older
     files are there is looked at once; whoever opens the newest one for writing does that.
     """

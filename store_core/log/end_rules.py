@@ -49,7 +49,7 @@ ZEROS = "only zeros follow"
 CONFIRMED = "it follows the record that the checkpoint confirms as the last"
 OLDER = "the next readable record is older: an old cut of the log"
 NEVER_DISPATCHED = "what follows was never dispatched: an old cut of the log"
-NO_RECORD = "damaged bytes, and no record behind them"
+NO_RECORD = "damaged bytes, and no record after them"
 CRASH_TAIL = "the store crashed before what follows was flushed or dispatched"
 DAMAGED = "a record is damaged"
 LAST_DAMAGED = "the last record fails its CRC, and the store was stopped cleanly"
@@ -101,7 +101,7 @@ class CutEvidence(Protocol):
     logics_msg_timestamp: int | None
 
     def unit_states(self, offset: int, gap_bytes: int) -> UnitStates:
-        """Return what the queues know of the records behind a gap of the log."""
+        """Return what the queues know of the records after a gap of the log."""
 
 
 class _Following:
@@ -161,7 +161,7 @@ class _Found:
 
     @property
     def is_cut(self) -> bool:
-        """Tell whether the records of the run behind the failure are none of the log."""
+        """Return whether the records of the run after the failure are none of the log."""
         return self._replaced or self._is_newer or (self._lacks_in_run and not self._contradicted)
 
     def add(self, frames: RecordFrames, states: npt.NDArray[np.int8]) -> None:
@@ -183,7 +183,7 @@ class _Found:
         self.last_timestamp = int(times[-1])
 
     def _in_run(self, frames: RecordFrames) -> npt.NDArray[np.bool_]:
-        """Tell which records lie one behind the other from the first on."""
+        """Return which records lie one after the other from the first on."""
         start = frames.column("commit_log_offset")
         stop = start + frames.column("total_size")
         joined = start == np.concatenate([[self._run_end], stop[:-1]])
@@ -204,7 +204,7 @@ def reason_for_end(
     failure
         The place; no later segment has a readable record.
     after
-        Start of the first readable record behind it, in its segment; -1: none.
+        Start of the first readable record after it, in its segment; -1: none.
     evidence
         The rest of the store.
     """
@@ -250,7 +250,7 @@ def record_before_border(log: ReadableLog, border: int, start: int) -> tuple[int
 
 
 def is_last_of_segment(log: ReadableLog, offset: int) -> bool:
-    """Tell whether a record starts there, and ends with its segment or before a blank record."""
+    """Return whether a record starts there, and ends with its segment or before a blank record."""
     segment = log.segments.find(offset)
     if segment is None:
         return False
@@ -264,7 +264,7 @@ def is_last_of_segment(log: ReadableLog, offset: int) -> bool:
 
 
 def is_blank(data: npt.NDArray[np.uint8]) -> bool:
-    """Tell whether bytes begin with a blank record."""
+    """Return whether bytes begin with a blank record."""
     return walk_records(data, 0, len(data), 1, 1).blank
 
 

@@ -44,7 +44,7 @@ class EndEvidence(CutEvidence, Protocol):
     never_recovered: bool
 
     def is_live(self) -> bool:
-        """Tell whether a broker has the store open now."""
+        """Return whether a broker has the store open now."""
 
     def indexed_offset(self) -> int | None:
         """Return the start of some record near the end that was dispatched, or None."""
@@ -121,7 +121,7 @@ class _EndWalk:
         return 0
 
     def _is_begun_after(self, confirmed: int) -> bool:
-        """Tell whether the segment was begun after the last recovery: then it was never cut.
+        """Return whether the segment was begun after the last recovery: then it was never cut.
 
         It may be older where the confirmed record is the last before it.
         """
@@ -207,7 +207,7 @@ class _EndWalk:
             and self._evidence.is_live()
             and self._base + at >= self._evidence.last_dispatched()[1]
         ):
-            return "a broker is writing behind its last dispatched record"
+            return "a broker is writing after its last dispatched record"
         return None
 
     def _is_blank(self, at: int) -> bool:
@@ -215,7 +215,7 @@ class _EndWalk:
         return is_blank(window.data[at - window.start :])
 
     def _end_of_data(self, at: int, uncommitted: int | None) -> int:
-        """Return the position behind the last byte that is not zero, and not of that job."""
+        """Return the position after the last byte that is not zero, and not of that job."""
         end = self._records.length
         if uncommitted is not None and uncommitted >= self._base + at:
             end = min(end, uncommitted - self._base)

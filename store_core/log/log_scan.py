@@ -63,7 +63,7 @@ class LogSlice(NamedTuple):
     start, stop
         Physical offsets of the range.
     end_offset
-        End of the readable log; bytes behind it are not data.
+        End of the readable log; bytes after it are not data.
     missing_bytes
         Bytes between the end of this segment and the next one that is there: lost segments.
     """
@@ -135,7 +135,7 @@ def scan_log(
     start, stop
         Physical offsets.
     end_offset
-        End of the readable log: what lies there or behind is not looked at. None: ``stop``, so
+        End of the readable log: what lies there or after is not looked at. None: ``stop``, so
         that a record which reaches beyond is none.
     sizer
         Bounds of a batch of frames; None: 65,536 records and 32 MiB.
@@ -217,7 +217,7 @@ def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterato
             seen, at = at, window.start + (walk.stop if good == len(frames) else walk.starts[good])
             at = int(at)
             source.forget(seen, at - seen)
-            continue  # what failed behind good records fails again, now as the first
+            continue  # what failed after good records fails again, now as the first
         if walk.blank and not len(frames) and _closes_segment(records, at):
             break  # the blank record lies here, not behind a damaged one
         after = _first_record(records, at + 1, log_end)
@@ -246,7 +246,7 @@ def _first_record(records: SegmentRecords, position: int, log_end: int) -> int:
 
 
 def _closes_segment(records: SegmentRecords, at: int) -> bool:
-    """Tell whether a blank record ends the segment: by its size, or as nothing follows it."""
+    """Return whether a blank record ends the segment: by its size, or as nothing follows it."""
     size = int.from_bytes(records.bytes_at(at, 4).tobytes(), "big", signed=True)
     return size == records.file_size - at or records.find(at + 1) < 0
 
@@ -266,5 +266,5 @@ def _lost_segments(start: int, stop: int, before: LogSlice | None, place: str) -
     if before is None:
         text = f"the segments that held offsets {start} to {stop} of the log are missing"
         return Gap(start, stop - start, place, 0, text)
-    reason = "segments are missing behind this file"
+    reason = "segments are missing after this file"
     return Gap(start, stop - start, before.path, before.file_size, reason)

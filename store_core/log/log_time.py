@@ -7,7 +7,7 @@ time plus slack lies below the range excludes everything before it, wherever it 
 only makes the find a good one.
 
 One record can be damaged where nothing shows it: no checksum covers a store time. So a record
-counts only when the record behind it says the same: one of the two is right, whichever is damaged,
+counts only when the record after it says the same: one of the two is right, whichever is damaged,
 and nothing but the first of them lies between what the one proves and what the other does.
 """
 
@@ -66,7 +66,7 @@ def _turning_point(
 ) -> int | None:
     """Return the start of a record that passes, as does the next, close to where passing turns.
 
-    ``is_before``: what passes lies before the turn, so the latest is looked for, else behind it.
+    ``is_before``: what passes lies before the turn, so the latest is looked for, else after it.
     None: no record passes that the next one agrees with.
     """
     passing = []

@@ -63,7 +63,7 @@ class ReadableLog(ABC):
         return SegmentRecords(source, segment.from_offset, self.segments.file_size, end_offset)
 
     def is_record(self, commit_log_offset: int, end_offset: int) -> bool:
-        """Tell whether a whole valid record starts there and ends before ``end_offset``."""
+        """Return whether a whole valid record starts there and ends before ``end_offset``."""
         segment = self.segments.find(commit_log_offset)
         if segment is None:
             return False

@@ -22,7 +22,7 @@ def first_invalid(frames: RecordFrames, *, check_crc: bool = True) -> int:
     Parameters
     ----------
     frames
-        Records that lie one behind the other.
+        Records that lie one after the other.
     check_crc
         Look at the CRC of the body, and at that of the whole record where it has one.
     """

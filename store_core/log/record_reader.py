@@ -31,7 +31,7 @@ class RecordReader:
         self.store = store
 
     def holds(self, commit_log_offset: int, size: int) -> bool:
-        """Tell whether these bytes are there: in one segment, not expired, below the end."""
+        """Return whether these bytes are there: in one segment, not expired, below the end."""
         segment = self.log.segments.find(commit_log_offset)
         if segment is None:
             return False

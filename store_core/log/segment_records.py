@@ -47,7 +47,7 @@ class Window(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Position behind the last byte."""
+        """Position after the last byte."""
         return self.start + len(self.data)
 
 
@@ -61,7 +61,7 @@ class SegmentRecords:
     from_offset, file_size
         Its place in the log and its nominal bytes.
     end_offset
-        End of the readable log: what lies behind is not looked at.
+        End of the readable log: what lies after is not looked at.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class SegmentRecords:
     def window(self, position: int, stop: int) -> Window:
         """Return bytes from ``position`` on; the record there, if there is one, is whole in them.
 
-        Of a remote file bytes behind ``stop`` are read for that record only. Windows that follow
+        Of a remote file bytes after ``stop`` are read for that record only. Windows that follow
         each other are the same one as long as that suffices.
         """
         held = self._window
@@ -117,7 +117,7 @@ class SegmentRecords:
         return int(size) if is_message and fits and here else 0
 
     def is_record(self, position: int) -> bool:
-        """Tell whether a whole valid record starts there (frame and own offset; not the CRC)."""
+        """Return whether a whole valid record starts there (frame and own offset; not the CRC)."""
         if not 0 <= position <= self.length - MIN_RECORD_BYTES:
             return False
         size = self._claimed_bytes(position)
@@ -201,5 +201,5 @@ class SegmentRecords:
         return np.concatenate([head, rest])
 
     def is_zero(self, start: int, stop: int) -> bool:
-        """Tell whether all readable bytes of a range are zero."""
+        """Return whether all readable bytes of a range are zero."""
         return first_nonzero(self._source, start, min(stop, self.length)) < 0

@@ -65,7 +65,7 @@ class BatchConsumeQueue(SegmentedQueue):
 
 
 def min_queue_offset(units: npt.NDArray[np.void], min_phy_offset: int) -> int:
-    """Return the first queue offset whose record lies at or behind ``min_phy_offset``.
+    """Return the first queue offset whose record lies at or after ``min_phy_offset``.
 
     -1 when the queue has no unit; `max_queue_offset` when all its records are gone.
     """
@@ -76,7 +76,7 @@ def min_queue_offset(units: npt.NDArray[np.void], min_phy_offset: int) -> int:
 
 
 def max_queue_offset(units: npt.NDArray[np.void]) -> int:
-    """Return the queue offset behind the last message; 0 when the queue has no unit."""
+    """Return the queue offset after the last message; 0 when the queue has no unit."""
     if len(units) == 0:
         return 0
     return int(units["base_queue_offset"][-1]) + int(units["batch_size"][-1])

@@ -49,7 +49,7 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
 
     def __init__(self, queue: BatchConsumeQueue, files: QueueFiles) -> None:
         super().__init__(queue, files, (-1, 0))
-        self._wrote = 0  # byte behind the last unit, in the queue
+        self._wrote = 0  # byte after the last unit, in the queue
         self._last_start = -1  # of the last record that is in the queue
 
     def read_units(self) -> Units:
@@ -150,7 +150,7 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
         return self.max_offset
 
     def truncate(self, end: int, *, on_disk: bool = True) -> bool:
-        """Keep so many units, erase what lies behind on the disk; True if there were others."""
+        """Keep so many units, erase what lies after on the disk; True if there were others."""
         with self._lock:
             units = self.read_units()[:end]
             begin = self._queue.segments.min_offset

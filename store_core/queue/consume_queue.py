@@ -80,7 +80,7 @@ class ConsumeQueue(SegmentedQueue):
         return units
 
     def end_of_units(self) -> int:
-        """Return the queue offset behind the last valid unit, as ``ConsumeQueue.recover`` finds it.
+        """Return the queue offset after the last valid unit, as ``ConsumeQueue.recover`` finds it.
 
         Looks at the last three files: the end is where the first unit without offset >= 0 and
         size > 0 lies. Units are written in order, so that place is bisected.
@@ -104,10 +104,10 @@ class ConsumeQueue(SegmentedQueue):
             return _bisect(files, begin, end, lambda units: ~_is_pre_blank(units))
 
     def correct_min_offset(self, min_phy_offset: int, max_queue_offset: int) -> int:
-        """Return the first queue offset whose record lies at or behind ``min_phy_offset``.
+        """Return the first queue offset whose record lies at or after ``min_phy_offset``.
 
         ``max_queue_offset`` (see `end_of_units`) when none is left. Unlike
-        ``ConsumeQueue.correctMinOffset`` it looks behind the first file too, and never counts
+        ``ConsumeQueue.correctMinOffset`` it looks after the first file too, and never counts
         fillers, which RocketMQ does when ``min_phy_offset`` is 0.
         """
         begin = min(self.first_unit_offset(), max_queue_offset)
@@ -122,7 +122,7 @@ class ConsumeQueue(SegmentedQueue):
             )
 
     def file_stop(self, queue_offset: int) -> int | None:
-        """Return the queue offset behind the units of the file that holds one; None without it."""
+        """Return the queue offset after the units of the file that holds one; None without it."""
         segment = self.segments.find(queue_offset * CQ_UNIT.size)
         stop = (segment.from_offset + segment.size) // CQ_UNIT.size if segment else queue_offset
         return stop if stop > queue_offset else None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_ext_address(tags_code: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Tell which tags codes are addresses of extension units (real hashes are larger)."""
+    """Return which tags codes are addresses of extension units (real hashes are larger)."""
     return tags_code <= MAX_EXT_ADDRESS
 
 
@@ -68,7 +68,7 @@ class ConsumeQueueExt:
             np.zeros(count, bool),
             [None] * count if with_bitmaps else [],
         )
-        real_offset = addresses - EXT_ADDRESS_BASE  # of other tags codes: behind every file
+        real_offset = addresses - EXT_ADDRESS_BASE  # of other tags codes: after every file
         real_offset[~is_ext_address(addresses)] = -1
         for segment in self.segments:
             position = real_offset - segment.from_offset

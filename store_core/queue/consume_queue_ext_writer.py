@@ -67,7 +67,7 @@ class ConsumeQueueExtWriter:
     def recover(self, units: Units) -> None:
         """Take the end of the last unit that is named by units of the queue's last files.
 
-        Units behind it are named by nobody: a replay of RocketMQ left them. It overwrites them,
+        Units after it are named by nobody: a replay of RocketMQ left them. It overwrites them,
         and where a new unit ends inside of an old one its next start fails; see `ready`.
         """
         codes = units["tags_code"].astype(np.int64)
@@ -139,7 +139,7 @@ class ConsumeQueueExtWriter:
         return positions
 
     def ready(self) -> None:
-        """Erase what lies behind the end before anything is appended there."""
+        """Erase what lies after the end before anything is appended there."""
         if not self._is_ready:
             self.erase_behind()
 
@@ -151,7 +151,7 @@ class ConsumeQueueExtWriter:
         return ConsumeQueueExt(self._directory, segments).read(tags_codes)
 
     def erase_behind(self) -> None:
-        """Erase what lies behind the end, and delete later files."""
+        """Erase what lies after the end, and delete later files."""
         end = self.wrote_position
         for begin in sorted(self._segments, reverse=True):
             if begin >= end:

@@ -183,7 +183,7 @@ class ConsumeQueueStore:
         return min([self.max_physic_offset, *lost])
 
     def truncate_dirty(self, phy_offset: int) -> tuple[QueueKey, ...]:
-        """Cut off the units of records at or behind an offset of the log; return whose queues.
+        """Cut off the units of records at or after an offset of the log; return whose queues.
 
         What lies after the end of any queue becomes zeros, on the disk too
         (`ConsumeQueueWriter.truncate`). RocketMQ does nothing where no queue reaches the offset.
@@ -196,7 +196,7 @@ class ConsumeQueueStore:
         return tuple(changed)
 
     def reaches(self, key: QueueKey, phy_offset: int) -> bool:
-        """Tell whether a queue has units of records at or behind an offset of the log."""
+        """Return whether a queue has units of records at or after an offset of the log."""
         queue = self.find(*key)
         return queue is not None and queue.max_physic_offset > phy_offset
 

@@ -174,7 +174,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
     def truncate(self, end: int, *, on_disk: bool = True) -> bool:
         """Cut off the units from a queue offset on; True if there were any.
 
-        What lies behind becomes zeros on the disk, also where it was no unit any more. RocketMQ
+        What lies after becomes zeros on the disk, also where it was no unit any more. RocketMQ
         leaves it as it is: it counts again when the log has grown. Fillers before no unit are cut
         off as well. Without ``on_disk`` only this object takes note, to try out a recovery.
         """
@@ -303,12 +303,12 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             self._ext.erase_behind()
 
     def _erase(self, end: int) -> None:
-        """Put zeros behind a queue offset; files behind its file are not there."""
+        """Put zeros after a queue offset; files after its file are not there."""
         kept = end * self.unit_bytes
         while len(self._segments) > 1 and self._segments[-1].from_offset > kept:
             self._delete_last()
         if self._segments and self._files.erase(kept):
-            logger.info("erased what lay behind unit %d of queue %d of topic %s",
+            logger.info("erased what lay after unit %d of queue %d of topic %s",
                         end, self.queue_id, self.topic)  # fmt: skip
 
     def _know_files(self, first: int, end: int) -> None:

@@ -126,7 +126,7 @@ _COLUMNS = tuple(field.name for field in fields(DispatchRequests)[1:])
 
 
 def concat_requests(parts: Sequence[DispatchRequests]) -> DispatchRequests:
-    """Return the rows of parts (at least one) that one decoder made, one behind the other."""
+    """Return the rows of parts (at least one) that one decoder made, one after the other."""
     if len(parts) == 1:
         return parts[0]
     columns = zip(*(part._columns() for part in parts))

@@ -97,7 +97,7 @@ class QueueFiles:
                 raise
 
     def erase(self, position: int) -> bool:
-        """Put zeros behind a byte position, up to the end of its file; tell whether it did.
+        """Put zeros after a byte position, up to the end of its file; return whether it did.
 
         On the disk too, so that no unit that was cut off counts again. Holes stay holes.
         """
@@ -148,7 +148,7 @@ class QueueFiles:
             err.filename = str(path)  # a descriptor has no name
             raise
         finally:
-            self._dirty.add(path)  # behind the write: `flush` must not take it off in between
+            self._dirty.add(path)  # after the write: `flush` must not take it off in between
             os.close(file)
 
     def _open(self, path: Path, *, create: bool) -> int:

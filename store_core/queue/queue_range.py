@@ -1,9 +1,9 @@
 """What a consume queue holds of a log that ends somewhere: its proved range of queue offsets.
 
-Cutting a log erases nothing in its queues: old units may lie behind the units of live records, and
+Cutting a log erases nothing in its queues: old units may lie after the units of live records, and
 after more appends they can even point below the end of the log, into the middle of new records
 (phantom units). A unit counts when a whole record of its topic, queue and size lies where it
-points; phantoms only lie behind all units that count, so their place is bisected.
+points; phantoms only lie after all units that count, so their place is bisected.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def queue_range(queue: ConsumeQueue, log: ReadableLog, end_offset: int) -> Queue
 
 
 def proved_end(queue: ConsumeQueue, log: ReadableLog, end_offset: int, high: int) -> int:
-    """Return the queue offset behind the last unit below ``high`` that counts."""
+    """Return the queue offset after the last unit below ``high`` that counts."""
     low = queue.first_unit_offset()
     if high <= low:
         return high
@@ -66,7 +66,7 @@ def proved_end(queue: ConsumeQueue, log: ReadableLog, end_offset: int, high: int
 
 
 def _counts(queue: ConsumeQueue, log: ReadableLog, queue_offset: int, end_offset: int) -> bool:
-    """Tell whether a unit points at a record of this queue, or at one that has expired."""
+    """Return whether a unit points at a record of this queue, or at one that has expired."""
     unit = queue.read_units(queue_offset, queue_offset + 1)
     start, size = int(unit["commit_log_offset"][0]), int(unit["message_size"][0])
     return points_at_record(log, (queue.topic, queue.queue_id), start, size, end_offset)
@@ -75,7 +75,7 @@ def _counts(queue: ConsumeQueue, log: ReadableLog, queue_offset: int, end_offset
 def points_at_record(
     log: ReadableLog, queue: tuple[str, int], start: int, size: int, end_offset: int
 ) -> bool:
-    """Tell whether a record of a queue (topic, queue id) lies there, or lay there and is gone."""
+    """Return whether a record of a queue (topic, queue id) lies there, or lay there and is gone."""
     if start < 0 or size <= 0 or start + size > end_offset:
         return False
     if start < log.min_offset:

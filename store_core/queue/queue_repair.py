@@ -83,7 +83,7 @@ def cut_phantoms(queues: ConsumeQueueStore, log: ReadableLog) -> tuple[QueueKey,
     """Take queues to end before units that point at no record of theirs; return which do.
 
     Cutting a log without erasing leaves such units; when it has grown over the cut, RocketMQ takes
-    them for messages, and skips the units of new ones. And units that point behind the log's files:
+    them for messages, and skips the units of new ones. And units that point after the log's files:
     beside such a one every record of the queue passes for dispatched. What points before the first
     file is not looked at.
 
@@ -110,7 +110,7 @@ def _is_moved(queue: ConsumeQueueWriter, rows: DispatchRequests) -> bool:
 
 
 def _drop_expired(queue: ConsumeQueueWriter, rows: DispatchRequests, min_phy_offset: int) -> None:
-    """Cut off all units of a queue that has only expired ones, and lacks some behind them.
+    """Cut off all units of a queue that has only expired ones, and lacks some after them.
 
     The queue begins with the first row then, at that row's queue offset. RocketMQ goes on where
     the units end: all later messages get other queue offsets than they say.

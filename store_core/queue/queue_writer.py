@@ -28,7 +28,7 @@ class QueueWriter(ABC, Generic[Queue]):
     files
         The same, to be written.
     span
-        First queue offset, and the one behind the last, of a queue without units.
+        First queue offset, and the one after the last, of a queue without units.
 
     Attributes
     ----------
@@ -39,10 +39,10 @@ class QueueWriter(ABC, Generic[Queue]):
     max_physic_offset
         End of the last record that is in the queue; -1 for none.
     last_found
-        Start and size of the record of the last unit that `recover` found, be it behind a hole;
+        Start and size of the record of the last unit that `recover` found, be it after a hole;
         (-1, 0) for none.
     lost_from
-        Units of records behind this offset of the log were found to be lost, or were cut off;
+        Units of records after this offset of the log were found to be lost, or were cut off;
         None: not that one would know.
     """
 
@@ -62,7 +62,7 @@ class QueueWriter(ABC, Generic[Queue]):
 
     @property
     def max_offset(self) -> int:
-        """Queue offset behind the last message."""
+        """Queue offset after the last message."""
         return self._span[1]
 
     @abstractmethod
@@ -99,7 +99,7 @@ class QueueWriter(ABC, Generic[Queue]):
         self._queue = self._queue.with_segments(SegmentList(segments, self.file_size))
 
     def _add_files(self, known: Sequence[Segment], begin: int, stop: int) -> None:
-        """Let readers know of the files that were made behind those known, up to a byte position.
+        """Let readers know of the files that were made after those known, up to a byte position.
 
         The first begins at ``begin`` when none is known.
         """
@@ -114,11 +114,11 @@ class QueueWriter(ABC, Generic[Queue]):
         self._set_segments(self._segments[:-1])
 
     def _note_loss(self) -> None:
-        """Take note that units behind the end are lost."""
+        """Take note that units after the end are lost."""
         self.lost_from = max(self.max_physic_offset, 0)
 
     def _look_for_loss(self, end: int, *, trusted: bool) -> None:
-        """Take note of whether units were lost behind the byte position at which they end now."""
+        """Take note of whether units were lost after the byte position at which they end now."""
         self.lost_from = None
         if not trusted and self._has_data_after(end):
             self._note_loss()

@@ -183,7 +183,7 @@ class BatchQueue:
 
 
 def proved_batch_queue(queue: BatchConsumeQueue, log: ReadableLog, end_offset: int) -> BatchQueue:
-    """Return a queue without the units that point behind the end of the log."""
+    """Return a queue without the units that point after the end of the log."""
     units_per_file = queue.segments.file_size // BATCH_CQ_UNIT.size
     units = _proved_units(queue, log, end_offset)
     return BatchQueue(units, units_per_file, log.min_offset)

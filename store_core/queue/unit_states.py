@@ -112,7 +112,7 @@ class QueueUnitStates:
         return states
 
     def _is_in_place(self, key: QueueKey, unit: np.void, rows: DispatchRequests, row: int) -> bool:
-        """Tell whether a unit points at a record before the failure that has its queue offset."""
+        """Return whether a unit points at a record before the failure that has its queue offset."""
         start, size = int(unit["commit_log_offset"]), int(unit["message_size"])
         segment = self._log.segments.find(start)
         if segment is None or not points_at_record(self._log, key, start, size, self._offset):

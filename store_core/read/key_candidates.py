@@ -47,7 +47,7 @@ class KeyCandidates(NamedTuple):
 
 
 def has_batch_queues(store: ReadableStore, topic: str) -> bool:
-    """Tell whether a topic has batch consume queues, by its configuration or its directories."""
+    """Return whether a topic has batch consume queues, by its configuration or its directories."""
     config = (store.topic_configs or {}).get(topic)
     if config is not None and config.has_batch_queues:
         return True
@@ -55,7 +55,7 @@ def has_batch_queues(store: ReadableStore, topic: str) -> bool:
 
 
 def _is_simple_topic(store: ReadableStore, topic: str) -> bool:
-    """Tell whether it is known that the topic's messages are records of their own.
+    """Return whether it is known that the topic's messages are records of their own.
 
     Index entries of batch topics speak of whole batches, not of the messages in them.
     """

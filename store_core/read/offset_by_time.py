@@ -49,7 +49,7 @@ def offset_by_time(
 def _batch_offset_by_time(queue: BatchQueue, timestamp_ms: int, boundary: str) -> int:
     """Search the units' own times and return the first queue offset of a unit.
 
-    Two answers differ from those of other queues, as in RocketMQ's ``BatchConsumeQueue``: behind
+    Two answers differ from those of other queues, as in RocketMQ's ``BatchConsumeQueue``: after
     the last unit's time both boundaries give that unit, not ``max_offset``.
     """
     units = queue.units

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ReadableStore(Protocol):
-    """A store at one moment: nothing behind its end is seen, and what it holds stays readable.
+    """A store at one moment: nothing after its end is seen, and what it holds stays readable.
 
     For one thread. Implemented by ``StoreSnapshot``, of files that anybody may write, and by
     ``PinnedStore``, of a store that this process writes.

@@ -154,7 +154,7 @@ class StoreQueries(ABC):
     def find_offsets(
         self, topic: str, keys: Any, begin_ms: int | None = None, end_ms: int | None = None
     ) -> KeyOffsets:
-        """Tell where the messages of many keys lie: `find_messages` in columns, without bodies.
+        """Return where the messages of many keys lie: `find_messages` in columns, without bodies.
 
         Every key is compared with the record's own. Fast for many keys at once: a million and
         more are fine.
@@ -248,7 +248,7 @@ class StoreQueries(ABC):
             return 0 if queue is None else queue.min_offset
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset behind the last message; 0 for a queue that does not exist."""
+        """Return the queue offset after the last message; 0 for a queue that does not exist."""
         with self._reading() as store:
             queue = store.queue(topic, queue_id)
             return 0 if queue is None else queue.max_offset

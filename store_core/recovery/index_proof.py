@@ -84,7 +84,7 @@ class _Entries:
         self._next = -1
 
     def agree(self, starts: Int64s, times: Int64s, is_indexed: Bools) -> bool:
-        """Tell whether the next entries belong to these records; mark the records that have some.
+        """Return whether the next entries belong to these records; mark the records that have some.
 
         ``times`` are store times in ms. The time of a file's first entry is counted from the file
         before it, and not looked at.
@@ -107,7 +107,7 @@ class _Entries:
         return not differs[1 if begin == 0 else 0 :].any()
 
     def _behind(self, commit_log_offset: int, at: int) -> int:
-        """Return the first entry from ``at`` on that belongs to a record behind an offset."""
+        """Return the first entry from ``at`` on that belongs to a record after an offset."""
         while at < len(self._rows):
             chunk = self._rows[at : at + _CHUNK_ENTRIES]["commit_log_offset"].astype(np.int64)
             count = int(np.searchsorted(chunk, commit_log_offset, "right"))

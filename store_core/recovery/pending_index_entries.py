@@ -43,7 +43,7 @@ class PendingIndexEntries:
         self._entries += len(entries.key_hash)
 
     def give(self, index: IndexDispatcher) -> None:
-        """Give an index what it lacks, if that begins with or behind the first record.
+        """Give an index what it lacks, if that begins with or after the first record.
 
         Raises
         ------

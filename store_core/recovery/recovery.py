@@ -63,7 +63,7 @@ class LogRecovery:
     last_exit_ok
         The store was stopped cleanly.
     start_offset
-        Where the walk began: all behind it was validated.
+        Where the walk began: all after it was validated.
     log_end
         End of the log.
     reason
@@ -77,7 +77,7 @@ class LogRecovery:
     repaired_units
         Units that were made anew, of queues in which a power failure had torn one: from that on.
     cut_bytes
-        Bytes behind the end that were not zero.
+        Bytes after the end that were not zero.
     records_behind
         Readable records among them.
     loss
@@ -85,7 +85,7 @@ class LogRecovery:
     kept_at
         Directory with a copy of them; empty where there is none.
     deleted_files
-        Segments behind the end.
+        Segments after the end.
     queues_cut
         (topic, queue id) of queues of which units were cut off: their records are behind the end,
         or there are none.
@@ -121,7 +121,7 @@ def recover_log(
     cut: bool = False,
     cuts_tail: bool = True,
 ) -> LogRecovery:
-    """Find the end of the log, dispatch to the queues what they lack, cut what lies behind.
+    """Find the end of the log, dispatch to the queues what they lack, cut what lies after.
 
     Parameters
     ----------

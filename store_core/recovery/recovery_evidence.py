@@ -33,14 +33,14 @@ class QueueEvidence:
         self._last_units = [] if parts.last_exit_ok else self._find_last_units()
 
     def unit_states(self, offset: int, gap_bytes: int) -> QueueUnitStates:
-        """Return what the queues know of the records behind a gap of the log.
+        """Return what the queues know of the records after a gap of the log.
 
         Of a store that was stopped cleanly recovery changes no unit before it has decided.
         """
         return QueueUnitStates(self._log, self._known_units, offset, gap_bytes)
 
     def is_dispatched_behind(self, offset: int) -> bool:
-        """Tell whether a queue had a unit of a readable record behind an offset."""
+        """Return whether a queue had a unit of a readable record after an offset."""
         return any(_is_record(self._log, *unit) for unit in self._last_units if unit[2] > offset)
 
     def _known_units(self, topic: str, queue_id: int) -> KnownUnits | None:

@@ -44,7 +44,7 @@ class Loss(Enum):
 
 
 class Cut(NamedTuple):
-    """What lies behind the end of the log.
+    """What lies after the end of the log.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class RecoveryEvidence(CutEvidence, Protocol):
     physic_msg_timestamp: int | None
 
     def is_dispatched_behind(self, offset: int) -> bool:
-        """Tell whether a queue had a unit of a readable record behind an offset."""
+        """Return whether a queue had a unit of a readable record after an offset."""
 
 
 def start_of_walk(
@@ -129,7 +129,7 @@ def confirmed_start(
     """Return where the walk may begin after a clean stop: at the record that was confirmed as last.
 
     It spares validating all of the last segment, for those who only append. ``start_offset`` where
-    there is no such record behind it, or a queue lacks something before it.
+    there is no such record after it, or a queue lacks something before it.
     """
     confirmed = checkpoint.confirm_phy_offset or 0
     segment = log.segments.find(confirmed)
@@ -144,7 +144,7 @@ def confirmed_start(
 
 
 def judge_cut(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cut:
-    """Tell what a cut at the end of a walk would take away.
+    """Return what a cut at the end of a walk would take away.
 
     RocketMQ cuts wherever validation fails, and everything behind one damaged record is gone.
     Here ``end_rules`` decides.
@@ -235,7 +235,7 @@ def _data_bytes(log: ReadableLog, end_offset: int) -> int:
 
 
 def end_of_data(log: ReadableLog, from_offset: int, begin: int) -> int:
-    """Return the position behind the last byte that is not zero, in one segment; else ``begin``."""
+    """Return the position after the last byte that is not zero, in one segment; else ``begin``."""
     segment = log.segments.find(from_offset)
     if segment is None:
         return begin

@@ -1,4 +1,4 @@
-"""Walk the log for recovery: where it ends, and what readable records lie behind that place.
+"""Walk the log for recovery: where it ends, and what readable records lie after that place.
 
 Source: RocketMQ ``CommitLog.recoverNormally``, ``recoverAbnormally`` (release 5.3.3).
 """
@@ -84,7 +84,7 @@ class LogWalk:
             source.forget(seen, at - seen)
 
     def _is_blank(self, segment: Segment) -> bool:
-        """Tell whether a blank record closes the segment at the end so far."""
+        """Return whether a blank record closes the segment at the end so far."""
         records = self._log.records(segment, segment.from_offset + self._log.segments.file_size)
         window = records.window(self.end_offset - segment.from_offset, records.length)
         at = self.end_offset - segment.from_offset - window.start
@@ -92,7 +92,7 @@ class LogWalk:
 
 
 class Behind(NamedTuple):
-    """Readable records behind the place where a walk ended.
+    """Readable records after the place where a walk ended.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class Behind(NamedTuple):
 
 
 def records_behind(log: ReadableLog, end_offset: int) -> Behind:
-    """Count the readable records behind an offset; reads all that lies there, but no holes."""
+    """Count the readable records after an offset; reads all that lies there, but no holes."""
     size = log.segments.file_size
     segments = list(log.segments)
     log_end = segments[-1].from_offset + size if segments else 0

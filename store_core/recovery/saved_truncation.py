@@ -19,7 +19,7 @@ _CHUNK_BYTES = 8 << 20
 
 
 def keep_cut_bytes(log: ReadableLog, root: str, end_offset: int, now_ms: int) -> str:
-    """Copy what lies behind the end of the log, and return the directory: one for each cut.
+    """Copy what lies after the end of the log, and return the directory: one for each cut.
 
     A file there has the offset of its first byte as its name, as a segment has; zeros at the end
     are left out. Neither brokers nor readers look below ``_cut``; it can be deleted.

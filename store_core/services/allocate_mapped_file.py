@@ -86,7 +86,7 @@ class AllocateMappedFileService(ServiceThread):
         return file
 
     def run_once(self) -> bool:
-        """Make the next segment if one is wanted; tell whether it was made."""
+        """Make the next segment if one is wanted; return whether it was made."""
         with self._changed:
             path, self._wanted = self._wanted, None
             self._in_progress = path

@@ -46,7 +46,7 @@ class FlushConsumeQueueService(ServiceThread):
     """Forces the queues to the disk every ``flushConsumeQueueThoroughInterval``.
 
     Only then does ``logics_msg_timestamp`` move. RocketMQ moves it with each dispatch: after a
-    power failure its recovery may begin behind units that never reached the disk.
+    power failure its recovery may begin after units that never reached the disk.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class FlushConsumeQueueService(ServiceThread):
         self._flushed_at = clock()
 
     def run_once(self) -> bool:
-        """Flush the queues if it is time; tell whether it was."""
+        """Flush the queues if it is time; return whether it was."""
         now = self._clock()
         # abs: a clock that was set back must not stop it.
         if abs(now - self._flushed_at) < self._thorough_interval_ms:

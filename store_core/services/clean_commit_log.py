@@ -87,7 +87,7 @@ class CleanCommitLogService(ServiceThread):
         self._manual_runs = _MANUAL_RUNS
 
     def run_once(self) -> bool:
-        """Delete what is to be deleted now; tell whether a segment was."""
+        """Delete what is to be deleted now; return whether a segment was."""
         now = self._clock()
         for_space, immediately = self._look_at_space()
         if not (self._hour(now) in self._config.delete_hours or for_space or self._manual_runs):
@@ -114,7 +114,7 @@ class CleanCommitLogService(ServiceThread):
         return deleted
 
     def _look_at_space(self) -> tuple[bool, bool]:
-        """Set flags and full directories; tell whether to delete for space, and of any age."""
+        """Set flags and full directories; return whether to delete for space, and of any age."""
         ratios = {path: self._disk_ratio(path) for path in self._log.directories}
         self._log.full_directories = frozenset(p for p, r in ratios.items() if r > self._forced)
         log_ratio = min(ratios.values())
@@ -127,7 +127,7 @@ class CleanCommitLogService(ServiceThread):
         return not (0 <= log_ratio <= most and 0 <= queue_ratio <= most), False
 
     def _check_level(self, ratio: float, flag: RunningFlag) -> bool:
-        """Tell whether a disk is above the forced level; the flag has two levels, to be calm."""
+        """Return whether a disk is above the forced level; the flag has two levels, to be calm."""
         if ratio > self._warning:
             if self._flags.set(flag):
                 logger.error("%s: %.0f %% are used; puts are refused", flag.name, ratio * 100)

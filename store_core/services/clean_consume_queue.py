@@ -22,7 +22,7 @@ class ExpiringIndex(Protocol):
     """An index."""
 
     def delete_expired(self, min_phy_offset: int, /) -> object:
-        """Delete files that speak of nothing at or behind this offset of the log."""
+        """Delete files that speak of nothing at or after this offset of the log."""
 
 
 class ExpiringQueues(Protocol):
@@ -62,7 +62,7 @@ class CleanConsumeQueueService(ServiceThread):
         self._done_offset = 0
 
     def run_once(self) -> bool:
-        """Delete what is to be deleted now; tell whether the least offset grew."""
+        """Delete what is to be deleted now; return whether the least offset grew."""
         min_offset = self._log.min_offset
         if min_offset <= self._done_offset:
             return False
@@ -90,7 +90,7 @@ class CorrectLogicOffsetService(ServiceThread):
         self._done_offset, self._done_at = 0, clock()
 
     def run_once(self) -> bool:
-        """Correct the queues if it is time; tell whether it was."""
+        """Correct the queues if it is time; return whether it was."""
         min_offset, now = self._log.min_offset, self._clock()
         is_time = abs(now - self._done_at) >= self._force_interval_ms
         if min_offset < 0 or (min_offset == self._done_offset and not is_time):

@@ -111,7 +111,7 @@ class BuildIndexService(ServiceThread):
         return max(self._dispatched_offset() - self._index.from_offset, 0)
 
     def run_once(self) -> bool:
-        """Index a stretch of the log if some is missing; tell whether there is more."""
+        """Index a stretch of the log if some is missing; return whether there is more."""
         with self._turn:
             more = False
             if self._index.is_behind:

@@ -123,5 +123,5 @@ class FlushManager:
 
 
 def uses_transient_pool(config: MessageStoreConfig) -> bool:
-    """Tell whether appended bytes wait in memory (``isTransientStorePoolEnable``)."""
+    """Return whether appended bytes wait in memory (``isTransientStorePoolEnable``)."""
     return config.transient_store_pool_enable and config.broker_role != SLAVE

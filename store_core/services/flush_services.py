@@ -26,7 +26,7 @@ _ALL = sys.maxsize
 
 
 def commit_to(queue: MappedFileQueue, offset: int, least_pages: int = 0) -> bool:
-    """Write the log to its files up to an offset; tell whether anything was written."""
+    """Write the log to its files up to an offset; return whether anything was written."""
     moved = False
     while queue.committed_where < offset and not queue.commit(least_pages):
         moved = True
@@ -34,7 +34,7 @@ def commit_to(queue: MappedFileQueue, offset: int, least_pages: int = 0) -> bool
 
 
 def flush_to(queue: MappedFileQueue, offset: int, least_pages: int = 0) -> bool:
-    """Force the log to the disk up to an offset; tell whether anything was forced."""
+    """Force the log to the disk up to an offset; return whether anything was forced."""
     moved = False
     while queue.flushed_where < offset and not queue.flush(least_pages):
         moved = True
@@ -64,7 +64,7 @@ class FlushRealTimeService(ServiceThread):
         self._thorough_at = 0
 
     def run_once(self) -> bool:
-        """Force what is worth it now; tell whether anything was forced."""
+        """Force what is worth it now; return whether anything was forced."""
         now, least_pages = self._clock(), self._least_pages
         # abs: a clock that was set back must not stop thorough flushes.
         if abs(now - self._thorough_at) >= self._thorough_interval_ms:
@@ -127,7 +127,7 @@ class GroupCommitService(ServiceThread):
         return self._queue.flushed_where >= offset
 
     def run_once(self) -> bool:
-        """Force what was appended; tell whether anything was forced."""
+        """Force what was appended; return whether anything was forced."""
         if self._queue.flushed_where >= self._queue.max_wrote_offset:
             self._release(self._queue.flushed_where)
             return False
@@ -189,7 +189,7 @@ class CommitRealTimeService(ServiceThread):
         self._thorough_at = 0
 
     def run_once(self) -> bool:
-        """Write what is worth it now; tell whether anything was written."""
+        """Write what is worth it now; return whether anything was written."""
         now, least_pages = self._clock(), self._least_pages
         if abs(now - self._thorough_at) >= self._thorough_interval_ms:
             self._thorough_at, least_pages = now, 0

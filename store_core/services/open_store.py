@@ -92,7 +92,7 @@ class OpenStore:
             self.is_started = True
 
     def close(self) -> bool:
-        """Stop all; tell whether everything is flushed and dispatched, and so ``abort`` is gone."""
+        """Stop all; return whether all is flushed and dispatched, and so ``abort`` is gone."""
         self._stop()
         log = self.parts.segments
         clean = (

@@ -54,7 +54,7 @@ class ReputMessageService(ServiceThread):
 
     Where no record lies although the log goes on, dispatch goes on at the next record that is
     found in the segment. RocketMQ skips the size that stands there, or the rest of the segment:
-    readable messages behind the damage would be in no queue.
+    readable messages after the damage would be in no queue.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class ReputMessageService(ServiceThread):
         return max(self._end_offset() - self.reput_from_offset, 0)
 
     def run_once(self) -> bool:
-        """Dispatch what comes next; tell whether the position moved."""
+        """Dispatch what comes next; return whether the position moved."""
         before, end = self.reput_from_offset, self._end_offset()
         begin, rows = time.thread_time(), 0
         file = self._file_to_do(end)
@@ -126,7 +126,7 @@ class ReputMessageService(ServiceThread):
     def _dispatch(self, file: MappedFile, data: Bytes, length: int) -> int:
         """Dispatch records that end within ``length``, return how many; ``data`` begins there.
 
-        At most one that was walked ends behind it, the last, and no damage is seen behind that.
+        At most one that was walked ends after it, the last, and no damage is seen after that.
         """
         base = self.reput_from_offset
         walk = walk_records(data, 0, length, _MAX_ROWS, ROUND_BYTES)
@@ -160,7 +160,7 @@ class ReputMessageService(ServiceThread):
 
 
 def _next_record(data: Bytes, base: int, at: int) -> int:
-    """Return where the first record behind ``at`` starts; the end of the data if none does."""
+    """Return where the first record after ``at`` starts; the end of the data if none does."""
     at += 1
     while at < len(data):
         upto = min(at + _SEARCH_BYTES, len(data))

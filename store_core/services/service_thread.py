@@ -66,7 +66,7 @@ class ServiceThread(ABC):
 
     @abstractmethod
     def run_once(self) -> bool:
-        """Do what is to be done now; tell whether there was anything."""
+        """Do what is to be done now; return whether there was anything."""
 
     def finish(self) -> None:  # noqa: B027 (not every service leaves something undone)
         """Do what must not be left undone; called at the end of `shutdown`."""

@@ -137,7 +137,7 @@ def clear_away(directory: str, steps: CrashPoints | None = None) -> None:
 
 
 def intent_is_open(directory: str) -> bool:
-    """Tell whether a commit of this job began and did not end."""
+    """Return whether a commit of this job began and did not end."""
     return os.path.lexists(os.path.join(directory, INTENT_FILE))
 
 

@@ -90,7 +90,7 @@ def commit_from_json(values: Any, path: str) -> Commit:
 
 
 def is_count(value: Any) -> bool:
-    """Tell whether a value of JSON is a whole number from 0 to the greatest of 64 bits."""
+    """Return whether a value of JSON is a whole number from 0 to the greatest of 64 bits."""
     return type(value) is int and 0 <= value < 1 << 63
 
 

@@ -47,7 +47,7 @@ class Ledger:
         return version
 
     def is_committed(self, application: str | None, version: int | None) -> bool:
-        """Tell whether a version, or a later one, is in the store.
+        """Return whether a version, or a later one, is in the store.
 
         The ledger is read in any case: one that is damaged must be found before a commit, not
         when it is to be noted.

@@ -1,4 +1,4 @@
-"""Write behind the end of the log, all but the first eight bytes; those are the commit point."""
+"""Write after the end of the log, all but the first eight bytes; those are the commit point."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAGIC = struct.Struct(">i")
 
 
 class LogTail:
-    """Writes a job behind the end of the log; to everybody the log ends there until `commit`.
+    """Writes a job after the end of the log; to everybody the log ends there until `commit`.
 
     The queue is not changed before `adopt`. Whoever uses it holds the store's lock, and nobody
     appends meanwhile.

@@ -27,7 +27,7 @@ class Run(NamedTuple):
 def place(
     sizes: npt.NDArray[np.integer], position: int, segment_bytes: int
 ) -> tuple[list[Run], int]:
-    """Return where records go that are appended at a position, and the position behind them.
+    """Return where records go that are appended at a position, and the position after them.
 
     Where a run does not begin at the end of the one before, a blank record closes the segment.
 

@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 def uncommitted_offset(store: StoreDirectory, log: ReadableLog) -> int | None:
     """Return where the log ends because a job got no further than its eight bytes; None: nowhere.
 
-    Readable records may lie behind, of that job: they are no part of the log. Whoever opens the
-    store to write erases them before recovery, which would take them for records behind damage.
+    Readable records may lie after, of that job: they are no part of the log. Whoever opens the
+    store to write erases them before recovery, which would take them for records after damage.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def uncommitted_offset(store: StoreDirectory, log: ReadableLog) -> int | None:
 
 
 def is_unfinished(log: ReadableLog, commit: Commit) -> bool:
-    """Tell whether the job's eight bytes are missing, or torn, and nothing else came in its place.
+    """Return whether the job's eight bytes are missing, or torn, and nothing came in its place.
 
     Another record there, or one that was damaged since, is none of ours.
     """
@@ -75,7 +75,7 @@ def settle(root: str, log: MappedFileQueue, steps: CrashPoints) -> list[Commit]:
     """Finish or forget the jobs whose commit did not end; return those that are in the log.
 
     To be called by whoever has the store's lock and `abort` in place, when recovery has found the
-    end of the log, has erased what lay behind it, and given the queues what lies before: the log
+    end of the log, has erased what lay after it, and given the queues what lies before: the log
     needs no change then, only the ledger.
 
     Parameters
@@ -102,7 +102,7 @@ def settle(root: str, log: MappedFileQueue, steps: CrashPoints) -> list[Commit]:
 
 
 def is_in_log(log: MappedFileQueue, commit: Commit) -> bool:
-    """Tell whether the records of a job are in the log.
+    """Return whether the records of a job are in the log.
 
     Where retention has deleted its first record since, nothing tells it any more; then the job
     counts as committed if the log has gone beyond it: rather lost than written twice.

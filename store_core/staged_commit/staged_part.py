@@ -106,7 +106,7 @@ class StagedBlock(NamedTuple):
     key_count: Int64s
     """Entries of the index."""
     key_hash: Int32s
-    """Of all rows, one behind the other; empty in a `part`."""
+    """Of all rows, one after the other; empty in a `part`."""
 
     @property
     def total_bytes(self) -> int:

@@ -82,7 +82,7 @@ class CheckpointFile:
         return StoreCheckpoint(self.physic_msg_timestamp, self.logics_msg_timestamp).min_timestamp
 
     def hold_back(self, now_ms: int) -> bool:
-        """Let no time lie behind the clock; tell whether one did.
+        """Let no time lie after the clock; return whether one did.
 
         When the clock was set back, new records are older than those times. A broker that recovers
         would begin at the last segment whose first record is older, and dispatch none before it.

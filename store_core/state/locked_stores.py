@@ -25,7 +25,7 @@ def unlocked_here(key: _FileKey) -> None:
 
 
 def is_locked_here(path: str) -> bool:
-    """Tell whether this process locked a file; False when it is missing."""
+    """Return whether this process locked a file; False when it is missing."""
     try:
         found = Path(path).stat()
     except OSError:

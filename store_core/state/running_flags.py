@@ -70,7 +70,7 @@ class RunningFlags:
         return not self._flags & _NO_DISPATCH
 
     def set(self, flag: RunningFlag) -> bool:
-        """Set a flag; tell whether it was clear."""
+        """Set a flag; return whether it was clear."""
         with self._lock:
             before, self._flags = self._flags, self._flags | int(flag)
         return not before & int(flag)
@@ -81,7 +81,7 @@ class RunningFlags:
         self.set(flag)
 
     def clear(self, flag: RunningFlag) -> bool:
-        """Clear a flag; tell whether it was set."""
+        """Clear a flag; return whether it was set."""
         with self._lock:
             before, self._flags = self._flags, self._flags & ~int(flag)
         return bool(before & int(flag))

@@ -32,7 +32,7 @@ def store_state(directory: StoreDirectory) -> StoreState:
 
 
 def written_by_5x(directory: StoreDirectory) -> bool:
-    """Tell whether a 5.x broker opened the store last: it writes its PID into ``abort``.
+    """Return whether a 5.x broker opened the store last: it writes its PID into ``abort``.
 
     Writing it leaves ``abort.bak``, also after a clean stop; 4.x leaves ``abort`` empty.
     """

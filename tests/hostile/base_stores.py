@@ -134,7 +134,7 @@ def _factory_store(root: Path, **how: Any) -> None:
 
 
 def _torn_store(root: Path) -> None:
-    """A crash left half a record behind the last one, which is not dispatched."""
+    """A crash left half a record after the last one, which is not dispatched."""
     factory: StoreFactory = small_store(root, 40)
     at = len(factory.queues["TopicA", 0])
     factory.add("TopicA", b"not dispatched", dispatched=False, queue_offset=at)

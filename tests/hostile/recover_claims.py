@@ -44,7 +44,7 @@ def flushed_index(case: Case) -> dict[str, int]:
 def may_be_left(
     finding: Mapping[str, Any], row: Mapping[str, Any], flushed: Mapping[str, int]
 ) -> bool:
-    """Tell whether a finding is of what ``recover`` does not look at, as README says.
+    """Return whether a finding is of what ``recover`` does not look at, as README says.
 
     Parameters
     ----------

@@ -165,7 +165,7 @@ def asked(root: Path, options: dict[str, str], reads: list[dict[str, str]]) -> d
 
 
 def is_clean(root: Path, options: dict[str, str]) -> bool:
-    """Tell whether `check` finds nothing wrong."""
+    """Return whether `check` finds nothing wrong."""
     try:
         (view,) = open_snapshots(parsed(root, **options))
         with view:

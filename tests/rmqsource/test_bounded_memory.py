@@ -116,7 +116,7 @@ class TestMemory:
 
     @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
     def test_a_body_over_the_limit_stops_there(self, kind, tmp_path, warm, child):
-        bodies = [deflate(b"before", kind), bomb(kind, 300), deflate(b"behind", kind)]
+        bodies = [deflate(b"before", kind), bomb(kind, 300), deflate(b"after", kind)]
         root = store_of(tmp_path / "store", bodies, kind=kind)
         columns = ["body", "_corrupt_record"]
         found = measured(child, root, columns, warm, mode="PERMISSIVE")

@@ -85,7 +85,7 @@ def test_a_store_counts_nothing_that_a_failed_flush_covered(tmp_path):
 
 
 def test_the_next_process_goes_on_from_what_the_disk_has(tmp_path):
-    """Memory has more: records that it would take for flushed, and acknowledge others behind."""
+    """Memory has more: records that it would take for flushed, and acknowledge others after."""
     lost = 0
     with nothing_forced(), without_threads():
         count = syncs_of_a_life(tmp_path)

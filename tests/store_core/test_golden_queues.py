@@ -44,7 +44,7 @@ def test_units(name):
 
 
 def test_upper_offset_by_time_of_batch_queues():
-    # RocketMQ's own answers are the unit behind, or 0, where no unit has just that time.
+    # RocketMQ's own answers are the unit after, or 0, where no unit has just that time.
     snapshot = open_golden("batch-5x")
     for topic, queue_id in snapshot.batch_queue_paths:
         units = snapshot.batch_consume_queue(topic, queue_id).read_units()

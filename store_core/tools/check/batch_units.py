@@ -59,11 +59,11 @@ class CheckedBatchQueue:
 
     @property
     def first_proved(self) -> int:
-        """Number of the first unit that a record proved; behind all if there is none."""
+        """Number of the first unit that a record proved; after all if there is none."""
         return int(np.argmax(self._proved)) if self._proved.any() else len(self._units)
 
     def match(self, rows: DispatchRequests) -> Any:
-        """Tell which records have their unit; note units that differ otherwise."""
+        """Return which records have their unit; note units that differ otherwise."""
         at = np.searchsorted(self._offsets, rows.commit_log_offset)
         inside = np.flatnonzero(at < len(self._offsets))
         place = self._by_offset[at[inside]]

@@ -31,12 +31,12 @@ class FindingKind(Enum):
     LOG_GAP = (
         Severity.DAMAGE,
         "no record can be read here: its messages are lost; a recovery by RocketMQ that comes "
-        "here cuts off all behind it",
+        "here cuts off all after it",
         _LOG_FIX,
     )
     LOG_TAIL = (
         Severity.DAMAGE,
-        "bytes behind the last readable record are no record, as after a crash in the middle "
+        "bytes after the last readable record are no record, as after a crash in the middle "
         "of a write",
         "the next recovery cuts them off",
     )
@@ -74,7 +74,7 @@ class FindingKind(Enum):
     )
     STORE_TIME = (
         Severity.DAMAGE,
-        "records whose store time lies far from those before and behind: it is not what was "
+        "records whose store time lies far from those before and after: it is not what was "
         "stored, and reads of a time window may miss them",
         _LOG_FIX,
     )
@@ -95,7 +95,7 @@ class FindingKind(Enum):
     )
     STALE_BYTES = (
         Severity.INFORMATION,
-        "bytes behind the end of the log, left by an old cut or a crash: no data",
+        "bytes after the end of the log, left by an old cut or a crash: no data",
         _NONE,
     )
     ODD_BLANK = (
@@ -187,7 +187,7 @@ class FindingKind(Enum):
     )
     UNIT_BEHIND_END = (
         Severity.REPAIRABLE,
-        "old units that point behind the end of the log: after more messages RocketMQ may "
+        "old units that point after the end of the log: after more messages RocketMQ may "
         "count them again",
         _QUEUE_FIX,
     )
@@ -239,7 +239,7 @@ class FindingKind(Enum):
     )
     INDEX_BEHIND_END = (
         Severity.REPAIRABLE,
-        "entries that point behind the end of the log: what is written there next will not be "
+        "entries that point after the end of the log: what is written there next will not be "
         "indexed",
         _INDEX_FIX,
     )

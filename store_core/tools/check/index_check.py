@@ -195,7 +195,7 @@ class IndexCheck:
                 self._strays(cursor, _Entries(*(column[~known] for column in entries)))
 
     def finish(self) -> None:
-        """Look at the entries behind the last record, and sum up; closes the files."""
+        """Look at the entries after the last record, and sum up; closes the files."""
         for cursor in self._cursors:
             self._header_times(cursor.file)
             rest = cursor.below(np.iinfo(np.int64).max)

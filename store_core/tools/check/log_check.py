@@ -65,7 +65,7 @@ class LogCheck:
             self._outlier(outlier)
 
     def is_lost(self, commit_log_offsets: Any) -> Any:
-        """Tell for each offset whether it lies where nothing can be read."""
+        """Return for each offset whether it lies where nothing can be read."""
         if not self.lost:
             return np.zeros(len(commit_log_offsets), bool)
         bounds = np.array(self.lost, np.int64)
@@ -133,7 +133,7 @@ class LogCheck:
             segment.path if segment else "",
             position=at - segment.from_offset if segment else -1,
             commit_log_offset=at,
-            examples=[f"record at {at}: {time} ms; before it {before}, behind it {behind}"],
+            examples=[f"record at {at}: {time} ms; before it {before}, after it {behind}"],
         )
 
     def _bad_records(
@@ -159,7 +159,7 @@ class LogCheck:
         )
 
     def _rest(self, segment: Segment, position: int) -> None:
-        """Account for the bytes of a file behind its last record: blank, old, or never written."""
+        """Account for the bytes of a file after its last record: blank, old, or never written."""
         size = min(segment.size, self._snapshot.log.segments.file_size)
         left = size - position
         if left <= 0:

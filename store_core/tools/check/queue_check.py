@@ -251,7 +251,7 @@ class QueueCheck:
         )
 
     def _points_back(self, key: tuple[str, int], offsets: Any, sizes: Any) -> Any:
-        """Tell for units whether a record of their queue and size is where they point."""
+        """Return for units whether a record of their queue and size is where they point."""
         good = np.zeros(len(offsets), bool)
         log, end = self._snapshot.log, self._snapshot.end_offset
         order = np.argsort(offsets, kind="stable")

@@ -101,7 +101,7 @@ class CheckedQueue:
         return ranges[0][0] if ranges else self.end
 
     def match(self, rows: DispatchRequests) -> Bools:
-        """Tell which records have their unit at their queue offset; note units that differ."""
+        """Return which records have their unit at their queue offset; note units that differ."""
         order = np.argsort(rows.queue_offset, kind="stable")
         matched = np.zeros(len(rows), bool)
         held = (rows.queue_offset >= self.first) & (rows.queue_offset < self.end)

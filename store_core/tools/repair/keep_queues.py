@@ -32,7 +32,7 @@ def keep_queues_without_records(view: StoreSnapshot, new_root: Path) -> int:
     """Copy the last file of every queue whose records have all expired below another root.
 
     Such a queue cannot be made from the log: made anew by the next message it would begin at
-    queue offset 0, and consumers would wait at their old offsets. Units behind the proved ones
+    queue offset 0, and consumers would wait at their old offsets. Units after the proved ones
     become zeros. Queues that are below ``new_root`` already, and damaged ones, are left.
 
     Returns

@@ -128,7 +128,7 @@ def rebuild_queues_in_place(
     root, config, progress
         As for `rebuild_index_in_place`; sizes of queue files likewise.
     accept_moved
-        Go on where the log has gaps: messages behind them may get other queue offsets.
+        Go on where the log has gaps: messages after them may get other queue offsets.
 
     Raises
     ------
@@ -256,7 +256,7 @@ def _index_sizes(view: StoreSnapshot) -> tuple[int, int]:
 
 
 def _set_index_timestamp(view: StoreSnapshot, timestamp_ms: int) -> None:
-    """Write ``indexMsgTimestamp``: after a crash RocketMQ drops files that end behind it."""
+    """Write ``indexMsgTimestamp``: after a crash RocketMQ drops files that end after it."""
     path = view.directory.resolve(CHECKPOINT_FILE)
     entry = view.directory.stat(path)
     if entry is None or entry.size < CHECKPOINT.size:

@@ -93,7 +93,7 @@ def recover_store(
     progress
         Called with the bytes of the log done and all of them.
     cut
-        Cut off readable records behind damage (a copy stays below ``_cut``).
+        Cut off readable records after damage (a copy stays below ``_cut``).
 
     Raises
     ------
@@ -155,7 +155,7 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
         files = index.plan(parts.recovered(log.min_offset, found.log_end))
         # After a crash it compares what it reads, and mends some.
         not_mended = queues_not_of_log(queues, log, found.log_end) if last_exit_ok else ()
-        end = min(found.log_end, queues.dispatch_from)  # what lies behind would be dispatched
+        end = min(found.log_end, queues.dispatch_from)  # what lies after would be dispatched
         not_mended += _lost_queues(root, queues, log, found, end)
     finally:
         log.close()

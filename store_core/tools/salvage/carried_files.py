@@ -101,7 +101,7 @@ class ConfigFiles:
                 self._copy_file("/".join(below), entry.path)
 
     def _leads_out(self, name: str, path: str) -> bool:
-        """Tell of a link out of the store, and note that: what is there is somebody else's."""
+        """Note a link out of the store: what is there is somebody else's."""
         if not self._directory.leaves(path):
             return False
         note = f"{name} leads out of the store, to {os.path.realpath(path)}, and is left out"
@@ -194,7 +194,7 @@ class ConfigFiles:
         return moved
 
     def _can_be_loaded(self) -> bool:
-        """Tell whether the list of topics that was copied is one: JSON alone makes none."""
+        """Return whether the list of topics that was copied is one: JSON alone makes none."""
         try:
             return load_topics(StoreDirectory(str(self._root))) is not None
         except StoreFormatError:

@@ -39,7 +39,7 @@ class LogCopy:
     """Takes over records batch by batch, in the order of the log.
 
     Queue offsets go up by one from record to record: the first of a queue keeps its own (or gets 0,
-    see `NewQueues`), those behind lost records close up. Prepared and rolled back messages, which
+    see `NewQueues`), those after lost records close up. Prepared and rolled back messages, which
     are in no queue, keep theirs. A record that names its prepared message by physical offset names
     where that is now, if it was taken over. All else stays: hosts, flags, bodies as stored.
 
@@ -97,7 +97,7 @@ class LogCopy:
         return self._inner.light_names
 
     def has_batch_queues(self, topic: str) -> bool:
-        """Tell whether the queues of a topic are batch queues, as far as was seen."""
+        """Return whether the queues of a topic are batch queues, as far as was seen."""
         return topic in self._inner.batch_topics
 
     def append(self, frames: RecordFrames, next_ms: int | None = None) -> None:

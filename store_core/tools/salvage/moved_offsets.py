@@ -30,7 +30,7 @@ class RecordPlaces:
         self.runs: list[OffsetRun] = []
 
     def add(self, old: Int64s, old_sizes: Int64s, new: Int64s, new_sizes: Int64s) -> None:
-        """Note where records went that lie one behind the other in the new store."""
+        """Note where records went that lie one after the other in the new store."""
         if len(old) == 0:
             return
         same = (np.diff(old) == old_sizes[:-1]) & (np.diff(new) == np.diff(old))
@@ -96,7 +96,7 @@ class QueueOffsets:
         return any(run.old != run.new for run in self.runs)
 
     def new_offset(self, old_offset: int) -> int:
-        """Return from where on what lay at or behind an old offset comes now.
+        """Return from where on what lay at or after an old offset comes now.
 
         Where a topic was deleted and made again, its offsets began anew: of two records with the
         same offset the last one counts.
@@ -162,7 +162,7 @@ class NewQueues(dict[tuple[str, int], QueueOffsets]):
     ----------
     from_zero
         All queues begin at 0. They must where the log begins at 0: the units before the first one
-        of a queue count as expired only where the log begins behind them, and they name offset 0
+        of a queue count as expired only where the log begins after them, and they name offset 0
         (``ConsumeQueue.fillPreBlank``, ``correctMinOffset``).
     """
 

@@ -195,7 +195,7 @@ class _Salvage:
         """Take over all records.
 
         The new log begins where the old one does, and each of its segments ends where one of the
-        old log did: so behind damage offsets differ up to the end of the segment only, unless a
+        old log did: so after damage offsets differ up to the end of the segment only, unless a
         whole segment is lost.
         """
         snapshot, gaps, segment = self._snapshot, [], -1
@@ -233,7 +233,7 @@ class _Salvage:
         return _queue_keys(self._root) - made
 
     def _kinds(self) -> dict[str, bool]:
-        """Tell of topics whether their queues are batch queues."""
+        """Return of topics whether their queues are batch queues."""
         try:
             kinds = configured_kinds(self._snapshot.directory)
         except StoreFormatError:  # the list of topics is damaged

@@ -47,7 +47,7 @@ class StoreTimes:
         store_timestamps, commit_log_offsets
             Of the records of this call, at least one.
         next_ms
-            Time of the record after them; None: the last one has no neighbour behind it.
+            Time of the record after them; None: the last one has no neighbour after it.
         """
         times = np.clip(store_timestamps, -_LIMIT_MS, _LIMIT_MS)
         is_begin = self._last is None

@@ -64,7 +64,7 @@ def length(chance: random.Random, root: Path) -> str:
     else:
         with path.open("ab") as file:
             file.write(chance.randbytes(chance.choice([1, 20, 5000])))
-        return f"{short(root, path)}: garbage behind its end"
+        return f"{short(root, path)}: garbage after its end"
     os.truncate(path, new)
     return f"{short(root, path)}: {new} bytes long, not {size}"
 

@@ -182,13 +182,13 @@ def test_recover_tells_of_records_that_it_cuts(run: Run, tmp_path: Path) -> None
     root = store.copy_to(tmp_path)
     plan = run("recover", str(root), "--dry-run", *sizes(store))
     assert plan.code == 1
-    assert "99 readable records behind offset 222710 would be cut off, with --cut only" in plan.err
+    assert "99 readable records after offset 222710 would be cut off, with --cut only" in plan.err
     refused = run("recover", str(root), *sizes(store))
     assert refused.code == 1
     assert "99 readable records follow" in refused.err
     done = run("recover", str(root), "--cut", *sizes(store))
     assert done.code == 1
-    assert "99 readable records behind offset 222710 were cut off" in done.err
+    assert "99 readable records after offset 222710 were cut off" in done.err
     assert "_cut" in done.out
     good = run("check", str(root), *sizes(store))
     assert good.code == 0, good.out
@@ -204,7 +204,7 @@ def test_recover_cuts_what_was_neither_flushed_nor_dispatched(run: Run, tmp_path
     plan = run("recover", str(root), "--dry-run")
     done = run("recover", str(root))
     assert (plan.code, done.code) == (3, 3)
-    assert "3 readable records behind offset" in done.err
+    assert "3 readable records after offset" in done.err
     assert "neither flushed nor dispatched" in done.err
     assert "_cut" in done.out
     assert run("recover", str(root)).code == 0
@@ -228,7 +228,7 @@ def test_recover_erases_what_an_earlier_cut_left(run: Run, tmp_path: Path) -> No
     root = store.copy_to(tmp_path)
     done = run("recover", str(root), *sizes(store))
     assert done.code == 0, done.err
-    assert "32 readable records behind offset 222710 were cut off: an earlier cut" in done.err
+    assert "32 readable records after offset 222710 were cut off: an earlier cut" in done.err
     assert run("check", str(root), *sizes(store)).code == 0
 
 

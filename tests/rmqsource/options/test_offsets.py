@@ -89,5 +89,5 @@ def test_malformed(text):
 def test_order():
     check_order(starting('{"a":{"0":5}}'), ending('{"a":{"0":5}}'))
     check_order(starting('{"a":{"0":5}}'), ending('{"a":{"1":4}}'))
-    with pytest.raises(SourceOptionError, match="queue 0 starts at 5, behind 4"):
+    with pytest.raises(SourceOptionError, match="queue 0 starts at 5, after 4"):
         check_order(starting('{"a":{"0":5}}'), ending('{"a":{"0":4}}'))

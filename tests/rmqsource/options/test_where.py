@@ -66,7 +66,7 @@ def test_times(text: str, nanoseconds: int) -> None:
     ("text", "column", "reason"),
     [
         ("", 1, "expected a column that can be compared; it ends too early"),
-        (" topic ", 7, "expected an operator behind topic; it ends too early"),
+        (" topic ", 7, "expected an operator after topic; it ends too early"),
         ("topic = 'a' OR topic = 'b'", 13, "expected AND or the end; found 'OR'"),
         ("topic = 'a' AND", 16, "it ends too early"),
         ("(topic = 'a')", 1, "expected a column that can be compared; found '('"),
@@ -87,7 +87,7 @@ def test_times(text: str, nanoseconds: int) -> None:
         ("queue_id = " + "9" * 5000, 12, "expected an integer"),
         ("queue_id IN (1 2)", 16, "expected , or ); found '2'"),
         ("queue_id IN ()", 14, "expected an integer"),
-        ("queue_id IN 1", 13, "expected ( behind IN"),
+        ("queue_id IN 1", 13, "expected ( after IN"),
         ("store_timestamp > 5", 19, "expected a time in single quotes"),
         ("store_timestamp > TIMESTAMP 'noon'", 29, "expected a time"),
         ("store_timestamp > '2026-01-01Z'", 19, "expected a time"),

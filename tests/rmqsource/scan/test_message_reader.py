@@ -184,7 +184,7 @@ def damaged_body_store(tmp_path, **added):
     """Return a store whose record 3 has a flipped byte in its body."""
     factory = small_store(tmp_path / "store", 40)
     record = factory.add("TopicC", b"flip this body", properties={"KEYS": "c"}, **added)
-    small = [factory.add("TopicC", b"behind") for _ in range(3)]
+    small = [factory.add("TopicC", b"after") for _ in range(3)]
     at = factory.data.index(b"flip this body" if not added else record.body)
     factory.data[at + 4] ^= 0x40
     assert small

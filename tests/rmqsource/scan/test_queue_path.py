@@ -223,7 +223,7 @@ def test_what_no_queue_has_yet_is_scanned(name, tmp_path):
 
 
 def test_phantom_units_of_a_cut_log(tmp_path):
-    """Units behind the cut stay; later records can lie where they point (RocketMQ counts them)."""
+    """Units after the cut stay; later records can lie where they point (RocketMQ counts them)."""
     factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 14)
     for number in range(30):
         factory.add(("A", "B")[number % 2], b"y" * 90)

@@ -101,7 +101,7 @@ def test_an_error_at_any_step_is_an_absent_job_and_one_behind_the_commit_point_i
     names = watcher.names[first:]
     reported = [outcome(*prepared(), FailingSteps(first + at, lasts)) for at in range(len(names))]
     point -= first
-    # The hook behind a step fails what was done: at the eight bytes they are taken back.
+    # The hook after a step fails what was done: at the eight bytes they are taken back.
     doubtful = {names[at] for at in range(point + 1) if reported[at] == "in doubt"}
     begun = {"before eight bytes", "after eight bytes", "before eight bytes sync", COMMIT_POINT}
     assert doubtful == (begun if lasts else set())

@@ -28,7 +28,7 @@ from store_core.layout.checkpoint import CHECKPOINT_FILE_BYTES
 from tests.store_core.crash.messages import config_of, put_some
 
 ACKNOWLEDGEMENT = struct.Struct("<qq?")
-"""First number, number behind the last, acknowledged (else about to be put)."""
+"""First number, number after the last, acknowledged (else about to be put)."""
 _START_MS = 1_700_000_000_000
 _CALLS = (
     "pwrite", "ftruncate", "posix_fallocate", "fdatasync", "fsync", "unlink", "open", "mkdir",

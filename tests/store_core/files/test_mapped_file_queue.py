@@ -169,7 +169,7 @@ def test_expired_files_go_by_age_but_never_the_last(queue):
         os.utime(file.path, (second, second))
     assert queue.delete_expired_files(25_999, 16_000) == 0
     assert queue.delete_expired_files(26_000, 16_000) == 1
-    assert names(queue) == [64, 128, 192]  # 64 is too young, 128 behind it stays
+    assert names(queue) == [64, 128, 192]  # 64 is too young, 128 after it stays
     assert queue.delete_expired_files(0, 1, immediately=True, batch_max=1) == 1
     assert queue.delete_expired_files(0, 1, immediately=True) == 1
     assert queue.delete_expired_files(0, 1, immediately=True) == 0

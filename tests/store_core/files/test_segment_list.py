@@ -104,7 +104,7 @@ def test_find_agrees_with_a_scan(numbers, size, offset):
 def test_a_file_that_would_end_behind_every_byte_offset_is_refused():
     last = (2**63 - 1) // 100 * 100
     assert load(entry(last - 100, 100), file_size=100).max_offset == last
-    with pytest.raises(StoreFormatError, match="of 100 bytes would end behind any byte offset"):
+    with pytest.raises(StoreFormatError, match="of 100 bytes would end after any byte offset"):
         load(entry(last, 100), file_size=100)
-    with pytest.raises(StoreFormatError, match="end behind any byte offset"):
+    with pytest.raises(StoreFormatError, match="end after any byte offset"):
         load(entry(last - 100, 10**9), file_size=100)

@@ -171,7 +171,7 @@ def test_what_is_dispatched_waits_for_what_is_missing(copy):
     parts = list(scan_frames(opened.log, opened.end, store.meta["max_phy_offset"], on_gap=skip_gap))
     opened.index.dispatch(parts[0])
     assert opened.index.from_offset < opened.end
-    assert opened.index.catch_up(opened.log, opened.end, 1 << 30)  # behind what was dispatched
+    assert opened.index.catch_up(opened.log, opened.end, 1 << 30)  # after what was dispatched
     opened.end = int(parts[1].column("commit_log_offset")[0])
     assert not opened.index.catch_up(opened.log, opened.end, 1 << 30)
     for frames in parts:  # the first of them is there

@@ -29,11 +29,11 @@ HOLDER = (
     "print('held', flush=True)\n"
     "sys.stdin.read()\n"
 )
-DAMAGED = "damaged bytes, and no record behind them"
+DAMAGED = "damaged bytes, and no record after them"
 ZEROS = "only zeros follow"
 OLD_CUT = "the next readable record is older: an old cut of the log"
 CONFIRMED = "it follows the record that the checkpoint confirms as the last"
-LIVE = "a broker is writing behind its last dispatched record"
+LIVE = "a broker is writing after its last dispatched record"
 
 
 def end_of(root):
@@ -324,7 +324,7 @@ def ends(root, proven_start):
 
 
 def test_the_walk_begins_at_a_proven_record(store):
-    """Seen by damage before it, which an old record behind would make the end."""
+    """Seen by damage before it, which an old record after would make the end."""
     last = [r for r in store.records if r.commit_log_offset >= 2 * SEGMENT]
     root = store.write()
     old = last[3]

@@ -299,7 +299,7 @@ def test_a_scan_gives_all_records_and_what_is_lost_in_between(holed_log):
     assert spans_of(part for part in parts if not isinstance(part, Gap)) == spans(records)
     assert [gap[:2] for gap in gaps] == [(3 * SEGMENT, SEGMENT)]
     assert gaps[0].path.endswith(str(2 * SEGMENT))
-    assert (gaps[0].position, gaps[0].reason) == (SEGMENT, "segments are missing behind this file")
+    assert (gaps[0].position, gaps[0].reason) == (SEGMENT, "segments are missing after this file")
 
 
 @pytest.mark.parametrize(

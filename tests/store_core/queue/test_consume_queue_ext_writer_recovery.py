@@ -24,7 +24,7 @@ def files_of(root):
 
 
 def walked(data):
-    """Return the sizes of units that RocketMQ's recovery steps over; it fails behind the file."""
+    """Return the sizes of units that RocketMQ's recovery steps over; it fails after the file."""
     at, sizes = 0, []
     while at < len(data) - 2:
         size = int.from_bytes(data[at : at + 2], "big", signed=True)
@@ -39,7 +39,7 @@ def walked(data):
 
 @pytest.fixture
 def root(tmp_path):
-    """Three units that are named, and four behind them that nobody names, in two files."""
+    """Three units that are named, and four after them that nobody names, in two files."""
     queue = opened(tmp_path, [b"a" * 3, b"", b"b" * 5])
     queue.append(in_row(range(3)))
     orphans = [b"\x21" * 7, b"\x22" * 9, b"\x23" * 8, b"\x24" * 7]

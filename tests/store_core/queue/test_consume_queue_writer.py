@@ -41,7 +41,7 @@ def requests_of(rows, **columns):
 
 
 def in_row(queue_offsets, start=1000):
-    """Records of 10 bytes, one behind the other."""
+    """Records of 10 bytes, one after the other."""
     return requests_of([(start + 10 * i, 10, q) for i, q in enumerate(queue_offsets)])
 
 

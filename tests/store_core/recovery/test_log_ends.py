@@ -297,7 +297,7 @@ def test_the_sink_cuts_no_message_of_a_crash(tmp_path):
 
 
 def test_a_torn_golden_store_keeps_what_was_dispatched(tmp_path):
-    """Of its 99 readable records behind the torn one 19 are in queues: no crash's tail."""
+    """Of its 99 readable records after the torn one 19 are in queues: no crash's tail."""
     store = golden("torn-5x")
     root = store.copy_to(tmp_path)
     config = MessageStoreConfig.from_properties(store.config_properties)

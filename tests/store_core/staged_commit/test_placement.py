@@ -22,7 +22,7 @@ def test_records_lie_where_one_by_one_appends_put_them(sizes, position, segment,
         expected.append(at)
         at += size
     found = []
-    for part in (sizes[:cut], sizes[cut:]):  # as blocks come, one behind the other
+    for part in (sizes[:cut], sizes[cut:]):  # as blocks come, one after the other
         runs, position = place(np.array(part, np.int32), position, segment)
         for first, stop, offset in runs:
             ends = np.cumsum(part[first:stop]).tolist()

@@ -106,7 +106,7 @@ def test_an_expired_store_gets_fillers_for_what_is_gone(tmp_path):
 def test_a_recovered_store_has_no_stale_units(tmp_path):
     """RocketMQ's recovery cut the log of torn-5x and left the units of what it cut.
 
-    Of the 20 dispatched records behind the cut one was the first of a file, which was deleted.
+    Of the 20 dispatched records after the cut one was the first of a file, which was deleted.
     """
     store, result = rebuild_golden("torn-5x", tmp_path)
     ours, theirs = files_of(tmp_path), files_of(store.root)

@@ -267,7 +267,7 @@ def test_an_old_cut_is_no_damage(tmp_path):
 
 
 def test_cut_off_records_do_not_come_back(tmp_path):
-    # a record of exactly the torn one's size is appended: what lay behind it must not join up
+    # a record of exactly the torn one's size is appended: what lay after it must not join up
     factory, at = damaged(tmp_path, physic_ms=START_MS, abort=b"1", units=5)
     recover(tmp_path)
     path = factory.segment_path(at)
@@ -466,7 +466,7 @@ def test_a_unit_of_another_size_is_made_anew_after_a_crash(tmp_path, at, size):
 
 
 def test_a_unit_that_claims_all_later_records_is_told(tmp_path):
-    """What recovery reads begins behind the unit: there is nothing to compare its queue with."""
+    """What recovery reads begins after the unit: there is nothing to compare its queue with."""
     factory = small_store(tmp_path, 60, units_per_file=64, step_ms=100_000)
     root = factory.write(abort=b"1")
     path = root / "consumequeue/TopicA/0" / f"{0:020d}"

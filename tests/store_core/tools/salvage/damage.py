@@ -81,7 +81,7 @@ def records_in(view: StoreSnapshot) -> list[Stored]:
 
 
 def records_behind(view: StoreSnapshot) -> list[Stored]:
-    """Return intact records behind the end of the log, in its last segment."""
+    """Return intact records after the end of the log, in its last segment."""
     found = []
     segment = view.log.segments.find(view.end_offset)
     if segment is not None:
