@@ -16,6 +16,7 @@ Other than RocketMQ, recovery
 from __future__ import annotations
 
 import logging
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -153,21 +154,20 @@ def recover_log(
     evidence = QueueEvidence(parts)
     start = _start(parts)
 
-    def refuse(walk: LogWalk, found: Cut) -> None:
-        is_tail = found.loss is Loss.CRASH_TAIL and not cuts_tail
-        if not cut and (found.loss is Loss.MESSAGES or is_tail):
-            raise damage_error(parts.log, walk.end_offset, found)
-
     def before_units() -> None:
         # After a clean stop, queues that end before what follows the damage would tell the next
         # opening that it was never dispatched, and is to be cut.
-        if parts.last_exit_ok:
-            refuse(*_walk(parts, None, start, evidence))
+        if parts.last_exit_ok and not cut:
+            walk = LogWalk(parts.log, start, check_crc=parts.config.check_crc_on_recover)
+            deque(walk.frames(), maxlen=0)
+            judged = (walk, judge_cut(parts.log, walk, evidence))
+            _refuse_loss(parts, judged, cuts_tail=cuts_tail)
 
     dispatch = RecoveryDispatch(parts, PutUnits(parts, before_units))
     with _forced_log(segments, start, is_needed=not parts.last_exit_ok):
         walk, found = _walk(parts, dispatch, start, evidence)
-    refuse(walk, found)
+    if not cut:
+        _refuse_loss(parts, (walk, found), cuts_tail=cuts_tail)
     kept = _keep_cut(parts, (walk, found), root, clock)
     queues_cut = parts.queues.truncate_dirty(walk.end_offset)
     parts.queues.flush()
@@ -181,6 +181,13 @@ def recover_log(
         deleted_files=deleted,
         queues_cut=tuple(dict.fromkeys((*phantoms, *queues_cut))),
     )
+
+
+def _refuse_loss(parts: RecoveryParts, walked: tuple[LogWalk, Cut], *, cuts_tail: bool) -> None:
+    """Raise where a cut would take away readable records that it may not."""
+    walk, found = walked
+    if found.loss is Loss.MESSAGES or (found.loss is Loss.CRASH_TAIL and not cuts_tail):
+        raise damage_error(parts.log, walk.end_offset, found)
 
 
 def plan_log(parts: RecoveryParts) -> LogRecovery:
@@ -231,18 +238,16 @@ def _start(parts: RecoveryParts) -> int:
 
 
 def _walk(
-    parts: RecoveryParts, dispatch: RecoveryDispatch | None, start: int, evidence: QueueEvidence
+    parts: RecoveryParts, dispatch: RecoveryDispatch, start: int, evidence: QueueEvidence
 ) -> tuple[LogWalk, Cut]:
     walk = LogWalk(parts.log, start, check_crc=parts.config.check_crc_on_recover)
     segments = list(parts.log.segments)
     total = segments[-1].from_offset + segments[-1].size - start if segments else 0
     for frames in walk.frames():
-        if dispatch is not None:
-            dispatch.add(frames)
+        dispatch.add(frames)
         if parts.progress is not None:
             parts.progress(walk.end_offset - start, total)
-    if dispatch is not None:
-        dispatch.finish()
+    dispatch.finish()
     if parts.progress is not None:
         parts.progress(total, total)
     return walk, judge_cut(parts.log, walk, evidence)
