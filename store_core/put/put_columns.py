@@ -14,6 +14,7 @@ from store_core.codec.record_encoder import column_without_stored_crc
 from store_core.layout.message import (
     HEADERS,
     INNER_BATCH_FLAG,
+    NOT_QUEUED_BIT,
     PROPERTY_INNER_BASE,
 )
 from store_core.put.put_checks import (
@@ -24,7 +25,6 @@ from store_core.put.put_checks import (
     size_refusal,
 )
 from store_core.put.put_column_checks import HOSTS, NUMBERS, number_of, refused_row
-from store_core.put.put_draft import NOT_QUEUED_BIT
 from store_core.put.put_properties import queue_names, set_property, with_light_offsets
 from store_core.put.reserved_properties import marked_rows, reserved_fault, reserved_faults
 

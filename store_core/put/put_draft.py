@@ -24,14 +24,10 @@ from store_core.layout.message import (
     STOREHOST_V6_FLAG,
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
-    TRANSACTION_PREPARED_TYPE,
 )
 
 if TYPE_CHECKING:
     from store_core.message import Message
-
-NOT_QUEUED_BIT = TRANSACTION_PREPARED_TYPE
-"""Set in the sys flag of prepared and of rollback messages: they have no place in a queue."""
 
 
 class _HeaderKind(NamedTuple):

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Callable
 from store_core.codec.encoded_records import reserve_property_crc
 from store_core.config.message_store_config import SYNC_FLUSH
 from store_core.errors import StoreWriteError
-from store_core.layout.message import INNER_BATCH_FLAG, MAX_PROPERTIES_BYTES, PROPERTY_INNER_BASE
+from store_core.layout.message import (
+    INNER_BATCH_FLAG,
+    MAX_PROPERTIES_BYTES,
+    NOT_QUEUED_BIT,
+    PROPERTY_INNER_BASE,
+)
 from store_core.put.put_checks import (
     Refusal,
     TopicFacts,
@@ -23,7 +28,7 @@ from store_core.put.put_checks import (
     size_refusal,
 )
 from store_core.put.put_context import FlushHandler, PutContext, PutStats, append_failure
-from store_core.put.put_draft import NOT_QUEUED_BIT, draft_record, host_bytes
+from store_core.put.put_draft import draft_record, host_bytes
 from store_core.put.put_plain_batch import put_plain_batch
 from store_core.put.put_properties import (
     property_string,

@@ -17,6 +17,7 @@ from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.property_columns import utf8_column
 from store_core.layout.message import (
     LMQ_PREFIX,
+    NOT_QUEUED_BIT,
     PROPERTY_DELAY,
     PROPERTY_INNER_BASE,
     PROPERTY_INNER_MULTI_DISPATCH,
@@ -24,9 +25,7 @@ from store_core.layout.message import (
     PROPERTY_INNER_NUM,
     PROPERTY_TAGS,
     SCHEDULE_TOPIC,
-    TRANSACTION_COMMIT_TYPE,
     TRANSACTION_MASK,
-    TRANSACTION_NOT_TYPE,
 )
 
 if TYPE_CHECKING:
@@ -98,8 +97,7 @@ class DispatchRequests:
 
     def queued(self) -> DispatchRequests:
         """Return the rows that get a unit: no prepared and rolled back messages."""
-        kind = self.transaction_type
-        wanted = (kind == TRANSACTION_NOT_TYPE) | (kind == TRANSACTION_COMMIT_TYPE)
+        wanted = self.transaction_type & NOT_QUEUED_BIT == 0
         return self if wanted.all() else self.take(wanted)
 
     def by_queue(self) -> Iterator[tuple[str, int, DispatchRequests]]:

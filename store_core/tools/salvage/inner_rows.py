@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from store_core.codec.gather import gather_binary
-from store_core.layout.message import TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE
+from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.queue.dispatch_request import LMQ_QUEUE_ID
 from store_core.queue.queue_directories import is_directory_name
 from store_core.tools.salvage.inner_properties import (
@@ -87,8 +87,8 @@ class InnerRows:
             if in_batch_queue:
                 counts[row] = max(messages, 1)
             found.add(row, raw, in_batch_queue=in_batch_queue)
-            if sys_flag[row] & TRANSACTION_MASK & TRANSACTION_PREPARED_TYPE:
-                continue  # prepared (0x4) or rolled back (0xC): in no queue
+            if sys_flag[row] & NOT_QUEUED_BIT:
+                continue
             light = {n: offset for n, offset in light_offsets(raw).items() if is_directory_name(n)}
             if not self._has_light:
                 self.light_names += len(light)

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Callable
 import numpy as np
 
 from store_core.codec.record_frames import RecordFrames
-from store_core.layout.message import (
-    TRANSACTION_COMMIT_TYPE,
-    TRANSACTION_MASK,
-    TRANSACTION_NOT_TYPE,
-)
+from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.tools.salvage.inner_rows import InnerRows, marked_rows
 from store_core.tools.salvage.moved_offsets import NewQueues, RecordPlaces
 from store_core.tools.salvage.new_records import NewRecords
@@ -174,8 +170,7 @@ class LogCopy:
         """Return the queue offsets of the new store."""
         old = frames.column("queue_offset")
         new = old.copy()
-        kind = frames.column("sys_flag") & TRANSACTION_MASK
-        queued = np.flatnonzero((kind == TRANSACTION_NOT_TYPE) | (kind == TRANSACTION_COMMIT_TYPE))
+        queued = np.flatnonzero(frames.column("sys_flag") & NOT_QUEUED_BIT == 0)
         keys = (codes << _KEY_BITS | frames.column("queue_id"))[queued]
         order = np.argsort(keys, kind="stable")
         firsts = np.flatnonzero(np.concatenate([[True], np.diff(keys[order]) != 0]))
