@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqsource.scan.row_filter import string_set
 from store_core.codec.inner_columns import cut_rows
+from store_core.read.key_match import is_any_of, text_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,9 +48,7 @@ def explode_keys(
     if found is not None:
         keep &= found.to_numpy(zero_copy_only=False)[row[order]]
     if predicate.key_equals is not None:
-        wanted = string_set(predicate.key_equals)
-        matches = pc.is_in(key, value_set=wanted).to_numpy(zero_copy_only=False)
-        keep &= matches[order]
+        keep &= is_any_of(key, text_set(predicate.key_equals))[order]
     chosen = order[keep]
     kind = np.where(is_unique[chosen], UNIQUE_KIND, KEYS_KIND)
     return key.take(pa.array(chosen)), pa.array(kind.tolist(), pa.string()), pa.array(row[chosen])

@@ -16,11 +16,8 @@ import pyarrow.compute as pc
 from store_core.codec.gather import gather_binary
 from store_core.codec.inner_columns import holds_inner_batch
 from store_core.codec.java_string import decode_utf8
-from store_core.layout.message import (
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED_TYPE,
-    TRANSACTION_ROLLBACK_TYPE,
-)
+from store_core.layout.message import NOT_QUEUED_BIT
+from store_core.read.key_match import has_any_key, has_any_word, is_any_of, text_set
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -50,8 +47,7 @@ def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: 
     """
     keep = np.ones(len(frames), np.bool_)
     if not undispatched:
-        kind = frames.column("sys_flag") & TRANSACTION_MASK
-        keep &= (kind != TRANSACTION_PREPARED_TYPE) & (kind != TRANSACTION_ROLLBACK_TYPE)
+        keep &= frames.column("sys_flag") & NOT_QUEUED_BIT == 0
     if predicate.queue_ids is not None:
         keep &= np.isin(frames.column("queue_id"), list(predicate.queue_ids))
     keep &= _inside(frames.column("queue_id"), predicate.queue_id_range)
@@ -171,33 +167,9 @@ def column_mask(columns: Any, rows: int, predicate: ScanPredicate) -> Mask:
         ("message_id", predicate.message_ids),
     ):
         if wanted is not None:
-            keep &= _is_in(columns.column(name), wanted)
+            keep &= is_any_of(columns.column(name), text_set(wanted))
     if predicate.keys is not None:
-        keep &= _any_word(columns.column("keys"), predicate.keys)
+        keep &= has_any_word(columns.column("keys"), text_set(predicate.keys))
     if predicate.key_equals is not None:
-        keep &= _any_word(columns.column("keys"), predicate.key_equals) | _is_in(
-            columns.column("unique_key"), predicate.key_equals
-        )
+        keep &= has_any_key(columns, text_set(predicate.key_equals))
     return keep
-
-
-def _is_in(strings: Any, wanted: frozenset[str]) -> Mask:
-    found: Mask = pc.is_in(strings, value_set=string_set(wanted)).to_numpy(zero_copy_only=False)
-    return found
-
-
-def _any_word(lists: Any, wanted: frozenset[str]) -> Mask:
-    words = _is_in(lists.flatten(), wanted)
-    keep = np.zeros(len(lists), np.bool_)
-    keep[pc.list_parent_indices(lists).to_numpy()[words]] = True
-    return keep
-
-
-def string_set(wanted: frozenset[str]) -> Any:
-    """Return a set of strings to look values up in."""
-    # A lone surrogate is in no decoded string, so it can be left out.
-    return pa.array([w for w in wanted if not _has_surrogate(w)], pa.string())
-
-
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)

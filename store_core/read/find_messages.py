@@ -8,23 +8,16 @@ wrong in rolled files.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from store_core.codec.inner_columns import holds_inner_batch
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.codec.properties import split_keys, string_to_properties
-from store_core.layout.message import (
-    PROPERTY_KEYS,
-    PROPERTY_UNIQ_KEY,
-    TRANSACTION_MASK,
-)
+from store_core.codec.properties import string_to_properties
+from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.ranges import merged_ranges
-from store_core.read.find_offsets import UNDISPATCHED_TYPES, KeyOffsets, KeySet, OffsetSearch
+from store_core.read.find_offsets import KeyOffsets, KeySet, OffsetSearch
 from store_core.read.key_candidates import (
     NotIndexedError,
     frames_in,
@@ -32,6 +25,7 @@ from store_core.read.key_candidates import (
     key_candidates,
     segment_range,
 )
+from store_core.read.key_match import has_any_key, is_text, keys_of, text_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +43,6 @@ _KEPT_RANGE_BYTES = 64 << 10
 _KEPT_RANGES = 64
 """Every query has to look at what the index lacks, which as a rule is a record or two at its end:
 the keys of that many small ranges are kept (scanning takes a millisecond each)."""
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _KeyQuery(NamedTuple):
@@ -92,8 +85,7 @@ class KeySearch:
         CorruptRecordError
             A part of the log that had to be scanned is damaged.
         """
-        # Decoded text has no lone surrogates, and Arrow takes none.
-        possible = frozenset(key for key in keys if key and not _SURROGATE.search(key))
+        possible = frozenset(key for key in keys if key and is_text(key))
         query = _KeyQuery(topic, possible, begin_ms, end_ms)
         if not possible:
             return []
@@ -136,14 +128,14 @@ class KeySearch:
     def _matching(self, query: _KeyQuery, record: StoredRecord) -> list[Message]:
         if record.topic_bytes != query.topic.encode("utf-8", "surrogatepass"):
             return []
-        if record.sys_flag & TRANSACTION_MASK in UNDISPATCHED_TYPES:
+        if record.sys_flag & NOT_QUEUED_BIT:
             return []
         if query.begin_ms is not None and record.store_timestamp < query.begin_ms:
             return []
         if query.end_ms is not None and record.store_timestamp > query.end_ms:
             return []
         messages = self._reader.messages_of(record)
-        return [message for message in messages if _has_key(message, query.keys)]
+        return [m for m in messages if not query.keys.isdisjoint(keys_of(m.properties))]
 
     def _scan(self, query: _KeyQuery, start: int, stop: int) -> Iterator[StoredRecord]:
         """Yield records of ``[start, stop)`` that may match."""
@@ -173,26 +165,14 @@ class KeySearch:
         return kept
 
 
-def _has_key(message: Message, keys: frozenset[str]) -> bool:
-    return message.unique_key in keys or not keys.isdisjoint(message.keys or ())
-
-
 def _keys_of(record: StoredRecord) -> frozenset[str] | None:
     if holds_inner_batch(record.sys_flag):
         return None
-    properties = string_to_properties(record.properties_raw)
-    keys = {*split_keys(properties.get(PROPERTY_KEYS, "")), properties.get(PROPERTY_UNIQ_KEY, "")}
-    return frozenset(keys - {""})
+    return keys_of(string_to_properties(record.properties_raw))
 
 
 def _may_have_key(frames: RecordFrames, keys: frozenset[str]) -> Bools:
     """Compare the keys of records; inner batches may always have one."""
-    columns = MessageColumns(frames)
-    wanted = pa.array(sorted(keys), pa.string())
-    is_match: Bools = holds_inner_batch(frames.column("sys_flag"))
-    unique = pc.is_in(columns.column("unique_key"), value_set=wanted)
-    is_match = is_match | unique.to_numpy(zero_copy_only=False)
-    words = columns.column("keys")
-    hits = pc.is_in(pc.list_flatten(words), value_set=wanted).to_numpy(zero_copy_only=False)
-    is_match[pc.list_parent_indices(words).to_numpy()[hits]] = True
-    return is_match
+    may_have: Bools = holds_inner_batch(frames.column("sys_flag"))
+    may_have |= has_any_key(MessageColumns(frames), text_set(keys))
+    return may_have

@@ -15,16 +15,11 @@ import pyarrow.compute as pc
 from store_core.codec.gather import binary_parts
 from store_core.codec.inner_columns import holds_inner_batch
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.codec.property_columns import words_column
 from store_core.index.index_entries import index_entries, topic_key_hashes
 from store_core.layout.message import (
     KEY_SEPARATOR,
     MAX_PROPERTIES_BYTES,
-    PROPERTY_KEYS,
-    PROPERTY_UNIQ_KEY,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED_TYPE,
-    TRANSACTION_ROLLBACK_TYPE,
+    NOT_QUEUED_BIT,
 )
 from store_core.ranges import merged_ranges
 from store_core.read.key_candidates import (
@@ -34,6 +29,7 @@ from store_core.read.key_candidates import (
     is_of_topic,
     segment_range,
 )
+from store_core.read.key_match import have_key, is_text, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +45,6 @@ if TYPE_CHECKING:
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
 
-UNDISPATCHED_TYPES = (TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE)
-"""Transaction types of records that are in no queue."""
 _CHUNK_RECORDS = 16384
 _ROW_BITS = 32
 _FEW = 64
@@ -99,16 +93,8 @@ def _string_array(keys: Any) -> Array:
         return keys.cast(pa.string())
     try:
         return pa.array(keys, pa.string())
-    except UnicodeEncodeError:  # decoded text has no lone surrogates: such a key is nowhere
-        return pa.array([key if _is_utf8(key) else None for key in keys], pa.string())
-
-
-def _is_utf8(key: str) -> bool:
-    try:
-        key.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return pa.array([key if is_text(key) else None for key in keys], pa.string())
 
 
 class OffsetSearch:
@@ -222,43 +208,19 @@ class OffsetSearch:
             kept = asked[row]
             row, key = row[kept], key[kept]
         if len(row):
-            kept = self._has_key(MessageColumns(frames), row, key)
+            asked_for = self._wanted.texts.take(pa.array(key))
+            kept = have_key(MessageColumns(frames), row, asked_for, self._wanted.is_word[key])
             self._found.append((key[kept], frames.column("commit_log_offset")[row[kept]]))
 
     def _is_asked_for(self, frames: RecordFrames) -> Bools:
         asked = is_of_topic(frames, self._wanted.topic)
-        kind = frames.column("sys_flag") & TRANSACTION_MASK
-        for undispatched in UNDISPATCHED_TYPES:
-            asked &= kind != undispatched
+        asked &= frames.column("sys_flag") & NOT_QUEUED_BIT == 0
         time = frames.column("store_timestamp")
         if self._begin_ms is not None:
             asked &= time >= self._begin_ms
         if self._end_ms is not None:
             asked &= time <= self._end_ms
         return asked
-
-    def _has_key(self, columns: MessageColumns, row: Int64s, key: Int64s) -> Bools:
-        keys = columns.property_values(PROPERTY_KEYS)
-        has = self._equals(keys, row, key) & self._wanted.is_word[key]
-        left = np.flatnonzero(~has)
-        if len(left):
-            unique = columns.property_values(PROPERTY_UNIQ_KEY)
-            has[left] = self._equals(unique, row[left], key[left])
-            left = left[~has[left]]
-        if len(left):
-            words = words_column(keys.take(pa.array(row[left])))
-            pair = pc.list_parent_indices(words).to_numpy()
-            equal = self._equals(words.flatten(), np.arange(len(pair)), key[left[pair]])
-            has[left[pair[equal]]] = True
-        return has
-
-    def _equals(self, values: Array, row: Int64s, key: Int64s) -> Bools:
-        asked = self._wanted.texts.take(pa.array(key))
-        if len(row) != len(values) or (row != np.arange(len(row))).any():  # as a rule all, in order
-            values = values.take(pa.array(row))
-        equal = pc.fill_null(pc.equal(values, asked), False)
-        same: Bools = equal.to_numpy(zero_copy_only=False)
-        return same
 
     def _add_inner(self, commit_log_offset: int) -> None:
         """Compare the keys of the messages of an inner batch."""
@@ -268,8 +230,8 @@ class OffsetSearch:
                 self._by_text.setdefault(text, []).append(number)
         found: set[int] = set()
         for message in self._reader.messages_of(self._reader.read(commit_log_offset)):
-            for text in (message.unique_key, *(message.keys or ())):
-                found.update(self._by_text.get(text or "", ()))
+            for text in keys_of(message.properties):
+                found.update(self._by_text.get(text, ()))
         keys = np.array(sorted(found), np.int64)
         self._found.append((keys, np.full(len(keys), commit_log_offset, np.int64)))
 
