@@ -235,7 +235,7 @@ class StoreQueries(ABC):
         StoreConfigError
             Another boundary.
         """
-        from store_core.read.offset_by_time import offset_by_time  # noqa: PLC0415 (see above)
+        from store_core.queue.time_search import offset_by_time  # noqa: PLC0415 (see above)
 
         with self._reading() as store:
             queue = store.queue(topic, queue_id)
