@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.log.readable_log import ReadableLog
+    from store_core.log.record_reader import RecordReader
     from store_core.queue.batch_consume_queue import BatchConsumeQueue
     from store_core.queue.consume_queue import Units
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.queue_range import QueueRange
 
     Int64s = npt.NDArray[np.int64]
+
+LOWER, UPPER = "lower", "upper"
 
 
 class UnitRun(NamedTuple):
@@ -61,6 +64,13 @@ class ReadableQueue(Protocol):
 
     def commit_log_offset_of(self, queue_offset: int) -> int:
         """Return where the record of a queue offset in range lies; -1 when no file holds it."""
+
+    def offset_by_time(self, timestamp_ms: int, boundary: str, reader: RecordReader) -> int:
+        """Return the first queue offset at or after a time, or the last at or before it.
+
+        ``LOWER``: ``max_offset`` when all are older. ``UPPER``: ``min_offset`` when all are newer.
+        Source: ``getOffsetInQueueByTime`` of RocketMQ's queues, ``ConsumeQueueStore`` (5.3.3).
+        """
 
 
 class UnitFiles(Protocol):
@@ -129,6 +139,15 @@ class SimpleQueue:
         run = self.units_from(queue_offset, 1)
         return run.commit_log_offset[0] if run else -1
 
+    def offset_by_time(self, timestamp_ms: int, boundary: str, reader: RecordReader) -> int:
+        """Return a queue offset by the times of its records; see `ReadableQueue`."""
+        from store_core.queue.time_search import TimeSearch  # noqa: PLC0415 (planning needs none)
+
+        search = TimeSearch(self, reader)
+        if boundary == LOWER:
+            return search.first_from(timestamp_ms)
+        return max(search.first_from(timestamp_ms + 1) - 1, self.min_offset)
+
 
 class BatchQueue:
     """A batch consume queue: one unit a record, which may hold several messages.
@@ -180,6 +199,22 @@ class BatchQueue:
         """Return the place of a record; see `ReadableQueue`."""
         run = self.units_from(queue_offset, 1)
         return run.commit_log_offset[0] if run else -1
+
+    def offset_by_time(self, timestamp_ms: int, boundary: str, reader: RecordReader) -> int:
+        """Return the first queue offset of a unit, by the units' own times.
+
+        Two answers differ from those of other queues, as in RocketMQ's ``BatchConsumeQueue``: after
+        the last unit's time both boundaries give that unit, not ``max_offset``.
+        """
+        del reader
+        if self.max_offset <= self.min_offset:
+            return self.min_offset
+        times = self.units["store_timestamp"]
+        if timestamp_ms >= int(times[-1]):
+            return int(self.units["base_queue_offset"][-1])
+        row = int(np.searchsorted(times, timestamp_ms, "left" if boundary == LOWER else "right"))
+        row -= boundary == UPPER
+        return max(int(self.units["base_queue_offset"][max(row, 0)]), self.min_offset)
 
 
 def proved_batch_queue(queue: BatchConsumeQueue, log: ReadableLog, end_offset: int) -> BatchQueue:

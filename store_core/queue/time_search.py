@@ -1,4 +1,4 @@
-"""From a store time to a queue offset, as 5.x brokers answer it."""
+"""From a store time to a queue offset, by the records that a queue points at."""
 
 from __future__ import annotations
 
@@ -6,65 +6,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.errors import StoreConfigError
-from store_core.queue.readable_queue import BatchQueue, SimpleQueue
-
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.log.record_reader import RecordReader
-    from store_core.queue.readable_queue import ReadableQueue
+    from store_core.queue.readable_queue import SimpleQueue
 
-LOWER, UPPER = "lower", "upper"
 _STRETCH = 16
 _BLOCK = 4096
 
 
-def offset_by_time(
-    queue: ReadableQueue | None, reader: RecordReader, timestamp_ms: int, boundary: str
-) -> int:
-    """Return the first queue offset at or after a time, or the last at or before it.
+class TimeSearch:
+    """Bisection by the store times of records: units of a consume queue have none.
 
-    ``lower``: ``max_offset`` when all are older. ``upper``: ``min_offset`` when all are newer. The
-    times of a queue are taken to ascend; units whose records cannot be read are passed over.
-    Source: RocketMQ ``ConsumeQueue.getOffsetInQueueByTime``, ``ConsumeQueueStore`` (5.3.3).
-
-    Raises
-    ------
-    StoreConfigError
-        Another boundary.
+    The times of a queue are taken to ascend; units whose records cannot be read are passed over.
     """
-    if boundary not in {LOWER, UPPER}:
-        raise StoreConfigError(f"boundary={boundary!r}: must be {LOWER!r} or {UPPER!r}")
-    if isinstance(queue, BatchQueue):
-        return _batch_offset_by_time(queue, timestamp_ms, boundary)
-    if not isinstance(queue, SimpleQueue):
-        return 0
-    search = _TimeSearch(queue, reader)
-    if boundary == LOWER:
-        return search.first_from(timestamp_ms)
-    return max(search.first_from(timestamp_ms + 1) - 1, queue.min_offset)
-
-
-def _batch_offset_by_time(queue: BatchQueue, timestamp_ms: int, boundary: str) -> int:
-    """Search the units' own times and return the first queue offset of a unit.
-
-    Two answers differ from those of other queues, as in RocketMQ's ``BatchConsumeQueue``: after
-    the last unit's time both boundaries give that unit, not ``max_offset``.
-    """
-    units = queue.units
-    if queue.max_offset <= queue.min_offset:
-        return queue.min_offset
-    times = units["store_timestamp"]
-    if timestamp_ms >= int(times[-1]):
-        return int(units["base_queue_offset"][-1])
-    row = int(np.searchsorted(times, timestamp_ms, "left" if boundary == LOWER else "right"))
-    row -= boundary == UPPER
-    return max(int(units["base_queue_offset"][max(row, 0)]), queue.min_offset)
-
-
-class _TimeSearch:
-    """Bisection by the store times of the records that a queue points at."""
 
     def __init__(self, queue: SimpleQueue, reader: RecordReader) -> None:
         self._queue, self._reader = queue, reader
@@ -98,12 +54,11 @@ class _TimeSearch:
 
     def _times(self, low: int, high: int) -> npt.NDArray[np.int64]:
         """Return store times of units ``[low, high)``; -1 where no record can be read."""
-        return store_times(
-            self._reader, self._queue.queue.read_units(low, high)["commit_log_offset"]
-        )
+        units = self._queue.queue.read_units(low, high)
+        return _store_times(self._reader, units["commit_log_offset"])
 
 
-def store_times(reader: RecordReader, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _store_times(reader: RecordReader, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the store times of the records at some places; -1 where there is none."""
     times = np.full(len(offsets), -1, np.int64)
     file_size = max(reader.log.segments.file_size, 1)

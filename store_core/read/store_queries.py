@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from store_core.codec.message_id import parse_message_id
+from store_core.errors import StoreConfigError
+from store_core.queue.readable_queue import LOWER, UPPER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -215,7 +217,7 @@ class StoreQueries(ABC):
             return reader.message_of(record)
 
     def get_offset_in_queue_by_time(
-        self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower"
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = LOWER
     ) -> int:
         """Return a queue offset by store time, as 5.x brokers do for stores of any release.
 
@@ -228,18 +230,20 @@ class StoreQueries(ABC):
         boundary
             ``lower``: the first message at or after it (``max_offset`` if none). ``upper``: the
             last at or before it (``min_offset`` if none). Of batch queues: the first message of
-            a record, see `offset_by_time`.
+            a record; after the last one's time that record for both.
 
         Raises
         ------
         StoreConfigError
             Another boundary.
         """
-        from store_core.queue.time_search import offset_by_time  # noqa: PLC0415 (see above)
-
+        if boundary not in {LOWER, UPPER}:
+            raise StoreConfigError(f"boundary={boundary!r}: must be {LOWER!r} or {UPPER!r}")
         with self._reading() as store:
             queue = store.queue(topic, queue_id)
-            return offset_by_time(queue, store.reader, timestamp_ms, boundary)
+            if queue is None:
+                return 0
+            return queue.offset_by_time(timestamp_ms, boundary, store.reader)
 
     def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that is left; 0 for a queue that does not exist."""
