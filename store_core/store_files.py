@@ -205,29 +205,9 @@ def _open(
         segments = open_segments(root, config, log)
         undo.callback(segments.close)
         segments.load()
-        queues = ConsumeQueueStore(
-            root,
-            config,
-            is_batch_topic=options.is_batch_topic,
-            filter_bitmaps=options.filter_bitmaps,
-        )
-        queues.load()
-        last_exit_ok = not lock.is_aborted()
-        queues.recover(trusted=last_exit_ok)
-        before = load_checkpoint(directory) or StoreCheckpoint()
         index = IndexDispatcher(root, config, options.clock)
-        keys = index_keys(directory, config, before, last_exit_ok=last_exit_ok)
-        parts = RecoveryParts(
-            log=log,
-            queues=queues,
-            checkpoint=before,
-            config=config,
-            last_exit_ok=last_exit_ok,
-            progress=options.progress,
-            keys=keys,
-            trusts_confirmed=options.trusts_confirmed,
-        )
-        if last_exit_ok:
+        parts = recovery_parts(config, options, log, last_exit_ok=not lock.is_aborted())
+        if parts.last_exit_ok:
             lock.create_abort()
         recovery = _recover(parts, segments, lock, options)
         _make_directories(directory, config)
@@ -238,19 +218,56 @@ def _open(
         checkpoint = _checkpoint(
             root, recovery, index if files is not None else None, options.clock()
         )
-        if keys is not None:
-            keys.give(index)
+        if parts.keys is not None:
+            parts.keys.give(index)
         undo.pop_all()
     log.close()
     return StoreParts(
         config=config,
         lock=lock,
         segments=segments,
-        queues=queues,
+        queues=parts.queues,
         index=index,
         checkpoint=checkpoint,
         recovery=recovery,
         index_files=files,
+    )
+
+
+def recovery_parts(
+    config: MessageStoreConfig, options: OpenOptions, log: CommitLog, *, last_exit_ok: bool
+) -> RecoveryParts:
+    """Load what the recovery of a store looks at; changes nothing.
+
+    Parameters
+    ----------
+    config, options
+        As in `open_parts`.
+    log
+        That of the store.
+    last_exit_ok
+        It was stopped cleanly.
+    """
+    root = config.store_path_root_dir
+    directory = StoreDirectory(root)
+    queues = ConsumeQueueStore(
+        root,
+        config,
+        is_batch_topic=options.is_batch_topic,
+        filter_bitmaps=options.filter_bitmaps,
+    )
+    queues.load()
+    queues.recover(trusted=last_exit_ok)
+    checkpoint = load_checkpoint(directory) or StoreCheckpoint()
+    return RecoveryParts(
+        log=log,
+        queues=queues,
+        checkpoint=checkpoint,
+        config=config,
+        last_exit_ok=last_exit_ok,
+        progress=options.progress,
+        keys=index_keys(directory, config, checkpoint, last_exit_ok=last_exit_ok),
+        trusts_confirmed=options.trusts_confirmed,
     )
 
 

@@ -18,15 +18,12 @@ from store_core.layout.store_paths import (
     CONSUME_QUEUE_DIR,
 )
 from store_core.log.commit_log import CommitLog, commit_log_directories
-from store_core.queue.consume_queue_store import ConsumeQueueStore
-from store_core.recovery.index_proof import index_proof
 from store_core.recovery.queue_review import queues_not_of_log, queues_short_of_log
-from store_core.recovery.recovery import LogRecovery, RecoveryParts, plan_log
+from store_core.recovery.recovery import LogRecovery, plan_log
 from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.settle import uncommitted_offset
-from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import require_writable
-from store_core.store_files import OpenOptions, StoreParts, open_parts
+from store_core.store_files import OpenOptions, StoreParts, open_parts, recovery_parts
 from store_core.tools.repair.left_unmended import left_unmended
 
 if TYPE_CHECKING:
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
     from store_core.index.index_file_set import IndexFileSet
     from store_core.log.readable_log import ReadableLog
     from store_core.progress import Progress
-    from store_core.queue.consume_queue_store import QueueKey
+    from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
     from store_core.tools.repair.left_unmended import Unmended
 
 _CATCH_UP_BYTES = 256 << 20
@@ -138,27 +135,19 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
     _check_is_store(root, config)
     directory = StoreDirectory(root)
     last_exit_ok = directory.stat(directory.resolve(ABORT_FILE)) is None
-    log = CommitLog(directory, config)
-    try:
-        queues = ConsumeQueueStore(root, config)
-        queues.load()
-        queues.recover(trusted=last_exit_ok)
-        checkpoint = load_checkpoint(directory) or StoreCheckpoint()
-        proof = None
-        if config.message_index_enable and not last_exit_ok:
-            proof = index_proof(directory, config, checkpoint)
-        parts = RecoveryParts(log, queues, checkpoint, config, last_exit_ok, keys=proof)
-        found = plan_log(parts)
+    config = replace(config, store_path_root_dir=root)
+    options = OpenOptions(clock=lambda: 0)
+    with closing(CommitLog(directory, config)) as log:
+        parts = recovery_parts(config, options, log, last_exit_ok=last_exit_ok)
+        queues, found = parts.queues, plan_log(parts)
         if found.log_end == uncommitted_offset(directory, log):
             found = replace(found, reason=_UNCOMMITTED, records_behind=0, loss=Loss.NOTHING)
-        index = IndexDispatcher(root, config, lambda: 0)
+        index = IndexDispatcher(root, config, options.clock)
         files = index.plan(parts.recovered(log.min_offset, found.log_end))
         # After a crash it compares what it reads, and mends some.
         not_mended = queues_not_of_log(queues, log, found.log_end) if last_exit_ok else ()
         end = min(found.log_end, queues.dispatch_from)  # what lies after would be dispatched
         not_mended += _lost_queues(root, queues, log, found, end)
-    finally:
-        log.close()
     unmended = left_unmended(root, config, found, files.dropped if files is not None else ())
     return _result(found, files, not_mended, unmended)
 
