@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
-from rmqsource.errors import SourceOptionError
+from rmqsource.errors import SourceError, SourceOptionError
 from rmqsource.options.source_options import parse_options
 from rmqsource.reader import FilteringStoreReader, StoreReader
 from rmqsource.scan.store_versions import open_snapshots
@@ -16,6 +16,9 @@ from rmqsource.spark_compat import may_push_filters
 from rmqsource.tables import CORRUPT_RECORD
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from rmqsource.sink.write_plan import SinkPlan
@@ -23,6 +26,26 @@ if TYPE_CHECKING:
     from rmqsource.writer import StoreWriter
 
 SOURCE_NAME = "rocketmq-store"
+
+
+class _NoStreamReader(DataSourceStreamReader):
+    """Ends a streaming query with one sentence.
+
+    Spark asks for this offset before all else. Where there is no reader at all, its runner stumbles
+    over the missing one, and its own error hides the reason.
+    """
+
+    def initialOffset(self) -> dict[str, int]:
+        """Raise `SourceError`."""
+        raise SourceError(
+            "a store cannot be read as a stream yet; take spark.read, or follow a live store with "
+            "rocketmq-store messages PATH --follow"
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
+        """Give nothing; Spark comes no further than the first offset."""
+        del partition
+        return iter(())
 
 
 class RocketMQStoreDataSource(DataSource):
@@ -48,6 +71,11 @@ class RocketMQStoreDataSource(DataSource):
             options = replace(options, mode="DROPMALFORMED")  # there is no column to show damage
         reader = FilteringStoreReader if may_push_filters() else StoreReader
         return reader(options, projection)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader that says that there is none: streams are not read."""
+        del schema
+        return _NoStreamReader()
 
     def writer(self, schema: StructType, overwrite: bool) -> StoreWriter:
         """Return the writer of a DataFrame."""
