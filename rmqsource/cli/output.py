@@ -268,19 +268,23 @@ def write_record(row: Row, display: Display) -> None:
         if width is not None and width - indent < _longest_word(text) <= width - _DEEPER:
             print(title.rstrip(" "))  # an id or a path in two parts could not be copied
             title, place = " " * _DEEPER, _DEEPER
-        first, *rest = _folded(text, None if width is None else max(width - place, _LEAST_VALUE))
+        first, *rest = folded(text, None if width is None else max(width - place, _LEAST_VALUE))
         print(*((title + first).rstrip(" "), *(" " * place + line for line in rest)), sep="\n")
     print()
     sys.stdout.flush()
 
 
-def _folded(text: str, room: int | None) -> list[str]:
-    """Return lines that are no wider; their ends are between words where that can be."""
+def folded(text: str, room: int | None) -> list[str]:
+    """Return lines that are no wider; their ends are between words where that can be.
+
+    The space at which a line ends is left out where it would begin the next one.
+    """
     if room is None or cell_len(text) <= room:
         return [text]
     if not text.isascii():
         return chop_cells(text, room)
-    return wrap(text, room, break_on_hyphens=False, drop_whitespace=False)
+    first, *rest = wrap(text, room, break_on_hyphens=False, drop_whitespace=False)
+    return [first, *(line[1:] if line[:1] == " " else line for line in rest)]
 
 
 def _longest_word(text: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.cli.metadata import for_stores, in_bytes
@@ -42,8 +41,8 @@ def show_topics(options: SourceOptions, display: Display, limit: int, report: Re
     """Write a row for each topic; for people with units."""
     shape = for_stores(_SHAPE, options)
     shape.chosen(display)  # tells of a wrong column before anything is read
-    rows = list(islice(topic_growth(options), limit or None))
-    span = _span_seconds(rows)
+    found = list(topic_growth(options))
+    span, rows = _span_seconds(found), found[: limit or None]
     is_short = display.is_table and not display.columns and span < _HOUR_SECONDS
     if is_short:
         shape = shape._replace(shown=tuple(n for n in shape.shown if n not in _RATES_OF_DAYS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.cli.output import Display, Shape, bold, row_writer
+from rmqsource.cli.output import Display, Shape, bold, folded, row_writer, table_width
 from rmqsource.exit_codes import FOUND
 from rmqsource.explore.diff_stores import DIFF_COLUMNS
 from rmqsource.plots.style import duration_text
@@ -47,7 +47,7 @@ def show_lives(lives: Sequence[Life], display: Display, report: Report) -> None:
         return
     for life in lives:
         report.rows += 1
-        print(bold(_heading(life)))
+        print(*map(bold, folded(_heading(life), table_width(display))), sep="\n")
         writer = row_writer(display, _TIMELINE)
         for row in _timeline(life):
             writer.write(row)
