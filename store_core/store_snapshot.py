@@ -274,6 +274,16 @@ class StoreSnapshot(StoreQueries):
         ranges = [self.queue_range(*key) for key in self.queue_paths]
         return max(((r.last_start, r.last_end) for r in ranges), default=(-1, 0))
 
+    def newest_store_timestamp(self) -> int | None:
+        """Return about when the log ends (ms): the store time of the last record in a queue.
+
+        Of queues in a database, what the checkpoint says was flushed last. None: not known.
+        """
+        if self.kind.queue_database:
+            return (self.checkpoint.physic_msg_timestamp if self.checkpoint else 0) or None
+        last, _ = self.last_dispatched()
+        return self.store_timestamp_at(last) if last >= 0 else None
+
     def store_timestamp_at(self, commit_log_offset: int) -> int | None:
         """Return the store time (ms) of the record that starts there; None when none does."""
         return self.log.store_timestamp_at(commit_log_offset, self.end_offset)

@@ -149,7 +149,7 @@ def _stores_and_times(options: SourceOptions) -> tuple[tuple[str, ...], int, int
                 if segment.from_offset < snapshot.end_offset:
                     time = snapshot.log.first_store_timestamp(segment, snapshot.end_offset)
                     times += [] if time is None else [time]
-            last = snapshot.store_timestamp_at(snapshot.last_dispatched()[0])
+            last = snapshot.newest_store_timestamp()
             times += [] if last is None else [last]
     return tuple(stores), min(times, default=0), max(times, default=0)
 

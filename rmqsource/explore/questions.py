@@ -57,6 +57,7 @@ __all__ = [
     "transactions",
 ]
 
+_DAY_MS = 86_400_000
 _MOST_MS = (1 << 63) // 1_000_000
 _USUAL_STEPS_MS = (
     *(10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000),
@@ -213,6 +214,24 @@ def topics_of(options: SourceOptions) -> Any:
     """Return the same as `topics`, for checked options."""
     rows = list(topic_growth(options))
     return notebook_package("pandas").DataFrame(rows, columns=list(GROWTH_COLUMNS))
+
+
+def topics_in_log(counts: Survey) -> Any:
+    """Return what `topics` returns, of a survey alone: for stores whose queues cannot be read.
+
+    ``queues`` have a message in the log; growth, retention and times are missing.
+    """
+    by_topic = counts.queues.to_pandas().groupby("topic", as_index=False)
+    frame = by_topic.agg(
+        queues=("queue_id", "size"), messages=("messages", "sum"), bytes=("bytes", "sum")
+    )
+    span = (counts.last_ms or 0) - (counts.first_ms or 0)
+    frame["bytes_share"] = frame["bytes"] / max(counts.bytes, 1)
+    if span > 0:
+        frame["messages_per_second"] = frame["messages"] * 1000 / span
+        frame["bytes_per_day"] = frame["bytes"] * _DAY_MS / span
+    frame = _with_kind(frame).reindex(columns=list(GROWTH_COLUMNS))
+    return frame.sort_values(["bytes", "topic"], ascending=[False, True], ignore_index=True)
 
 
 def consumer_lag(path: Paths, options: Options = None) -> Any:

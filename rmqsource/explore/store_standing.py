@@ -40,6 +40,10 @@ class StoreStanding:
         A value of ``StoreState``, or ``unknown`` where the files do not tell it.
     problem
         Why it is unknown; else empty.
+    not_read
+        A sentence for each part that this package does not read, such as queues in a database.
+    has_queues, has_offsets
+        Whether its consume queues, its consumer offsets, can be read.
     broker, cluster
         As `broker_names` returns them.
     log_bytes
@@ -58,6 +62,9 @@ class StoreStanding:
     store: str
     state: str
     problem: str = ""
+    not_read: tuple[str, ...] = ()
+    has_queues: bool = True
+    has_offsets: bool = True
     broker: str | None = None
     cluster: str | None = None
     log_bytes: int = 0
@@ -85,17 +92,19 @@ def _standing(snapshot: StoreSnapshot, options: SourceOptions) -> StoreStanding:
     with suppress(StoreError):  # a damaged topics.json is told of by whoever reads topics
         broker, cluster = broker_names(snapshot, options)
     begin = max(snapshot.min_phy_offset, 0)
-    last, _ = snapshot.last_dispatched()
     config = snapshot.config
     return StoreStanding(
         store=snapshot.directory.uri,
         state=UNKNOWN if problem else snapshot.state.value,
         problem=problem,
+        not_read=snapshot.kind.notes(),
+        has_queues=not snapshot.kind.queue_database,
+        has_offsets=not snapshot.kind.config_databases,
         broker=broker,
         cluster=cluster,
         log_bytes=snapshot.end_offset - begin,
         first_ms=snapshot.store_timestamp_at(begin),
-        last_ms=snapshot.store_timestamp_at(last) if last >= 0 else None,
+        last_ms=snapshot.newest_store_timestamp(),
         kept_hours=config.file_reserved_time,
         forced_share=config.disk_space_clean_forcibly_ratio / 100,
         refused_share=config.disk_space_warning_level_ratio / 100,

@@ -120,8 +120,9 @@ def _facts(findings: ReportData) -> str:
         (count_text(counts.messages), f"{_noun(counts.messages, 'message')} in the log"),
         (bytes_text(counts.bytes), "of records"),
         (count_text(topics), f"{_noun(topics, 'topic')} with messages"),
-        (count_text(groups), f"{_noun(groups, 'group')} with an offset"),
     ]
+    if findings.lag_is_known:
+        facts.append((count_text(groups), f"{_noun(groups, 'group')} with an offset"))
     tiles = "".join(f"<div><b>{text(b)}</b>{text(t)}</div>" for b, t in facts)
     links = "".join(f'<a href="#{n}">{text(t)}</a>' for n, t, _ in _SECTIONS)
     return f'<div class="facts">{tiles}</div>\n<nav>{links}</nav>\n'
@@ -253,6 +254,9 @@ def _spread(findings: ReportData) -> Iterator[str]:
 
 
 def _consumers(findings: ReportData) -> Iterator[str]:
+    if not findings.lag_is_known:
+        yield note("Not known: queues or consumer offsets are in a database, which is not read.")
+        return
     yield bars(bars_of_lag(findings.lag))
     behind = findings.lag[findings.lag["lag"] > 0]
     if not len(behind):
@@ -294,8 +298,10 @@ def _waiting(findings: ReportData) -> Iterator[str]:
         ]
         names = ("transactions", "count", "oldest half message (UTC)")
         yield table_html("transactions", names, rows)
-    else:
+    elif findings.transactions_are_known:
         yield note("No transaction.")
+    else:
+        yield note("Transactions are not known: consumer offsets are in a database.")
 
 
 def _dead(findings: ReportData) -> Iterator[str]:

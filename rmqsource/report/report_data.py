@@ -16,10 +16,11 @@ from rmqsource.metadata import read_metadata
 from rmqsource.options.source_options import SourceOptions
 from rmqsource.scan.read_columns import no_progress
 from rmqsource.scan.store_versions import make_token, open_snapshots
+from rmqsource.tables import TABLES
 from store_core.topics import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 LISTED_DEAD_LETTERS = 100
 _FAILFAST = "FAILFAST"
@@ -41,6 +42,8 @@ class ReportData:
         level, state, messages, first_due (the earliest deliver time).
     transactions
         state, messages, oldest (store time of the first half message).
+    lag_is_known, transactions_are_known
+        False where a store keeps queues or consumer offsets in a database: the table is empty then.
     dead_letters, dead_letter_count
         The first hundred, and how many there are.
     dead_letter_groups, newest_dead_letter_ms
@@ -75,6 +78,8 @@ class ReportData:
     config: str | None = None
     bodies_checked: bool = False
     told: tuple[str, ...] = ()
+    lag_is_known: bool = True
+    transactions_are_known: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything by name: tables as lists of rows, gaps in them as None."""
@@ -90,6 +95,8 @@ class ReportData:
             "damage": counts.damage,
             "other_damage": list(self.told),
             "bodies_checked": self.bodies_checked,
+            "lag_is_known": self.lag_is_known,
+            "transactions_are_known": self.transactions_are_known,
             "top_keys_short_by_at_most": counts.keys_missed,
             "dead_letter_count": self.dead_letter_count,
             "dead_letter_groups": self.dead_letter_groups,
@@ -118,7 +125,8 @@ def collect(
 ) -> ReportData:
     """Read what a report tells.
 
-    Damage never ends it: what can be read is told, and the damage with it.
+    Damage never ends it: what can be read is told, and the damage with it. Nor does a store whose
+    queues or settings are in databases: of such stores the log alone tells.
 
     Two passes: one over the log (without bodies), one over the queues; beside them the half, op,
     delay and dead-letter topics are read, and headers of topics that take part in transactions.
@@ -133,6 +141,10 @@ def collect(
     letters = _DeadLetters()
     if held.any_of(DLQ_PREFIX):
         letters.read(options)
+    standings = store_standing(options)
+    has_queues = all(one.has_queues for one in standings)
+    has_offsets = all(one.has_offsets for one in standings)
+    has_transactions = held.any_of(HALF_TOPIC)
     return ReportData(
         counts=counts,
         traffic=questions.traffic(counts),
@@ -142,8 +154,12 @@ def collect(
         queue_skew=questions.queue_skew(counts),
         tags=questions.tags(counts),
         top_keys=questions.top_keys(counts),
-        topics=questions.topics_of(options),
-        lag=questions.consumer_lag_of(options),
+        topics=questions.topics_of(options) if has_queues else questions.topics_in_log(counts),
+        lag=(
+            questions.consumer_lag_of(options)
+            if has_queues and has_offsets
+            else _no_rows(column.name for column in TABLES["consumer_offsets"].columns)
+        ),
         delayed=_summary(
             options if held.any_of(SCHEDULE_TOPIC) else None,
             "delayed",
@@ -151,7 +167,7 @@ def collect(
             ("deliver_timestamp", "first_due"),
         ),
         transactions=_summary(
-            options if held.any_of(HALF_TOPIC) else None,
+            options if has_transactions and has_offsets else None,
             "transactions",
             ["state"],
             ("store_timestamp", "oldest"),
@@ -162,9 +178,11 @@ def collect(
         dead_letter_count=sum(letters.by_group.values()),
         dead_letter_groups=letters.by_group,
         newest_dead_letter_ms=letters.newest_ms,
-        standings=store_standing(options),
+        standings=standings,
         config=options.config,
         bodies_checked=options.check_crc,
+        lag_is_known=has_queues and has_offsets,
+        transactions_are_known=has_offsets or not has_transactions,
     )
 
 
@@ -212,11 +230,15 @@ def _summary(
     time, name = earliest
     parts = [] if options is None else list(_counted(options, table, by, time))
     if not parts:
-        return notebook_package("pandas").DataFrame([], columns=[*by, "messages", name])
+        return _no_rows([*by, "messages", name])
     frame = pa.concat_tables(parts).to_pandas()
     frame = frame.rename(columns={"count_all": "messages", f"{time}_min": name})
     grouped = frame.groupby(by, as_index=False)
     return grouped.agg({"messages": "sum", name: "min"})
+
+
+def _no_rows(columns: Iterable[str]) -> Any:
+    return notebook_package("pandas").DataFrame([], columns=list(columns))
 
 
 def _counted(options: SourceOptions, table: str, by: list[str], time: str) -> Iterator[Any]:

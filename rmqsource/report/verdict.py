@@ -73,6 +73,7 @@ def verdict(findings: ReportData, made_at_ms: int) -> list[Judgement]:
     several = len(findings.standings) > 1
     return [
         *(_state(one, findings, several) for one in findings.standings),
+        *(_not_read(one, several) for one in findings.standings if one.not_read),
         _damage(findings),
         _lag(findings),
         _dead_letters(findings),
@@ -113,6 +114,11 @@ def _state(one: StoreStanding, findings: ReportData, several: bool) -> Judgement
     )
 
 
+def _not_read(one: StoreStanding, several: bool) -> Judgement:
+    parts = " ".join(f"{text[:1].upper()}{text[1:]}." for text in one.not_read)
+    return Judgement(_subject("Not read", one, several), LOOK, parts)
+
+
 def _damage(findings: ReportData) -> Judgement:
     checks = tuple(_command("check", one.store, findings) for one in findings.standings)
     counts = findings.counts
@@ -145,6 +151,13 @@ def _damage(findings: ReportData) -> Judgement:
 
 
 def _lag(findings: ReportData) -> Judgement:
+    if not findings.lag_is_known:
+        return Judgement(
+            "Consumer lag",
+            LOOK,
+            "Not known: queues or consumer offsets are in a database, which is not read.",
+            "The running broker tells it: mqadmin consumerProgress.",
+        )
     frame = findings.lag
     frame = frame[~frame["group"].str.startswith(SYSTEM_GROUP_PREFIX)] if len(frame) else frame
     if not len(frame):
@@ -197,6 +210,13 @@ def _dead_letters(findings: ReportData) -> Judgement:
 
 
 def _transactions(findings: ReportData) -> Judgement:
+    if not findings.transactions_are_known:
+        return Judgement(
+            "Transactions",
+            LOOK,
+            "There are some. Which are pending is not known: consumer offsets are in a database, "
+            "which is not read.",
+        )
     frame = findings.transactions
     counted = dict(zip(frame["state"], (int(n) for n in frame["messages"])))
     given_up, pending = counted.get(CHECK_EXCEEDED, 0), counted.get(PENDING, 0)
@@ -267,8 +287,10 @@ def _disk(
 
 def _bytes_per_day(one: StoreStanding, made_at_ms: int) -> float | str:
     """Return what the log grows by, or why that cannot be said."""
-    if one.first_ms is None or one.last_ms is None:
+    if one.first_ms is None:
         return "the store has no message"
+    if one.last_ms is None:
+        return "it is not known when the last message was stored"
     span = one.last_ms - one.first_ms
     if span < FORECAST_SPAN_MS:
         return f"it takes messages of a day, and these are of {duration_text(max(span, 0))}"

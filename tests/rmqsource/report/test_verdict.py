@@ -218,6 +218,7 @@ def test_transactions(
         ({"disk": DiskSpace(910 * GB, 1000 * GB)}, ACT, "Above 90 % a broker refuses messages."),
         ({"first_ms": NOW - 3_600_000}, GOOD, "10 % full. No forecast: it takes messages of a day"),
         ({"first_ms": None}, GOOD, "No forecast: the store has no message."),
+        ({"last_ms": None}, GOOD, "No forecast: it is not known when the last message was"),
         (
             {"first_ms": NOW - 9 * DAY_MS, "last_ms": NOW - 2 * DAY_MS},
             GOOD,
