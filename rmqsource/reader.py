@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.splits import Split
     from rmqsource.schema import Projection
+    from store_core.arrow_types import Columns, RecordBatch, Schema
 
 PLAN_TABLE = "plan"
 _MESSAGE_TABLES = frozenset({"messages", "keys"})
@@ -59,13 +60,13 @@ class StoreReader(DataSourceReader):
         # Of an empty list Spark makes a partition of its own, which read() is then given.
         return splits or [SplitPartition(None)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield Arrow batches of the projection."""
         expected = arrow_schema(self._projection.spark_schema)
         for columns in self._columns(partition.value):
             yield as_batch(columns, self._projection.columns, expected)
 
-    def _columns(self, split: Split | None) -> Iterable[dict[str, Any]]:
+    def _columns(self, split: Split | None) -> Iterable[Columns]:
         table = self._options.table
         if table == PLAN_TABLE:
             return [plan_columns(plan_read(self._options, self._predicate))]
@@ -73,13 +74,13 @@ class StoreReader(DataSourceReader):
             return self._metadata(table)
         return [] if split is None else self._messages(split)
 
-    def _messages(self, split: Split) -> Iterator[dict[str, Any]]:
+    def _messages(self, split: Split) -> Iterator[Columns]:
         from rmqsource.scan.message_reader import read_split  # noqa: PLC0415 (see above)
 
         request = ReadRequest.of(self._options, self._predicate, self._projection.columns)
         return read_split(split, request)
 
-    def _metadata(self, table: str) -> Iterator[dict[str, Any]]:
+    def _metadata(self, table: str) -> Iterator[Columns]:
         from rmqsource.metadata import read_metadata  # noqa: PLC0415 (see above)
 
         for snapshot in open_snapshots(self._options):
@@ -97,7 +98,7 @@ class FilteringStoreReader(StoreReader):
         return residual
 
 
-def as_batch(columns: dict[str, Any], names: Sequence[str], expected: Any) -> Any:
+def as_batch(columns: Columns, names: Sequence[str], expected: Schema) -> RecordBatch:
     """Return a record batch of exactly the expected schema."""
     arrays = [
         column if column.type == field.type else column.cast(field.type)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
     ArrayType,
@@ -25,6 +25,7 @@ from rmqsource.tables import CORRUPT_RECORD, TABLES
 
 if TYPE_CHECKING:
     from rmqsource.tables import Column
+    from store_core.arrow_types import Schema
 
 __all__ = ["TABLES", "Projection", "arrow_schema", "resolve_projection", "table_schema"]
 
@@ -104,7 +105,7 @@ def resolve_projection(table: str, mode: str, user_schema: StructType) -> Projec
     return Projection(tuple(columns), user_schema)
 
 
-def arrow_schema(spark_schema: StructType) -> Any:
+def arrow_schema(spark_schema: StructType) -> Schema:
     """Return the ``pyarrow.Schema`` that Spark demands of the batches of this schema."""
     return to_arrow_schema(spark_schema)
 

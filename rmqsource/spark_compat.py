@@ -16,6 +16,8 @@ from pyspark.sql.pandas import types as pandas_types
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from store_core.arrow_types import Schema
+
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 _LAST_MIXING_READS = (4, 3)
@@ -89,7 +91,7 @@ def filter_operator(spark_filter: object) -> str | None:
     return _OPERATORS.get(type(spark_filter))
 
 
-def to_arrow_schema(schema: StructType) -> Any:
+def to_arrow_schema(schema: StructType) -> Schema:
     """Return the ``pyarrow.Schema`` that Spark compares batches with; timestamps are in UTC."""
     convert: Any = pandas_types.to_arrow_schema
     if "timezone" in inspect.signature(convert).parameters:

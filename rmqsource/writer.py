@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.sink.write_plan import SinkPlan
+    from store_core.arrow_types import RecordBatch
     from store_core.staged_commit.staged_part import StagedPart
 
 
@@ -38,7 +39,7 @@ class StoreWriter(DataSourceArrowWriter):
     def __init__(self, plan: SinkPlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[Any]) -> PartMessage:
+    def write(self, iterator: Iterator[RecordBatch]) -> PartMessage:
         """Stage the rows of a partition."""
         return PartMessage(stage_part(iterator, self._plan, _partition_id()))
 

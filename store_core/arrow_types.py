@@ -8,6 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyarrow import Array, RecordBatch, Scalar
+    from pyarrow import Array, ChunkedArray, DataType, RecordBatch, Scalar, Schema, Table
 
-    __all__ = ["Array", "RecordBatch", "Scalar"]
+    Columns = dict[str, Array]
+    """Columns by name, all of one length."""
+
+    __all__ = [
+        "Array",
+        "ChunkedArray",
+        "Columns",
+        "DataType",
+        "RecordBatch",
+        "Scalar",
+        "Schema",
+        "Table",
+    ]

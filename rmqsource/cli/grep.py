@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqsource.cli.read import WrongUseError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.arrow_types import Array, Columns
 
 GREP_COLUMNS = ("body", "properties")
 """What has to be read."""
@@ -35,15 +40,15 @@ class Grep:
                 f"--grep: {pattern!r} is no regular expression of RE2's: {err}"
             ) from err
 
-    def mask(self, batch: dict[str, Any]) -> Any:
+    def mask(self, batch: Columns) -> Array:
         """Return for each row whether it is kept."""
         in_body = self._found(batch["body"]).fill_null(False)
         return pc.or_(in_body, pa.array(self._in_properties(batch["properties"])))
 
-    def _found(self, texts: Any) -> Any:
+    def _found(self, texts: Array) -> Array:
         return pc.match_substring_regex(texts, self._pattern)
 
-    def _in_properties(self, maps: Any) -> Any:
+    def _in_properties(self, maps: Array) -> npt.NDArray[np.bool_]:
         """Return for each row whether one of its properties has the pattern."""
         starts = maps.offsets.to_numpy()
         first, last = int(starts[0]), int(starts[-1])
@@ -55,4 +60,5 @@ class Grep:
         hits = self._found(texts).fill_null(False).to_numpy(zero_copy_only=False)
         before = np.concatenate([[0], np.cumsum(hits)])
         counts = before[starts[1:] - first] - before[starts[:-1] - first]
-        return counts > 0
+        has_hit: npt.NDArray[np.bool_] = counts > 0
+        return has_hit

@@ -39,6 +39,7 @@ from rmqsource.explore.group_standing import GROUP_COLUMNS, group_standing
 
 if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Table
 
 _LAG = Shape(
     ("group", "topic", "queue_id", "lag", "lag_ms", "consumer_offset", "broker_offset"),
@@ -108,7 +109,7 @@ def lag(
         said.tell_missing(options)
 
 
-def _judge_lag(rows: Any, most: Threshold, said: Report) -> None:
+def _judge_lag(rows: "Table", most: Threshold, said: Report) -> None:
     """Alert for each group and topic that is too far behind."""
     if not rows.num_rows:
         return

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqsource.cli.output import RowWriter
     from rmqsource.cli.report import Report, ScanProgress
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Columns
 
     Rows = Iterator[dict[str, Any]]
 
@@ -162,7 +163,7 @@ class _Read:
                 else:
                     yield row
 
-    def _searched(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def _searched(self, batch: Columns) -> Columns:
         """Return the rows in which the pattern is found, and those of damage."""
         if self._grep is None:
             return batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rmqsource.cli.output import Display, Shape
     from rmqsource.cli.report import Report
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import ChunkedArray, Table
 
 
 def in_bytes(heading: str) -> Form:
@@ -37,7 +38,7 @@ def columns_of(table: str) -> tuple[str, ...]:
     return tuple(column.name for column in TABLES[table].columns)
 
 
-def whole_table(name: str, options: SourceOptions) -> Any:
+def whole_table(name: str, options: SourceOptions) -> Table:
     """Return a table of metadata of all stores as a ``pa.Table``."""
     parts = [pa.table(batch) for batch in read_table(name, options)]
     if parts:
@@ -45,14 +46,14 @@ def whole_table(name: str, options: SourceOptions) -> Any:
     return pa.table({column: pa.nulls(0) for column in columns_of(name)})
 
 
-def only(table: Any, column: str, values: Sequence[str]) -> Any:
+def only(table: Table, column: str, values: Sequence[str]) -> Table:
     """Return the rows that have one of the values; all of them where none are given."""
     if not values or not table.num_rows:
         return table
     return table.filter(pc.is_in(table[column], pa.array(values, pa.string())))
 
 
-def ordered(table: Any, *keys: tuple[str, str]) -> Any:
+def ordered(table: Table, *keys: tuple[str, str]) -> Table:
     """Return the rows by keys; nulls come last."""
     return table.sort_by(list(keys)) if table.num_rows else table
 
@@ -63,7 +64,7 @@ def for_stores(shape: Shape, options: SourceOptions) -> Shape:
     return shape._replace(shown=(*shape.shown, "store")) if several else shape
 
 
-def show_rows(table: Any, shape: Shape, display: Display, limit: int, report: Report) -> None:
+def show_rows(table: Table, shape: Shape, display: Display, limit: int, report: Report) -> None:
     """Write the rows of a table, at most ``limit`` unless that is 0."""
     writer = row_writer(display, shape)
     chosen = table.slice(0, limit) if limit else table
@@ -77,7 +78,7 @@ def show_rows(table: Any, shape: Shape, display: Display, limit: int, report: Re
         report.note(f"there is more than these {limit}: --limit 0 shows all")
 
 
-def tell_unknown(asked: Sequence[str], known: Any, what: str, report: Report) -> None:
+def tell_unknown(asked: Sequence[str], known: ChunkedArray, what: str, report: Report) -> None:
     """Say which of the names asked for are none of a column's values."""
     names = {name for name in known.to_pylist() if name is not None}
     for name in asked:

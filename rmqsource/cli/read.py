@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Columns
 
-    Columns = dict[str, Any]
     Flags = Mapping[str, tuple[str, str | list[str] | None]]
 
 MESSAGE_COLUMNS = tuple(column.name for column in TABLES["messages"].columns)

@@ -3,7 +3,7 @@
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -95,7 +95,7 @@ def delayed(
         said.tell_missing(options)
 
 
-def _with_overdue(table: Any, now: int) -> Any:
+def _with_overdue(table: pa.Table, now: int) -> pa.Table:
     """Return the rows with how long they should have been delivered ago; null if not overdue."""
     due = table["deliver_timestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     late = pc.subtract(pa.scalar(now, pa.int64()), due)
@@ -104,7 +104,7 @@ def _with_overdue(table: Any, now: int) -> Any:
     return table.append_column("overdue_ms", pc.if_else(is_late, late, nothing))
 
 
-def _judge_overdue(late: Any, most: Threshold, said: Report) -> None:
+def _judge_overdue(late: pa.Array, most: Threshold, said: Report) -> None:
     longest = (pc.max(late).as_py() or 0) if len(late) else 0
     if most.unit == "ms":
         most.judge(longest, f"a message is overdue for {in_time('').text(longest)}", said)

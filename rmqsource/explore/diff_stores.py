@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Array, Columns, Table
 
     Int64s = npt.NDArray[np.int64]
 
@@ -112,7 +113,7 @@ def diff(
     return Difference(left.num_rows, right.num_rows, same, rows, topics, tuple(damage))
 
 
-def _side(options: SourceOptions, progress: Callable[[int, int], None], damage: list[str]) -> Any:
+def _side(options: SourceOptions, progress: Callable[[int, int], None], damage: list[str]) -> Table:
     """Return the messages of a side as a table, in the order of the log; note what is damaged."""
     wide = replace(options, batch_rows=max(options.batch_rows, _BATCH_ROWS), body="decoded")
     parts = []
@@ -133,7 +134,7 @@ _TYPES = {
 }
 
 
-def _readable(batch: dict[str, Any], damage: list[str]) -> dict[str, Any]:
+def _readable(batch: Columns, damage: list[str]) -> Columns:
     found = batch.pop(CORRUPT_RECORD.name, None)
     if found is None or found.null_count == len(found):
         return batch
@@ -142,7 +143,7 @@ def _readable(batch: dict[str, Any], damage: list[str]) -> dict[str, Any]:
     return {name: column.filter(keep) for name, column in batch.items()}
 
 
-def _body_crc(sys_flag: Any, stored: Any, bodies: Any) -> Any:
+def _body_crc(sys_flag: Array, stored: Array, bodies: Array) -> Array:
     """Return the CRC of each body as it is inside, so that compression makes no difference."""
     coded = np.flatnonzero(sys_flag.to_numpy(zero_copy_only=False) & _CODED)
     if len(coded) == 0:
@@ -153,7 +154,7 @@ def _body_crc(sys_flag: Any, stored: Any, bodies: Any) -> Any:
     return pa.array(crc)
 
 
-def _left_over(left: Any, right: Any, columns: tuple[str, ...]) -> tuple[Int64s, Int64s]:
+def _left_over(left: Table, right: Table, columns: tuple[str, ...]) -> tuple[Int64s, Int64s]:
     """Return the rows of each side that the other has not, as often."""
     numbers = _numbers(pa.concat_tables([left, right]), columns)
     a, b = numbers[: left.num_rows], numbers[left.num_rows :]
@@ -165,7 +166,7 @@ def _left_over(left: Any, right: Any, columns: tuple[str, ...]) -> tuple[Int64s,
     )
 
 
-def _numbers(table: Any, columns: tuple[str, ...]) -> Int64s:
+def _numbers(table: Table, columns: tuple[str, ...]) -> Int64s:
     """Return a number for each row; equal rows, and only they, have the same."""
     numbers = np.zeros(table.num_rows, np.int64)
     for name in columns:
@@ -190,7 +191,7 @@ def _occurrence(numbers: Int64s) -> Int64s:
     return found
 
 
-def _rows(only_a: Any, only_b: Any, pairing: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _rows(only_a: Table, only_b: Table, pairing: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Pair what is left over, and yield a row for each difference: those of A first."""
     waiting: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in only_b.to_pylist():

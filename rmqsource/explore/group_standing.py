@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Table
     from store_core.store_snapshot import StoreSnapshot
 
 _FIELDS = (
@@ -26,7 +27,7 @@ GROUP_COLUMNS = tuple(name for name, _ in _FIELDS)
 """``topics`` and ``queues`` are those with an offset, retry topics left out; ``lag`` has them."""
 
 
-def group_standing(options: SourceOptions) -> Any:
+def group_standing(options: SourceOptions) -> Table:
     """Return a ``pa.Table`` with a row per group and store, the furthest behind first."""
     rows: list[dict[str, Any]] = []
     for snapshot in open_snapshots(options):

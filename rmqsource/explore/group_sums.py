@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from store_core.arrow_types import Table
 
     Int64s = npt.NDArray[np.int64]
 
@@ -42,18 +44,18 @@ class Tally:
         self._sums = list(sums)
         self._greatest = list(greatest)
         self._limit = limit
-        self._parts: list[Any] = []
+        self._parts: list[Table] = []
         self._rows = 0
         self.missed = 0
 
-    def add(self, part: Any) -> None:
+    def add(self, part: Table) -> None:
         """Add rows of a ``pa.Table`` that has the columns; groups may occur more than once."""
         self._parts.append(part)
         self._rows += part.num_rows
         if self._rows > _MERGE_ROWS and len(self._parts) > 1:
             self._merge()
 
-    def table(self) -> Any | None:
+    def table(self) -> Table | None:
         """Return the groups, largest first sum first; None before anything was added."""
         if not self._parts:
             return None
@@ -69,7 +71,7 @@ class Tally:
             merged = ordered.slice(0, self._limit)
         self._parts, self._rows = [merged], 0
 
-    def _grouped(self, part: Any) -> Any:
+    def _grouped(self, part: Table) -> Table:
         wanted = [(name, "sum") for name in self._sums] + [(name, "max") for name in self._greatest]
         found = part.group_by(self._keys).aggregate(wanted)
         names = [*self._keys, *(f"{name}_{what}" for name, what in wanted)]

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Array, Columns, DataType, Table
 
     Int64s = npt.NDArray[np.int64]
-    Columns = dict[str, Any]
 
 WIDTHS_MS = (
     *(10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000),
@@ -99,12 +99,12 @@ class Survey:
     first_ms: int | None = None
     last_ms: int | None = None
     step_ms: int = WIDTHS_MS[0]
-    traffic: Any = None
-    queues: Any = None
-    sizes: Any = None
-    latency: Any = None
-    tags: Any = None
-    keys: Any = None
+    traffic: Table = None  # None, like the tables below, until all is counted
+    queues: Table = None
+    sizes: Table = None
+    latency: Table = None
+    tags: Table = None
+    keys: Table = None
     keys_missed: int = 0
     tags_missed: int = 0
     gaps: int = 0
@@ -220,7 +220,7 @@ class _Counts:
         names = ("topic", name, "messages", "bytes", "greatest")
         self._by_number[name].add(pa.table(dict(zip(names, columns))))
 
-    def _topic_numbers(self, topics: Any) -> Int64s:
+    def _topic_numbers(self, topics: Array) -> Int64s:
         encoded = topics.dictionary_encode()
         numbers = [
             self._topics.setdefault(name, len(self._topics))
@@ -229,7 +229,7 @@ class _Counts:
         found: Int64s = np.array(numbers, np.int64)[encoded.indices.to_numpy()]
         return found
 
-    def _add_texts(self, name: str, topics: Int64s, texts: Any) -> None:
+    def _add_texts(self, name: str, topics: Int64s, texts: Array) -> None:
         if len(texts) == 0:
             return
         encoded = texts.dictionary_encode(null_encoding="encode")
@@ -238,7 +238,7 @@ class _Counts:
         values = encoded.dictionary.take(pa.array(code))
         self._by_text[name].add(pa.table({"topic": topic, name: values, "messages": messages}))
 
-    def _record_bytes(self, places: Any, sizes: Int64s) -> Int64s:
+    def _record_bytes(self, places: Array, sizes: Int64s) -> Int64s:
         """Return the bytes of each record at its first message."""
         offsets = places.to_numpy(zero_copy_only=False)
         before = np.concatenate([[self._last_record], offsets[:-1]])
@@ -274,7 +274,7 @@ class _Counts:
         total.tags_missed = self._by_text["tags"].missed
         return total
 
-    def _latency(self) -> Any:
+    def _latency(self) -> Table:
         """Return the table of waits; a topic's number there is twice its own, plus 1 if later."""
         tally = self._by_number["latency_class"]
         ways = tally.table()
@@ -286,7 +286,7 @@ class _Counts:
         found = self._with_names(ways.set_column(0, "topic", topic))
         return found.add_column(1, "is_later", is_later)
 
-    def _named(self, tally: Tally, name: str, kind: Any) -> Any:
+    def _named(self, tally: Tally, name: str, kind: DataType) -> Table:
         """Return a tally's table with the names of topics."""
         found = tally.table()
         if found is None:
@@ -296,7 +296,7 @@ class _Counts:
             return pa.schema(fields).empty_table()
         return self._with_names(found)
 
-    def _with_names(self, found: Any) -> Any:
+    def _with_names(self, found: Table) -> Table:
         names = pa.array(list(self._topics), pa.string())
         return found.set_column(0, "topic", names.take(found["topic"].combine_chunks()))
 
@@ -306,7 +306,7 @@ def _greatest(name: str) -> tuple[str, ...]:
     return ("greatest",) if name.endswith("_class") else ()
 
 
-def is_later(sys_flag: Any, properties: Any) -> npt.NDArray[np.bool_]:
+def is_later(sys_flag: Array, properties: Array) -> npt.NDArray[np.bool_]:
     """Return which records a broker wrote for messages that it had stored before.
 
     One of a committed transaction says so in its flag; one that waited (a delay level, the timer
@@ -324,7 +324,7 @@ def is_later(sys_flag: Any, properties: Any) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _milliseconds(timestamps: Any) -> Int64s:
+def _milliseconds(timestamps: Array) -> Int64s:
     """Return times in ms; 0 where null."""
     micros: Int64s = timestamps.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return micros // 1000

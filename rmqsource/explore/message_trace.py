@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Columns
     from store_core.store_snapshot import StoreSnapshot
 
     Record = dict[str, Any]
@@ -136,7 +137,7 @@ def _topics(snapshot: StoreSnapshot, options: SourceOptions) -> tuple[str, ...] 
     return tuple(sorted({*options.topics, *_SERVICE_TOPICS, *moved}))
 
 
-def _rows(batch: dict[str, Any]) -> Iterator[Record]:
+def _rows(batch: Columns) -> Iterator[Record]:
     columns = {name: column.to_pylist() for name, column in batch.items()}
     for values in zip(*columns.values()):
         row = dict(zip(columns, values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 import pyarrow as pa
 
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Columns, RecordBatch, Table
     from store_core.store_snapshot import StoreSnapshot
 
-    Rows = Callable[[StoreSnapshot, SourceOptions], Iterator[Any]]
+    Rows = Callable[[StoreSnapshot, SourceOptions], Iterator[Table]]
 
 METADATA_TABLES: dict[str, Rows] = {
     "consume_queue": consume_queue.rows,
@@ -44,9 +45,7 @@ METADATA_TABLES: dict[str, Rows] = {
 """By table: a function that yields ``pa.Table`` parts with all columns, of any number of rows."""
 
 
-def read_metadata(
-    table: str, snapshot: StoreSnapshot, options: SourceOptions
-) -> Iterator[dict[str, Any]]:
+def read_metadata(table: str, snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Columns]:
     """Yield batches of a table: Arrow arrays by column, in the order of ``TABLES``.
 
     Batches have 1 to ``options.batch_rows`` rows; a table without rows gives no batch.
@@ -83,9 +82,9 @@ def read_metadata(
                 raise
 
 
-def _batches(parts: Iterable[Any], batch_rows: int) -> Iterator[Any]:
+def _batches(parts: Iterable[Table], batch_rows: int) -> Iterator[RecordBatch]:
     """Yield record batches; small parts, such as those of small queues, are put together."""
-    pending: list[Any] = []
+    pending: list[Table] = []
     held = 0
     for part in parts:
         pending.append(part)
@@ -97,5 +96,5 @@ def _batches(parts: Iterable[Any], batch_rows: int) -> Iterator[Any]:
         yield from _cut(pending, batch_rows)
 
 
-def _cut(parts: list[Any], batch_rows: int) -> Iterator[Any]:
+def _cut(parts: list[Table], batch_rows: int) -> Iterator[RecordBatch]:
     yield from pa.concat_tables(parts).combine_chunks().to_batches(max_chunksize=batch_rows)

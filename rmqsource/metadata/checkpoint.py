@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqsource.metadata.columns import table_part
 from store_core.state.store_checkpoint import StoreCheckpoint
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Table
     from store_core.store_snapshot import StoreSnapshot
 
 
-def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """Yield the numbers of the file as they are; null where the file, or its end, is missing.
 
     A time of 0, 1970, means that nothing was flushed yet.

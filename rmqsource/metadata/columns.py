@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array, DataType, Table
+
 NO_TIME = int(np.iinfo(np.int64).min)
 """A time that is not known; like all that do not fit, it becomes null."""
 
-_ARROW_TYPES: dict[str, Any] = {
+_ARROW_TYPES: dict[str, DataType] = {
     "string": pa.string(),
     "int": pa.int32(),
     "bigint": pa.int64(),
@@ -26,7 +28,7 @@ _ARROW_TYPES: dict[str, Any] = {
 }
 
 
-def table_part(table: str, store: str, row_count: int, **columns: Any) -> Any:
+def table_part(table: str, store: str, row_count: int, **columns: Any) -> Table:
     """Return rows of a table as a ``pa.Table`` with all its columns in their declared order.
 
     Parameters
@@ -51,12 +53,12 @@ def table_part(table: str, store: str, row_count: int, **columns: Any) -> Any:
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def nullable(values: npt.NDArray[Any], is_null: npt.NDArray[np.bool_]) -> Any:
+def nullable(values: npt.NDArray[Any], is_null: npt.NDArray[np.bool_]) -> Array:
     """Return an Arrow array with nulls."""
     return pa.array(values, mask=is_null)
 
 
-def _array(value: Any, arrow_type: Any, row_count: int) -> Any:
+def _array(value: Any, arrow_type: DataType, row_count: int) -> Array:
     if isinstance(value, str):
         return pa.repeat(pa.scalar(_encodable(value), arrow_type), row_count)
     if isinstance(value, pa.Array):

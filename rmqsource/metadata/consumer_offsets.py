@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Array, Table
     from store_core.store_snapshot import StoreSnapshot
 
 _INT32_MAX = 2**31 - 1
@@ -44,7 +45,7 @@ class _Standing(NamedTuple):
     last_record: int = NO_RECORD
 
 
-def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """Yield what ``consumerOffset.json`` and ``lmqConsumerOffset.json`` hold of selected queues.
 
     A queue that a group never committed has no row. ``broker_offset`` is 0 where the queue has
@@ -150,7 +151,7 @@ def _lag_ms(
     options: SourceOptions,
     next_record: npt.NDArray[np.int64],
     last_record: npt.NDArray[np.int64],
-) -> Any:
+) -> Array:
     times = store_times(snapshot, options, np.concatenate([next_record, last_record]))
     oldest, newest = times[: len(next_record)], times[len(next_record) :]
     is_behind = last_record != NO_RECORD

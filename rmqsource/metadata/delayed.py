@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Array, Table
     from store_core.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
@@ -40,7 +41,7 @@ _UNKNOWN_LEVEL_MS = 1000
 """What ``ScheduleMessageService.computeDeliverTimestamp`` adds for a level it does not know."""
 
 
-def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """Yield the messages of ``SCHEDULE_TOPIC_XXXX``, waiting ones and, while kept, delivered ones.
 
     ``deliver_timestamp`` is the time in the queue's unit; where that is none (extension
@@ -128,6 +129,6 @@ class _DueTimes:
         return self._units[queue_id]
 
 
-def _milliseconds(timestamps: Any) -> Int64s:
+def _milliseconds(timestamps: Array) -> Int64s:
     values: Int64s = timestamps.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return values // 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Table
     from store_core.index.index_queries import IndexFileEntry
     from store_core.store_snapshot import StoreSnapshot
 
@@ -28,7 +29,7 @@ _CHUNK_ENTRIES = 1 << 18
 _MS_PER_SECOND = 1000
 
 
-def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """Yield the entries of all usable files in the order of their creation.
 
     Entries that point after the end of the log are no data and left out; those of expired
@@ -46,7 +47,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
             logger.info("%s was deleted meanwhile", what)
 
 
-def _file_rows(snapshot: StoreSnapshot, file: IndexFileEntry) -> Iterator[Any]:
+def _file_rows(snapshot: StoreSnapshot, file: IndexFileEntry) -> Iterator[Table]:
     sizes = snapshot.index.sizes
     if sizes is None:
         return  # then no file is usable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Table
     from store_core.store_snapshot import StoreSnapshot
 
 
-def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """Yield the selected queues that have a directory; of each, the ends are read.
 
     The store times are those of the first and of the last message, null where their records are

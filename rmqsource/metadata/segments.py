@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,11 +20,14 @@ from store_core.layout.store_paths import CONSUME_QUEUE_EXT_DIR
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
+
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Table
     from store_core.store_snapshot import StoreSnapshot
 
 
-def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """Yield the files, by kind and place.
 
     Kinds: ``commitlog``, ``consumequeue``, ``batchconsumequeue``, ``consumequeue_ext``,
@@ -71,7 +74,9 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     )
 
 
-def _times(snapshot: StoreSnapshot, options: SourceOptions, files: list[StoreFile]) -> Any:
+def _times(
+    snapshot: StoreSnapshot, options: SourceOptions, files: list[StoreFile]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return first and last times, from the records where a file names them."""
     records = [file.first_record for file in files] + [file.last_record for file in files]
     known = [file.first_ms for file in files] + [file.last_ms for file in files]

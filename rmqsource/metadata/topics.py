@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from store_core.topics import topic_kind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
+
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Table
     from store_core.config.config_files import TopicConfig
     from store_core.store_snapshot import StoreSnapshot
 
@@ -32,7 +35,7 @@ class _Topic:
     """First and last records of the queues."""
 
 
-def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """Yield the selected topics; those that only ``topics.json`` names have no queue and message.
 
     ``bytes`` sums the sizes in all units, which are read; it is null where a damaged queue was
@@ -83,7 +86,9 @@ def _topics(
     return topics
 
 
-def _bounds(topics: list[_Topic], times: Any) -> list[tuple[int | None, int | None]]:
+def _bounds(
+    topics: list[_Topic], times: npt.NDArray[np.int64]
+) -> list[tuple[int | None, int | None]]:
     """Return the oldest and the newest time of each topic."""
     bounds: list[tuple[int | None, int | None]] = []
     at = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Array, Table
     from store_core.store_snapshot import StoreSnapshot
 
 PENDING, COMMITTED, ROLLED_BACK = "pending", "committed", "rolled_back"
@@ -65,7 +66,7 @@ class _Transaction:
     commit_place: int | None = None
 
 
-def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
+def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """Yield the transactions whose half messages are in the log, in order of their first one.
 
     Copies that a check appended belong to one transaction, by UNIQ_KEY. A commit is known by its
@@ -99,7 +100,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Any]:
     )
 
 
-def _texts(values: list[str | None]) -> Any:
+def _texts(values: list[str | None]) -> Array:
     return pa.array(values, pa.string())
 
 
@@ -194,6 +195,6 @@ def _find_pending(
             transaction.state = PENDING
 
 
-def _times(timestamps: Any) -> list[int]:
+def _times(timestamps: Array) -> list[int]:
     micros = timestamps.cast(pa.int64()).fill_null(NO_TIME).to_pylist()
     return [NO_TIME if value == NO_TIME else value // 1000 for value in micros]

@@ -22,6 +22,8 @@ from store_core.topics import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from store_core.arrow_types import Table
+
 LISTED_DEAD_LETTERS = 100
 _FAILFAST = "FAILFAST"
 _SELECTING = (
@@ -241,7 +243,7 @@ def _no_rows(columns: Iterable[str]) -> Any:
     return notebook_package("pandas").DataFrame([], columns=list(columns))
 
 
-def _counted(options: SourceOptions, table: str, by: list[str], time: str) -> Iterator[Any]:
+def _counted(options: SourceOptions, table: str, by: list[str], time: str) -> Iterator[Table]:
     for snapshot in open_snapshots(options):
         with snapshot:
             for batch in read_metadata(table, snapshot, options):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,12 @@ from store_core.read.key_match import is_any_of, text_set
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import numpy.typing as npt
+
     from rmqsource.scan.predicate import ScanPredicate
+    from store_core.arrow_types import Array
+
+    Int64s = npt.NDArray[np.int64]
 
 KEYS_KIND = "KEYS"
 UNIQUE_KIND = "UNIQ_KEY"
@@ -23,8 +28,8 @@ _FEW = 8  # batches; up to that all rows are taken at once, as messages have few
 
 
 def explode_keys(
-    keys: Any, unique_keys: Any, found: Any, predicate: ScanPredicate
-) -> tuple[Any, Any, Any]:
+    keys: Array, unique_keys: Array, found: Array | None, predicate: ScanPredicate
+) -> tuple[Array, Array, Array]:
     """Return (key, key kind, row) columns, by row; words of KEYS come before the unique key.
 
     A word that repeats, or that equals the message's unique key, is one row, of kind ``KEYS``.
@@ -54,7 +59,9 @@ def explode_keys(
     return key.take(pa.array(chosen)), pa.array(kind.tolist(), pa.string()), pa.array(row[chosen])
 
 
-def repeated_parts(columns: Iterable[Any], row: Any, most_bytes: int) -> Iterator[tuple[int, int]]:
+def repeated_parts(
+    columns: Iterable[Array], row: Array, most_bytes: int
+) -> Iterator[tuple[int, int]]:
     """Yield (start, stop) of parts of rows that repeat messages, so that a part stays small.
 
     Parameters
@@ -78,21 +85,23 @@ def repeated_parts(columns: Iterable[Any], row: Any, most_bytes: int) -> Iterato
     yield from cut_rows(sizes[taken], len(row), most_bytes)
 
 
-def _row_bytes(column: Any) -> Any:
+def _row_bytes(column: Array) -> Int64s:
     """Return about how many bytes each row of a column takes."""
     if pa.types.is_map(column.type):
         inner = _row_bytes(column.keys) + _row_bytes(column.items)
     elif pa.types.is_list(column.type):
         inner = _row_bytes(column.values)
     elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        return pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64) + 4
+        lengths: Int64s = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
+        return lengths + 4
     else:
         return np.full(len(column), 8, np.int64)
     ends = np.concatenate([[0], np.cumsum(inner)])
-    return np.diff(ends[column.offsets.to_numpy()]) + 4
+    sizes: Int64s = np.diff(ends[column.offsets.to_numpy()])
+    return sizes + 4
 
 
-def _first_of_row(key: Any, row: Any, order: Any) -> Any:
+def _first_of_row(key: Array, row: Int64s, order: Int64s) -> npt.NDArray[np.bool_]:
     """Return which rows in ``order`` have a key that is new in their message."""
     codes = key.dictionary_encode().indices.to_numpy()
     pairs = row.astype(np.int64) * (int(codes.max(initial=0)) + 1) + codes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 import pyarrow as pa
@@ -30,12 +30,15 @@ from store_core.log.log_scan import Gap, LogSlice
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
+
     from rmqsource.scan.read_request import ReadRequest
+    from store_core.arrow_types import Columns
     from store_core.codec.inner_columns import UnwrappedRows
     from store_core.codec.record_crcs import BadBody
     from store_core.codec.record_frames import RecordFrames
 
-    Columns = dict[str, Any]
+    Bools = npt.NDArray[np.bool_]
     _Place = Union[LogSlice, SegmentPositions]
 
 logger = logging.getLogger(__name__)
@@ -110,7 +113,7 @@ class MessageBatches:
             columns = MessageColumns(part.frames, raw_body=request.raw_body, inflated=part.inflated)
             yield columns, part.bad
 
-    def _found(self, columns: UnwrappedRows) -> Any:
+    def _found(self, columns: UnwrappedRows) -> Bools:
         """Return of messages of inner batches whether they match."""
         predicate = self.request.predicate
         found = column_mask(columns, len(columns), predicate)
@@ -123,7 +126,9 @@ class MessageBatches:
             )
         return found
 
-    def _assemble(self, columns: Any, rows: int, found: Any) -> Iterator[Columns]:
+    def _assemble(
+        self, columns: MessageColumns | UnwrappedRows, rows: int, found: Bools | None
+    ) -> Iterator[Columns]:
         """Yield the asked-for columns of the rows that ``found`` marks (None: all)."""
         request = self.request
         keep = None if found is None or found.all() else pa.array(found)
@@ -156,7 +161,9 @@ class MessageBatches:
             return {"": pa.nulls(rows)}
         return {name: batch[name] for name in request.columns}
 
-    def _bad_rows(self, frames: RecordFrames, place: _Place, bad: Any) -> Iterator[Columns]:
+    def _bad_rows(
+        self, frames: RecordFrames, place: _Place, bad: list[BadBody]
+    ) -> Iterator[Columns]:
         sizes, offsets = frames.column("total_size"), frames.column("commit_log_offset")
         for failure in bad:
             offset = int(offsets[failure.row])

@@ -6,7 +6,7 @@ No Spark here. Errors and rows of damage are decided in one place, from ``mode``
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from rmqsource.scan.read_request import ReadRequest
     from rmqsource.scan.splits import SegmentPositions, Split
+    from store_core.arrow_types import Columns
     from store_core.files.byte_source import ByteSource
-
-    Columns = dict[str, Any]
 
 logger = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.predicate import ScanPredicate
     from rmqsource.scan.splits import StorePlan
+    from store_core.arrow_types import Columns
 
 
 def plan_read(options: SourceOptions, predicate: ScanPredicate) -> list[StorePlan]:
@@ -41,7 +42,7 @@ def _within(plans: list[StorePlan], max_splits: int) -> list[StorePlan]:
     ]
 
 
-def plan_columns(plans: Sequence[StorePlan]) -> dict[str, Any]:
+def plan_columns(plans: Sequence[StorePlan]) -> Columns:
     """Return plans as the columns of table ``plan``."""
     return {
         "store": pa.array([p.store for p in plans], pa.string()),

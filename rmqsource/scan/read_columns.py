@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.options.source_options import SourceOptions
+    from store_core.arrow_types import Columns
     from store_core.store_snapshot import StoreSnapshot
-
-    Columns = dict[str, Any]
 
 _PERMISSIVE = "PERMISSIVE"
 _DROPPING = "DROPMALFORMED"

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from rmqsource.options.offsets import OffsetBound
     from rmqsource.scan.predicate import IntRange, ScanPredicate
+    from store_core.arrow_types import Array
+    from store_core.codec.inner_columns import UnwrappedRows
+    from store_core.codec.message_batch_codec import MessageColumns
     from store_core.codec.record_frames import RecordFrames
 
     Mask = npt.NDArray[np.bool_]
@@ -77,7 +80,7 @@ def _inside(values: npt.NDArray[Any], wanted: IntRange) -> Mask:
     return keep
 
 
-def _topic_mask(topics: Any, predicate: ScanPredicate) -> Mask:
+def _topic_mask(topics: Array, predicate: ScanPredicate) -> Mask:
     keep = np.ones(len(topics), np.bool_)
     wanted = predicate.topics
     if wanted is not None and any(_REPLACEMENT in topic for topic in wanted):
@@ -92,7 +95,7 @@ def _topic_mask(topics: Any, predicate: ScanPredicate) -> Mask:
     return keep
 
 
-def _mask_of_names(topics: Any, matches: Callable[[str], bool]) -> Mask:
+def _mask_of_names(topics: Array, matches: Callable[[str], bool]) -> Mask:
     encoded = topics.dictionary_encode()
     found = [decode_utf8(name) for name in encoded.dictionary.to_pylist()]
     mask = np.array([matches(name) for name in found], np.bool_)
@@ -110,7 +113,7 @@ def bounds_queue_offsets(predicate: ScanPredicate) -> bool:
 
 
 def queue_offset_mask(
-    topics: Any,
+    topics: Array,
     queue_ids: npt.NDArray[np.int32],
     queue_offsets: npt.NDArray[np.int64],
     predicate: ScanPredicate,
@@ -129,7 +132,7 @@ def queue_offset_mask(
 
 
 def _bounds(
-    topics: Any, queue_ids: npt.NDArray[np.int32], bound: OffsetBound, default: int
+    topics: Array, queue_ids: npt.NDArray[np.int32], bound: OffsetBound, default: int
 ) -> npt.NDArray[np.int64]:
     """Return the bound of each row's queue."""
     encoded = topics.dictionary_encode()
@@ -158,8 +161,10 @@ def needs_properties(predicate: ScanPredicate) -> bool:
     )
 
 
-def column_mask(columns: Any, rows: int, predicate: ScanPredicate) -> Mask:
-    """Return which decoded messages match; ``columns.column(name)`` gives Arrow columns."""
+def column_mask(
+    columns: MessageColumns | UnwrappedRows, rows: int, predicate: ScanPredicate
+) -> Mask:
+    """Return which decoded messages match."""
     keep = np.ones(rows, np.bool_)
     for name, wanted in (
         ("tags", predicate.tags),

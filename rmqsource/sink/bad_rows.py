@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import numpy.typing as npt
+
+    from store_core.arrow_types import RecordBatch, Scalar
 
     Bools = npt.NDArray[np.bool_]
 
@@ -55,7 +57,7 @@ class BadRows:
         self._drop = mode == _DROP
         self.dropped: dict[str, int] = {}
 
-    def good_rows(self, checks: Iterable[Check], rows: Any) -> Bools | None:
+    def good_rows(self, checks: Iterable[Check], rows: RecordBatch) -> Bools | None:
         """Return which rows stay; None: all.
 
         Parameters
@@ -84,13 +86,13 @@ class BadRows:
         return good
 
 
-def row_text(rows: Any, row: int) -> str:
+def row_text(rows: RecordBatch, row: int) -> str:
     """Return the values of a row as short text."""
     values = (f"{name}={_short(rows.column(at)[row])}" for at, name in enumerate(rows.schema.names))
     return ", ".join(values)
 
 
-def _short(scalar: Any) -> str:
+def _short(scalar: Scalar) -> str:
     value = scalar.as_py()
     if isinstance(value, (bytes, str)):
         shown, size = value[:_MAX_VALUE_CHARACTERS], len(value)

@@ -6,7 +6,7 @@ Source: RocketMQ ``DefaultMQProducerImpl.tryToCompressMessage`` (release 5.3.3).
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.sink.options import SinkOptions
+    from store_core.arrow_types import Array
 
     Int32s = npt.NDArray[np.int32]
     Bools = npt.NDArray[np.bool_]
@@ -41,11 +42,11 @@ _FIRST_WITH_TYPES = 5
 class StoredBodies(NamedTuple):
     """``body`` (``pa.BinaryArray``) and the compression bits of each row's sys flag."""
 
-    body: Any
+    body: Array
     sys_flag: Int32s
 
 
-def raw_rows(body: Any, sys_flag: Any, body_crc: Any) -> npt.NDArray[np.int64]:
+def raw_rows(body: Array, sys_flag: Array | None, body_crc: Array | None) -> npt.NDArray[np.int64]:
     """Return the rows whose body is compressed already.
 
     The flag alone does not tell: a row that was read has the stored flag and the inflated body.
@@ -84,7 +85,7 @@ def _is_stored(body: bytes, sys_flag: int, crc: int | None) -> bool:
     return len(body) > 1 and body[0] & 0xF == _ZLIB_METHOD and head % _ZLIB_CHECK == 0
 
 
-def newer_format_rows(count: int, raw: npt.NDArray[np.int64], sys_flag: Any) -> Bools:
+def newer_format_rows(count: int, raw: npt.NDArray[np.int64], sys_flag: Array) -> Bools:
     """Return which of the rows with raw bodies have a format that 4.x does not know."""
     newer = np.zeros(count, bool)
     if len(raw):
@@ -94,7 +95,7 @@ def newer_format_rows(count: int, raw: npt.NDArray[np.int64], sys_flag: Any) -> 
 
 
 def stored_bodies(
-    body: Any, raw: npt.NDArray[np.int64], sys_flag: Any, options: SinkOptions
+    body: Array, raw: npt.NDArray[np.int64], sys_flag: Array | None, options: SinkOptions
 ) -> StoredBodies:
     """Compress what a producer would.
 
@@ -110,7 +111,7 @@ def stored_bodies(
         Size and format.
     """
     flags = np.zeros(len(body), np.int32)
-    if len(raw):
+    if sys_flag is not None and len(raw):
         given = sys_flag.fill_null(0).to_numpy(zero_copy_only=False)
         flags[raw] = given[raw] & _COMPRESSION_BITS
     if options.compression == "none":

@@ -5,7 +5,7 @@ Source: RocketMQ ``Message``, ``MessageConst``, ``MessageDecoder`` (release 5.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from store_core.arrow_types import Array, Columns
+
     Bools = npt.NDArray[np.bool_]
 
 _EMPTY = pa.scalar("", pa.string())
 
 
-def merge_properties(raw: Any, properties: Any, named: Mapping[str, Any], count: int) -> Any:
+def merge_properties(
+    raw: Array | None, properties: Array | None, named: Mapping[str, Array], count: int
+) -> Array:
     """Return the property bytes of every row.
 
     Parameters
@@ -51,7 +55,7 @@ def merge_properties(raw: Any, properties: Any, named: Mapping[str, Any], count:
     return merged if raw is None and properties is None else _without_crc(merged)
 
 
-def _without_crc(merged: Any) -> Any:
+def _without_crc(merged: Array) -> Array:
     found = pc.match_substring(merged, CRC_NAME).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(found)
     if len(rows) == 0:
@@ -60,7 +64,9 @@ def _without_crc(merged: Any) -> Any:
     return replace_rows(merged, rows, pa.array(cleaned, pa.binary()))
 
 
-def _merged(raw: Any, properties: Any, named: Mapping[str, Any], count: int) -> Any:
+def _merged(
+    raw: Array | None, properties: Array | None, named: Mapping[str, Array], count: int
+) -> Array:
     if raw is None:
         return properties_block(_maps(properties, named, count), named)
     exact = raw.is_valid().to_numpy(zero_copy_only=False)
@@ -83,11 +89,11 @@ def _merged(raw: Any, properties: Any, named: Mapping[str, Any], count: int) -> 
     return merged
 
 
-def _values_at(named: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+def _values_at(named: Mapping[str, Array], rows: Array) -> Columns:
     return {name: values.take(rows) for name, values in named.items()}
 
 
-def _maps(properties: Any, named: Mapping[str, Any], count: int) -> Any:
+def _maps(properties: Array | None, named: Mapping[str, Array], count: int) -> Array | None:
     """Return what `properties_block` takes: maps, if only empty ones, where nothing is named."""
     if properties is not None or named:
         return properties
@@ -96,7 +102,7 @@ def _maps(properties: Any, named: Mapping[str, Any], count: int) -> Any:
     return pa.MapArray.from_arrays(offsets, nothing, nothing)
 
 
-def _differs(name: str, values: Any, decoded: PropertyColumns) -> Bools:
+def _differs(name: str, values: Array, decoded: PropertyColumns) -> Bools:
     """Return in which rows a value is given that the bytes do not already say."""
     if values.null_count == len(values):
         return np.zeros(len(values), bool)
@@ -109,7 +115,7 @@ def _differs(name: str, values: Any, decoded: PropertyColumns) -> Bools:
     return differs
 
 
-def has_property(properties: Any, name: str, count: int) -> Bools:
+def has_property(properties: Array | None, name: str, count: int) -> Bools:
     """Return which of ``count`` rows of a map column (None: no map) hold a name with a value."""
     rows = np.zeros(count, bool)
     if properties is None:
@@ -126,7 +132,7 @@ def has_property(properties: Any, name: str, count: int) -> Bools:
     return rows
 
 
-def rows_with_separators(array: Any, *, names: bool = False, lenient: bool = False) -> Bools:
+def rows_with_separators(array: Array, *, names: bool = False, lenient: bool = False) -> Bools:
     """Return which rows of a column of strings, lists or maps hold U+0001 or U+0002.
 
     Parameters
@@ -154,7 +160,7 @@ def rows_with_separators(array: Any, *, names: bool = False, lenient: bool = Fal
     return bad
 
 
-def _holds_separator(strings: Any, count: int) -> Bools:
+def _holds_separator(strings: Array, count: int) -> Bools:
     """Return which strings hold U+0002, or with ``count`` 2 also U+0001. Nulls do not."""
     holds = np.zeros(len(strings), bool)
     if len(strings) == 0:

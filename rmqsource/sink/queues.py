@@ -6,7 +6,7 @@ Source: RocketMQ ``SelectMessageQueueByHash``, ``TopicPublishInfo.selectOneMessa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
+
+    from store_core.arrow_types import Array
 
     Int64s = npt.NDArray[np.int64]
 
@@ -58,8 +60,8 @@ class QueueChooser:
         self,
         topics: Sequence[str],
         topic_code: npt.NDArray[np.int32],
-        queue_id: Any,
-        sharding_key: Any,
+        queue_id: Array | None,
+        sharding_key: Array | None,
     ) -> npt.NDArray[np.int32]:
         """Return the queue id of every row.
 

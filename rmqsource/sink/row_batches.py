@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType, StructType
 
+    from store_core.arrow_types import Array, RecordBatch
+    from store_core.arrow_types import DataType as ArrowType
+
 _ROWS = 10_000
 
 
-def batches_of_rows(rows: Iterable[Any], schema: StructType) -> Iterator[Any]:
+def batches_of_rows(rows: Iterable[Any], schema: StructType) -> Iterator[RecordBatch]:
     """Yield ``pa.RecordBatch`` of rows that have this schema."""
     arrow = to_arrow_schema(schema)
     source = iter(rows)
@@ -30,7 +33,7 @@ def batches_of_rows(rows: Iterable[Any], schema: StructType) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays(columns, schema=arrow)
 
 
-def _column(values: list[Any], spark_type: DataType, kind: Any) -> Any:
+def _column(values: list[Any], spark_type: DataType, kind: ArrowType) -> Array:
     if isinstance(spark_type, TimestampType):
         ticks = [None if value is None else spark_type.toInternal(value) for value in values]
         return pa.array(ticks, pa.int64()).cast(kind)

@@ -6,7 +6,7 @@ Source: RocketMQ ``TopicValidator``, ``HookUtils.checkBeforePutMessage``, ``Mess
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 import pyarrow.compute as pc
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from rmqsource.sink.source_columns import SourceColumns
     from rmqsource.sink.write_plan import SinkPlan
+    from store_core.arrow_types import Array, RecordBatch
 
     Bools = npt.NDArray[np.bool_]
     Int32s = npt.NDArray[np.int32]
@@ -77,7 +78,7 @@ def size_checks(
 
 
 def reserved_checks(
-    columns: SourceColumns, records: Any, topics: Sequence[str], topic_code: Int32s
+    columns: SourceColumns, records: RecordBatch, topics: Sequence[str], topic_code: Int32s
 ) -> Iterator[Check]:
     """Yield the rows with a reserved property that a broker could not read, or would not take.
 
@@ -131,7 +132,7 @@ def _bounds(columns: SourceColumns, name: str, low: int, high: int) -> Check:
 
 
 def _by_value(
-    column: str, strings: Any, count: int, fault: Callable[[str | None], str | None]
+    column: str, strings: Array | None, count: int, fault: Callable[[str | None], str | None]
 ) -> Check:
     """Return the check of a column with few distinct values: each is looked at once."""
     if strings is None:

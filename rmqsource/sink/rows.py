@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.sink.write_plan import SinkPlan
+    from store_core.arrow_types import Array, Columns, RecordBatch
     from store_core.codec.client_message_id import ClientMessageIds
 
     Int32s = npt.NDArray[np.int32]
@@ -60,11 +61,11 @@ class RecordRows(NamedTuple):
         All of them, by name, null where a row has none; None where that is not known.
     """
 
-    batch: Any
+    batch: RecordBatch
     topics: list[str]
     topic_code: Int32s
     queue_id: Int32s
-    properties: dict[str, Any] | None
+    properties: Columns | None
 
     def filter(self, good: npt.NDArray[np.bool_]) -> RecordRows:
         """Return some of the rows."""
@@ -120,7 +121,7 @@ class RowConverter:
         """Topics that consumers ask for, and how many queues each must have."""
         return self._chooser.needed
 
-    def convert(self, batch: Any) -> RecordRows | None:
+    def convert(self, batch: RecordBatch) -> RecordRows | None:
         """Return the records of a batch; None when no row is left.
 
         Raises
@@ -150,10 +151,10 @@ class RowConverter:
             return None
         return rows.filter(good)
 
-    def _columns(self, batch: Any) -> SourceColumns:
+    def _columns(self, batch: RecordBatch) -> SourceColumns:
         return SourceColumns(batch, self._plan.columns, self._plan.options.topic)
 
-    def _rows(self, columns: SourceColumns) -> tuple[RecordRows, Any]:
+    def _rows(self, columns: SourceColumns) -> tuple[RecordRows, npt.NDArray[np.int64]]:
         encoded = columns.topic.dictionary_encode()
         topics = encoded.dictionary.to_pylist()
         topic_code = encoded.indices.to_numpy(zero_copy_only=False)
@@ -192,14 +193,14 @@ class RowConverter:
         rows = RecordRows(batch, topics, topic_code, queue_id, properties)
         return rows, self._record_bytes(batch)
 
-    def _record_bytes(self, batch: Any) -> npt.NDArray[np.int64]:
+    def _record_bytes(self, batch: RecordBatch) -> npt.NDArray[np.int64]:
         """Return the length of every record (``MessageExtEncoder.calMsgLength``)."""
         topic, born_host = _lengths(batch.column("topic")), _lengths(batch.column("born_host"))
         sizes = MIN_RECORD_BYTES + topic + (topic > MAX_TOPIC_BYTES_V1)
         sizes += born_host + len(self._plan.store_host) - 2 * IPV4_HOST_BYTES
         return sizes + _lengths(batch.column("body")) + _lengths(batch.column("properties_raw"))
 
-    def _named(self, columns: SourceColumns) -> dict[str, Any]:
+    def _named(self, columns: SourceColumns) -> Columns:
         given = {
             PROPERTY_KEYS: columns.keys,
             PROPERTY_TAGS: columns.tags,
@@ -208,7 +209,7 @@ class RowConverter:
         }
         return {name: joined_words(values) for name, values in given.items() if values is not None}
 
-    def _unique_keys(self, columns: SourceColumns) -> Any:
+    def _unique_keys(self, columns: SourceColumns) -> Array | None:
         """Return the unique keys; generated where there is none.
 
         Exact property bytes stay exact: their rows get none.
@@ -225,7 +226,7 @@ class RowConverter:
             made = made.take(pa.array(place, mask=~missing))
         return made if given is None else pc.coalesce(given, made)
 
-    def _born_hosts(self, columns: SourceColumns) -> Any:
+    def _born_hosts(self, columns: SourceColumns) -> Array:
         if columns.born_host is None:
             return pa.repeat(pa.scalar(self._born_host, pa.binary()), len(columns))
         encoded = columns.born_host.dictionary_encode()
@@ -234,7 +235,7 @@ class RowConverter:
         return pa.array(hosts, pa.binary()).take(encoded.indices.fill_null(len(hosts) - 1))
 
 
-def _as_found(named: dict[str, Any]) -> dict[str, Any]:
+def _as_found(named: Columns) -> Columns:
     """Return values as a decoder finds them: an empty one is none."""
     found = {}
     for name, values in named.items():
@@ -244,7 +245,7 @@ def _as_found(named: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _lengths(array: Any) -> npt.NDArray[np.int64]:
+def _lengths(array: Array) -> npt.NDArray[np.int64]:
     return np.diff(binary_parts(array)[0]).astype(np.int64)
 
 
@@ -257,9 +258,7 @@ def _delayed(columns: SourceColumns) -> npt.NDArray[np.int64] | None:
     return levels if levels.any() else None
 
 
-def _delay_properties(
-    levels: npt.NDArray[np.int64], topic: Any, queue_id: Int32s
-) -> dict[str, Any]:
+def _delay_properties(levels: npt.NDArray[np.int64], topic: Array, queue_id: Int32s) -> Columns:
     """Return what a broker notes of a delayed message (``transformDelayLevelMessage``)."""
     none = levels == 0
     return {

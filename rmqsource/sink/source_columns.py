@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.sink.columns import SinkColumns
+    from store_core.arrow_types import Array, DataType, RecordBatch
 
     Bools = npt.NDArray[np.bool_]
 
@@ -37,7 +38,7 @@ class SourceColumns:
         Of rows without one.
     """
 
-    def __init__(self, batch: Any, columns: SinkColumns, default_topic: str | None) -> None:
+    def __init__(self, batch: RecordBatch, columns: SinkColumns, default_topic: str | None) -> None:
         self.batch = batch
         self._columns = columns
         self.topic = self._topic(default_topic)
@@ -58,7 +59,7 @@ class SourceColumns:
         """Rows whose body is compressed already."""
         return raw_rows(self.body, self.integers("sys_flag"), self.body_crc)
 
-    def integers(self, name: str) -> Any:
+    def integers(self, name: str) -> Array | None:
         """Return a column of whole numbers as 64 bits, or None."""
         return self._typed(name, pa.int64())
 
@@ -72,7 +73,7 @@ class SourceColumns:
         values = ticks.fill_null(0).to_numpy(zero_copy_only=False)
         return np.where(valid, values // _TICKS_PER_MS[column.type.unit], now_ms).astype(np.int64)
 
-    def _given(self, name: str) -> Any:
+    def _given(self, name: str) -> Array | None:
         """Return a column, or None where it is missing or all null."""
         at = self._columns.index.get(name)
         if at is None:
@@ -80,27 +81,27 @@ class SourceColumns:
         column = self.batch.column(at)
         return None if column.null_count == len(column) else column
 
-    def _typed(self, name: str, kind: Any) -> Any:
+    def _typed(self, name: str, kind: DataType) -> Array | None:
         column = self._given(name)
         if column is None or column.type == kind:
             return column
         return column.cast(kind)
 
-    def _keys(self) -> Any:
+    def _keys(self) -> Array | None:
         column = self._given("keys")
         if column is None:
             return None
         is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
         return column.cast(_WORDS if is_list else _TEXT)
 
-    def _topic(self, default: str | None) -> Any:
+    def _topic(self, default: str | None) -> Array:
         column = self._typed("topic", _TEXT)
         if column is None:
             return pa.array([default], _TEXT).take(pa.array(np.zeros(len(self), np.int8)))
         return column if default is None else pc.fill_null(column, default)
 
 
-def is_null(column: Any, count: int) -> Bools:
+def is_null(column: Array | None, count: int) -> Bools:
     """Return which rows of a column (None: all) are null."""
     if column is None:
         return np.ones(count, bool)

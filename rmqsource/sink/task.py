@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqsource.sink.local_host import message_ids, now_ms
 from rmqsource.sink.rows import RowConverter
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqsource.sink.write_plan import SinkPlan
+    from store_core.arrow_types import RecordBatch
 
 logger = logging.getLogger(__name__)
 
 _SLICE_BYTES = 64 << 20
 
 
-def stage_part(batches: Iterable[Any], plan: SinkPlan, partition_id: int) -> StagedPart:
+def stage_part(batches: Iterable[RecordBatch], plan: SinkPlan, partition_id: int) -> StagedPart:
     """Encode and stage the rows of a partition.
 
     Each attempt of a task stages files of its own; only those that a commit message names count.
@@ -66,7 +67,7 @@ def stage_part(batches: Iterable[Any], plan: SinkPlan, partition_id: int) -> Sta
 
 
 def _stage(
-    batches: Iterable[Any], plan: SinkPlan, converter: RowConverter, name: str
+    batches: Iterable[RecordBatch], plan: SinkPlan, converter: RowConverter, name: str
 ) -> StagedFiles:
     """Write the files of a part, none where there are no rows."""
     writer: StagedPartWriter | None = None
@@ -87,7 +88,7 @@ def _stage(
             writer.close()
 
 
-def _slices(batches: Iterable[Any]) -> Iterator[Any]:
+def _slices(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
     """Yield batches of bounded size: a block of records has at most 2 GiB."""
     for batch in batches:
         parts = max(batch.nbytes // _SLICE_BYTES, 1)

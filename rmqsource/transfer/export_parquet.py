@@ -11,7 +11,7 @@ import uuid
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.splits import Split
-
-    Columns = dict[str, Any]
+    from store_core.arrow_types import Columns, RecordBatch, Schema, Table
 
 _CODEC = "snappy"
 _UNFINISHED = "_unfinished-"  # readers pass over names that begin so
@@ -85,7 +84,11 @@ def write_parquet(
 
 
 def _write_splits(
-    splits: Sequence[Split], request: ReadRequest, fields: Any, target: str, numbers: Iterator[int]
+    splits: Sequence[Split],
+    request: ReadRequest,
+    fields: Schema,
+    target: str,
+    numbers: Iterator[int],
 ) -> Iterator[tuple[int, int]]:
     """Write the splits of a task; yield what is in each."""
     for number in numbers:
@@ -93,7 +96,7 @@ def _write_splits(
         yield done.messages, done.gaps  # plain numbers: Spark makes a class of its own of others
 
 
-def _write(batches: Iterator[Columns], fields: Any, target: Path, number: int) -> Exported:
+def _write(batches: Iterator[Columns], fields: Schema, target: Path, number: int) -> Exported:
     """Write a file, which has its name when it is whole: a task may be tried again."""
     unfinished = target / f"{_UNFINISHED}{uuid.uuid4().hex}"
     rows = 0
@@ -118,9 +121,9 @@ def _readable(batches: Iterator[Columns], gaps: list[int]) -> Iterator[Columns]:
         yield {name: column.filter(keep) for name, column in columns.items()}
 
 
-def _groups(batches: Iterator[Columns], fields: Any) -> Iterator[Any]:
+def _groups(batches: Iterator[Columns], fields: Schema) -> Iterator[Table]:
     """Yield tables of the size of a row group."""
-    held: list[Any] = []
+    held: list[RecordBatch] = []
     rows = size = 0
     for columns in batches:
         arrays = [

@@ -18,21 +18,15 @@ from store_core.layout.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from typing import Protocol
 
     import numpy.typing as npt
 
     from store_core.arrow_types import Array
+    from store_core.codec.inner_columns import UnwrappedRows
     from store_core.codec.message_batch_codec import MessageColumns
 
     Bools = npt.NDArray[np.bool_]
     Int64s = npt.NDArray[np.int64]
-
-    class Columns(Protocol):
-        """Columns of messages by name, as in ``MESSAGE_SCHEMA``."""
-
-        def column(self, name: str) -> Array:
-            """Return a column."""
 
 
 def is_text(key: str) -> bool:
@@ -72,7 +66,7 @@ def keys_of(properties: Mapping[str, str]) -> frozenset[str]:
     return frozenset(keys - {""})
 
 
-def has_any_key(messages: Columns, wanted: Array) -> Bools:
+def has_any_key(messages: MessageColumns | UnwrappedRows, wanted: Array) -> Bools:
     """Return which messages have one of the keys of a `text_set`."""
     unique = is_any_of(messages.column("unique_key"), wanted)
     return unique | has_any_word(messages.column("keys"), wanted)
