@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.pandas import types as pandas_types
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import StructType
 
     from store_core.arrow_types import Schema
@@ -71,19 +72,29 @@ def _keeps_pushed_reads_apart() -> bool:
     return release > _LAST_MIXING_READS and hasattr(DataSourceReader, "pushLimit")
 
 
-def register_source(spark: Any, source: type) -> None:
-    """Register a source; Spark 4.0 refuses one that it found by itself, which is as good.
+def register_source(spark: Any, source: type[DataSource]) -> None:
+    """Register a source that Spark did not find by itself: of another it warns, or refuses it.
 
     Spark looks a source that is to be written to up in the session that is active in the calling
     thread. Threads that the program starts have none: they get this one.
     """
     if type(spark).getActiveSession() is None:
         spark.createDataFrame([], "none int")  # the one public call that makes a session active
+    if _is_known(spark, source.name()):
+        return
     try:
         spark.dataSource.register(source)
     except PySparkException as err:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(err):
             raise
+
+
+def _is_known(spark: Any, name: str) -> bool:
+    """Return whether a session knows a source; False where that cannot be asked, as of Connect."""
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None:
+        return False
+    return bool(session.sessionState().dataSourceManager().dataSourceExists(name))
 
 
 def filter_operator(spark_filter: object) -> str | None:

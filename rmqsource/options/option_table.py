@@ -264,6 +264,10 @@ OPTION_TABLE = (
 """Every reading option: the one place that knows them."""
 
 
+_OF_A_CATALOG = frozenset({"comment", "external", "location", "owner", "provider"})
+"""What ``CREATE TABLE … USING`` hands over instead of the options."""
+
+
 def given_options(
     options: Mapping[str, str], table: Sequence[OptionInfo], where: str = ""
 ) -> dict[str, tuple[OptionInfo, str]]:
@@ -287,6 +291,12 @@ def given_options(
     given: dict[str, tuple[OptionInfo, str]] = {}
     for name, text in options.items():
         info = by_lower_name.get(name.lower())
+        if info is None and name.lower() in _OF_A_CATALOG:
+            raise SourceOptionError(
+                name,
+                "is what Spark's catalog notes of a table, which loses the options of a source "
+                "in Python; use CREATE TEMPORARY VIEW … USING `rocketmq-store` OPTIONS (…)",
+            )
         if info is None:
             names = [info.name for info in table]
             hint = did_you_mean(name, names) or f"; options are {', '.join(names)}"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=/)", re.IGNORECASE)
 _REMOTE_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^?]*)(\?.*)?", re.DOTALL)
 _GLOB = re.compile(r"[*?\[]")
+_BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")
 _REMOTE_GLOB = re.compile(r"[*\[]")  # "?" begins the query of a URI
 
 
@@ -300,6 +301,11 @@ def expand_paths(paths: Sequence[str]) -> list[str]:
         found = _expand_remote(path) if _is_remote(path) else _expand_local(path)
         if not found:
             raise StoreNotFoundError(f"no directory matches {path!r}")
+        if _BRACES.search(path) and not _is_remote(path) and not os.path.lexists(local_path(path)):
+            raise StoreNotFoundError(
+                f"no directory is called {path!r}: braces are no part of a glob here, give a list "
+                "of paths"
+            )
         expanded.extend(found)
     return expanded
 

@@ -9,8 +9,10 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
+from pyspark.sql.datasource import DataSourceRegistration
 
 import rmqsource
+from rmqsource.datasource import RocketMQStoreDataSource
 from rmqsource.schema import table_schema
 from rmqsource.spark_compat import _keeps_pushed_reads_apart
 from rmqsource.tables import TABLES
@@ -258,3 +260,22 @@ def test_a_stream_is_refused_in_one_sentence(spark, read, tmp_path):
         query.awaitTermination()
     assert "UnboundLocalError" not in str(told.value)
     assert "NOT_IMPLEMENTED" not in str(told.value)
+
+
+def test_a_source_that_spark_found_is_not_registered_again(spark, monkeypatch):
+    rmqsource.register(spark)
+    registered = []
+    monkeypatch.setattr(DataSourceRegistration, "register", lambda _, source: registered.append(1))
+    rmqsource.register(spark)  # Spark would warn that it was replaced
+    assert registered == []
+    monkeypatch.setattr(RocketMQStoreDataSource, "name", lambda: "rocketmq-store-of-nobody")
+    rmqsource.register(spark)
+    assert registered == [1]
+
+
+def test_a_table_of_the_catalog_is_refused_with_what_to_do(spark, read):
+    store = golden("classic-5x")
+    read(store.root, **store.options)  # registers
+    table = f"CREATE TABLE none USING `rocketmq-store` OPTIONS (path '{store.root}')"
+    with pytest.raises(PySparkException, match="use CREATE TEMPORARY VIEW"):
+        spark.sql(table)

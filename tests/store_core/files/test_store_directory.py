@@ -129,6 +129,13 @@ def test_a_pattern_without_match_is_an_error(root):
         expand_paths([f"{root}/nothing*"])
 
 
+def test_braces_are_told_to_be_no_glob(root):
+    with pytest.raises(StoreNotFoundError, match="braces are no part of a glob here, give a list"):
+        expand_paths([f"{root}/{{store-a,store-b}}"])
+    (root / "{a,b}").mkdir()
+    assert expand_paths([f"{root}/{{a,b}}"]) == [f"{root}/{{a,b}}"]
+
+
 def test_a_path_that_exists_as_spelled_is_no_pattern(root):
     (root / "odd[1]").mkdir()
     assert expand_paths([f"{root}/odd[1]"]) == [f"{root}/odd[1]"]
