@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource
 
 from rmqsource.errors import SourceError, SourceOptionError
 from rmqsource.options.source_options import parse_options
@@ -14,38 +14,19 @@ from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.schema import resolve_projection, table_schema
 from rmqsource.spark_compat import may_push_filters
 from rmqsource.tables import CORRUPT_RECORD
+from store_core.errors import StoreNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
 
+    from rmqsource.options.source_options import SourceOptions
+    from rmqsource.schema import Projection
     from rmqsource.sink.write_plan import SinkPlan
     from rmqsource.stream_writer import StoreStreamWriter
     from rmqsource.writer import StoreWriter
 
 SOURCE_NAME = "rocketmq-store"
-
-
-class _NoStreamReader(DataSourceStreamReader):
-    """Ends a streaming query with one sentence.
-
-    Spark asks for this offset before all else. Where there is no reader at all, its runner stumbles
-    over the missing one, and its own error hides the reason.
-    """
-
-    def initialOffset(self) -> dict[str, int]:
-        """Raise `SourceError`."""
-        raise SourceError(
-            "a store cannot be read as a stream yet; take spark.read, or follow a live store with "
-            "rocketmq-store messages PATH --follow"
-        )
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Give nothing; Spark comes no further than the first offset."""
-        del partition
-        return iter(())
 
 
 class RocketMQStoreDataSource(DataSource):
@@ -58,24 +39,30 @@ class RocketMQStoreDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the table's schema, after a look at the options and the paths."""
-        options = parse_options(self.options)
-        for snapshot in open_snapshots(options):
-            snapshot.close()
+        options = parse_options(self.options, streaming=None)
+        try:
+            for snapshot in open_snapshots(options):
+                snapshot.close()
+        except StoreNotFoundError:
+            if options.fail_on_data_loss:  # a stream may go on without a store that is gone
+                raise
         return table_schema(options.table, options.mode)
 
     def reader(self, schema: StructType) -> StoreReader:
         """Return the reader for a schema: the table's own, or the one that the user gave."""
-        options = parse_options(self.options)
-        projection = resolve_projection(options.table, options.mode, schema)
-        if CORRUPT_RECORD.name not in projection.columns and options.mode == "PERMISSIVE":
-            options = replace(options, mode="DROPMALFORMED")  # there is no column to show damage
+        options, projection = _projected(parse_options(self.options), schema)
         reader = FilteringStoreReader if may_push_filters() else StoreReader
         return reader(options, projection)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader that says that there is none: streams are not read."""
-        del schema
-        return _NoStreamReader()
+        """Return the reader of a streaming query, or one that raises what is wrong with it."""
+        from rmqsource.stream_reader import FailingStreamReader, stream_reader  # noqa: PLC0415
+
+        try:
+            options = parse_options(self.options, streaming=True)
+            return stream_reader(*_projected(options, schema))
+        except SourceError as err:  # raised here, Spark's runner would hide it
+            return FailingStreamReader(err)
 
     def writer(self, schema: StructType, overwrite: bool) -> StoreWriter:
         """Return the writer of a DataFrame."""
@@ -103,3 +90,11 @@ class RocketMQStoreDataSource(DataSource):
         fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         columns = resolve_sink_columns(fields, default_topic=options.topic)
         return plan_write(options, columns)
+
+
+def _projected(options: SourceOptions, schema: StructType) -> tuple[SourceOptions, Projection]:
+    """Return what a schema asks for, and the options with it."""
+    projection = resolve_projection(options.table, options.mode, schema)
+    if CORRUPT_RECORD.name not in projection.columns and options.mode == "PERMISSIVE":
+        options = replace(options, mode="DROPMALFORMED")  # there is no column to show damage
+    return options, projection

@@ -70,6 +70,31 @@ class DataLossError(SourceError):
         )
 
 
+class StreamDataLossError(DataLossError):
+    """A stream cannot go on where it was, and ``failOnDataLoss`` is true.
+
+    Parameters
+    ----------
+    store
+        The store root, as given.
+    reason
+        What was read, what is there now, and what is lost.
+    instead
+        How it goes on with ``failOnDataLoss=false``.
+    """
+
+    def __init__(self, store: str, reason: str, instead: str) -> None:
+        super().__init__(store, reason)
+        self.args = (store, reason, instead)
+        self.instead = instead
+
+    def __str__(self) -> str:
+        return (
+            f"store {self.store}: {self.reason}. To go on all the same, start the query again with "
+            f"option 'failOnDataLoss' set to false: {self.instead}"
+        )
+
+
 class DamagedStoreError(SourceError):
     """Bytes of a store are damaged, and ``mode`` is ``FAILFAST``.
 

@@ -45,6 +45,15 @@ STREAM_WRITER: Any = getattr(
     datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
 )
 
+STREAM_LIMITS_SINCE = "4.2"
+try:
+    from pyspark.sql.streaming import datasource as _streaming
+except ImportError:  # before 4.2
+    _streaming = None  # type: ignore[assignment]
+STREAM_READER_GETS_LIMITS = _streaming is not None and hasattr(_streaming, "ReadAllAvailable")
+"""Since 4.2 a stream is told where a batch starts and how much it may have."""
+STREAM_READ_LIMITS: Any = _streaming
+
 
 def may_push_filters() -> bool:
     """Return whether this process plans a read into which filters may be pushed.

@@ -32,6 +32,8 @@ class OffsetBound:
     """``earliest``, ``latest`` or ``specific``."""
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict, hash=False)
     """Offset by topic and queue id, not negative; empty unless ``specific``."""
+    latest: frozenset[tuple[str, int]] = frozenset()
+    """Queues that a stream starts at their ends."""
 
     def offset_of(self, topic: str, queue_id: int) -> int | None:
         """Return the bound of a queue; None where it has none."""
@@ -39,8 +41,16 @@ class OffsetBound:
 
 
 def parse_starting_offsets(option: str, text: str) -> OffsetBound:
-    """Return where reading starts; ``latest`` (-1) is refused, as a batch would be empty."""
+    """Return where reading starts; ``latest`` (-1) is for streams (see `check_batch_start`)."""
     return _parse(option, text, EARLIEST, _EARLIEST_NUMBER)
+
+
+def check_batch_start(option: str, starting: OffsetBound) -> None:
+    """Raise where a batch would start at the end of all or some queues: it would be empty."""
+    if starting.kind == LATEST:
+        raise _refused(option, LATEST, EARLIEST)
+    for topic, queue_id in sorted(starting.latest):
+        raise _refused(option, f"{_LATEST_NUMBER} (topic {topic!r} queue {queue_id})", EARLIEST)
 
 
 def parse_ending_offsets(option: str, text: str) -> OffsetBound:
@@ -63,9 +73,9 @@ def check_order(starting: OffsetBound, ending: OffsetBound) -> None:
 def _parse(option: str, text: str, word: str, number: int) -> OffsetBound:
     stripped = text.strip()
     lowered = stripped.lower()
-    if lowered == word:
-        return OffsetBound(word)
-    if lowered in {EARLIEST, LATEST}:
+    if lowered == word or (lowered == LATEST and word == EARLIEST):
+        return OffsetBound(lowered)
+    if lowered == EARLIEST:
         raise _refused(option, lowered, word)
     if not stripped.startswith("{"):
         raise SourceOptionError(option, f"expected {_EXPECTED}; found {text!r}")
@@ -84,7 +94,9 @@ def _parse(option: str, text: str, word: str, number: int) -> OffsetBound:
             if (topic, queue_id) in offsets:
                 raise SourceOptionError(option, f"topic {topic!r} queue {queue_id} appears twice")
             offsets[topic, queue_id] = _offset(option, topic, queue_id, value, word)
-    return OffsetBound(SPECIFIC, {q: value for q, value in offsets.items() if value != number})
+    at_end = frozenset(q for q, value in offsets.items() if value == _LATEST_NUMBER != number)
+    bounded = {q: v for q, v in offsets.items() if v != number and q not in at_end}
+    return OffsetBound(SPECIFIC, bounded, at_end)
 
 
 def _offset(option: str, topic: str, queue_id: int, value: Any, word: str) -> int:
@@ -97,9 +109,7 @@ def _offset(option: str, topic: str, queue_id: int, value: Any, word: str) -> in
             f"{where}: expected an offset from 0 to {INT64_MAX}, -2 (earliest) or -1 (latest); "
             f"found {value}",
         )
-    if (value == _LATEST_NUMBER and word == EARLIEST) or (
-        value == _EARLIEST_NUMBER and word == LATEST
-    ):
+    if value == _EARLIEST_NUMBER and word == LATEST:
         raise _refused(option, f"{value} ({where})", word)
     return value
 

@@ -15,6 +15,7 @@ from rmqsource.options.option_values import (
     parse_bool,
     parse_bytes,
     parse_choice,
+    parse_duration_ms,
     parse_int,
     parse_int_list,
     parse_list,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 ACCESS_PATHS = ("auto", "commitlog", "consumequeue", "index")
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
+READ_UP_TO = ("dispatched", "written", "flushed")
 
 _TAG_SEPARATOR = "||"
 _ALL_TAGS = "*"
@@ -114,6 +116,7 @@ def _directories(option: str, text: str) -> str:
 
 
 _count = partial(parse_int, low=1, high=INT32_MAX)
+_messages = partial(parse_int, low=1)
 _file_size = partial(parse_bytes, high=INT32_MAX)  # RocketMQ keeps file sizes in a Java int
 
 OPTION_TABLE = (
@@ -153,7 +156,7 @@ OPTION_TABLE = (
         "startingOffsets",
         "earliest",
         '`earliest`, or JSON `{"topic":{"0":12}}` (-2 = earliest); queues not named start at '
-        "their first message; applies to each store",
+        "their first message; applies to each store; in a stream also `latest` (-1)",
         "starting_offsets",
         parse_starting_offsets,
     ),
@@ -219,6 +222,41 @@ OPTION_TABLE = (
         "asked-for offsets that are gone are an error; `false`: skipped, listed in `table=plan`",
         "fail_on_data_loss",
         parse_bool,
+    ),
+    OptionInfo(
+        "maxOffsetsPerTrigger",
+        "",
+        "stream: most messages of a batch, over all stores",
+        "max_offsets_per_trigger",
+        _messages,
+    ),
+    OptionInfo(
+        "maxBytesPerTrigger",
+        "",
+        "stream: most bytes of the log of a batch, over all stores; one record at least",
+        "max_bytes_per_trigger",
+        parse_bytes,
+    ),
+    OptionInfo(
+        "minOffsetsPerTrigger",
+        "",
+        "stream: a batch waits for so many messages",
+        "min_offsets_per_trigger",
+        _messages,
+    ),
+    OptionInfo(
+        "maxTriggerDelay",
+        "15m",
+        "stream: it waits so long at most (`minOffsetsPerTrigger`)",
+        "max_trigger_delay_ms",
+        parse_duration_ms,
+    ),
+    OptionInfo(
+        "readUpTo",
+        "dispatched",
+        "stream: how far a batch may go: " + ", ".join(READ_UP_TO),
+        "read_up_to",
+        partial(parse_choice, choices=READ_UP_TO),
     ),
     OptionInfo("maxPartitionBytes", "128m", "bytes of a split", "max_partition_bytes", parse_bytes),
     OptionInfo("minPartitions", "", "least number of splits", "min_partitions", _count),

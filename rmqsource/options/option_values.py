@@ -35,6 +35,12 @@ _NS_PER_MS = 1_000_000
 _LIKE_SECONDS = range(10**9, 10**11)
 """As seconds from 2001 on; as ms up to March 1973."""
 
+_UNIT_MS = {
+    **{"": 1, "ms": 1, "s": 1000, "sec": 1000, "seconds": 1000},
+    **{"m": 60_000, "min": 60_000, "minutes": 60_000, "h": 3_600_000, "d": 86_400_000},
+}
+_DURATION = re.compile(r"([0-9]{1,9}) *(|ms|s|sec|seconds|m|min|minutes|h|d)", re.IGNORECASE)
+
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a sentence that names the nearest known name; empty where none is near."""
@@ -75,6 +81,16 @@ def parse_bytes(option: str, text: str, low: int = 1, high: int = INT64_MAX) -> 
         f"expected a number of bytes from {low} to {high}, as 1048576, 64k, 128m or 1g; "
         f"found {text!r}",
     )
+
+
+def parse_duration_ms(option: str, text: str) -> int:
+    """Return a time span in ms: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``; plain numbers are ms."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise SourceOptionError(
+            option, f"expected a time span as 500ms, 30s, 15m, 2h or 1d; found {text!r}"
+        )
+    return int(match[1]) * _UNIT_MS[match[2].lower()]
 
 
 def load_json(option: str, text: str, expected: str) -> Any:

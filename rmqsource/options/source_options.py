@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.options.offsets import check_order
+from rmqsource.options.offsets import check_batch_start, check_order
 from rmqsource.options.option_table import OPTION_TABLE, given_options
 from rmqsource.options.where import column_error, parse_where
 from store_core.codec.compression import MAX_DECODED_BYTES
@@ -65,6 +65,11 @@ class SourceOptions:
     snapshot: str | None = None
     store_time_slack_ms: int = 600_000
     fail_on_data_loss: bool = True
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
+    read_up_to: str = "dispatched"
     max_partition_bytes: int = 128 << 20
     min_partitions: int | None = None
     max_partitions: int = 4000
@@ -97,13 +102,29 @@ _SELECTIONS = {
 }
 
 
-def parse_options(options: Mapping[str, str]) -> SourceOptions:
+_STREAM_ONLY = (
+    *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"),
+    *("maxTriggerDelay", "readUpTo"),
+)
+_BATCH_ONLY = {
+    "endingOffsets": "a stream has no end; read a batch (spark.read), or stop the query",
+    "endingTimestamp": "a stream has no end; read a batch (spark.read), or stop the query",
+    "snapshot": "a stream follows the store; a snapshot is for batches (spark.read)",
+    "messageIds": "a message id names one message that is there: read a batch (spark.read)",
+}
+_STREAMED_TABLES = ("messages", "keys")
+_STREAMED_ACCESS = ("auto", "commitlog")
+
+
+def parse_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
     """Check the options of a read and return their values.
 
     Parameters
     ----------
     options
         As Spark hands them over; names in any case.
+    streaming
+        Whether they are those of a stream; None: that is not known yet.
 
     Raises
     ------
@@ -123,6 +144,10 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if not values.get("paths"):
         raise SourceOptionError("path", "no store is named; use load(PATH) or load([PATH, ...])")
     parsed = SourceOptions(store_config=tuple(sorted(store_config)), **values)
+    if streaming is True:
+        _check_stream(parsed, given)
+    elif streaming is False:
+        _check_batch(parsed, given)
     _check_where(parsed)
     _check_table(parsed, given)
     _check_ranges(parsed)
@@ -180,6 +205,37 @@ def _check_pairs(given: Collection[str]) -> None:
     ):
         if one in given and other in given:
             raise SourceOptionError(one, f"cannot be given together with {other!r}; drop one")
+
+
+def _check_batch(options: SourceOptions, given: Collection[str]) -> None:
+    for name in _STREAM_ONLY:
+        if name in given:
+            raise SourceOptionError(name, "is for streams (spark.readStream); drop it")
+    if options.starting_offsets is not None:
+        check_batch_start("startingOffsets", options.starting_offsets)
+
+
+def _check_stream(options: SourceOptions, given: Collection[str]) -> None:
+    for name, reason in _BATCH_ONLY.items():
+        if name in given:
+            raise SourceOptionError(name, reason)
+    if options.table not in _STREAMED_TABLES:
+        raise SourceOptionError(
+            "table",
+            f"{options.table!r} cannot be followed, only {' and '.join(_STREAMED_TABLES)}; read it "
+            "as a batch (spark.read), in foreachBatch where it is wanted again and again",
+        )
+    if options.access not in _STREAMED_ACCESS:
+        raise SourceOptionError(
+            "access",
+            f"a stream reads ranges of the log: {' or '.join(_STREAMED_ACCESS)}; found "
+            f"{options.access!r}",
+        )
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise SourceOptionError(
+            "minOffsetsPerTrigger", f"{least} is above maxOffsetsPerTrigger {most}"
+        )
 
 
 def _check_table(options: SourceOptions, given: Collection[str]) -> None:
@@ -252,7 +308,7 @@ def _check_offset_topics(options: SourceOptions) -> None:
         ("endingOffsets", options.ending_offsets),
     )
     for name, bound in bounds:
-        for topic, queue_id in bound.offsets if bound else ():
+        for topic, queue_id in [*bound.offsets, *bound.latest] if bound else ():
             if options.topics is not None and topic not in options.topics:
                 reason = f"topic {topic!r} is not among those of option 'topic'"
             elif options.topic_pattern and not re.fullmatch(options.topic_pattern, topic):

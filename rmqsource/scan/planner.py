@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from store_core.log.log_scan import LogSlice
     from store_core.store_snapshot import StoreSnapshot
 
+_SCANNED_AT_ONCE = 1 << 20
+"""A batch of a stream with no more bytes is scanned: looking into queues would take longer."""
 _SCATTER_COST = 2
 """A byte reached through a unit or an entry costs about as much as two in a scan."""
 
@@ -62,9 +64,19 @@ class _AccessPath(NamedTuple):
 
 
 def plan_store(
-    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
+    snapshot: StoreSnapshot,
+    predicate: ScanPredicate,
+    options: SourceOptions,
+    within: Range | None = None,
 ) -> StorePlan:
     """Plan one store.
+
+    Parameters
+    ----------
+    snapshot, predicate, options
+        What to read.
+    within
+        The batch of a stream: only this part of the log, which begins and ends with records.
 
     Raises
     ------
@@ -80,14 +92,17 @@ def plan_store(
     missing = missing_offsets(snapshot, predicate)
     if missing and options.fail_on_data_loss:
         raise DataLossError(snapshot.directory.uri, _describe_missing(missing))
+    everything = within or (max(snapshot.min_phy_offset, 0), snapshot.end_offset)
     bounds = _bounds(snapshot, predicate, options)
+    bounds = max(bounds[0], everything[0]), min(bounds[1], everything[1])
     if _shows_gaps(predicate, options):
-        everything = (max(snapshot.min_phy_offset, 0), snapshot.end_offset)
         reason = "mode PERMISSIVE shows every gap of the log, whatever is selected"
         way = _AccessPath(COMMIT_LOG, reason, None, (everything,))
     elif predicate.is_empty or bounds[0] >= bounds[1]:
         reason = "no message can match" if predicate.is_empty else "nothing of the log can match"
         way = _AccessPath(NOTHING, reason, None, ())
+    elif within is not None and bounds[1] - bounds[0] <= _SCANNED_AT_ONCE:
+        way = _AccessPath(COMMIT_LOG, "so little of the log is scanned at once", None, (bounds,))
     else:
         way = _choose(snapshot, predicate, options, bounds)
     splits, bytes_to_read = _splits(snapshot, way, options)

@@ -28,10 +28,10 @@ def plan_read(options: SourceOptions, predicate: ScanPredicate) -> list[StorePla
     for snapshot in open_snapshots(options):
         with snapshot:
             plans.append(on_present_files(snapshot, lambda s: plan_store(s, predicate, options)))
-    return _within(plans, options.max_partitions)
+    return within_limit(plans, options.max_partitions)
 
 
-def _within(plans: list[StorePlan], max_splits: int) -> list[StorePlan]:
+def within_limit(plans: list[StorePlan], max_splits: int) -> list[StorePlan]:
     """Share ``maxPartitions`` among the stores by their splits; each store keeps one."""
     total = sum(len(plan.splits) for plan in plans)
     if total <= max_splits:

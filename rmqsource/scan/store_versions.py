@@ -65,16 +65,17 @@ def open_snapshots(options: SourceOptions) -> Iterator[StoreSnapshot]:
     token = parse_token(options.snapshot) if options.snapshot is not None else None
     for path in paths:
         if token is None:
-            yield _open(path, config, None)
+            yield open_snapshot(path, config, None)
             continue
         if path not in token:
             raise SourceOptionError(
                 "snapshot", f"the token does not name store {path}; it names {', '.join(token)}"
             )
-        yield _pinned(_open(path, config, token[path].stop), token[path], options)
+        yield _pinned(open_snapshot(path, config, token[path].stop), token[path], options)
 
 
-def _open(path: str, config: MessageStoreConfig, end_offset: int | None) -> StoreSnapshot:
+def open_snapshot(path: str, config: MessageStoreConfig, end_offset: int | None) -> StoreSnapshot:
+    """Open a store, again where files of it vanish meanwhile."""
     for _ in range(VANISHED_ATTEMPTS - 1):
         try:
             return StoreSnapshot.open(path, config, end_offset)

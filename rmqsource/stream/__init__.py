@@ -1,0 +1,1 @@
+"""Following stores: offsets of a stream, how far a batch goes, what became of a log meanwhile."""

@@ -1,0 +1,303 @@
+"""One store that a stream follows: where its next batch begins, and how far it may go."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from rmqsource.errors import SourceOptionError, StreamDataLossError
+from rmqsource.scan.store_versions import VANISHED_ATTEMPTS, open_snapshot
+from rmqsource.stream.batch_cut import BatchBudget, cut_batch, waiting_messages
+from rmqsource.stream.log_marks import MarkState, mark_at, mark_before, mark_state
+from rmqsource.stream.log_watch import LogWatch
+from rmqsource.stream.stream_offset import JOINED, RESUMED, STARTED, Begin, StoreOffset
+from store_core.errors import FileVanishedError, StoreNotFoundError
+from store_core.files.store_directory import StoreDirectory
+from store_core.read.batch_end import dispatched_end, flushed_end
+
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from rmqsource.options.source_options import SourceOptions
+    from rmqsource.scan.predicate import ScanPredicate
+    from rmqsource.stream.stream_start import StreamStart
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.store_snapshot import StoreSnapshot
+
+_T = TypeVar("_T")
+logger = logging.getLogger(__name__)
+
+
+class Waiting(NamedTuple):
+    """What a store has for the next batch.
+
+    Attributes
+    ----------
+    offset
+        How far it was read; None: never.
+    begin
+        Where the batch begins, if not there.
+    end
+        How far it may go.
+    """
+
+    offset: StoreOffset | None
+    begin: Begin | None
+    end: int
+
+    @property
+    def start(self) -> int:
+        """Where the batch begins."""
+        if self.begin is not None:
+            return self.begin.offset
+        return self.offset.offset if self.offset is not None else 0
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Bytes of the log that wait."""
+        return max(self.end - self.start, 0)
+
+
+class _Seen(NamedTuple):
+    """A full look: how far a batch may go, where the written log ends, and who read up to where."""
+
+    end: int
+    written_end: int
+    offset: int
+    watch: LogWatch
+
+
+class FollowedStore:
+    """A store of a stream; it keeps no file open between calls.
+
+    Parameters
+    ----------
+    path
+        Its root.
+    options, config
+        Of the stream.
+    selection
+        What counts as a message of the stream: topics and queues.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        options: SourceOptions,
+        config: MessageStoreConfig,
+        selection: ScanPredicate,
+    ) -> None:
+        self.path = path
+        self._options, self._config, self._selection = options, config, selection
+        self._directory = StoreDirectory(path)
+        self._seen: _Seen | None = None
+        self._told: set[str] = set()
+
+    def look(self, offset: StoreOffset | None, start: StreamStart | None) -> Waiting | None:
+        """Return what waits in the store; None when it is gone, and that is no error.
+
+        Parameters
+        ----------
+        offset
+            How far it was read; None: never.
+        start
+            Where a store begins that was never read; None: at its first record, as one that came
+            later.
+
+        Raises
+        ------
+        StreamDataLossError
+            The log is another one than was read, or has lost what was not read yet, and
+            ``failOnDataLoss`` is true.
+        """
+        seen = self._seen
+        if (
+            seen is not None
+            and offset is not None
+            and offset.offset == seen.offset
+            and seen.watch.is_unchanged()
+        ):
+            return Waiting(offset, None, seen.end)
+        try:
+            return self._retried(lambda: self._full_look(offset, start))
+        except StoreNotFoundError as err:
+            if offset is None:  # it is named, and not there yet; or it goes while it is looked for
+                raise
+            self._lose(
+                f"{err}; it was read up to offset {offset.offset}",
+                "it is left out until it is back",
+            )
+            return None
+
+    def _full_look(self, offset: StoreOffset | None, start: StreamStart | None) -> Waiting:
+        watch = LogWatch(
+            self._directory, self._config, with_checkpoint=self._options.read_up_to == "flushed"
+        )
+        with open_snapshot(self.path, self._config, None) as snapshot:
+            begin = (
+                self._first_begin(snapshot, start)
+                if offset is None
+                else self._resumed(snapshot, offset)
+            )
+            at = Waiting(offset, begin, 0).start
+            end = self.readable_end(snapshot, at)
+            last = offset.last if offset is not None else None
+            # What waits to be dispatched or flushed changes without the log.
+            if end >= snapshot.end_offset:
+                watch.settle(snapshot, last)
+            self._seen = _Seen(end, snapshot.end_offset, at, watch)
+        return Waiting(offset, begin, end)
+
+    def readable_end(self, snapshot: StoreSnapshot, floor: int) -> int:
+        """Return how far a batch may go (option ``readUpTo``)."""
+        if self._options.read_up_to == "written":
+            return max(snapshot.end_offset, floor)
+        if self._options.read_up_to == "flushed":
+            return flushed_end(snapshot, floor)
+        if snapshot.kind.queue_database:
+            raise SourceOptionError(
+                "readUpTo",
+                f"store {self.path} keeps its queues in a RocksDB database, which does not tell "
+                "what was dispatched; give 'written' or 'flushed'",
+            )
+        return dispatched_end(snapshot, floor)
+
+    def _first_begin(self, snapshot: StoreSnapshot, start: StreamStart | None) -> Begin:
+        if start is None:
+            return Begin(max(snapshot.min_phy_offset, 0), JOINED)
+        place, queue_offsets = start.place(
+            snapshot, lambda floor: self.readable_end(snapshot, floor)
+        )
+        return Begin(place, STARTED, queue_offsets)
+
+    def _resumed(self, snapshot: StoreSnapshot, offset: StoreOffset) -> Begin | None:
+        """Return where to go on if not at the offset; tell what is lost.
+
+        A log is the same as long as the last record that was read is there, or has expired. If it
+        is another record, the first record of the log tells a new log from one that was cut.
+        """
+        at, log = offset.offset, snapshot.log
+        low = max(snapshot.min_phy_offset, 0)
+        last = MarkState.EXPIRED if offset.last is None else mark_state(log, offset.last)
+        if last is MarkState.HELD and snapshot.end_offset >= at:
+            return None
+        if last is MarkState.EXPIRED and low <= at <= snapshot.end_offset:
+            return None
+        if offset.last is None and offset.first is None:
+            return Begin(low, RESUMED)  # no record was ever seen there
+        if last is MarkState.EXPIRED and at < low:
+            gone = f"bytes {at} to {low} of the log expired before they were read"
+            self._lose(gone, f"it goes on at offset {low}")
+            return Begin(low, RESUMED)
+        return self._after_cut(snapshot, offset, last)
+
+    def _after_cut(self, snapshot: StoreSnapshot, offset: StoreOffset, last: MarkState) -> Begin:
+        at, low, end = offset.offset, max(snapshot.min_phy_offset, 0), snapshot.end_offset
+        what = (
+            f"it was read up to offset {at}, but now its log ends at {end}"
+            if end < at
+            else f"other records lie where it was read up to offset {at}"
+        )
+        first = (
+            MarkState.REPLACED if offset.first is None else mark_state(snapshot.log, offset.first)
+        )
+        if first in {MarkState.HELD, MarkState.EXPIRED} and last is not MarkState.EXPIRED:
+            self._lose(
+                f"{what}: the log was cut. Rows that were delivered are no longer in it, and what "
+                "was written since the cut has offsets that were read before",
+                f"it goes on at offset {end}; what was written between the cut and now is left out",
+            )
+            return Begin(end, RESUMED)
+        self._lose(f"{what}: this is another log", f"it goes on with its first record, at {low}")
+        return Begin(low, RESUMED)
+
+    def _lose(self, reason: str, instead: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise StreamDataLossError(self.path, reason, instead)
+        if reason not in self._told:
+            self._told.add(reason)
+            logger.warning("store %s: %s; %s", self.path, reason, instead)
+
+    def cut(self, waiting: Waiting, budget: BatchBudget) -> StoreOffset:
+        """Return how far a batch goes: as far as it may, or as the budget lasts.
+
+        Returns
+        -------
+        StoreOffset
+            The offset that was read, if nothing waits.
+        """
+        begin, offset = waiting.begin, waiting.offset
+        if waiting.bytes_waiting == 0 and begin is None and offset is not None:
+            return offset
+        return self._retried(lambda: self._cut(waiting, budget))
+
+    def _cut(self, waiting: Waiting, budget: BatchBudget) -> StoreOffset:
+        begin, offset = waiting.begin, waiting.offset
+        if begin is not None:
+            queue_offsets = begin.queue_offsets
+        else:
+            queue_offsets = offset.queue_offsets if offset is not None else {}
+        with self._known(waiting.end) as snapshot:
+            end = cut_batch(snapshot, waiting.start, waiting.end, self._selection, budget)
+            low = max(snapshot.min_phy_offset, 0)
+            last = mark_before(snapshot.log, waiting.start, end)
+            if last is None and offset is not None and begin is None:
+                last = offset.last
+            return StoreOffset(
+                offset=end,
+                first=mark_at(snapshot.log, low, max(end, low)),
+                last=last or mark_before(snapshot.log, low, end),
+                queue_offsets=_not_passed(snapshot, queue_offsets, end),
+                begin=begin,
+            )
+
+    def reported(self, read: StoreOffset) -> StoreOffset:
+        """Return how far the store goes, and how many messages wait after what was read."""
+        seen = self._seen
+        if seen is None or seen.end <= read.offset:
+            return StoreOffset(read.offset, read.first, read.last, waiting=0)
+        return self._retried(lambda: self._reported(read, seen.end))
+
+    def _reported(self, read: StoreOffset, end: int) -> StoreOffset:
+        with self._known(end) as snapshot:
+            return StoreOffset(
+                offset=end,
+                first=read.first,
+                last=mark_before(snapshot.log, read.offset, end) or read.last,
+                waiting=waiting_messages(snapshot, self._selection, read.offset, end),
+            )
+
+    def _known(self, end: int) -> StoreSnapshot:
+        """Return the store up to the end that was found."""
+        written = max(self._seen.written_end, end) if self._seen is not None else end
+        return open_snapshot(self.path, self._config, written)
+
+    def _retried(self, work: Callable[[], _T]) -> _T:
+        """Return what work makes of the store, whose files may vanish meanwhile."""
+        for _ in range(VANISHED_ATTEMPTS - 1):
+            try:
+                return work()
+            except FileVanishedError:
+                continue
+        return work()
+
+
+def _not_passed(
+    snapshot: StoreSnapshot, queue_offsets: dict[tuple[str, int], int], end: int
+) -> dict[tuple[str, int], int]:
+    """Return the bounds before which a queue can still have a message after ``end``."""
+    if snapshot.kind.queue_database:
+        return queue_offsets
+    return {
+        (topic, queue_id): bound
+        for (topic, queue_id), bound in queue_offsets.items()
+        if _queue_offset_at(snapshot, topic, queue_id, end) < bound
+    }
+
+
+def _queue_offset_at(snapshot: StoreSnapshot, topic: str, queue_id: int, offset: int) -> int:
+    """Return the queue offset of the first message at or after a place in the log."""
+    queue = snapshot.consume_queue(topic, queue_id)
+    if queue is None:
+        return 0
+    return queue.correct_min_offset(offset, snapshot.queue_range(topic, queue_id).max_offset)

@@ -1,0 +1,167 @@
+"""All stores of a stream: where the next batch ends, within its limits."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmqsource.errors import StreamDataLossError
+from rmqsource.options.source_options import check_commit_log_paths
+from rmqsource.scan.predicate import ScanPredicate
+from rmqsource.scan.store_versions import open_snapshot, store_config
+from rmqsource.stream.batch_cut import BatchBudget, count_messages, shares
+from rmqsource.stream.followed_store import FollowedStore
+from rmqsource.stream.stream_offset import StreamOffset, check_selection, selection_of
+from rmqsource.stream.stream_start import StreamStart
+from store_core.errors import StoreNotFoundError
+from store_core.files.store_directory import expand_paths
+
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from rmqsource.options.source_options import SourceOptions
+    from rmqsource.stream.followed_store import Waiting
+
+
+class StreamFollower:
+    """Follows stores; for one thread.
+
+    Parameters
+    ----------
+    options
+        Of the stream.
+    clock
+        Seconds; for the delay that ``maxTriggerDelay`` allows.
+    """
+
+    def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options, self._clock = options, clock
+        self._config = store_config(options)
+        self._counted = ScanPredicate(
+            topics=None if options.topics is None else frozenset(options.topics),
+            topic_pattern=options.topic_pattern,
+            queue_ids=None if options.queue_ids is None else frozenset(options.queue_ids),
+        )
+        self._selection = selection_of(options)
+        self._start = StreamStart.of(options)
+        self._stores: dict[str, FollowedStore] = {}
+        self._target: dict[str, int] | None = None
+        self._last_batch: float | None = None
+        self._reached: StreamOffset | None = None
+
+    @property
+    def initial(self) -> StreamOffset:
+        """The offset before the first batch; where stores begin is said by that batch's end."""
+        return StreamOffset({}, self._selection, is_initial=True)
+
+    def pin_target(self) -> None:
+        """Let the stream end with what is there now (``Trigger.AvailableNow``)."""
+        target = {}
+        for path in self._paths():
+            with open_snapshot(path, self._config, None) as snapshot:
+                low = max(snapshot.min_phy_offset, 0)
+                target[path] = self._store(path).readable_end(snapshot, low)
+        self._target = target
+
+    def next_offset(self, start: StreamOffset, *, limited: bool) -> StreamOffset:
+        """Return where the next batch ends; the same offset when there is none.
+
+        Parameters
+        ----------
+        start
+            Where it begins.
+        limited
+            Whether the limits of the options hold.
+        """
+        check_selection(start, self._selection)
+        waiting = self._look(start)
+        self._reached = start
+        if limited and not self._is_due(start, waiting):
+            return start
+        by_bytes = [part.bytes_waiting for part in waiting.values()]
+        options = self._options
+        messages = shares(options.max_offsets_per_trigger if limited else None, by_bytes)
+        log_bytes = shares(options.max_bytes_per_trigger if limited else None, by_bytes)
+        ends = {
+            path: self._store(path).cut(part, BatchBudget(*budget))
+            for (path, part), budget in zip(waiting.items(), zip(messages, log_bytes))
+        }
+        if all(end is start.stores.get(path) for path, end in ends.items()):
+            return start
+        self._last_batch = self._clock()
+        kept = {path: replace(store, begin=None) for path, store in start.stores.items()}
+        moved = {p: end for p, end in ends.items() if end is not start.stores.get(p)}
+        self._reached = StreamOffset({**kept, **moved}, self._selection)
+        return self._reached
+
+    def reported(self) -> StreamOffset | None:
+        """Return how far the stores go, with what waits after the batch that was cut last."""
+        if self._reached is None or self._reached.is_initial:
+            return None
+        stores = {
+            path: self._store(path).reported(read) for path, read in self._reached.stores.items()
+        }
+        return StreamOffset(stores, self._selection)
+
+    def _look(self, start: StreamOffset) -> dict[str, Waiting]:
+        paths = self._paths()
+        self._check_dropped(start, paths)
+        found = {}
+        for path in paths:
+            if self._target is not None and path not in self._target:
+                continue
+            first = self._start if start.is_initial else None
+            waiting = self._store(path).look(start.stores.get(path), first)
+            if waiting is not None:
+                if self._target is not None:
+                    waiting = waiting._replace(end=min(waiting.end, self._target[path]))
+                found[path] = waiting
+        return found
+
+    def _paths(self) -> list[str]:
+        """Return the stores that there are now; a glob may match more of them each time."""
+        paths = []
+        for given in self._options.paths:
+            try:
+                paths += expand_paths([given])
+            except StoreNotFoundError:
+                if self._options.fail_on_data_loss:
+                    raise
+        check_commit_log_paths(self._options, tuple(paths))
+        return list(dict.fromkeys(paths))
+
+    def _check_dropped(self, start: StreamOffset, paths: list[str]) -> None:
+        """Raise for a store of earlier batches that is not among the paths any more."""
+        for path, store in start.stores.items():
+            if path not in paths and self._options.fail_on_data_loss:
+                raise StreamDataLossError(
+                    path,
+                    f"it was read up to offset {store.offset}, and option 'path' no longer names "
+                    "or matches it",
+                    "it is left out until it is named again",
+                )
+
+    def _is_due(self, start: StreamOffset, waiting: dict[str, Waiting]) -> bool:
+        """Return whether enough waits for a batch, or has waited long enough."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None or start.is_initial:
+            return True
+        if self._last_batch is None:
+            self._last_batch = self._clock()
+        waited_ms = (self._clock() - self._last_batch) * 1000
+        if waited_ms >= self._options.max_trigger_delay_ms:
+            return True
+        found = 0
+        for path, part in waiting.items():
+            if part.bytes_waiting and found < least:
+                with open_snapshot(path, self._config, part.end) as snapshot:
+                    found += count_messages(
+                        snapshot, part.start, part.end, self._counted, least - found
+                    )
+        return found >= least
+
+    def _store(self, path: str) -> FollowedStore:
+        if path not in self._stores:
+            self._stores[path] = FollowedStore(path, self._options, self._config, self._counted)
+        return self._stores[path]

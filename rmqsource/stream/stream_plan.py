@@ -1,0 +1,146 @@
+"""The splits of one batch of a stream: a range of each log, planned as a batch read is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqsource.errors import StreamDataLossError
+from rmqsource.options.offsets import SPECIFIC, OffsetBound
+from rmqsource.scan.planner import plan_store
+from rmqsource.scan.prepared_read import within_limit
+from rmqsource.scan.store_versions import on_present_files, open_snapshot, store_config
+from rmqsource.stream.log_marks import MarkState, mark_state
+from rmqsource.stream.stream_offset import JOINED, RESUMED, check_selection, selection_of
+from store_core.errors import StoreNotFoundError
+
+if TYPE_CHECKING:
+    from rmqsource.options.source_options import SourceOptions
+    from rmqsource.scan.predicate import ScanPredicate
+    from rmqsource.scan.splits import Split, StorePlan
+    from rmqsource.stream.stream_offset import QueueOffsets, StoreOffset, StreamOffset
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.store_snapshot import StoreSnapshot
+
+
+class StreamSplit(NamedTuple):
+    """What one task of a batch reads; queue offsets at which the stream began, where they count."""
+
+    split: Split
+    queue_offsets: QueueOffsets
+
+    def predicate(self, predicate: ScanPredicate) -> ScanPredicate:
+        """Return the stream's predicate with the bounds of this batch."""
+        return _with_bounds(predicate, self.queue_offsets)
+
+
+class _Range(NamedTuple):
+    """The part of one store's log that a batch has; ``before``: what was read of it until then.
+
+    One that starts at None starts with the first record that there is.
+    """
+
+    path: str
+    start: int | None
+    stop: StoreOffset
+    queue_offsets: QueueOffsets
+    before: StoreOffset | None = None
+
+
+def plan_batch(
+    options: SourceOptions, predicate: ScanPredicate, start: StreamOffset, end: StreamOffset
+) -> list[StreamSplit]:
+    """Return the splits of the batch between two offsets, in the order of the logs.
+
+    The same offsets give the same rows, whenever that is asked.
+
+    Raises
+    ------
+    StreamDataLossError
+        Something of it is gone, or is no longer what it was, and ``failOnDataLoss`` is true.
+    SourceOptionError
+        The offsets were made with options that select other rows.
+    """
+    selection = selection_of(options)
+    check_selection(start, selection)
+    check_selection(end, selection)
+    config = store_config(options)
+    ranges = [
+        _range(path, start, stop)
+        for path, stop in end.stores.items()
+        if not _is_same(start.stores.get(path), stop)
+    ]
+    plans: list[StorePlan] = []
+    bounds: dict[str, QueueOffsets] = {}
+    for part in ranges:
+        if (part.start or 0) < part.stop.offset:
+            found = _plan(options, config, predicate, part)
+            plans += found
+            bounds.update((plan.store, part.queue_offsets) for plan in found)
+    limited = within_limit(plans, options.max_partitions)
+    return [StreamSplit(split, bounds[plan.store]) for plan in limited for split in plan.splits]
+
+
+def _is_same(start: StoreOffset | None, end: StoreOffset) -> bool:
+    return start is not None and start.offset == end.offset and end.begin is None
+
+
+def _range(path: str, start: StreamOffset, stop: StoreOffset) -> _Range:
+    """Return what a batch has of a store.
+
+    A first batch begins where its end says. So does one after a loss. An older Spark does not say
+    where a batch starts when its end is asked for: such ends say it in vain, but for the first one.
+    """
+    before, begin = start.stores.get(path), stop.begin
+    if before is not None and (begin is None or begin.why != RESUMED):
+        return _Range(path, before.offset, stop, before.queue_offsets, before)
+    if begin is None or (before is None and not start.is_initial and begin.why != JOINED):
+        return _Range(path, None, stop, {})  # it came later
+    return _Range(path, begin.offset, stop, begin.queue_offsets)
+
+
+def _plan(
+    options: SourceOptions,
+    config: MessageStoreConfig,
+    predicate: ScanPredicate,
+    part: _Range,
+) -> list[StorePlan]:
+    stop = part.stop.offset
+    try:
+        snapshot = open_snapshot(part.path, config, stop)
+    except StoreNotFoundError as err:
+        if options.fail_on_data_loss:
+            reason = f"{err}; a batch needs offsets {part.start or 0} to {stop} of it"
+            raise StreamDataLossError(part.path, reason, "the batch has no rows of it") from err
+        return []
+    with snapshot:
+        if options.fail_on_data_loss:
+            _check_held(snapshot, part)
+        wanted = _with_bounds(predicate, part.queue_offsets)
+        within = (max(part.start or 0, snapshot.min_phy_offset), stop)
+        if within[0] >= within[1]:
+            return []
+        return [on_present_files(snapshot, lambda s: plan_store(s, wanted, options, within))]
+
+
+def _check_held(snapshot: StoreSnapshot, part: _Range) -> None:
+    """Raise where the log is no longer what it was when the batch was made."""
+    low, stop = max(snapshot.min_phy_offset, 0), part.stop.offset
+    if part.start is not None and part.start < low:
+        gone = f"bytes {part.start} to {min(low, stop)} of the log, which a batch needs, are gone"
+        raise StreamDataLossError(part.path, gone, "the batch has what is left of them")
+    for mark in (part.before.last if part.before else None, part.stop.last):
+        state = MarkState.HELD if mark is None else mark_state(snapshot.log, mark)
+        if mark is not None and state in {MarkState.REPLACED, MarkState.GONE}:
+            reason = (
+                f"a batch needs offsets {part.start or 0} to {stop}, and the record at "
+                f"{mark.offset} is not what it was ({state.value}): the log was cut since, or is "
+                "another one"
+            )
+            raise StreamDataLossError(part.path, reason, "the batch has what lies there now")
+
+
+def _with_bounds(predicate: ScanPredicate, queue_offsets: QueueOffsets) -> ScanPredicate:
+    if not queue_offsets:
+        return predicate
+    return replace(predicate, starting_offsets=OffsetBound(SPECIFIC, queue_offsets))

@@ -1,0 +1,156 @@
+"""How far whoever follows a live store may read: written, dispatched or flushed records.
+
+A record is *written* when it is whole in the log, *dispatched* when its queue has its unit (from
+then on a consumer can get it), and *flushed* when the checkpoint says that it is on the disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.log.log_scan import Gap, scan_frames, scan_log, skip_gap
+from store_core.queue.dispatch_request import ROUND_BYTES, DispatchDecoder
+from store_core.state.store_state import StoreState
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.store_snapshot import StoreSnapshot
+
+    States = npt.NDArray[np.int8]
+
+_DISPATCHED, _NEVER_QUEUED, _UNKNOWN, _WAITING = 3, 2, 1, 0
+"""Its queue has its unit; it gets none; there is no such queue; its queue ends before it."""
+_DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
+
+
+def dispatched_end(snapshot: StoreSnapshot, floor: int) -> int:
+    """Return the end of the run of dispatched records that begins at ``floor``.
+
+    Records without a queue (its directory is gone, or not there yet) and damage are passed where a
+    dispatched record follows: RocketMQ dispatches in the order of the log.
+
+    Parameters
+    ----------
+    snapshot
+        The store; its queues are in files.
+    floor
+        A physical offset at which a record begins or the log ends; what lies before is not looked
+        at.
+
+    Returns
+    -------
+    int
+        Where a record begins or the log ends; at least ``floor``.
+    """
+    end = snapshot.end_offset
+    if snapshot.state is StoreState.STOPPED or floor >= end:
+        return max(end, floor)  # a clean stop leaves nothing undispatched
+    proved = snapshot.dispatched_offset() if end - floor > ROUND_BYTES else floor
+    run = _Run(snapshot, floor if proved <= floor else -1)
+    for part in scan_log(snapshot.log, max(proved, floor), end):
+        if isinstance(part, Gap):
+            run.pass_unknown(part.commit_log_offset)
+        elif not run.add(part):
+            break
+    else:
+        run.finish(end)
+    return max(run.end, floor)
+
+
+def flushed_end(snapshot: StoreSnapshot, floor: int) -> int:
+    """Return the end of the run of records that the checkpoint proves to be on the disk.
+
+    The checkpoint holds the store time of the record that was flushed last, and later records can
+    have the same: only earlier ones count. After a clean stop all are flushed.
+    """
+    end = snapshot.end_offset
+    if snapshot.state is StoreState.STOPPED or floor >= end:
+        return max(end, floor)
+    flushed_ms = (snapshot.checkpoint.physic_msg_timestamp if snapshot.checkpoint else 0) or 0
+    begin = floor
+    for segment in snapshot.log.segments:  # none before the last that begins by then can be later
+        first_ms = snapshot.log.first_store_timestamp(segment, end)
+        if first_ms is not None and first_ms < flushed_ms and segment.from_offset < end:
+            begin = max(begin, segment.from_offset)
+    for frames in scan_frames(snapshot.log, begin, end, on_gap=skip_gap):
+        late = np.flatnonzero(frames.column("store_timestamp") >= flushed_ms)
+        if len(late):
+            return max(int(frames.column("commit_log_offset")[late[0]]), floor)
+    return end
+
+
+class _Run:
+    """The run so far: it ends at ``end``; ``_passing`` when undecided records follow it."""
+
+    def __init__(self, snapshot: StoreSnapshot, end: int) -> None:
+        self.end = end
+        self._snapshot = snapshot
+        self._decoder = DispatchDecoder(())
+        self._newest: dict[tuple[str, int], int | None] = {}
+        self._passing = False
+
+    def pass_unknown(self, offset: int) -> None:
+        """Take in damage at an offset: it counts when a dispatched record follows."""
+        self.end = offset if self.end < 0 else self.end
+        self._passing = True
+
+    def add(self, frames: RecordFrames) -> bool:
+        """Take in the records that follow; return whether the run may go on."""
+        start, size = frames.column("commit_log_offset"), frames.column("total_size")
+        self.end = int(start[0]) if self.end < 0 else self.end
+        states = self._states(frames)
+        waiting = np.flatnonzero(states == _WAITING)
+        stop = int(waiting[0]) if len(waiting) else len(states)
+        dispatched = np.flatnonzero(states[:stop] == _DISPATCHED)
+        at = 0
+        if len(dispatched):
+            at = int(dispatched[-1]) + 1
+            self._passing = False
+        if not self._passing:
+            unknown = np.flatnonzero(states[at:stop] == _UNKNOWN)
+            at = at + int(unknown[0]) if len(unknown) else stop
+            self._passing = at < stop
+        if at:
+            self.end = int(start[at - 1]) + int(size[at - 1])
+        return stop == len(states)
+
+    def finish(self, end: int) -> None:
+        """Take in the end of the log."""
+        if not self._passing:
+            self.end = end
+
+    def _states(self, frames: RecordFrames) -> States:
+        states = np.full(len(frames), _NEVER_QUEUED, np.int8)
+        queued = self._decoder.outline(frames).queued()
+        for topic, queue_id, rows in queued.by_queue():
+            newest = self._newest_of(topic, queue_id)
+            at = np.searchsorted(frames.column("commit_log_offset"), rows.commit_log_offset)
+            if newest is None:
+                states[at] = _UNKNOWN
+            else:
+                has_unit = rows.commit_log_offset <= newest
+                states[at] = np.where(has_unit, _DISPATCHED, _WAITING)
+        return states
+
+    def _newest_of(self, topic: str, queue_id: int) -> int | None:
+        """Return where the newest record of a queue begins; -1: it is empty; None: unknown."""
+        key = (topic, queue_id)
+        if key not in self._newest:
+            try:
+                self._newest[key] = newest_record(self._snapshot, topic, queue_id)
+            except _DAMAGED:
+                self._newest[key] = None
+        return self._newest[key]
+
+
+def newest_record(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int | None:
+    """Return where the newest record of a queue begins; -1: it is empty; None: no such queue."""
+    queue = snapshot.queue(topic, queue_id)
+    if queue is None:
+        return None
+    return queue.commit_log_offset_of(queue.max_offset - 1) if queue.max_offset > 0 else -1
