@@ -84,7 +84,7 @@ def parse_bytes(option: str, text: str, low: int = 1, high: int = INT64_MAX) -> 
 
 
 def parse_duration_ms(option: str, text: str) -> int:
-    """Return a time span in ms: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``; plain numbers are ms."""
+    """Return a time span in ms: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``; without a unit ms."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise SourceOptionError(

@@ -89,9 +89,9 @@ def plan_store(
         ``access`` forces a path that these options do not allow.
     """
     _check_segment_sizes(snapshot, options)
-    missing = missing_offsets(snapshot, predicate)
+    missing = missing_offsets(snapshot, predicate) if within is None else ()
     if missing and options.fail_on_data_loss:
-        raise DataLossError(snapshot.directory.uri, _describe_missing(missing))
+        raise DataLossError(snapshot.directory.uri, describe_missing(missing))
     everything = within or (max(snapshot.min_phy_offset, 0), snapshot.end_offset)
     bounds = _bounds(snapshot, predicate, options)
     bounds = max(bounds[0], everything[0]), min(bounds[1], everything[1])
@@ -198,7 +198,8 @@ def _undispatched_end(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int
     return found
 
 
-def _describe_missing(missing: tuple[tuple[str, int, int, int], ...]) -> str:
+def describe_missing(missing: tuple[tuple[str, int, int, int], ...]) -> str:
+    """Return what `missing_offsets` found, in words."""
     topic, queue_id, start, stop = missing[0]
     more = f", and of {len(missing) - 1} more queues" if len(missing) > 1 else ""
     return (

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rmqsource.errors import DataLossError
 from rmqsource.options.offsets import LATEST
+from rmqsource.scan.planner import describe_missing, missing_offsets
+from rmqsource.scan.predicate import ScanPredicate
 from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.log.log_time import narrow_by_time
 
@@ -27,17 +30,23 @@ class StreamStart(NamedTuple):
         ``startingOffsets``.
     timestamp_ms, slack_ms
         ``startingTimestamp``, and how far store times may run backwards.
+    fail_on_data_loss
+        Named queue offsets that are not there are an error.
     """
 
     bound: OffsetBound | None
     timestamp_ms: int | None
     slack_ms: int
+    fail_on_data_loss: bool
 
     @classmethod
     def of(cls, options: SourceOptions) -> StreamStart:
         """Return the start that options ask for."""
         return cls(
-            options.starting_offsets, options.starting_timestamp_ms, options.store_time_slack_ms
+            bound=options.starting_offsets,
+            timestamp_ms=options.starting_timestamp_ms,
+            slack_ms=options.store_time_slack_ms,
+            fail_on_data_loss=options.fail_on_data_loss,
         )
 
     def place(
@@ -51,6 +60,11 @@ class StreamStart(NamedTuple):
             The store.
         readable_end
             Returns how far a batch may go that begins at an offset.
+
+        Raises
+        ------
+        DataLossError
+            Queue offsets that were named are not there, and ``failOnDataLoss`` is true.
         """
         low = max(snapshot.min_phy_offset, 0)
         if self.timestamp_ms is not None:
@@ -59,10 +73,18 @@ class StreamStart(NamedTuple):
             return low, {}
         if self.bound.kind == LATEST:
             return readable_end(low), {}
-        offsets = dict(self.bound.offsets)
-        for topic, queue_id in self.bound.latest:
+        return low, self._queue_offsets(snapshot, self.bound)
+
+    def _queue_offsets(
+        self, snapshot: StoreSnapshot, bound: OffsetBound
+    ) -> dict[tuple[str, int], int]:
+        missing = missing_offsets(snapshot, ScanPredicate(starting_offsets=bound))
+        if missing and self.fail_on_data_loss:
+            raise DataLossError(snapshot.directory.uri, describe_missing(missing))
+        offsets = dict(bound.offsets)
+        for topic, queue_id in bound.latest:
             offsets[topic, queue_id] = snapshot.queue_range(topic, queue_id).max_offset
-        return low, offsets
+        return offsets
 
     def _first_at(self, snapshot: StoreSnapshot, timestamp_ms: int) -> int:
         """Return where the first record begins that was stored then or later; the end: none."""

@@ -7,6 +7,7 @@ import pytest
 from rmqsource.errors import SourceOptionError
 from rmqsource.options.offsets import (
     OffsetBound,
+    check_batch_start,
     check_order,
     parse_ending_offsets,
     parse_starting_offsets,
@@ -15,6 +16,10 @@ from rmqsource.options.offsets import (
 
 def starting(text):
     return parse_starting_offsets("startingOffsets", text)
+
+
+def batch_start(text):
+    check_batch_start("startingOffsets", starting(text))
 
 
 def ending(text):
@@ -41,12 +46,19 @@ def test_numbers_of_the_words_leave_the_queue_unbounded():
     assert ending('{"a":{"0":-1,"1":4}}').offsets == {("a", 1): 4}
 
 
+def test_a_stream_starts_queues_at_their_ends():
+    bound = starting('{"a":{"0":-1,"1":4,"2":-2}}')
+    assert bound.latest == {("a", 0)}
+    assert bound.offsets == {("a", 1): 4}
+    assert starting("latest").kind == "latest"
+
+
 @pytest.mark.parametrize(
     ("parse", "text", "named"),
     [
-        (starting, "latest", "earliest"),
+        (batch_start, "latest", "earliest"),
         (ending, "earliest", "latest"),
-        (starting, '{"a":{"0":-1}}', "queue 0"),
+        (batch_start, '{"a":{"0":-1}}', "queue 0"),
         (ending, '{"a":{"0":-2}}', "queue 0"),
     ],
 )

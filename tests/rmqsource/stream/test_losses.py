@@ -1,0 +1,221 @@
+"""What becomes of a stream when its store loses what was or was to be read; nothing in silence."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqsource.errors import StreamDataLossError
+from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
+from store_core.errors import StoreNotFoundError
+from tests.rmqsource.stream.growing_store import GrowingStore, bodies
+from tests.rmqsource.stream.simulated_query import Checkpoint, SimulatedQuery, follow, where
+
+pytestmark = pytest.mark.skipif(
+    not STREAM_READER_GETS_LIMITS,
+    reason="before Spark 4.2 a source is not told where a batch starts",
+)
+BODY = ("body",)
+LOSSY = {"failOnDataLoss": "false"}
+
+
+@pytest.fixture
+def growing(tmp_path):
+    with GrowingStore(tmp_path / "store") as store:
+        yield store
+
+
+def refused(checkpoint: Checkpoint, root: Path, *words: str) -> None:
+    """Check that a query is refused with all of the words, delivers nothing, and stays refused."""
+    before = list(checkpoint.rows)
+    for _ in range(2):
+        with pytest.raises(StreamDataLossError) as failure:
+            follow(checkpoint, root, BODY)
+        for word in (str(root), "failOnDataLoss", *words):
+            assert word in str(failure.value)
+    assert checkpoint.rows == before
+
+
+def offset_of(checkpoint: Checkpoint) -> int:
+    (store,) = json.loads(checkpoint.offsets[-1])["stores"].values()
+    return store["offset"]
+
+
+def test_segments_that_expire_before_they_are_read(growing, caplog):
+    checkpoint = Checkpoint()
+    growing.put(10)
+    follow(checkpoint, growing.root, BODY)
+    read = offset_of(checkpoint)
+    growing.put(200)
+    growing.expire(3)
+    refused(checkpoint, growing.root, f"bytes {read} to 12288 of the log expired")
+    with caplog.at_level(logging.WARNING):
+        rows = follow(checkpoint, growing.root, BODY, **LOSSY)
+    assert f"bytes {read} to 12288" in caplog.text
+    left = growing.put_bodies[-len(rows) + 10 :]
+    assert bodies(rows) == growing.put_bodies[:10] + left
+    assert len(left) < 200
+    # It says so in the checkpoint too.
+    resumed = [
+        json.loads(text)["stores"][str(growing.root)].get("begin") for text in checkpoint.offsets
+    ]
+    assert {"offset": 12288, "why": "resumed"} in resumed
+
+
+def test_segments_that_expire_after_they_were_read_are_no_loss(growing):
+    checkpoint = Checkpoint()
+    growing.put(200)
+    follow(checkpoint, growing.root, BODY)
+    growing.expire(len(growing.segments()) - 1)
+    growing.put(5)
+    assert bodies(follow(checkpoint, growing.root, BODY)) == growing.put_bodies
+
+
+def test_a_log_that_was_cut_after_it_was_read(growing, caplog):
+    """A broker that crashed comes back without its last messages, and writes others there."""
+    checkpoint = Checkpoint()
+    growing.put(10)
+    follow(checkpoint, growing.root, BODY)
+    saved = growing.root.with_name("saved")
+    growing.close()
+    shutil.copytree(growing.root, saved)
+    growing.open()
+    growing.put(6)
+    follow(checkpoint, growing.root, BODY)
+    read = offset_of(checkpoint)
+    growing.close()
+    shutil.rmtree(growing.root)
+    saved.rename(growing.root)
+    growing.open()
+    refused(checkpoint, growing.root, f"up to offset {read}", "its log ends at", "the log was cut")
+    del growing.put_bodies[10:]
+    growing.put(7, size=40)
+    refused(checkpoint, growing.root, "other records lie", "the log was cut")
+    with caplog.at_level(logging.WARNING):
+        assert len(follow(checkpoint, growing.root, BODY, **LOSSY)) == 16
+    assert "the log was cut" in caplog.text
+    growing.put(2)
+    rows = follow(checkpoint, growing.root, BODY)  # it is whole again
+    assert bodies(rows)[16:] == growing.put_bodies[-2:]
+
+
+def test_a_store_that_was_made_anew(growing, caplog):
+    checkpoint = Checkpoint()
+    growing.put(30)
+    follow(checkpoint, growing.root, BODY)
+    first = list(growing.put_bodies)
+    growing.make_anew()
+    growing.put_bodies.clear()
+    growing.put(3, size=30)
+    refused(checkpoint, growing.root, "its log ends at", "this is another log")
+    growing.put(80, size=30)
+    refused(checkpoint, growing.root, "this is another log")
+    with caplog.at_level(logging.WARNING):
+        rows = follow(checkpoint, growing.root, BODY, **LOSSY)
+    assert "another log" in caplog.text
+    assert bodies(rows) == first + growing.put_bodies
+    growing.put(2)
+    assert bodies(follow(checkpoint, growing.root, BODY)) == first + growing.put_bodies
+
+
+def test_a_store_that_is_gone_and_comes_back(growing, caplog):
+    checkpoint = Checkpoint()
+    growing.put(5)
+    follow(checkpoint, growing.root, BODY)
+    away = growing.root.with_name("away")
+    query = SimulatedQuery(checkpoint, {**where(growing.root)}, BODY)
+    lossy = SimulatedQuery(checkpoint, {**where(growing.root), **LOSSY}, BODY)
+    growing.root.rename(away)
+    with pytest.raises(StreamDataLossError, match=r"does not exist.*up to offset"):
+        query.run_once()
+    with pytest.raises(StoreNotFoundError):
+        follow(checkpoint, growing.root, BODY)
+    with caplog.at_level(logging.WARNING):
+        assert not lossy.run_once()
+        assert not lossy.run_once()
+    assert caplog.text.count("does not exist") == 1
+    away.rename(growing.root)
+    growing.put(3)
+    lossy.all_available()
+    assert bodies(checkpoint.rows) == growing.put_bodies
+
+
+def test_one_of_several_stores_is_gone(tmp_path):
+    checkpoint = Checkpoint()
+    with GrowingStore(tmp_path / "a") as one, GrowingStore(tmp_path / "b") as other:
+        roots = [one.root, other.root]
+        one.put(3)
+        other.put(4)
+        follow(checkpoint, roots, BODY)
+        other.root.rename(tmp_path / "away")
+        one.put(2)
+        rows = follow(checkpoint, roots, BODY, **LOSSY)
+        assert bodies(rows[7:]) == one.put_bodies[3:]
+        (tmp_path / "away").rename(other.root)
+        other.put(1)
+        assert bodies(follow(checkpoint, roots, BODY)[9:]) == other.put_bodies[4:]
+
+
+def test_a_store_that_is_no_longer_named(tmp_path):
+    checkpoint = Checkpoint()
+    with GrowingStore(tmp_path / "a") as one, GrowingStore(tmp_path / "b") as other:
+        one.put(3)
+        other.put(4)
+        follow(checkpoint, [one.root, other.root], BODY)
+        one.put(1)
+        other.put(1)
+        with pytest.raises(StreamDataLossError, match="no longer names"):
+            follow(checkpoint, one.root, BODY)
+        assert len(follow(checkpoint, one.root, BODY, **LOSSY)) == 8
+        assert len(follow(checkpoint, [one.root, other.root], BODY)) == 9
+
+
+def test_a_batch_that_is_repeated_after_its_segments_expired(growing):
+    checkpoint = Checkpoint()
+    growing.put(200)
+    query = SimulatedQuery(checkpoint, where(growing.root), BODY, lambda *_: True)
+    with pytest.raises(Exception, match="offsets logged"):
+        query.run_once()
+    growing.expire(2)
+    refused(checkpoint, growing.root, "bytes 0 to 8192 of the log, which a batch needs, are gone")
+    assert len(follow(checkpoint, growing.root, BODY, **LOSSY)) < 200
+
+
+def test_a_batch_that_is_repeated_in_another_log(growing):
+    checkpoint = Checkpoint()
+    growing.put(20)
+    query = SimulatedQuery(checkpoint, where(growing.root), BODY, lambda *_: True)
+    with pytest.raises(Exception, match="offsets logged"):
+        query.run_once()
+    growing.make_anew()
+    growing.put(60, size=31)
+    refused(checkpoint, growing.root, "a batch needs offsets 0 to")
+
+
+def test_a_first_offset_that_is_not_there(growing):
+    growing.put(20)
+    starts = {"startingOffsets": '{"Topic0":{"0":99}}'}
+    with pytest.raises(Exception, match="queue offsets 5 to 98 of topic 'Topic0' queue 0"):
+        follow(Checkpoint(), growing.root, BODY, **starts)
+    assert len(follow(Checkpoint(), growing.root, BODY, **starts, **LOSSY)) == 15
+
+
+def test_an_empty_store_that_begins_in_the_middle_is_no_loss(growing):
+    """As a slave does, whose first segment is its master's last one."""
+    checkpoint = Checkpoint()
+    with GrowingStore(growing.root.with_name("master")) as master:
+        follow(checkpoint, growing.root, BODY)
+        master.put(100)
+        growing.close()
+        shutil.rmtree(growing.root)
+        shutil.copytree(master.root, growing.root)
+        growing.expire(2)
+        rows = follow(checkpoint, growing.root, BODY)
+        assert bodies(rows) == master.put_bodies[-len(rows) :]
+        assert 0 < len(rows) < 100
+        shutil.rmtree(growing.root)
+    growing.open()

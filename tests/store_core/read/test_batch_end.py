@@ -1,0 +1,101 @@
+"""How far a follower may read: only dispatched, or only flushed records, to the last of them."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store_core import StoreSnapshot
+from store_core.read.batch_end import dispatched_end, flushed_end
+from store_core.state.store_state import StoreState
+from tests.rmqsource.stream.growing_store import GrowingStore
+
+
+@pytest.fixture
+def growing(tmp_path):
+    with GrowingStore(tmp_path / "store") as store:
+        yield store
+
+
+def ends(growing, floor=0):
+    with StoreSnapshot.open(str(growing.root)) as snapshot:
+        assert snapshot.state is StoreState.LIVE
+        return dispatched_end(snapshot, floor)
+
+
+def test_a_run_ends_before_the_first_record_without_a_unit(growing):
+    growing.put(30)
+    at = growing.store.max_phy_offset
+    assert ends(growing) == ends(growing, at) == at
+    growing.put(30, dispatch=False)
+    assert ends(growing) == ends(growing, at) == at
+    growing.dispatch()
+    assert ends(growing) == growing.store.max_phy_offset > at
+
+
+def test_a_queue_that_lags_holds_the_others_up(growing):
+    growing.put(8)
+    at = growing.store.max_phy_offset
+    queue = growing.root / "consumequeue" / "Topic0" / "0"
+    before = {path: path.read_bytes() for path in queue.iterdir()}
+    growing.put(8)
+    for path, data in before.items():
+        path.write_bytes(data)
+    assert ends(growing, at) == at  # its first message is the next one
+
+
+def test_a_topic_whose_queues_were_deleted_is_passed_when_others_follow(growing):
+    growing.put(4)
+    queues = growing.root / "consumequeue" / "Topic0"
+    away = growing.root.with_name("away")
+    at = growing.store.max_phy_offset
+    growing.put(2)  # Topic0, then Topic1
+    queues.rename(away)
+    assert ends(growing, at) == growing.store.max_phy_offset
+    away.rename(queues)
+    at = growing.store.max_phy_offset
+    growing.put(1)
+    queues.rename(away)
+    assert ends(growing, at) == at
+    away.rename(queues)
+
+
+def test_after_a_clean_stop_everything_counts(growing):
+    growing.put(5)
+    end = growing.store.max_phy_offset
+    growing.close()
+    with StoreSnapshot.open(str(growing.root)) as snapshot:
+        assert dispatched_end(snapshot, 0) == flushed_end(snapshot, 0) == end
+    growing.open()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    steps=st.lists(st.sampled_from(["put", "dispatch", "look"]), min_size=1, max_size=30),
+    segment_bytes=st.sampled_from([1024, 4096, 1 << 20]),
+)
+def test_any_order_of_puts_and_dispatches(steps, segment_bytes, tmp_path_factory):
+    root = tmp_path_factory.mktemp("stores") / "store"
+    with GrowingStore(root, segment_bytes) as growing:
+        floor = dispatched = 0
+        for step in steps:
+            if step == "put":
+                growing.put(3, dispatch=False)
+            elif step == "dispatch":
+                growing.dispatch()
+                dispatched = growing.store.max_phy_offset
+            else:
+                found = ends(growing, floor)
+                with StoreSnapshot.open(str(root)) as snapshot:
+                    at_record = found == snapshot.end_offset or snapshot.log.is_record(
+                        found, snapshot.end_offset
+                    )
+                    # Or where a segment ends, whose rest is blank.
+                    assert at_record or snapshot.log.next_record(found, snapshot.end_offset) < 0
+                assert floor <= found <= max(dispatched, floor)
+                assert growing.store.max_phy_offset > dispatched or found == dispatched
+                floor = found
+    shutil.rmtree(root)
