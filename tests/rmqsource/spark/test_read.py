@@ -246,22 +246,6 @@ def test_gone_offsets_as_spark_shows_them(read):
     ]
 
 
-def test_a_stream_is_refused_in_one_sentence(spark, read, tmp_path):
-    store = golden("classic-5x")
-    read(store.root, **store.options)  # registers
-    stream = spark.readStream.format("rocketmq-store").options(**store.options)
-    query = (
-        stream.load(str(store.root))
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
-    with pytest.raises(PySparkException, match="cannot be read as a stream yet") as told:
-        query.awaitTermination()
-    assert "UnboundLocalError" not in str(told.value)
-    assert "NOT_IMPLEMENTED" not in str(told.value)
-
-
 def test_a_source_that_spark_found_is_not_registered_again(spark, monkeypatch):
     rmqsource.register(spark)
     registered = []

@@ -56,6 +56,7 @@ class GrowingStore:
                 body=body,
                 tags=f"tag{number % 3}",
                 keys=[f"key{number}"],
+                unique_key=f"{number:032X}",
             )
             result = self.store.put_message(message)
             assert result.status is PutMessageStatus.PUT_OK, result

@@ -1,0 +1,181 @@
+"""Streams in a Spark session: rows, restarts, joins, windows, mirrors, errors, progress."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
+
+import rmqsource
+from rmqsource.explore.diff_stores import diff
+from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
+from tests.rmqsource.reading import parsed
+from tests.rmqsource.stream.growing_store import GrowingStore
+
+needs_limits = pytest.mark.skipif(
+    not STREAM_READER_GETS_LIMITS, reason="Spark before 4.2 knows no limits of streams"
+)
+
+
+@pytest.fixture
+def growing(tmp_path):
+    with GrowingStore(tmp_path / "store") as store:
+        yield store
+
+
+class Query:
+    """Runs a streaming DataFrame into a list of batches, again and again."""
+
+    def __init__(self, frame, checkpoint):
+        self.frame, self.checkpoint = frame, checkpoint
+        self.batches = {}
+        self.progress = []
+
+    def run(self):
+        """Run all that is there; return the rows of all batches so far."""
+
+        def keep(batch, number):
+            self.batches[number] = [tuple(row) for row in batch.collect()]
+
+        query = (
+            self.frame.writeStream.foreachBatch(keep)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        self.progress = query.recentProgress
+        return [row for number in sorted(self.batches) for row in self.batches[number]]
+
+
+@pytest.fixture
+def stream(spark, tmp_path):
+    """Return streaming DataFrames of a store."""
+    rmqsource.register(spark)
+
+    def load(*roots, **options):
+        reader = spark.readStream.format("rocketmq-store")
+        for name, value in options.items():
+            reader = reader.option(name, value)
+        return reader.load(str(roots[0]) if len(roots) == 1 else [str(root) for root in roots])
+
+    return load
+
+
+def refused(frame, checkpoint, words):
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    with pytest.raises(PySparkException) as told:
+        query.awaitTermination()
+    assert words in str(told.value)
+    assert "UnboundLocalError" not in str(told.value)
+
+
+def test_every_message_once_over_restarts(growing, stream, tmp_path):
+    query = Query(stream(growing.root).select("body"), tmp_path / "checkpoint")
+    for count in (50, 0, 1, 30):
+        growing.put(count)
+        assert [body for (body,) in query.run()] == growing.put_bodies
+
+
+@needs_limits
+def test_limits_and_progress(growing, stream, tmp_path):
+    growing.put(50)
+    frame = stream(growing.root, maxOffsetsPerTrigger=20).select("body")
+    query = Query(frame, tmp_path / "checkpoint")
+    assert [body for (body,) in query.run()] == growing.put_bodies
+    assert [len(rows) for _, rows in sorted(query.batches.items())] == [20, 20, 10]
+    (source,) = query.progress[0]["sources"]
+    latest = json.loads(json.dumps(source["latestOffset"]))
+    latest = json.loads(latest) if isinstance(latest, str) else latest
+    (store,) = latest["stores"].values()
+    assert store["waiting"] == 30
+
+
+def test_what_is_wrong_is_told(growing, stream, tmp_path):
+    growing.put(5)
+    refused(stream(growing.root, endingOffsets="latest"), tmp_path / "1", "a stream has no end")
+    refused(stream(growing.root, table="topics"), tmp_path / "2", "cannot be followed")
+    Query(stream(growing.root), tmp_path / "3").run()
+    refused(stream(growing.root, topic="Topic1"), tmp_path / "3", "the checkpoint was begun with")
+    growing.put(200)
+    growing.expire(2)
+    refused(stream(growing.root), tmp_path / "3", "expired before they were read")
+    assert Query(stream(growing.root, failOnDataLoss=False), tmp_path / "3").run()
+
+
+def test_a_join_with_a_static_table(growing, stream, tmp_path, spark):
+    growing.put(40)
+    names = spark.createDataFrame(
+        [("Topic0", "even"), ("Topic1", "odd")], "topic string, name string"
+    )
+    frame = stream(growing.root).join(names, "topic").groupBy("name").count()
+    query = (
+        frame.writeStream.format("memory")
+        .queryName("joined")
+        .outputMode("complete")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        growing.put(2)
+        query.processAllAvailable()
+        rows = {tuple(row) for row in spark.table("joined").collect()}
+    finally:
+        query.stop()
+    assert rows == {("even", 21), ("odd", 21)}
+
+
+def test_a_watermark_on_store_time_with_a_window(stream, tmp_path, spark):
+    clock = [1_700_000_000_000]
+    with GrowingStore(tmp_path / "store", clock=lambda: clock[0]) as growing:
+        frame = (
+            stream(growing.root)
+            .withWatermark("store_timestamp", "10 seconds")
+            .groupBy(sf.window("store_timestamp", "20 seconds"))
+            .count()
+            .selectExpr("unix_millis(window.start)", "count")
+        )
+        checkpoint = str(tmp_path / "checkpoint")
+        query = (
+            frame.writeStream.format("memory")
+            .queryName("windows")
+            .outputMode("append")
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )
+        try:
+            for _ in range(6):
+                growing.put(4)
+                query.processAllAvailable()
+                clock[0] += 15_000
+            rows = sorted(tuple(row) for row in spark.table("windows").collect())
+        finally:
+            query.stop()
+    assert rows == [
+        (1_700_000_000_000 + 20_000 * number, count) for number, count in enumerate((8, 4, 4))
+    ]
+
+
+def test_a_mirror_through_the_sink_equals_its_source(growing, stream, tmp_path, spark):
+    mirror = tmp_path / "mirror"
+    growing.put(30)
+
+    def run():
+        query = (
+            stream(growing.root)
+            .writeStream.format("rocketmq-store")
+            .option("path", str(mirror))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    for count in (0, 25, 1):
+        growing.put(count)
+        run()
+    found = diff(parsed(growing.root), parsed(mirror))
+    assert (found.rows[:2], found.same) == ([], 56)
