@@ -100,10 +100,17 @@ def register_source(spark: Any, source: type[DataSource]) -> None:
 
 def _is_known(spark: Any, name: str) -> bool:
     """Return whether a session knows a source; False where that cannot be asked, as of Connect."""
+    from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 (workers need none)
+        Py4JError,
+    )
+
     session = getattr(spark, "_jsparkSession", None)
     if session is None:
         return False
-    return bool(session.sessionState().dataSourceManager().dataSourceExists(name))
+    try:  # no public call tells it
+        return bool(session.sessionState().dataSourceManager().dataSourceExists(name))
+    except Py4JError:
+        return False
 
 
 def filter_operator(spark_filter: object) -> str | None:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyspark
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import (
@@ -87,3 +89,12 @@ def test_the_rest_works_without_spark():
         "assert from_options(parse_options({'path': 'x', 'topic': 'a'})).topics == {'a'}\n"
     )
     subprocess.run([sys.executable, "-B", "-c", code], check=True)
+
+
+def test_a_spark_that_cannot_be_asked_knows_no_source():
+    class Without:
+        def sessionState(self):  # noqa: N802 (Spark's name)
+            raise Py4JError("method dataSourceManager does not exist")
+
+    assert not spark_compat._is_known(SimpleNamespace(_jsparkSession=Without()), "a")
+    assert not spark_compat._is_known(SimpleNamespace(), "a")
