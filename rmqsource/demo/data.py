@@ -64,7 +64,10 @@ def next_commands(store: DemoStore, topic: str, key: str | None) -> list[str]:
     if key is not None:
         wanted = f"{of_topic} --key {_name(key)}"
         commands.append(f"{command} messages {path} {wanted}{config}")
-    return [*commands, f"{command} --help"]
+    report = f"{command} report {path} -o report.html{config}"
+    has_plots = all(map(importlib.util.find_spec, ("pandas", "matplotlib")))
+    advice = "" if has_plots else f"  # {install_hint('notebook')}"
+    return [*commands, report + advice, f"{command} --help"]
 
 
 def python_example(store: DemoStore, topic: str) -> str:

@@ -56,6 +56,7 @@ class Demo:
             self.show_key(topic, key)
         _title("What to try next")
         _say("\n".join(next_commands(self._store, topic, key)))
+        _say("\nNotebooks with plots: notebooks/ in the clone, opened with jupyter lab notebooks/")
         _say("\nOr in Python:\n\n" + python_example(self._store, topic))
 
     def show_topics(self) -> Any:

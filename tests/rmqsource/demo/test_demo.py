@@ -85,7 +85,7 @@ def test_advised_commands_work(
     pytest.importorskip("typer")
     monkeypatch.chdir(tmp_path)  # commands are for the present directory
     commands = next_commands(bundled, "orders", "shared-key")
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command in commands:
         done = subprocess.run(
             command,
@@ -98,6 +98,7 @@ def test_advised_commands_work(
         )
         assert done.returncode == 0, (command, done.stderr)
     assert len((tmp_path / "messages.jsonl").read_text().splitlines()) == 236
+    assert "Verdict" in (tmp_path / "report.html").read_text("utf-8")
 
 
 def test_advised_python_works(bundled: DemoStore, spark: SparkSession) -> None:
