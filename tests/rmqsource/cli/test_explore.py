@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -122,6 +123,22 @@ def test_report_of_a_damaged_store(run: Run, tmp_path: Path) -> None:
     assert answer.code == 1
     assert "damage:" in answer.err
     assert "damaged places" in page.read_text("utf-8")
+
+
+def test_a_damaged_place_is_told_once(run: Run, tmp_path: Path, where: list[str]) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(where[0], store)
+    with (store / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(100_000)
+        file.write(b"\xee" * 400)
+    page = tmp_path / "page.json"
+    answer = run("report", store, *where[1:], "-o", page, "--format", "json")
+    assert answer.code == 1
+    assert answer.err.count("damage: ") == 1
+    data = json.loads(page.read_text("utf-8"))
+    assert (data["damaged_places"], data["other_damage"]) == (1, [])
+    others = run("transactions", store, *where[1:], "--option", "mode=PERMISSIVE")
+    assert "dropped 1 damaged places" in others.err
 
 
 def test_report_that_cannot_be_written(run: Run, where: list[str], tmp_path: Path) -> None:
