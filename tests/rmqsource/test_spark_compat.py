@@ -93,7 +93,7 @@ def test_the_rest_works_without_spark():
 
 def test_a_spark_that_cannot_be_asked_knows_no_source():
     class Without:
-        def sessionState(self):  # noqa: N802 (Spark's name)
+        def sessionState(self):
             raise Py4JError("method dataSourceManager does not exist")
 
     assert not spark_compat._is_known(SimpleNamespace(_jsparkSession=Without()), "a")
