@@ -74,7 +74,7 @@ class Clock(NamedTuple):
         begin, end = ends
         if begin is not None and end is not None and begin > end:
             raise WrongUseError(
-                f"--since {since} is {(begin - end) / 1000:,g} s behind --until {until}, which is "
+                f"--since {since} is {(begin - end) / 1000:,g} s after --until {until}, which is "
                 "exclusive; is one the other?"
             )
         return _text(begin), _text(end)

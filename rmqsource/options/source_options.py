@@ -281,7 +281,7 @@ def _check_ranges(options: SourceOptions) -> None:
     if start is not None and end is not None and start > end:
         raise SourceOptionError(
             "startingTimestamp",
-            f"{_shown(start)} is {start - end} ms behind endingTimestamp {_shown(end)}, which is "
+            f"{_shown(start)} is {start - end} ms after endingTimestamp {_shown(end)}, which is "
             "exclusive; is one the other?",
         )
     if options.min_partitions is not None and options.min_partitions > options.max_partitions:

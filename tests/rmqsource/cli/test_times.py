@@ -120,7 +120,7 @@ def test_a_window_that_ends_before_it_begins(run: Run) -> None:
     answer = run("messages", STORE.root, "--since", "2026-11-21T12:00:01Z", "--until", str(NOON_MS))
     assert answer.code == 2
     assert answer.err == (
-        f"rocketmq-store: --since 2026-11-21T12:00:01Z is 1 s behind --until {NOON_MS}, which is "
+        f"rocketmq-store: --since 2026-11-21T12:00:01Z is 1 s after --until {NOON_MS}, which is "
         "exclusive; is one the other?\n"
     )
 
