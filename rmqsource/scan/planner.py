@@ -105,7 +105,8 @@ def plan_store(
         way = _AccessPath(COMMIT_LOG, "so little of the log is scanned at once", None, (bounds,))
     else:
         way = _choose(snapshot, predicate, options, bounds)
-    splits, bytes_to_read = _splits(snapshot, way, options)
+    exact = None if within is None else within[0]
+    splits, bytes_to_read = _splits(snapshot, way, options, exact)
     held = snapshot.end_offset - max(snapshot.min_phy_offset, 0)
     scanned = total_bytes(way.ranges) if way.records is not None else 0
     return StorePlan(
@@ -299,7 +300,7 @@ def _by_message_id(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Ra
 
 
 def _splits(
-    snapshot: StoreSnapshot, way: _AccessPath, options: SourceOptions
+    snapshot: StoreSnapshot, way: _AccessPath, options: SourceOptions, exact: int | None
 ) -> tuple[list[Split], int]:
     segments, end = snapshot.log.segments, snapshot.end_offset
     ranges = clip_ranges(way.ranges, 0, end)
@@ -318,7 +319,7 @@ def _splits(
     )
     target = limits.target_bytes(total)
     parts: list[tuple[LogSlice | SegmentPositions, int]] = [
-        *sized_slices(slices_of(segments, ranges, end, target)),
+        *sized_slices(slices_of(segments, ranges, end, target, exact)),
         *place_records(segments, offsets, sizes, end, target),
     ]
     return group_parts(store, parts, target, options.max_partitions), total

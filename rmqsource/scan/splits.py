@@ -108,11 +108,18 @@ Range = tuple[int, int]
 
 
 def slices_of(
-    segments: SegmentList, ranges: Sequence[Range], end_offset: int, target_bytes: int
+    segments: SegmentList,
+    ranges: Sequence[Range],
+    end_offset: int,
+    target_bytes: int,
+    exact: int | None = None,
 ) -> list[LogSlice]:
-    """Cut ranges of the log at segment ends and into pieces of at most ``target_bytes``."""
+    """Cut ranges of the log at segment ends and into pieces of at most ``target_bytes``.
+
+    ``exact``: where a range begins whose first bytes no other range looks at.
+    """
     return [
-        piece
+        piece._replace(starts_exactly=True) if piece.start == exact else piece
         for start, stop in ranges
         for part in _segment_slices(segments, start, stop, end_offset)
         for piece in _pieces(part, target_bytes)

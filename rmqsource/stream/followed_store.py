@@ -121,13 +121,16 @@ class FollowedStore:
         try:
             return self._retried(lambda: self._full_look(offset, start))
         except StoreNotFoundError as err:
-            if offset is None:  # it is named, and not there yet; or it goes while it is looked for
-                raise
-            self._lose(
-                f"{err}; it was read up to offset {offset.offset}",
-                "it is left out until it is back",
-            )
+            self._miss(offset, err, is_late=start is None)
             return None
+
+    def end_now(self) -> int | None:
+        """Return how far a batch may go now; None when there is no store."""
+        try:
+            with open_snapshot(self.path, self._config, None) as snapshot:
+                return self.readable_end(snapshot, max(snapshot.min_phy_offset, 0))
+        except StoreNotFoundError:
+            return None  # whoever looks for it will tell
 
     def _full_look(self, offset: StoreOffset | None, start: StreamStart | None) -> Waiting:
         watch = LogWatch(
@@ -211,25 +214,42 @@ class FollowedStore:
         self._lose(f"{what}: this is another log", f"it goes on with its first record, at {low}")
         return Begin(low, RESUMED)
 
+    def _miss(self, offset: StoreOffset | None, err: StoreNotFoundError, *, is_late: bool) -> None:
+        """Tell that there is no store: it is gone, or was named or matched before it is whole."""
+        if offset is not None:
+            gone = f"{err}; it was read up to offset {offset.offset}"
+            self._lose(gone, "it is left out until it is back")
+        elif self._options.fail_on_data_loss and not is_late:
+            raise err
+        else:
+            self._warn(f"{err}", "it is left out until there is one")
+
     def _lose(self, reason: str, instead: str) -> None:
         if self._options.fail_on_data_loss:
             raise StreamDataLossError(self.path, reason, instead)
+        self._warn(reason, instead)
+
+    def _warn(self, reason: str, instead: str) -> None:
         if reason not in self._told:
             self._told.add(reason)
             logger.warning("store %s: %s; %s", self.path, reason, instead)
 
-    def cut(self, waiting: Waiting, budget: BatchBudget) -> StoreOffset:
+    def cut(self, waiting: Waiting, budget: BatchBudget) -> StoreOffset | None:
         """Return how far a batch goes: as far as it may, or as the budget lasts.
 
         Returns
         -------
         StoreOffset
-            The offset that was read, if nothing waits.
+            The offset that was read, if nothing waits; None: it is gone, and was never read.
         """
         begin, offset = waiting.begin, waiting.offset
         if waiting.bytes_waiting == 0 and begin is None and offset is not None:
             return offset
-        return self._retried(lambda: self._cut(waiting, budget))
+        try:
+            return self._retried(lambda: self._cut(waiting, budget))
+        except StoreNotFoundError as err:  # it went just now
+            self._miss(offset, err, is_late=True)
+            return offset
 
     def _cut(self, waiting: Waiting, budget: BatchBudget) -> StoreOffset:
         begin, offset = waiting.begin, waiting.offset

@@ -59,9 +59,9 @@ class StreamFollower:
         """Let the stream end with what is there now (``Trigger.AvailableNow``)."""
         target = {}
         for path in self._paths():
-            with open_snapshot(path, self._config, None) as snapshot:
-                low = max(snapshot.min_phy_offset, 0)
-                target[path] = self._store(path).readable_end(snapshot, low)
+            end = self._store(path).end_now()
+            if end is not None:
+                target[path] = end
         self._target = target
 
     def next_offset(self, start: StreamOffset, *, limited: bool) -> StreamOffset:
@@ -91,7 +91,7 @@ class StreamFollower:
             return start
         self._last_batch = self._clock()
         kept = {path: replace(store, begin=None) for path, store in start.stores.items()}
-        moved = {p: end for p, end in ends.items() if end is not start.stores.get(p)}
+        moved = {p: e for p, e in ends.items() if e is not None and e is not start.stores.get(p)}
         self._reached = StreamOffset({**kept, **moved}, self._selection)
         return self._reached
 
@@ -109,15 +109,20 @@ class StreamFollower:
         self._check_dropped(start, paths)
         found = {}
         for path in paths:
-            if self._target is not None and path not in self._target:
-                continue
-            first = self._start if start.is_initial else None
-            waiting = self._store(path).look(start.stores.get(path), first)
+            offset = start.stores.get(path)
+            is_late = offset is None and not start.is_initial
+            if is_late and self._target is not None and path not in self._target:
+                continue  # it came after the query began
+            waiting = self._store(path).look(offset, self._start if start.is_initial else None)
             if waiting is not None:
-                if self._target is not None:
-                    waiting = waiting._replace(end=min(waiting.end, self._target[path]))
-                found[path] = waiting
+                found[path] = self._until_target(path, waiting)
         return found
+
+    def _until_target(self, path: str, waiting: Waiting) -> Waiting:
+        """Return what waits of what was there when the query began, if that is where it ends."""
+        if self._target is None:
+            return waiting
+        return waiting._replace(end=min(waiting.end, self._target.get(path, waiting.start)))
 
     def _paths(self) -> list[str]:
         """Return the stores that there are now; a glob may match more of them each time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rmqsource.stream.stream_offset import QueueOffsets, StoreOffset, StreamOffset
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.store_snapshot import StoreSnapshot
+
+logger = logging.getLogger(__name__)
 
 
 class StreamSplit(NamedTuple):
@@ -105,39 +108,56 @@ def _plan(
     predicate: ScanPredicate,
     part: _Range,
 ) -> list[StorePlan]:
-    stop = part.stop.offset
     try:
-        snapshot = open_snapshot(part.path, config, stop)
+        with open_snapshot(part.path, config, part.stop.offset) as snapshot:
+            lost = _lost(snapshot, part)
+            if lost is None:
+                return _planned(snapshot, options, predicate, part)
     except StoreNotFoundError as err:
-        if options.fail_on_data_loss:
-            reason = f"{err}; a batch needs offsets {part.start or 0} to {stop} of it"
-            raise StreamDataLossError(part.path, reason, "the batch has no rows of it") from err
+        lost = f"{err}; a batch needs offsets {part.start or 0} to {part.stop.offset} of it"
+    if options.fail_on_data_loss:
+        raise StreamDataLossError(part.path, lost, "the batch has what is left")
+    logger.warning("store %s: %s; the batch has what is left", part.path, lost)
+    return _what_is_left(options, config, predicate, part)
+
+
+def _planned(
+    snapshot: StoreSnapshot, options: SourceOptions, predicate: ScanPredicate, part: _Range
+) -> list[StorePlan]:
+    within = (max(part.start or 0, snapshot.min_phy_offset), snapshot.end_offset)
+    if within[0] >= within[1]:
         return []
-    with snapshot:
-        if options.fail_on_data_loss:
-            _check_held(snapshot, part)
-        wanted = _with_bounds(predicate, part.queue_offsets)
-        within = (max(part.start or 0, snapshot.min_phy_offset), stop)
-        if within[0] >= within[1]:
-            return []
-        return [on_present_files(snapshot, lambda s: plan_store(s, wanted, options, within))]
+    wanted = _with_bounds(predicate, part.queue_offsets)
+    return [on_present_files(snapshot, lambda s: plan_store(s, wanted, options, within))]
 
 
-def _check_held(snapshot: StoreSnapshot, part: _Range) -> None:
-    """Raise where the log is no longer what it was when the batch was made."""
-    low, stop = max(snapshot.min_phy_offset, 0), part.stop.offset
-    if part.start is not None and part.start < low:
-        gone = f"bytes {part.start} to {min(low, stop)} of the log, which a batch needs, are gone"
-        raise StreamDataLossError(part.path, gone, "the batch has what is left of them")
+def _what_is_left(
+    options: SourceOptions, config: MessageStoreConfig, predicate: ScanPredicate, part: _Range
+) -> list[StorePlan]:
+    try:
+        with open_snapshot(part.path, config, None) as now:
+            end = min(now.end_offset, part.stop.offset)
+        with open_snapshot(part.path, config, end) as snapshot:
+            return _planned(snapshot, options, predicate, part)
+    except StoreNotFoundError:
+        return []
+
+
+def _lost(snapshot: StoreSnapshot, part: _Range) -> str | None:
+    """Return what of the log is no longer what it was when the batch was made; None: nothing."""
+    low, start, stop = max(snapshot.min_phy_offset, 0), part.start, part.stop.offset
+    if start is not None and start < low:
+        return f"bytes {start} to {min(low, stop)} of the log, which a batch needs, are gone"
+    if start is not None and snapshot.log.segments.find(start) is None:
+        return f"the segment that held offset {start}, where a batch begins, is missing"
     for mark in (part.before.last if part.before else None, part.stop.last):
         state = MarkState.HELD if mark is None else mark_state(snapshot.log, mark)
         if mark is not None and state in {MarkState.REPLACED, MarkState.GONE}:
-            reason = (
-                f"a batch needs offsets {part.start or 0} to {stop}, and the record at "
-                f"{mark.offset} is not what it was ({state.value}): the log was cut since, or is "
-                "another one"
+            return (
+                f"a batch needs offsets {start or 0} to {stop}, and the record at {mark.offset} is "
+                f"not what it was ({state.value}): the log was cut since, or is another one"
             )
-            raise StreamDataLossError(part.path, reason, "the batch has what lies there now")
+    return None
 
 
 def _with_bounds(predicate: ScanPredicate, queue_offsets: QueueOffsets) -> ScanPredicate:

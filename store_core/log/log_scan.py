@@ -66,6 +66,9 @@ class LogSlice(NamedTuple):
         End of the readable log; bytes after it are not data.
     missing_bytes
         Bytes between the end of this segment and the next one that is there: lost segments.
+    starts_exactly
+        The range before ended at ``start``, and did not look further: where no record starts
+        there, the gap is one of this range.
     """
 
     path: str
@@ -75,6 +78,7 @@ class LogSlice(NamedTuple):
     stop: int
     end_offset: int
     missing_bytes: int = 0
+    starts_exactly: bool = False
 
 
 LogPart = Union[RecordFrames, Gap]
@@ -205,7 +209,9 @@ def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterato
     """
     records = SegmentRecords(source, part.from_offset, part.file_size, part.end_offset)
     log_end = max(min(part.file_size, part.end_offset - part.from_offset), 0)
-    at = _boundary(records, part.start - part.from_offset, log_end)
+    at = part.start - part.from_offset
+    if not part.starts_exactly:
+        at = _boundary(records, at, log_end)
     stop = _boundary(records, part.stop - part.from_offset, log_end)
     while at < stop:
         window = records.window(at, stop)

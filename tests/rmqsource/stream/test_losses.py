@@ -219,3 +219,84 @@ def test_an_empty_store_that_begins_in_the_middle_is_no_loss(growing):
         assert 0 < len(rows) < 100
         shutil.rmtree(growing.root)
     growing.open()
+
+
+def test_a_store_that_is_named_before_it_is_there(growing, caplog):
+    checkpoint = Checkpoint()
+    late = growing.root.with_name("late")
+    roots = [growing.root, late]
+    growing.put(3)
+    with pytest.raises(StoreNotFoundError, match="late: does not exist"):
+        follow(checkpoint, roots, BODY)
+    with caplog.at_level(logging.WARNING):
+        assert len(follow(checkpoint, roots, BODY, **LOSSY)) == 3
+    assert "late: does not exist" in caplog.text
+    with GrowingStore(late) as other:
+        other.put(2)
+        rows = follow(checkpoint, roots, BODY, **LOSSY)
+        assert bodies(rows) == growing.put_bodies + other.put_bodies
+
+
+def test_a_glob_that_matches_a_store_before_it_is_whole(growing, caplog):
+    checkpoint = Checkpoint()
+    pattern = str(growing.root.parent / "*")
+    growing.put(3)
+    query = SimulatedQuery(checkpoint, where(pattern), BODY)
+    query.run_once()
+    other = growing.root.with_name("store-2")
+    other.mkdir()
+    with caplog.at_level(logging.WARNING):
+        assert not query.run_once()
+        assert not query.run_once()
+    assert caplog.text.count("no RocketMQ store") == 1
+    with GrowingStore(other) as second:
+        second.put(2)
+        query.all_available()
+        assert bodies(checkpoint.rows) == growing.put_bodies + second.put_bodies
+
+
+def test_a_segment_that_is_missing_where_a_batch_begins(growing, caplog):
+    """Damage inside of a batch is a matter of ``mode``; between two batches nobody else would see."""
+    checkpoint = Checkpoint()
+    growing.put(200)
+    query = SimulatedQuery(checkpoint, {**where(growing.root), "maxBytesPerTrigger": 4096}, BODY)
+    while offset_of(checkpoint) < 8192 if checkpoint.offsets else True:
+        query.run_once()
+    assert offset_of(checkpoint) < 12288
+    growing.segments()[offset_of(checkpoint) // 4096].unlink()
+    with pytest.raises(StreamDataLossError, match="the segment that held offset"):
+        follow(checkpoint, growing.root, BODY)
+    with caplog.at_level(logging.WARNING):
+        rows = follow(checkpoint, growing.root, BODY, **LOSSY)
+    assert "the segment that held offset" in caplog.text
+    assert bodies(rows)[-1] == growing.put_bodies[-1]
+
+
+def test_a_store_that_is_gone_when_a_query_begins_that_ends_with_what_is_there(growing):
+    checkpoint = Checkpoint()
+    growing.put(3)
+    follow(checkpoint, growing.root, BODY)
+    growing.put(3)
+    query = SimulatedQuery(checkpoint, where(growing.root), BODY)
+    away = growing.root.with_name("away")
+    growing.root.rename(away)
+    with pytest.raises(StreamDataLossError, match="does not exist"):
+        query.available_now()
+    away.rename(growing.root)
+    SimulatedQuery(checkpoint, where(growing.root), BODY).available_now()
+    assert bodies(checkpoint.rows) == growing.put_bodies
+
+
+def test_a_repeated_batch_has_what_is_left_of_a_log_that_was_cut(growing, caplog):
+    checkpoint = Checkpoint()
+    growing.put(20)
+    query = SimulatedQuery(checkpoint, where(growing.root), BODY, lambda *_: True)
+    with pytest.raises(Exception, match="offsets logged"):
+        query.run_once()
+    growing.make_anew()
+    growing.put_bodies.clear()
+    growing.put(4)
+    with caplog.at_level(logging.WARNING):
+        rows = follow(checkpoint, growing.root, BODY, **LOSSY)
+    assert "a batch needs offsets 0 to" in caplog.text
+    assert bodies(rows)[:4] == growing.put_bodies

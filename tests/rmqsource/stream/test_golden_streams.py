@@ -1,0 +1,73 @@
+"""Stores of real brokers, followed in small batches: the rows of a batch read, damage included."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqsource.errors import DamagedStoreError
+from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
+from tests.rmqsource.reading import read_rows
+from tests.rmqsource.stream.growing_store import GrowingStore
+from tests.rmqsource.stream.simulated_query import Checkpoint, follow
+
+PLACE = ("commit_log_offset", "topic", "queue_id", "queue_offset", "body")
+DAMAGE = (*PLACE, "_corrupt_record")
+
+pytestmark = pytest.mark.skipif(
+    not STREAM_READER_GETS_LIMITS, reason="Spark before 4.2 knows no limits of streams"
+)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [{}, {"maxOffsetsPerTrigger": 17}, {"maxBytesPerTrigger": 3000}],
+    ids=["all at once", "17 messages", "3,000 bytes"],
+)
+def test_a_stream_has_the_rows_of_a_batch(golden_store, limit):
+    options = {**golden_store.options, "mode": "PERMISSIVE", "readUpTo": "written"}
+    expected = read_rows(golden_store.root, DAMAGE, mode="PERMISSIVE", **golden_store.options)
+    checkpoint = Checkpoint()
+    found = follow(checkpoint, golden_store.root, DAMAGE, **options, **limit)
+    assert found == expected
+    assert not limit or len(expected) < 20 or len(checkpoint.offsets) > 1
+
+
+def test_what_was_dispatched_comes_first_and_all_of_it_after_a_clean_stop(golden_store):
+    options = {**golden_store.options, "mode": "DROPMALFORMED"}
+    expected = read_rows(golden_store.root, PLACE, **options)
+    found = follow(Checkpoint(), golden_store.root, PLACE, **options)
+    assert found == expected[: len(found)]
+    if not (golden_store.root / "abort").exists():
+        assert found == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), most=st.integers(1, 9), mode=st.sampled_from(["PERMISSIVE", "FAILFAST"]))
+def test_damage_at_the_edge_of_a_batch_is_told_once(data, most, mode, tmp_path_factory):
+    root = tmp_path_factory.mktemp("stores") / "store"
+    with GrowingStore(root) as growing:
+        growing.put(60)
+    places = [row["commit_log_offset"] for row in read_rows(root, PLACE)]
+    damaged = data.draw(st.sets(st.sampled_from(places), min_size=1, max_size=4))
+    for place in damaged:
+        path = sorted((root / "commitlog").iterdir())[place // 4096]
+        with path.open("r+b") as file:
+            file.seek(place % 4096 + 4)  # the magic code
+            file.write(b"\1\2\3\4")
+    options = {"mode": mode, "maxOffsetsPerTrigger": most}
+    checkpoint = Checkpoint()
+    if mode == "PERMISSIVE":
+        expected = read_rows(root, DAMAGE, mode=mode)
+        assert follow(checkpoint, root, DAMAGE, **options) == expected
+        assert sum(row["_corrupt_record"] is not None for row in expected) >= 1
+        return
+    with pytest.raises(DamagedStoreError):
+        follow(checkpoint, root, PLACE, **options)
+    assert checkpoint.rows == read_rows(root, PLACE, mode="DROPMALFORMED")[: len(checkpoint.rows)]
+    with contextlib.suppress(DamagedStoreError):  # a query that is started again stays there
+        follow(checkpoint, root, PLACE, **options)
+        raise AssertionError("the damage was passed over")
