@@ -256,7 +256,7 @@ def test_a_glob_that_matches_a_store_before_it_is_whole(growing, caplog):
 
 
 def test_a_segment_that_is_missing_where_a_batch_begins(growing, caplog):
-    """Damage inside of a batch is a matter of ``mode``; between two batches nobody else would see."""
+    """Inside of a batch that is a matter of ``mode``; between two batches nobody else would see."""
     checkpoint = Checkpoint()
     growing.put(200)
     query = SimulatedQuery(checkpoint, {**where(growing.root), "maxBytesPerTrigger": 4096}, BODY)
