@@ -19,7 +19,9 @@ def main(arguments: list[str] | None = None) -> int:
     letters = options.only.split(",") if options.only else list(SCENARIOS)
     unknown = sorted(set(letters) - set(SCENARIOS))
     if unknown:
-        _parser().error(f"--only: no scenario {', '.join(unknown)}; there are a to n")
+        _parser().error(
+            f"--only: no scenario {', '.join(unknown)}; there are {', '.join(SCENARIOS)}"
+        )
     machine = machine_facts()
     context = Context(options.work, options.quick)
     figures: list[Figure] = []

@@ -38,6 +38,8 @@ class Context:
         self.sync_puts = 500 if quick else 20_000
         self.commit_runs = 1 if quick else 7
         self.store_runs = 1 if quick else 3
+        self.idle_seconds = 1 if quick else 5
+        self.followed_messages = 10 if quick else 100
         self._spark: Any = None
 
     @property

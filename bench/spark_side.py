@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Callable
 from pyspark.sql import SparkSession
 
 from bench.empty_source import EmptySource
+from bench.idle_stream import IdleStream
 from bench.ready_source import ReadySource
+from bench.ready_stream import ReadyStream
 from rmqsource import register
 
 if TYPE_CHECKING:
@@ -40,9 +42,15 @@ def make_session() -> SparkSession:
     )
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
-    spark.dataSource.register(ReadySource)
-    spark.dataSource.register(EmptySource)
+    for source in (ReadySource, EmptySource, ReadyStream, IdleStream):
+        spark.dataSource.register(source)
     return spark
+
+
+def java_pid(spark: SparkSession) -> int:
+    """Return the process of the session's JVM."""
+    java: Any = spark.sparkContext._jvm  # the only way to it
+    return int(java.java.lang.ProcessHandle.current().pid())
 
 
 def run_to_noop(frame: DataFrame) -> None:

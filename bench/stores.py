@@ -32,10 +32,11 @@ class StoreSpec:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The three stores of a run, and the 10 GB that are written to tell the memory it takes."""
+    """The stores of a run, and the 10 GB that are written to tell the memory it takes."""
 
     short: StoreSpec
     long: StoreSpec
+    followed: StoreSpec
     ten_times: StoreSpec
     written: StoreSpec
 
@@ -43,11 +44,13 @@ class Sizes:
 FULL = Sizes(
     StoreSpec(1_000_000, 100),
     StoreSpec(600_000, 1024),
+    StoreSpec(1_000_000, 1024),
     StoreSpec(10_000_000, 100),
     StoreSpec(8_500_000, 1024),
 )
 QUICK = Sizes(
     StoreSpec(20_000, 100),
+    StoreSpec(12_000, 1024),
     StoreSpec(12_000, 1024),
     StoreSpec(200_000, 100),
     StoreSpec(20_000, 1024),

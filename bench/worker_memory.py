@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 _INTERVAL_SECONDS = 0.02
+_PRIVATE = re.compile(r"^Private_(?:Clean|Dirty): +([0-9]+) kB$", re.MULTILINE)
 
 
 class Peak(NamedTuple):
@@ -77,6 +79,21 @@ def resident_bytes(pid: int) -> tuple[int, int]:
     status = _status(pid)
     kilobytes = [status.get(name, "0").split()[0] for name in ("RssAnon", "VmRSS")]
     return int(kilobytes[0]) * 1024, int(kilobytes[1]) * 1024
+
+
+def private_bytes(pid: int) -> int:
+    """Return the resident bytes of a process that no other process shares."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
+    return sum(int(kilobytes) for kilobytes in _PRIVATE.findall(text)) * 1024
+
+
+def command_line(pid: int) -> str:
+    """Return the command line of a process; empty if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return text.replace("\0", " ").strip()
 
 
 def _status(pid: int) -> dict[str, str]:

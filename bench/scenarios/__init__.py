@@ -14,6 +14,10 @@ from bench.scenarios import (
     salvage,
     scan,
     sink,
+    stream_catch_up,
+    stream_idle,
+    stream_latency,
+    stream_memory,
     writes,
 )
 
@@ -41,6 +45,10 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "q": sink.commit_phase,
     "r": exploring.report,
     "s": memory.peak_memory_of_writing,
+    "t": stream_catch_up.catch_up,
+    "u": stream_idle.idle_triggers,
+    "v": stream_latency.latency,
+    "w": stream_memory.stream_memory,
     "x": exploring.export_parquet,
     "y": salvage.salvage,
 }

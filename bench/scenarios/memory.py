@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.figures import Figure
 from bench.scenarios.scan import our_frame, ready_frame
 from bench.scenarios.sink import rows_to_write, save
-from bench.spark_side import run_to_noop
+from bench.spark_side import java_pid, run_to_noop
 from bench.worker_memory import Peak, sample, sample_phases
 from store_core.layout.store_paths import ABORT_FILE
 
@@ -25,7 +25,7 @@ def peak_memory(context: Context) -> list[Figure]:
     """Scan the largest store and sample ``/proc`` meanwhile."""
     spec = context.sizes.ten_times
     schema = our_frame(context, spec, None).schema
-    pid = _java_pid(context)
+    pid = java_pid(context.spark)
     context.close()  # workers keep memory that they once had: new ones for each side
     ready = ready_frame(context, spec, schema)
     other_peak = sample(pid, lambda: run_to_noop(ready))
@@ -74,11 +74,6 @@ def _written(context: Context, spec: StoreSpec) -> dict[str, Peak]:
     def phase() -> str:
         return _COMMIT if (store / ABORT_FILE).exists() else _TASK
 
-    peaks = sample_phases(_java_pid(context), lambda: save(rows, store), phase)
+    peaks = sample_phases(java_pid(context.spark), lambda: save(rows, store), phase)
     shutil.rmtree(store)
     return peaks
-
-
-def _java_pid(context: Context) -> int:
-    java: Any = context.spark.sparkContext._jvm  # the only way to the JVM's pid
-    return int(java.java.lang.ProcessHandle.current().pid())

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from bench.worker_memory import descendants, resident_bytes, sample
+from bench.worker_memory import command_line, descendants, private_bytes, resident_bytes, sample
 
 HOLD = "data = b'x' * 50_000_000; print('ready', flush=True); input()"
 
@@ -20,6 +20,8 @@ def test_a_childs_memory_is_seen():
         assert child.pid in descendants(os.getpid())
         anonymous, total = resident_bytes(child.pid)
         assert 50_000_000 < anonymous <= total
+        assert 50_000_000 < private_bytes(child.pid) <= total
+        assert HOLD in command_line(child.pid)
 
         def job() -> None:
             subprocess.run(["sleep", "0.2"], check=True)
@@ -27,3 +29,4 @@ def test_a_childs_memory_is_seen():
         assert sample(os.getpid(), job).anonymous > 50_000_000
         child.stdin.close()
     assert resident_bytes(2**22 + 1) == (0, 0)
+    assert command_line(2**22 + 1) == ""

@@ -1,0 +1,95 @@
+"""Streaming queries of the benchmarks, and the live store that they follow."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from bench.message_batches import message
+from store_core import MessageStore, MessageStoreConfig, PutMessageStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from bench.context import Context
+
+WAIT_SECONDS = 60
+_BODY = b"x" * 100
+_SETTINGS = {
+    "spark.sql.streaming.pollingDelay": "0ms",
+    "spark.sql.streaming.noDataProgressEventInterval": "0ms",
+    "spark.sql.streaming.numRecentProgressUpdates": "20000",
+}
+"""No pause between triggers, and a report of each, as far as they are kept."""
+
+
+def followed(context: Context, root: Path | str) -> DataFrame:
+    """Return a store as a streaming DataFrame, all options at their defaults."""
+    return context.spark.readStream.format("rocketmq-store").load(str(root))
+
+
+@contextmanager
+def running(context: Context, frame: DataFrame, each_batch: Any = None) -> Iterator[StreamingQuery]:
+    """Run a query, into ``noop`` or a function of (rows, batch number) in this process."""
+    for name, value in _SETTINGS.items():
+        context.spark.conf.set(name, value)
+    writer = frame.writeStream
+    writer = writer.format("noop") if each_batch is None else writer.foreachBatch(each_batch)
+    query = writer.start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+@contextmanager
+def live_store(root: Path, **settings: Any) -> Iterator[MessageStore]:
+    """Open a store here, as a broker has one open; it is deleted at the end."""
+    shutil.rmtree(root, ignore_errors=True)
+    config = MessageStoreConfig(store_path_root_dir=str(root), **settings)
+    with MessageStore(config) as store:
+        yield store
+    shutil.rmtree(root)
+
+
+class OneByOne:
+    """Puts a message when the row of the one before has come; `arrived` is called for each batch.
+
+    Parameters
+    ----------
+    store
+        It is followed by a query that calls `arrived`.
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._put = 0
+        self._has_come = threading.Event()
+        self._came_ns = 0
+
+    def arrived(self, rows: DataFrame, number: int) -> None:
+        """Take in a batch."""
+        del number
+        count = len(rows.collect())
+        self._came_ns = time.monotonic_ns()
+        if count:
+            self._has_come.set()
+
+    def seconds_of_next(self, query: StreamingQuery) -> float:
+        """Put a message; return the seconds from its acknowledgement until its row has come."""
+        self._has_come.clear()
+        result = self._store.put_message(message(self._put, _BODY))
+        acknowledged_ns = time.monotonic_ns()
+        if result.status is not PutMessageStatus.PUT_OK:
+            raise ValueError(f"message {self._put}: {result.status}")
+        self._put += 1
+        if not self._has_come.wait(WAIT_SECONDS):
+            raise ValueError(f"message {self._put - 1} did not come: {query.exception()}")
+        return (self._came_ns - acknowledged_ns) / 1e9
