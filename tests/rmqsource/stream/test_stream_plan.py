@@ -40,6 +40,10 @@ def planned(root, **options):
 
 def test_a_large_batch_of_one_topic_goes_through_its_queues(growing):
     growing.close()  # of a live store up to 32 MiB at the end are scanned
+    queues = {"topicName": "Topic7", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+    config = growing.root / "config"
+    config.mkdir(exist_ok=True)
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": {"Topic7": queues}}))
     parts = [part for split in planned(growing.root, topic="Topic7") for part in split.parts]
     offsets = [at for p in parts if isinstance(p, SegmentPositions) for at in p.array().tolist()]
     assert len(offsets) >= 25
