@@ -216,6 +216,7 @@ class FollowedStore:
 
     def _miss(self, offset: StoreOffset | None, err: StoreNotFoundError, *, is_late: bool) -> None:
         """Tell that there is no store: it is gone, or was named or matched before it is whole."""
+        self._seen = None
         if offset is not None:
             gone = f"{err}; it was read up to offset {offset.offset}"
             self._lose(gone, "it is left out until it is back")
@@ -271,12 +272,20 @@ class FollowedStore:
                 begin=begin,
             )
 
-    def reported(self, read: StoreOffset) -> StoreOffset:
-        """Return how far the store goes, and how many messages wait after what was read."""
+    def reported(self, read: StoreOffset) -> StoreOffset | None:
+        """Return how far the store goes, and how many messages wait after what was read.
+
+        None: it is gone, or is not followed any more.
+        """
         seen = self._seen
-        if seen is None or seen.end <= read.offset:
+        if seen is None:
+            return None
+        if seen.end <= read.offset:
             return StoreOffset(read.offset, read.first, read.last, waiting=0)
-        return self._retried(lambda: self._reported(read, seen.end))
+        try:
+            return self._retried(lambda: self._reported(read, seen.end))
+        except StoreNotFoundError:  # the next look tells of it
+            return None
 
     def _reported(self, read: StoreOffset, end: int) -> StoreOffset:
         with self._known(end) as snapshot:

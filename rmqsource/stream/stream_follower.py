@@ -102,7 +102,8 @@ class StreamFollower:
         stores = {
             path: self._store(path).reported(read) for path, read in self._reached.stores.items()
         }
-        return StreamOffset(stores, self._selection)
+        known = {path: store for path, store in stores.items() if store is not None}
+        return StreamOffset(known, self._selection)
 
     def _look(self, start: StreamOffset) -> dict[str, Waiting]:
         paths = self._paths()

@@ -144,6 +144,26 @@ def test_a_store_that_is_gone_and_comes_back(growing, caplog):
     assert bodies(checkpoint.rows) == growing.put_bodies
 
 
+def test_nothing_is_reported_of_a_store_that_went_with_messages_unread(tmp_path):
+    with GrowingStore(tmp_path / "a") as one, GrowingStore(tmp_path / "b") as other:
+        one.put(30)
+        other.put(30)
+        options = {**where([one.root, other.root]), "maxOffsetsPerTrigger": 20}
+        query = SimulatedQuery(Checkpoint(), {**options, **LOSSY}, BODY)
+        query.run_once()
+        away = tmp_path / "away"
+        other.root.rename(away)
+        query.run_once()
+        reported = [json.loads(progress["latestOffset"])["stores"] for progress in query.progress]
+        assert [set(stores) for stores in reported] == [
+            {str(one.root), str(other.root)},
+            {str(one.root)},
+        ]
+        away.rename(other.root)
+        query.all_available()
+        assert len(query.checkpoint.rows) == 60
+
+
 def test_one_of_several_stores_is_gone(tmp_path):
     checkpoint = Checkpoint()
     with GrowingStore(tmp_path / "a") as one, GrowingStore(tmp_path / "b") as other:
