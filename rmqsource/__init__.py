@@ -9,10 +9,26 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from rmqsource.stream_listener import StreamLagListener
     from store_core.staged_commit.intent import Commit
 
-__all__ = ["clean_staging", "explain", "last_commit", "register", "snapshot"]
+__all__ = [
+    "StreamLagListener",
+    "clean_staging",
+    "explain",
+    "last_commit",
+    "register",
+    "snapshot",
+]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name != "StreamLagListener":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rmqsource.stream_listener import StreamLagListener  # noqa: PLC0415 (pyspark on demand)
+
+    return StreamLagListener
 
 
 def register(spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as sf
 import rmqsource
 from rmqsource.explore.diff_stores import diff
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
+from rmqsource.stream.stream_lag import store_lags
 from tests.rmqsource.reading import parsed
 from tests.rmqsource.stream.growing_store import GrowingStore
 
@@ -55,11 +56,11 @@ def stream(spark, tmp_path):
     """Return streaming DataFrames of a store."""
     rmqsource.register(spark)
 
-    def load(*roots, **options):
+    def load(root, **options):
         reader = spark.readStream.format("rocketmq-store")
         for name, value in options.items():
             reader = reader.option(name, value)
-        return reader.load(str(roots[0]) if len(roots) == 1 else [str(root) for root in roots])
+        return reader.load(str(root))
 
     return load
 
@@ -91,6 +92,35 @@ def test_limits_and_progress(growing, stream, tmp_path):
     latest = json.loads(latest) if isinstance(latest, str) else latest
     (store,) = latest["stores"].values()
     assert store["waiting"] == 30
+
+
+def test_the_listener_tells_the_lag_of_each_batch(growing, spark, stream, tmp_path):
+    growing.put(50)
+    limits = {"maxOffsetsPerTrigger": 20} if STREAM_READER_GETS_LIMITS else {}
+    reported = []
+    listener = rmqsource.StreamLagListener(reported.extend)
+    spark.streams.addListener(listener)
+    try:
+        query = Query(stream(growing.root, **limits), tmp_path / "checkpoint")
+        query.run()
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    finally:
+        spark.streams.removeListener(listener)
+    assert [lag.messages_behind for lag in reported] == ([30, 10, 0] if limits else [0])
+    assert {lag.store for lag in reported} == {str(growing.root)}
+    assert [lag for progress in query.progress for lag in store_lags(progress)] == reported
+    assert reported[-1].end_offset == growing.store.max_phy_offset
+
+
+def test_several_stores_are_followed_at_once(growing, spark, tmp_path):
+    rmqsource.register(spark)
+    with GrowingStore(tmp_path / "other") as other:
+        growing.put(3)
+        other.put(4)
+        paths = json.dumps([str(growing.root), str(other.root)])
+        frame = spark.readStream.format("rocketmq-store").option("paths", paths).load()
+        query = Query(frame.select("body"), tmp_path / "checkpoint")
+        assert [body for (body,) in query.run()] == growing.put_bodies + other.put_bodies
 
 
 def test_what_is_wrong_is_told(growing, stream, tmp_path):
