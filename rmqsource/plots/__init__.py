@@ -1,4 +1,4 @@
-"""Plots of what `rmqsource.explore` returns: matplotlib axes whose titles say the finding.
+"""Plots of what `rmqsource.explore` returns, and of lag: axes whose titles say the finding.
 
 Each function draws into the given axes, or into those of a new figure, and returns them
 (``axes.figure.savefig(...)`` keeps the picture; in a notebook, ``axes.figure`` shows it). Needs
@@ -8,7 +8,7 @@ the extra ``notebook``.
 from __future__ import annotations
 
 from rmqsource.plots.flow import consumer_lag, life, lookup_and_scan
-from rmqsource.plots.over_time import traffic
+from rmqsource.plots.over_time import stream_lag, traffic
 from rmqsource.plots.ranking import bytes_by_topic, tags, top_keys
 from rmqsource.plots.shape import latency, message_sizes, queue_skew
 
@@ -20,6 +20,7 @@ __all__ = [
     "lookup_and_scan",
     "message_sizes",
     "queue_skew",
+    "stream_lag",
     "tags",
     "top_keys",
     "traffic",

@@ -1,14 +1,20 @@
-"""The plot of traffic over time."""
+"""Plots over time: the traffic of stores, and how far streams are behind them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from collections import Counter
+from datetime import timedelta
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqsource.extras import notebook_package
 from rmqsource.plots import style
+from rmqsource.stream.stream_lag import StoreLag, store_lags
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
 _NAMED_TOPICS = 5
 _REST = "all others"
@@ -85,10 +91,126 @@ def _colours(frame: Any, names: Sequence[str]) -> list[str]:
     return [shown.get(name, style.REST) for name in names]
 
 
-def _legend(ax: Any) -> None:
-    """Name the topics in the order in which they are stacked, from the top."""
-    handles, labels = ax.get_legend_handles_labels()
+def _legend(ax: Any, order: int = -1) -> None:
+    """Name the topics in the order in which they are stacked, from the top; 1: as drawn."""
+    handles, labels = (found[::order] for found in ax.get_legend_handles_labels())
     if style.is_narrow(ax):
-        ax.figure.legend(handles[::-1], labels[::-1], loc="outside lower left")
+        ax.figure.legend(handles, labels, loc="outside lower left")
     else:
-        ax.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+_NAMED_STORES = 6
+_LAGS: dict[str, tuple[str, Any]] = {
+    "messages": ("messages_behind", lambda count: style.plural(count, "message")),
+    "bytes": ("bytes_behind", style.bytes_text),
+    "time": ("ms_behind", style.duration_text),
+}
+"""What may be drawn: the attribute of `StoreLag`, and its values as text."""
+
+
+class _Line(NamedTuple):
+    """How far one source of a query is behind one store; NaN: not known."""
+
+    label: str
+    times: list[datetime]
+    behind: list[float]
+
+    @property
+    def most(self) -> float:
+        return max((value for value in self.behind if not math.isnan(value)), default=math.nan)
+
+
+def stream_lag(progresses: Iterable[Any], ax: Any = None, value: str = "messages") -> Any:
+    """Draw how far streams are behind their stores after each batch: a line per store.
+
+    Parameters
+    ----------
+    progresses
+        ``query.recentProgress``, or those of several runs, or what `StreamLagListener` reports.
+    ax
+        Axes; None: new ones.
+    value
+        ``messages``, ``bytes``, or ``time``: between the store times of the last message that was
+        read and of the last one that is there.
+    """
+    with style.styled():
+        ax = style.axes_or_new(ax)
+        field, text = _LAGS[value]
+        lines = _lines(progresses, field)
+        if not lines:
+            return style.nothing(ax, "No progress tells how far a stream is behind")
+        worst = lines[0]
+        if worst.most == 0:
+            return style.nothing(ax, "No stream is behind after any batch")
+        for place, line in enumerate(lines):
+            is_named = place < _NAMED_STORES
+            ax.plot(
+                line.times,
+                line.behind,
+                color=style.COLOURS[place] if is_named else style.REST,
+                label=line.label if is_named else _REST if place == _NAMED_STORES else None,
+                marker="o",
+                markersize=4,
+                clip_on=False,
+                zorder=3 if is_named else 2,
+            )
+        _lag_axes(ax, lines, value)
+        style.title(ax, _lag_title(worst, text))
+        return ax
+
+
+def _lag_title(worst: _Line, text: Any) -> str:
+    when = worst.times[worst.behind.index(worst.most)].strftime("%Y-%m-%d %H:%M:%S")
+    found = f"Up to {text(worst.most)} behind {worst.label}, at {when} UTC"
+    last = worst.behind[-1]
+    return found if math.isnan(last) else f"{found}; {text(last)} at the end"
+
+
+def _lag_axes(ax: Any, lines: list[_Line], value: str) -> None:
+    begin = min(line.times[0] for line in lines)
+    end = max(line.times[-1] for line in lines)
+    ax.xaxis_date(tz="UTC")
+    margin = max((end - begin) / 50, timedelta(milliseconds=1))
+    ax.set_xlim(begin - margin, end + margin)
+    style.time_axis(ax, begin, end, "begin of the trigger")
+    ax.set_ylim(0, lines[0].most * 1.05)
+    ax.set_ylabel(f"{value} behind")
+    axes = {"messages": style.count_axis, "bytes": style.bytes_axis, "time": style.duration_axis}
+    axes[value](ax.yaxis)
+    ax.grid(axis="y")
+    if len(lines) > 1:
+        _legend(ax, order=1)
+
+
+def _lines(progresses: Iterable[Any], field: str) -> list[_Line]:
+    """Return a line for each store of each source of which something is known; worst first."""
+    lags = [
+        lag
+        for progress in progresses
+        for lag in ([progress] if isinstance(progress, StoreLag) else store_lags(progress))
+    ]
+    by_line: dict[tuple[str, int, str], list[StoreLag]] = {}
+    for lag in sorted(lags, key=lambda lag: lag.at):
+        by_line.setdefault((lag.query_id, lag.source, lag.store), []).append(lag)
+    names = _short_names({lag.store for lag in lags})
+    queries = {lag.query_id for lag in lags}
+    readers = Counter((query, store) for query, _, store in by_line)
+    lines = []
+    for (query, source, store), found in by_line.items():
+        notes = [style.short(found[0].query_name or query, 13)] if len(queries) > 1 else []
+        notes += [f"source {source}"] if readers[query, store] > 1 else []
+        label = style.short(names[store]) + (f" ({', '.join(notes)})" if notes else "")
+        behind = [math.nan if (n := getattr(lag, field)) is None else n for lag in found]
+        lines.append(_Line(label, [lag.at for lag in found], behind))
+    known = [line for line in lines if not math.isnan(line.most)]
+    return sorted(known, key=lambda line: -line.most)
+
+
+def _short_names(stores: Iterable[str]) -> dict[str, str]:
+    """Return what tells stores apart: /data/a/store and /data/b/store are a/store and b/store."""
+    parts = {store: store.rstrip("/").split("/") for store in stores}
+    same = takewhile(lambda names: len(set(names)) == 1, zip(*parts.values()))
+    fewest = min((len(part) for part in parts.values()), default=1)
+    shared = min(len(list(same)), fewest - 1)
+    return {store: "/".join(part[shared:]) for store, part in parts.items()}

@@ -236,7 +236,7 @@ def _formatter(text: Any) -> Any:
     return notebook_package("matplotlib.ticker").FuncFormatter(lambda value, _: text(value))
 
 
-def time_axis(ax: Any, begin: Any, end: Any) -> None:
+def time_axis(ax: Any, begin: Any, end: Any, what: str = "store time") -> None:
     """Make the x axis one of times in UTC with few labels; the day stands below them."""
     dates = notebook_package("matplotlib.dates")
     seconds = (end - begin).total_seconds()
@@ -250,7 +250,7 @@ def time_axis(ax: Any, begin: Any, end: Any) -> None:
         ax.xaxis.set_major_formatter(dates.DateFormatter(form, tz="UTC"))
     days = [moment.strftime("%Y-%m-%d") for moment in (begin, end)]
     same = " to ".join(dict.fromkeys(days))
-    x_label(ax, f"store time, {same} (UTC)")
+    x_label(ax, f"{what}, {same} (UTC)")
 
 
 def _short_time_axis(ax: Any, begin: Any, end: Any) -> None:

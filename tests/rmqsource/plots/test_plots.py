@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import matplotlib.figure as figure_module
@@ -13,7 +16,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from rmqsource import explore, plots
 from rmqsource.plots import style as plot_style
+from rmqsource.stream.stream_lag import StoreLag, store_lags
 from tests.golden_store import GoldenStore, golden
+
+RECORDED = Path(__file__).parents[1] / "stream" / "recorded_progress.json"
+PROGRESSES = json.loads(RECORDED.read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +32,7 @@ def store() -> GoldenStore:
 def drawn(store: GoldenStore) -> dict[str, Any]:
     path, options = str(store.root), store.options
     counts = explore.survey(path, options)
+    limited = PROGRESSES["4.3, limits, three sources"]
     return {
         "traffic": plots.traffic(explore.traffic(counts)),
         "bytes": plots.traffic(explore.traffic(counts), value="bytes"),
@@ -39,6 +47,9 @@ def drawn(store: GoldenStore) -> dict[str, Any]:
         "lookup": plots.lookup_and_scan(
             explore.lookup_and_scan(path, "orders", "shared-key", options)
         ),
+        "stream": plots.stream_lag(limited),
+        "stream time": plots.stream_lag(limited, value="time"),
+        "stream bytes": plots.stream_lag(limited, value="bytes"),
     }
 
 
@@ -54,6 +65,10 @@ TITLES = {
     "lag": "cg_orders_lagging is 174 messages behind, by up to 1.47 s",
     "life": "jobs: dead letter after 27.8 s (2026-11-21, UTC)",
     "lookup": "The look-up reads 7 % of what the scan reads",
+    "stream": "Up to 36 messages behind a (source 0), at 2026-11-22 22:16:48 UTC; 0 messages\n"
+    "at the end",
+    "stream time": "Up to 1.08 s behind a (source 0), at 2026-11-22 22:16:48 UTC; 0 ms at the end",
+    "stream bytes": "Up to 6.76 kB behind a (source 0), at 2026-11-22 22:16:48 UTC; 0 B at the end",
 }
 
 
@@ -257,3 +272,63 @@ def test_labels_of_an_axis_do_not_touch(store: GoldenStore, width: float) -> Non
         boxes = sorted(label.get_window_extent().extents.tolist() for label in labels)
         assert len(boxes) >= 2
         assert all(one[2] < other[0] for one, other in zip(boxes, boxes[1:]))
+
+
+def lag(number: int, behind: int | None, store: str = "/data/a", query: str = "q") -> StoreLag:
+    """Return the lag of a batch that began ``number`` minutes after noon."""
+    at = datetime(2026, 1, 31, 12, number, tzinfo=timezone.utc)
+    return StoreLag(query, None, number, at, 0, store, 0, None, behind, None, None)
+
+
+def test_a_line_for_each_store_and_a_gap_where_lag_is_not_known() -> None:
+    limited = PROGRESSES["4.3, limits, three sources"]
+    lines = {line.get_label(): line for line in plots.stream_lag(limited).get_lines()}
+    assert list(lines) == ["a (source 0)", "b", "a (source 1)"]
+    assert lines["a (source 0)"].get_ydata().tolist() == [36, 22, 9, 0]
+    lags = [lag for progress in limited for lag in store_lags(progress)]
+    assert len(plots.stream_lag(reversed(lags)).get_lines()) == 3
+
+    ax = plots.stream_lag([lag(0, 3), lag(1, None), lag(2, 1)])
+    (line,) = ax.get_lines()
+    assert [str(value) for value in line.get_ydata()] == ["3.0", "nan", "1.0"]
+    assert ax.get_legend() is None
+    assert ax.get_xlabel() == "begin of the trigger, 2026-01-31 (UTC)"
+
+
+def test_stores_and_queries_are_told_apart() -> None:
+    stores = [f"/data/{name}/store" for name in "abcdefgh"]
+    lags = [lag(n, 20 - place, store) for n in (0, 1) for place, store in enumerate(stores)]
+    ax = plots.stream_lag(lags)
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == [f"{name}/store" for name in "abcdef"] + ["all others"]
+    assert len(ax.get_lines()) == 8
+    assert_whole(ax)
+    ax = plots.stream_lag([lag(0, 5, query="one"), lag(0, 6, query="other")])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a (other)", "a (one)"]
+    ax = plots.stream_lag([lag(0, 5, "/data"), lag(0, 6, "/data/a")])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["data/a", "data"]
+
+
+@pytest.mark.parametrize("width", [4.0, 7.2, 9.0])
+@pytest.mark.parametrize("seconds", [0, 3, 86_400 * 40])
+def test_lag_of_any_time_fits_pages_and_phones(width: float, seconds: int) -> None:
+    first = lag(0, 10**9, "/data/" + "long-name-" * 9)
+    second = first._replace(at=first.at + timedelta(seconds=seconds), messages_behind=1)
+    other = first._replace(store="s3://bucket/\u4e2d\u6587?x=$y$")
+    ax = plots.stream_lag([first, other, second], plot_style.new_axes(width, 3.6))
+    ax.figure.suptitle("")  # a page has it as text
+    assert_whole(ax)
+
+
+@pytest.mark.parametrize(
+    ("lags", "title"),
+    [
+        ([], "No progress tells how far a stream is behind"),
+        ([lag(0, None)], "No progress tells how far a stream is behind"),
+        (PROGRESSES["4.0"], "No stream is behind after any batch"),
+    ],
+)
+def test_lag_that_is_none_or_not_known_is_said_and_not_drawn(lags: list[Any], title: str) -> None:
+    ax = plots.stream_lag(lags)
+    assert ax.figure.get_suptitle() == title
+    assert not ax.has_data()
