@@ -64,7 +64,7 @@ def walk_records(
     """
     end = len(data)
     bytes_stop = min(stop, end - BLANK_RECORD_BYTES + 1, start + max_bytes)
-    most = max(bytes_stop - start, 0) // MIN_RECORD_BYTES + 1  # a size of zero does not step on
+    most = max(bytes_stop - start, 0) // MIN_RECORD_BYTES + 1  # a small size steps on slowly
     starts = _starts(data, start, bytes_stop, min(max_rows, most))
     prefix = RECORD_PREFIX.gather(data, starts)
     size, magic = prefix["total_size"], prefix["magic_code"]
@@ -85,7 +85,8 @@ def _starts(data: npt.NDArray[np.uint8], at: int, stop: int, count: int) -> npt.
 
     Producers of one kind often send messages of one size: as long as that holds, all positions of
     a run are guessed and checked together. Else it is one step a record; a run is tried again
-    after ever longer stretches, so that trying costs nothing where sizes vary.
+    after ever longer stretches, so that trying costs nothing where sizes vary. A size of zero, as
+    after the end of a log, is the last one.
     """
     view, parts, stretch = memoryview(data), [np.empty(0, np.int64)], _SHORT_STRETCH
     while at < stop and count > 0:
@@ -98,7 +99,7 @@ def _starts(data: npt.NDArray[np.uint8], at: int, stop: int, count: int) -> npt.
             stretch = _SHORT_STRETCH
         parts.append(run)
         count -= len(run)
-        at = int(run[-1]) + _SIZE.unpack_from(view, int(run[-1]))[0]
+        at = int(run[-1]) + (_SIZE.unpack_from(view, int(run[-1]))[0] or stop)
     return np.concatenate(parts)
 
 
@@ -121,7 +122,7 @@ def _steps(view: memoryview, at: int, stop: int) -> Iterator[int]:
     unpack = _SIZE.unpack_from
     while at < stop:
         yield at
-        at += unpack(view, at)[0]
+        at += unpack(view, at)[0] or stop
 
 
 def magic_code_hits(data: npt.NDArray[np.uint8]) -> Iterator[int]:
