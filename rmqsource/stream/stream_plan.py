@@ -68,6 +68,11 @@ def plan_batch(
     check_selection(start, selection)
     check_selection(end, selection)
     config = store_config(options)
+    for path in start.stores.keys() - end.stores.keys():
+        reason = (
+            f"it was read up to offset {start.stores[path].offset}, and is gone or not named now"
+        )
+        _lose(options, path, reason, "it is read from its first record when it is back")
     ranges = [
         _range(path, start, stop)
         for path, stop in end.stores.items()
@@ -80,12 +85,27 @@ def plan_batch(
             found = _plan(options, config, predicate, part)
             plans += found
             bounds.update((plan.store, part.queue_offsets) for plan in found)
+        elif part.before is not None and _is_another_end(part.before, part.stop):
+            reason = (
+                f"it was read up to offset {part.start}, and its log ends at {part.stop.offset} now"
+            )
+            _lose(options, part.path, reason, f"it goes on at offset {part.stop.offset}")
     limited = within_limit(plans, options.max_partitions)
     return [StreamSplit(split, bounds[plan.store]) for plan in limited for split in plan.splits]
 
 
 def _is_same(start: StoreOffset | None, end: StoreOffset) -> bool:
     return start is not None and start.offset == end.offset and end.begin is None
+
+
+def _is_another_end(before: StoreOffset, stop: StoreOffset) -> bool:
+    """Return whether a batch ends in another log, or one that was cut, as an older Spark may ask.
+
+    Later ones say where a batch starts when they ask for its end, and are told then.
+    """
+    if stop.offset < before.offset:
+        return True
+    return before.last is not None and stop.last is not None and before.last != stop.last
 
 
 def _range(path: str, start: StreamOffset, stop: StoreOffset) -> _Range:
@@ -115,10 +135,14 @@ def _plan(
                 return _planned(snapshot, options, predicate, part)
     except StoreNotFoundError as err:
         lost = f"{err}; a batch needs offsets {part.start or 0} to {part.stop.offset} of it"
-    if options.fail_on_data_loss:
-        raise StreamDataLossError(part.path, lost, "the batch has what is left")
-    logger.warning("store %s: %s; the batch has what is left", part.path, lost)
+    _lose(options, part.path, lost, "the batch has what is left")
     return _what_is_left(options, config, predicate, part)
+
+
+def _lose(options: SourceOptions, path: str, reason: str, instead: str) -> None:
+    if options.fail_on_data_loss:
+        raise StreamDataLossError(path, reason, instead)
+    logger.warning("store %s: %s; %s", path, reason, instead)
 
 
 def _planned(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import logging
+
 import pytest
 
 from rmqsource import stream_reader
-from rmqsource.errors import SourceOptionError
+from rmqsource.errors import SourceOptionError, StreamDataLossError
 from rmqsource.options.source_options import parse_options
 from rmqsource.schema import resolve_projection, table_schema
 from rmqsource.stream.stream_offset import StreamOffset
@@ -106,3 +110,42 @@ def test_a_spark_that_says_nothing_of_where_a_batch_starts(tmp_path):
             offsets.append(end)
         assert rows == growing.put_bodies
         assert not StreamOffset.from_json(offsets[-1]).is_initial
+
+
+def test_losses_where_spark_says_nothing_of_where_a_batch_starts(tmp_path, caplog):
+    """Each query begins in a new process, which knows what it is told in ``partitions`` only."""
+    projection = resolve_projection("messages", "FAILFAST", table_schema("messages", "FAILFAST"))
+
+    def reader_of(roots, **more):
+        paths = json.dumps([str(root) for root in roots])
+        return stream_reader.UnlimitedStreamReader(
+            parse_options({"paths": paths, **more}, streaming=True), projection
+        )
+
+    def lost(roots, start, words):
+        reader = reader_of(roots)
+        with pytest.raises(StreamDataLossError, match=words):
+            reader.partitions(start, reader.latestOffset())
+        lossy = reader_of(roots, failOnDataLoss="false")
+        with caplog.at_level(logging.WARNING):
+            partitions = lossy.partitions(start, lossy.latestOffset())
+        assert caplog.records[-1].levelno == logging.WARNING
+        assert [split for split in partitions if split.value is not None] == []
+
+    clock = itertools.count(1_700_000_000_000).__next__
+    with GrowingStore(tmp_path / "a") as one, GrowingStore(tmp_path / "b", clock=clock) as other:
+        one.put(20)
+        other.put(20)
+        read = reader_of([one.root, other.root]).latestOffset()
+        lost([one.root], read, f"{other.root}: it was read up to offset .* not named now")
+        end = other.store.max_phy_offset
+        other.make_anew()
+        other.put_bodies.clear()
+        other.put(5)
+        ends = f"up to offset {end}, and its log ends at {other.store.max_phy_offset} now"
+        lost([one.root, other.root], read, ends)
+        other.put(15)
+        assert other.store.max_phy_offset == end
+        lost([one.root, other.root], read, "and its log ends at")
+        same = reader_of([one.root]).latestOffset()
+        assert list(reader_of([one.root]).partitions(same, same)) == []
