@@ -23,6 +23,7 @@ from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
 from store_core.errors import CorruptRecordError
 from tests.hostile import spark_commands
 from tests.hostile.cases import OWN_ERRORS, Case, WrongError, by_place
+from tests.hostile.follow_command import follow_store
 from tests.hostile.fork_command import fork
 from tests.hostile.recover_claims import flushed_index, may_be_left
 from tests.rmqsource.reading import Row, read_batches, read_rows
@@ -567,6 +568,7 @@ COMMANDS: dict[str, Command] = {
     "tables": Command(_tables, True),
     "snapshot": Command(_snapshot, True),
     "rows agree": Command(_agree, True),
+    "follow": Command(follow_store, True),
     "recover": Command(_recover, False),
     "recover --cut": Command(_recover_cut, False),
     "rebuild-queues": Command(_rebuild_queues, False),

@@ -1,0 +1,58 @@
+"""A mutated store is followed in small batches; that has to end, and give a batch read's rows."""
+
+from __future__ import annotations
+
+from tests.hostile.cases import OWN_ERRORS, Case, WrongError
+from tests.rmqsource.reading import Row
+from tests.rmqsource.stream.simulated_query import Checkpoint, SimulatedQuery, where
+
+_COLUMNS = ("commit_log_offset", "queue_offset", "sys_flag", "topic")
+_READ_UP_TO = ("written", "dispatched", "flushed")
+_LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
+_FEW_BATCHES = 12
+
+
+def follow_store(case: Case) -> str:
+    """A stream gives the rows of a batch read, or the first of them: those that it may read."""
+    chance = case.chance
+    mode = chance.choice(["PERMISSIVE", "DROPMALFORMED"])
+    columns = (*_COLUMNS, "_corrupt_record") if mode == "PERMISSIVE" else _COLUMNS
+    loss = chance.choice(["true", "false"])
+    options = {**case.options, "mode": mode, "failOnDataLoss": loss}
+    read_up_to = chance.choice(_READ_UP_TO)
+    limit = {
+        chance.choice(["maxOffsetsPerTrigger", "maxBytesPerTrigger"]): chance.choice([5, 3000])
+    }
+    try:
+        found = _followed(case, {**options, "readUpTo": read_up_to}, limit, columns)
+    except OWN_ERRORS as err:
+        return type(err).__name__
+    expected = case.rows(columns, mode=mode, failOnDataLoss=loss)
+    if expected is None:
+        return "not readable as a batch"
+    wanted = expected if read_up_to == "written" else expected[: len(found)]
+    if found != wanted:
+        raise WrongError(f"{mode}, up to {read_up_to}, {limit}: {_unlike(found, wanted)}")
+    return "agree"
+
+
+def _followed(
+    case: Case, options: dict[str, str], limit: dict[str, int], columns: tuple[str, ...]
+) -> list[Row]:
+    """Return the rows of some small batches, of some more after a restart, and of the rest."""
+    checkpoint = Checkpoint()
+    for limits in (limit, limit, {}):
+        query = SimulatedQuery(checkpoint, {**where(case.root), **options, **limits}, columns)
+        left = _FEW_BATCHES
+        while left and query.run_once():
+            left -= 1
+        if not limits and not left:
+            raise WrongError(f"{_FEW_BATCHES} batches, and there is more to read")
+    return checkpoint.rows
+
+
+def _unlike(found: list[Row], wanted: list[Row]) -> str:
+    pairs = zip([*found, None], [*wanted, None])
+    at = next((number for number, pair in enumerate(pairs) if pair[0] != pair[1]), 0)
+    rows = f"{found[at : at + 1]} / {wanted[at : at + 1]}"
+    return f"{len(found)} rows, a batch read has {len(wanted)}; row {at} is {rows}"
