@@ -76,8 +76,7 @@ def _read_slice(
             else:
                 yield from batches.of_frames(found, part)
         end, surplus = part.from_offset + part.file_size, source.size - part.file_size
-        last = min(end, part.end_offset)  # the log may end in this segment
-        if surplus > 0 and part.start < last <= part.stop:
+        if surplus > 0 and part.start == part.from_offset:  # one slice has its first byte
             reason = f"the file has {surplus} bytes more than a segment of this store"
             yield from batches.gap(Gap(end, surplus, part.path, part.file_size, reason))
 

@@ -71,3 +71,16 @@ def test_damage_at_the_edge_of_a_batch_is_told_once(data, most, mode, tmp_path_f
     with contextlib.suppress(DamagedStoreError):  # a query that is started again stays there
         follow(checkpoint, root, PLACE, **options)
         raise AssertionError("the damage was passed over")
+
+
+def test_a_segment_that_is_too_long_is_told_of_once(tmp_path):
+    with GrowingStore(tmp_path / "store") as growing:
+        growing.put(60)
+    path = growing.segments()[1]
+    path.write_bytes(path.read_bytes() + b"surplus")
+    options = {"mode": "PERMISSIVE", "maxOffsetsPerTrigger": 4}
+    rows = follow(Checkpoint(), growing.root, DAMAGE, **options)
+    told = [row["_corrupt_record"] for row in rows if row["_corrupt_record"] is not None]
+    assert len(told) == 1
+    assert "7 bytes more than a segment" in told[0]
+    assert [row["body"] for row in rows if row["body"] is not None] == growing.put_bodies
