@@ -122,6 +122,11 @@ if STREAM_READER_GETS_LIMITS:
     ):
         """For Spark 4.2 and later, which say where a batch starts and how much it may have."""
 
+        def __init__(self, options: SourceOptions, projection: Projection) -> None:
+            super().__init__(options, projection)
+            self._idle_at: dict[str, Any] | None = None
+            self._reported: dict[str, Any] | None = None
+
         def getDefaultReadLimit(self) -> Any:
             """Return a limit that stands for all limits of the options."""
             options = self._options
@@ -135,15 +140,20 @@ if STREAM_READER_GETS_LIMITS:
 
         def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
             """Return where the batch ends that starts there; the start when there is none."""
+            if start == self._idle_at and self._follower.is_idle():
+                return start
             begin = StreamOffset.from_json(start)
             limited = not isinstance(limit, STREAM_READ_LIMITS.ReadAllAvailable)
             end = self._follower.next_offset(begin, limited=limited)
+            self._idle_at, self._reported = start if end is begin else None, None
             return start if end is begin else end.to_json()
 
         def reportLatestOffset(self) -> dict[str, Any] | None:
             """Return how far the stores go, for ``lastProgress``."""
-            reported = self._follower.reported()
-            return None if reported is None else reported.to_json()
+            if self._reported is None:
+                reported = self._follower.reported()
+                self._reported = None if reported is None else reported.to_json()
+            return self._reported
 
         def prepareForTriggerAvailableNow(self) -> None:
             """Let the query end with what is there now."""

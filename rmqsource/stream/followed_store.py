@@ -57,6 +57,11 @@ class Waiting(NamedTuple):
         """Bytes of the log that wait."""
         return max(self.end - self.start, 0)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing for a batch, not even a beginning."""
+        return self.offset is not None and self.begin is None and self.bytes_waiting == 0
+
 
 class _Seen(NamedTuple):
     """A full look: how far a batch may go, where the written log ends, and who read up to where."""
@@ -115,7 +120,7 @@ class FollowedStore:
             seen is not None
             and offset is not None
             and offset.offset == seen.offset
-            and seen.watch.is_unchanged()
+            and self.is_unchanged()
         ):
             return Waiting(offset, None, seen.end)
         try:
@@ -123,6 +128,10 @@ class FollowedStore:
         except StoreNotFoundError as err:
             self._miss(offset, err, is_late=start is None)
             return None
+
+    def is_unchanged(self) -> bool:
+        """Return whether another look would find what the last one found: sure when true."""
+        return self._seen is not None and self._seen.watch.is_unchanged()
 
     def end_now(self) -> int | None:
         """Return how far a batch may go now; None when there is no store."""
@@ -243,9 +252,8 @@ class FollowedStore:
         StoreOffset
             The offset that was read, if nothing waits; None: it is gone, and was never read.
         """
-        begin, offset = waiting.begin, waiting.offset
-        if waiting.bytes_waiting == 0 and begin is None and offset is not None:
-            return offset
+        if waiting.is_empty:
+            return waiting.offset
         try:
             return self._retried(lambda: self._cut(waiting, budget))
         except StoreNotFoundError as err:  # it went just now

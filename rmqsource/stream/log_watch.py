@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from rmqsource.stream.log_marks import MarkState, mark_state
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
     from store_core.store_snapshot import StoreSnapshot
 
 _HEAD_BYTES = 64
+_AT_REST_MS = 5_000
+"""Coarser than the times of any file system; some keep no times (0) of directories."""
 
 
 class LogWatch:
     """What a store looked like just before a full look at it.
 
-    A record is never written where the log ends without its first bytes changing there; segments
-    come and go in a listing; a broker that starts, and may cut the log, writes ``abort``.
+    A record is never written where the log ends without its first bytes changing there; where
+    segments come and go, their directory changes; a broker that starts, and may cut the log, writes
+    ``abort``. What it costs to look does not grow with the store.
 
     Parameters
     ----------
@@ -35,50 +39,55 @@ class LogWatch:
     def __init__(
         self, directory: StoreDirectory, config: MessageStoreConfig, *, with_checkpoint: bool
     ) -> None:
-        self._directory, self._config = directory, config
-        self._with_checkpoint = with_checkpoint
-        self._before = self._listing()
-        self._end: tuple[str, int] | None = None
-        self._mark: tuple[str, int, bytes] | None = None
+        self._directory = directory
+        self._log_directories = commit_log_directories(directory, config)
+        self._abort = directory.resolve(ABORT_FILE)
+        self._checkpoint = directory.resolve(CHECKPOINT_FILE) if with_checkpoint else None
+        self._before = self._state()
+        self._heads: dict[str, list[tuple[int, bytes]]] = {}
 
     def settle(self, snapshot: StoreSnapshot, last: LogMark | None) -> None:
         """Take down where the log ended in that look, and the last record that counts."""
         log, end = snapshot.log, snapshot.end_offset
         segment = log.segments.find(end) or log.segments.find(end - 1)
-        if segment is not None:
-            self._end = (segment.path, end - segment.from_offset)
+        if segment is None:
+            return
+        at = end - segment.from_offset
+        self._heads = {segment.path: [(at, bytes(min(_HEAD_BYTES, segment.size - at)))]}
         held = log.segments.find(last.offset) if last else None
         if last is not None and held is not None and mark_state(log, last) is MarkState.HELD:
             at = last.offset - held.from_offset
-            self._mark = (held.path, at, self._read(held.path, at))
+            head = log.source(held).read_at(at, _HEAD_BYTES)
+            self._heads.setdefault(held.path, []).append((at, head))
 
     def is_unchanged(self) -> bool:
         """Return whether a full look would find what it found: sure when true."""
-        if self._end is None:
-            return False
         try:
-            if self._before != self._listing() or any(self._read(*self._end)):
-                return False
-            if self._mark is None:
-                return True
-            path, at, head = self._mark
-            return self._read(path, at) == head
+            return (
+                bool(self._heads)
+                and self._before == self._state()
+                and all(self._is_held(path, heads) for path, heads in self._heads.items())
+            )
         except StoreReadError:
             return False
 
-    def _read(self, path: str, position: int) -> bytes:
+    def _is_held(self, path: str, heads: list[tuple[int, bytes]]) -> bool:
         with self._directory.open(path) as source:
-            return source.read_at(position, _HEAD_BYTES)
+            return all(source.read_at(at, _HEAD_BYTES) == head for at, head in heads)
 
-    def _listing(self) -> tuple[object, ...]:
-        directory = self._directory
-        entries = tuple(
-            (entry.path, entry.size)
-            for path in commit_log_directories(directory, self._config)
-            for entry in directory.list(path)
-        )
-        abort = directory.stat(directory.resolve(ABORT_FILE))
+    def _state(self) -> tuple[object, ...]:
         checkpoint = None
-        if self._with_checkpoint:
-            checkpoint = directory.read_head(directory.resolve(CHECKPOINT_FILE), 64)
-        return entries, abort, checkpoint
+        if self._checkpoint is not None:
+            checkpoint = self._directory.read_head(self._checkpoint, _HEAD_BYTES)
+        segments = [self._segments(path) for path in self._log_directories]
+        return segments, self._directory.stat(self._abort), checkpoint
+
+    def _segments(self, path: str) -> object:
+        """Return what changes when a segment comes or goes.
+
+        The time of a directory that changed just now may stay the same when it changes once more.
+        """
+        entry = self._directory.stat(path)
+        if entry is not None and 0 < entry.modified_ms < time.time() * 1000 - _AT_REST_MS:
+            return entry.modified_ms
+        return [found.path for found in self._directory.list(path)]

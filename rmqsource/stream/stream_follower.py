@@ -49,6 +49,7 @@ class StreamFollower:
         self._target: dict[str, int] | None = None
         self._last_batch: float | None = None
         self._reached: StreamOffset | None = None
+        self._idle: list[str] = []
 
     @property
     def initial(self) -> StreamOffset:
@@ -75,7 +76,10 @@ class StreamFollower:
             Whether the limits of the options hold.
         """
         check_selection(start, self._selection)
-        waiting = self._look(start)
+        paths = self._paths()
+        waiting = self._look(start, paths)
+        is_idle = len(waiting) == len(paths) and all(part.is_empty for part in waiting.values())
+        self._idle = paths if is_idle else []
         self._reached = start
         if limited and not self._is_due(start, waiting):
             return start
@@ -95,6 +99,14 @@ class StreamFollower:
         self._reached = StreamOffset({**kept, **moved}, self._selection)
         return self._reached
 
+    def is_idle(self) -> bool:
+        """Return whether the last call of `next_offset` found nothing, as would another: sure."""
+        return (
+            bool(self._idle)
+            and self._paths() == self._idle
+            and all(self._stores[path].is_unchanged() for path in self._idle)
+        )
+
     def reported(self) -> StreamOffset | None:
         """Return how far the stores go, with what waits after the batch that was cut last."""
         if self._reached is None or self._reached.is_initial:
@@ -105,8 +117,7 @@ class StreamFollower:
         known = {path: store for path, store in stores.items() if store is not None}
         return StreamOffset(known, self._selection)
 
-    def _look(self, start: StreamOffset) -> dict[str, Waiting]:
-        paths = self._paths()
+    def _look(self, start: StreamOffset, paths: list[str]) -> dict[str, Waiting]:
         self._check_dropped(start, paths)
         found = {}
         for path in paths:

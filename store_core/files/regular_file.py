@@ -136,7 +136,7 @@ def _open_regular(
 
 def _stat(path: str) -> os.stat_result | None:
     try:
-        return Path(path).stat()
+        return os.stat(path)
     except OSError:  # opening it says why, or makes it
         return None
     except ValueError as err:
