@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bench.context import Context
 
 WAIT_SECONDS = 60
+_POLL_SECONDS = 0.002
 _BODY = b"x" * 100
 _SETTINGS = {
     "spark.sql.streaming.pollingDelay": "0ms",
@@ -60,7 +61,9 @@ def live_store(root: Path, **settings: Any) -> Iterator[MessageStore]:
 
 
 class OneByOne:
-    """Puts a message when the row of the one before has come; `arrived` is called for each batch.
+    """Puts a message when the row of the one before has come and its batch has ended.
+
+    Spark begins no batch before that: what ending it takes is no part of how long the next takes.
 
     Parameters
     ----------
@@ -73,17 +76,19 @@ class OneByOne:
         self._put = 0
         self._has_come = threading.Event()
         self._came_ns = 0
+        self._batch = -1
 
     def arrived(self, rows: DataFrame, number: int) -> None:
-        """Take in a batch."""
-        del number
+        """Take in a batch: called by the query."""
         count = len(rows.collect())
         self._came_ns = time.monotonic_ns()
+        self._batch = number
         if count:
             self._has_come.set()
 
     def seconds_of_next(self, query: StreamingQuery) -> float:
         """Put a message; return the seconds from its acknowledgement until its row has come."""
+        _wait_for_trigger_after(query, self._batch)
         self._has_come.clear()
         result = self._store.put_message(message(self._put, _BODY))
         acknowledged_ns = time.monotonic_ns()
@@ -93,3 +98,14 @@ class OneByOne:
         if not self._has_come.wait(WAIT_SECONDS):
             raise ValueError(f"message {self._put - 1} did not come: {query.exception()}")
         return (self._came_ns - acknowledged_ns) / 1e9
+
+
+def _wait_for_trigger_after(query: Any, batch: int) -> None:
+    """Wait until a trigger was told of that had nothing to do after a batch."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    told = query._jsq.lastProgress()
+    while told is None or told.batchId() <= batch:
+        if time.monotonic() > deadline:
+            raise ValueError(f"no trigger after batch {batch}: {query.exception()}")
+        time.sleep(_POLL_SECONDS)
+        told = query._jsq.lastProgress()

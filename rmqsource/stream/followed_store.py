@@ -257,8 +257,8 @@ class FollowedStore:
         try:
             return self._retried(lambda: self._cut(waiting, budget))
         except StoreNotFoundError as err:  # it went just now
-            self._miss(offset, err, is_late=True)
-            return offset
+            self._miss(waiting.offset, err, is_late=True)
+            return waiting.offset
 
     def _cut(self, waiting: Waiting, budget: BatchBudget) -> StoreOffset:
         begin, offset = waiting.begin, waiting.offset
