@@ -164,7 +164,7 @@ def _lag_title(worst: _Line, text: Any) -> str:
     when = worst.times[worst.behind.index(worst.most)].strftime("%Y-%m-%d %H:%M:%S")
     found = f"Up to {text(worst.most)} behind {worst.label}, at {when} UTC"
     last = worst.behind[-1]
-    return found if math.isnan(last) else f"{found}; {text(last)} at the end"
+    return found if math.isnan(last) else f"{found}; {text(last) if last else 'none'} at the end"
 
 
 def _lag_axes(ax: Any, lines: list[_Line], value: str) -> None:

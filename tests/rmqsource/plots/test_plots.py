@@ -65,10 +65,10 @@ TITLES = {
     "lag": "cg_orders_lagging is 174 messages behind, by up to 1.47 s",
     "life": "jobs: dead letter after 27.8 s (2026-11-21, UTC)",
     "lookup": "The look-up reads 7 % of what the scan reads",
-    "stream": "Up to 36 messages behind a (source 0), at 2026-11-22 22:16:48 UTC; 0 messages\n"
-    "at the end",
-    "stream time": "Up to 1.08 s behind a (source 0), at 2026-11-22 22:16:48 UTC; 0 ms at the end",
-    "stream bytes": "Up to 6.76 kB behind a (source 0), at 2026-11-22 22:16:48 UTC; 0 B at the end",
+    "stream": "Up to 36 messages behind a (source 0), at 2026-11-22 22:16:48 UTC; none at the\nend",
+    "stream time": "Up to 1.08 s behind a (source 0), at 2026-11-22 22:16:48 UTC; none at the end",
+    "stream bytes": "Up to 6.76 kB behind a (source 0), at 2026-11-22 22:16:48 UTC; none at the "
+    "end",
 }
 
 
