@@ -121,7 +121,9 @@ _file_size = partial(parse_bytes, high=INT32_MAX)  # RocketMQ keeps file sizes i
 
 OPTION_TABLE = (
     OptionInfo("path", "", "store root, or a glob; `load(PATH)` sets it", "paths", _path),
-    OptionInfo("paths", "", "JSON array of paths; `load([A, B])` sets it", "paths", _paths),
+    OptionInfo(
+        "paths", "", "JSON array of paths; `load([A, B])` of a batch sets it", "paths", _paths
+    ),
     OptionInfo(
         "table",
         "messages",
