@@ -51,7 +51,7 @@ def duplicate(chance: random.Random, root: Path) -> str:
     else:
         name = chance.choice(["copy", f"{path.name}.bak", f"{path.name}~", f".{path.name}.tmp"])
     target = path.with_name(name)
-    if len(os.fsencode(name)) > _MOST_NAME_BYTES or target.exists():
+    if len(os.fsencode(name)) > _MOST_NAME_BYTES or os.path.lexists(target):
         return ""
     shutil.copy2(path, target)
     return f"{short(root, path)} as {target.name}"
