@@ -48,7 +48,8 @@ def last_nonzero(source: ByteSource, start: int = 0, stop: int | None = None) ->
         low = max(start, stop - _CHUNK_BYTES)
         at = source.next_data(low)
         if at < stop:
-            filled = np.flatnonzero(source.view(at, stop - at))
+            # Of a copy: numpy counts first, and fails when a broker has filled more since.
+            filled = np.flatnonzero(source.view(at, stop - at) != 0)
             source.forget(at, stop - at)
             if len(filled):
                 return at + int(filled[-1])

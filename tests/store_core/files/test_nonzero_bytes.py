@@ -1,3 +1,6 @@
+import mmap
+
+import numpy as np
 import pytest
 
 from store_core.files.byte_source import LocalByteSource
@@ -69,3 +72,21 @@ def test_an_empty_file(path):
     write(path, size=0)
     with LocalByteSource(str(path)) as source:
         assert first_nonzero(source) == last_nonzero(source) == -1
+
+
+def test_a_file_that_is_written_meanwhile(path, monkeypatch):
+    """Numpy counts what is not zero, then collects it, and fails when there is more by then."""
+    write(path, 100)
+    collect, counts = np.flatnonzero, []
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), SIZE) as written:
+
+        def collect_later(array):
+            count = np.count_nonzero(array)
+            written[200 + len(counts)] = 1
+            counts.append((count, np.count_nonzero(array)))
+            return collect(array)
+
+        monkeypatch.setattr(np, "flatnonzero", collect_later)
+        with LocalByteSource(str(path)) as source:
+            assert last_nonzero(source, 0, MIB) == 100
+    assert counts == [(1, 1)]
