@@ -146,11 +146,15 @@ class _EndWalk:
 
     def run(self, at: int) -> LogEnd:
         """Walk on from a position until a failing one is the end of the log."""
+        looked_again = -1
         while True:
             at = self._walk(at)
             reason = self._reason_for_end(at)
             if reason is not None:
                 return self._end(at, reason)
+            if at != looked_again:  # a broker may have written there since: a record, or the blank
+                looked_again = at
+                continue
             # Asked only now: a job that began a moment ago wrote its journal before its records.
             uncommitted = self._evidence.uncommitted_offset()
             if uncommitted is not None and uncommitted == self._base + at:

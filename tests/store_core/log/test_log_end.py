@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from store_core.codec.message_codec import encode_message
+from store_core.codec.message_codec import encode_blank, encode_message
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import HEADER_IPV4
+from store_core.log import log_end
 from store_core.log.commit_log import CommitLog
 from store_core.log.end_rules import UNKNOWN
 from store_core.log.log_end import find_log_end
@@ -316,9 +317,46 @@ class NoEvidence:
         return None
 
 
-def ends(root, proven_start):
+class AllDispatched(NoEvidence):
+    """A live store in which all is dispatched that was written until it is asked."""
+
+    stopped_cleanly = False
+
+    def is_live(self):
+        return True
+
+    def last_dispatched(self):
+        return 3 * SEGMENT, 3 * SEGMENT
+
+
+@pytest.mark.parametrize("what", ["the blank", "a record"])
+def test_a_broker_writes_where_the_log_ends_while_that_is_looked_at(store, monkeypatch, what):
+    """It wrote, and dispatched what follows, after the walk and before the queues were asked."""
+    end = store.end_offset
+    record = encode_at(end, START_MS + 10_000)
+    data = encode_blank(store.left_in_segment) if what == "the blank" else record
+    root = store.write()
+    look = log_end.first_nonzero
+
+    def write_before(source, start=0, stop=None):
+        if start == end % SEGMENT:
+            with store.segment_path(end).open("r+b") as file:
+                file.seek(start)
+                file.write(data)
+        return look(source, start, stop)
+
+    monkeypatch.setattr(log_end, "first_nonzero", write_before)
+    found = ends(root, -1, AllDispatched())
+    if what == "the blank":
+        assert found.reason == "a blank record closes the last segment"
+        assert found.end_offset == end
+    else:
+        assert found.end_offset == end + len(record)
+
+
+def ends(root, proven_start, evidence=None):
     log = CommitLog(StoreDirectory(str(root)), MessageStoreConfig())
-    found = find_log_end(log, NoEvidence(), proven_start)
+    found = find_log_end(log, evidence or NoEvidence(), proven_start)
     log.close()
     return found
 
