@@ -99,6 +99,13 @@ def hold(store: Path, *, api: str = "v5") -> Iterator[subprocess.Popen[str]]:
                 process.wait(_TIMEOUT_SECONDS)
 
 
+@contextmanager
+def feeding(store: Path, journal: Path, seed: int, *, api: str = "v5") -> Iterator[list[str]]:
+    """Give the command that puts and deletes as its standard input says, while the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="oracle-logs-") as home:
+        yield _command(api, home, [], "feed", str(store), str(journal), str(seed))
+
+
 def tear(store: Path, seed: int, back: int) -> None:
     """Damage a crashed store from the first long enough record of its last `back` ones on."""
     _java("v5", "tear", str(store), str(seed), str(back))
