@@ -17,6 +17,7 @@ final class Feeder {
     private static final long LONG_AGO_MS = 100L * 24 * 3600 * 1000;
     private static final int MESSAGES_PER_TOPIC = 2500;
     private static final int QUEUES = 4;
+    private static final int TRIES = 500;
 
     private final StoreApi store;
     private final Path storeDir;
@@ -61,6 +62,10 @@ final class Feeder {
         message.setBornTimestamp(scribe.clock.now());
         note("put " + topic + " " + message.getQueueId() + " " + md5(message.getBody()));
         PutMessageResult result = store.put(message);
+        for (int tries = 0; !result.isOk() && result.getAppendMessageResult() == null && tries < TRIES; tries++) {
+            Thread.sleep(10); // a busy machine: nothing was stored
+            result = store.put(message);
+        }
         if (!result.isOk()) {
             throw new IllegalStateException(result + " for " + message);
         }
