@@ -45,7 +45,11 @@ def infer_sizes(source: ByteSource) -> tuple[int, int] | None:
     entries = (source.size - begin) // INDEX_ENTRY.size
     if slots < 1 or rest or header.entry_count >= entries:
         return None
-    return (slots, entries) if is_whole(IndexFile(source, slots, entries)) else None
+    try:
+        file = IndexFile(source, slots, entries)
+    except CorruptRecordError:  # its header is a later one: a broker inserts
+        return None
+    return (slots, entries) if is_whole(file) else None
 
 
 def resolve_sizes(

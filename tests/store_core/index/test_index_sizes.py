@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from store_core.errors import CorruptRecordError
 from store_core.files.byte_source import LocalByteSource
+from store_core.index import index_sizes
 from store_core.index.index_file import read_index_header
 from store_core.index.index_sizes import infer_sizes
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
@@ -107,3 +108,16 @@ def test_a_sparse_file_of_420_mb_takes_about_a_second(tmp_path):
     began = time.perf_counter()
     assert infer(path) == (slots, 20_000_000)
     assert time.perf_counter() - began < 3  # 0.2 s when nothing else runs
+
+
+@pytest.mark.parametrize("inserted", [1, 5, 9, 20, 39])
+def test_a_file_that_a_broker_fills_meanwhile_proves_nothing(tmp_path, monkeypatch, inserted):
+    """The header that is read first knows fewer entries than the file has when it is looked at."""
+    path = IndexWriter(10, 41).put_all(PUTS).write(tmp_path / "1")
+
+    def earlier(source):
+        header = read_index_header(source)
+        return header._replace(index_count=header.index_count - inserted)
+
+    monkeypatch.setattr(index_sizes, "read_index_header", earlier)
+    assert infer(path) is None
