@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
@@ -18,6 +19,15 @@ from tests.rmqsource.stream.growing_store import GrowingStore
 needs_limits = pytest.mark.skipif(
     not STREAM_READER_GETS_LIMITS, reason="Spark before 4.2 knows no limits of streams"
 )
+
+needs_no_limits = pytest.mark.skipif(
+    STREAM_READER_GETS_LIMITS, reason="Spark 4.2 and later know limits of streams"
+)
+LIMITS = {
+    "maxOffsetsPerTrigger": 20,
+    "maxBytesPerTrigger": 4096,
+    "minOffsetsPerTrigger": 20,
+}
 
 
 @pytest.fixture
@@ -34,7 +44,7 @@ class Query:
         self.batches = {}
         self.progress = []
 
-    def run(self):
+    def run(self, **trigger):
         """Run all that is there; return the rows of all batches so far."""
 
         def keep(batch, number):
@@ -43,7 +53,7 @@ class Query:
         query = (
             self.frame.writeStream.foreachBatch(keep)
             .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
+            .trigger(**trigger or {"availableNow": True})
             .start()
         )
         query.awaitTermination()
@@ -78,6 +88,23 @@ def test_every_message_once_over_restarts(growing, stream, tmp_path):
     for count in (50, 0, 1, 30):
         growing.put(count)
         assert [body for (body,) in query.run()] == growing.put_bodies
+
+
+@pytest.mark.parametrize("trigger", ["availableNow", "once"])
+def test_one_batch_without_limits(growing, stream, tmp_path, trigger):
+    query = Query(stream(growing.root).select("body"), tmp_path / "checkpoint")
+    for count in (50, 30):
+        growing.put(count)
+        assert [body for (body,) in query.run(**{trigger: True})] == growing.put_bodies
+    assert [len(rows) for rows in query.batches.values()] == [50, 30]
+
+
+@needs_no_limits
+@pytest.mark.parametrize("option", LIMITS)
+def test_limits_are_refused(growing, stream, tmp_path, option):
+    growing.put(50)
+    words = f"option '{option}': needs Spark 4.2; this is {pyspark.__version__}"
+    refused(stream(growing.root, **{option: LIMITS[option]}), tmp_path / "checkpoint", words)
 
 
 @needs_limits
@@ -131,7 +158,11 @@ def test_what_is_wrong_is_told(growing, stream, tmp_path):
     refused(stream(growing.root, topic="Topic1"), tmp_path / "3", "the checkpoint was begun with")
     growing.put(200)
     growing.expire(2)
-    refused(stream(growing.root), tmp_path / "3", "expired before they were read")
+    # Before 4.2 Spark does not say where a batch starts until it is planned.
+    words = (
+        "expired before they were read" if STREAM_READER_GETS_LIMITS else "a batch needs, are gone"
+    )
+    refused(stream(growing.root), tmp_path / "3", words)
     assert Query(stream(growing.root, failOnDataLoss=False), tmp_path / "3").run()
 
 
