@@ -22,6 +22,8 @@ class GrowingStore:
         The store root.
     clock
         Store times in ms; None: the real ones.
+    first_number
+        Of the first message that is put: keys are unique where a store is opened again.
     """
 
     def __init__(
@@ -29,8 +31,9 @@ class GrowingStore:
         root: Path,
         segment_bytes: int = SEGMENT_BYTES,
         clock: Callable[[], int] | None = None,
+        first_number: int = 0,
     ) -> None:
-        self.root, self._clock = root, clock
+        self.root, self._clock, self._first_number = root, clock, first_number
         self._config = MessageStoreConfig(
             store_path_root_dir=str(root), mapped_file_size_commit_log=segment_bytes
         )
@@ -48,7 +51,7 @@ class GrowingStore:
     def put(self, count: int, *, dispatch: bool = True, topics: int = 2, size: int = 20) -> None:
         """Append messages to two queues of each of some topics."""
         for _ in range(count):
-            number = len(self.put_bodies)
+            number = self._first_number + len(self.put_bodies)
             body = f"message {number} ".encode().ljust(size, b".")
             message = Message(
                 topic=f"Topic{number % topics}",

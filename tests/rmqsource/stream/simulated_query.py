@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from rmqsource.datasource import RocketMQStoreDataSource
 from rmqsource.stream_reader import UnlimitedStreamReader
@@ -24,6 +23,7 @@ Row = dict[str, Any]
 PLANNED, READ, WRITTEN = "offsets logged", "rows read", "rows written"
 STEPS = (PLANNED, READ, WRITTEN)
 """Where a query can be killed: a batch repeats from each of them."""
+_ON_DEMAND = StructField("properties_raw", BinaryType(), nullable=False)
 
 
 class KilledError(Exception):
@@ -42,6 +42,14 @@ class Checkpoint:
     def rows(self) -> list[Row]:
         """All rows that were delivered, in the order of the batches."""
         return [row for number in sorted(self.sink) for row in self.sink[number]]
+
+    def log_offsets(self, text: str) -> None:
+        """Note the end of the next batch, before it runs."""
+        self.offsets.append(text)
+
+    def log_commit(self, number: int) -> None:
+        """Note that a batch is done."""
+        self.commits = number + 1
 
 
 class SimulatedQuery:
@@ -69,8 +77,9 @@ class SimulatedQuery:
         self.checkpoint, self._kill_at = checkpoint, kill_at
         texts = {name: str(value) for name, value in options.items()}
         source = RocketMQStoreDataSource(texts)
-        known = source.schema()
-        self.schema = StructType([known[name] for name in columns]) if columns else known
+        declared = source.schema()
+        known = {each.name: each for each in (*declared, _ON_DEMAND)}
+        self.schema = StructType([known[name] for name in columns]) if columns else declared
         self.reader: Any = source.streamReader(self.schema)
         self.task_reader = pickle.dumps(source.streamReader(self.schema))
         self.progress: list[dict[str, Any]] = []
@@ -103,7 +112,7 @@ class SimulatedQuery:
             self.progress.append({"endOffset": after, "latestOffset": reported})
         if after == before:
             return False
-        self.checkpoint.offsets.append(after)
+        self.checkpoint.log_offsets(after)
         self._run(len(self.checkpoint.offsets) - 1)
         return True
 
@@ -122,15 +131,19 @@ class SimulatedQuery:
         self._step(number, PLANNED)
         start, end = json.loads(self._text(number - 1)), json.loads(self._text(number))
         partitions = pickle.loads(pickle.dumps(list(self.reader.partitions(start, end))))
-        rows: list[Row] = []
+        parts = []
         for partition in partitions:
             task = pickle.loads(self.task_reader)
-            for batch in task.read(partition):
-                rows += pa.Table.from_batches([batch]).to_pylist()
+            parts.append(list(task.read(partition)))
         self._step(number, READ)
-        self.checkpoint.sink.setdefault(number, rows)
+        self._write(number, parts)
         self._step(number, WRITTEN)
-        self.checkpoint.commits = number + 1
+        self.checkpoint.log_commit(number)
+
+    def _write(self, number: int, parts: list[list[Any]]) -> None:
+        """Give a batch to the sink: of each partition the record batches."""
+        rows = [row for part in parts for batch in part for row in batch.to_pylist()]
+        self.checkpoint.sink.setdefault(number, rows)
 
     def _step(self, number: int, step: str) -> None:
         if self._kill_at(number, step):
