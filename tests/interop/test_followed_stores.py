@@ -45,6 +45,11 @@ def follow_rocketmq(
 @contextmanager
 def _feeder(root: Path, journal: Path, seed: int, api: str) -> Iterator[Feeder]:
     (root.parent / "config.json").write_text(json.dumps({"store": SIZES}))
+    # A kill can leave a file that was made and has no length yet: 4.9.7 does not load it, and asks
+    # to look at it by hand; 5.x deletes it.
+    for path in root.rglob("*"):
+        if path.parent.name != "config" and path.name.isdecimal() and path.stat().st_size == 0:
+            path.unlink()
     with java_oracle.feeding(root, journal, seed, api=api) as command:
         yield Feeder(command)
 
