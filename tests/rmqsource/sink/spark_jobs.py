@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
 from tests.conftest import SPARK_SETTINGS
 from tests.rmqsource.sink.killed_sink import APPLICATION, SIZES, batches_of
 
 READY = "ready"
 _PARTITIONS = 2
+_MOST_MIRRORED_AT_ONCE = 40
 
 
 def write_versions(root: str, first: str) -> None:
@@ -47,6 +49,24 @@ def stream(root: str, source: str, checkpoint: str, pids: str) -> None:
     query.awaitTermination()
 
 
+def mirror(root: str, target: str, checkpoint: str, trigger: str) -> None:
+    """Mirror a store into another one; say when the query begins.
+
+    Trigger ``follow`` goes on for ever, ``end`` ends with what is there.
+    """
+    spark = _session()
+    sys.stdout.write(f"{READY}\n")
+    sys.stdout.flush()
+    reader = spark.readStream.format("rocketmq-store")
+    if STREAM_READER_GETS_LIMITS:
+        reader = reader.option("maxOffsetsPerTrigger", _MOST_MIRRORED_AT_ONCE)
+    writer = reader.load(root).writeStream.format("rocketmq-store").options(**SIZES)
+    if trigger == "end":
+        writer = writer.trigger(availableNow=True)
+    query = writer.option("checkpointLocation", checkpoint).start(target)
+    query.awaitTermination()
+
+
 def _session() -> Any:
     from pyspark.sql import SparkSession
 
@@ -61,4 +81,4 @@ def _session() -> Any:
 
 
 if __name__ == "__main__":
-    {"write": write_versions, "stream": stream}[sys.argv[1]](*sys.argv[2:])
+    {"write": write_versions, "stream": stream, "mirror": mirror}[sys.argv[1]](*sys.argv[2:])
