@@ -11,6 +11,7 @@ import pytest
 
 from rmqsource.errors import StreamDataLossError
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
+from rmqsource.stream import followed_store
 from store_core.errors import StoreNotFoundError
 from tests.rmqsource.stream.growing_store import GrowingStore, bodies
 from tests.rmqsource.stream.simulated_query import Checkpoint, SimulatedQuery, follow, where
@@ -320,3 +321,29 @@ def test_a_repeated_batch_has_what_is_left_of_a_log_that_was_cut(growing, caplog
         rows = follow(checkpoint, growing.root, BODY, **LOSSY)
     assert "a batch needs offsets 0 to" in caplog.text
     assert bodies(rows)[:4] == growing.put_bodies
+
+
+def test_segments_that_expire_one_after_the_other_while_the_store_is_looked_at(
+    growing, monkeypatch
+):
+    """RocketMQ can delete a segment each millisecond, always the one that is read next."""
+    growing.put(600)
+    checkpoint = Checkpoint()
+    limits = {**LOSSY, "maxOffsetsPerTrigger": 1}
+    SimulatedQuery(checkpoint, {**where(growing.root), **limits}, BODY).run_once()
+    growing.close()
+    true_open, left = followed_store.open_snapshot, len(growing.segments()) - 2
+
+    def expiring(path, config, end_offset):
+        nonlocal left
+        snapshot = true_open(path, config, end_offset)
+        if left:
+            left -= 1
+            growing.expire(1)
+        return snapshot
+
+    monkeypatch.setattr(followed_store, "open_snapshot", expiring)
+    rows = follow(checkpoint, growing.root, BODY, **LOSSY)
+    assert left == 0
+    assert bodies(rows)[-1] == growing.put_bodies[-1]
+    growing.open()
