@@ -12,17 +12,17 @@ from tests.hostile.cases import WrongError, draw_case
 from tests.hostile.commands import COMMANDS
 from tests.hostile.mutations import MUTATIONS, mutate
 from tests.hostile.pool import run_stores
-from tests.hostile.running import commands_of, run_store
+from tests.hostile.running import COMMANDS_PER_STORE, commands_of, run_store
 from tests.hostile.state import differences, state_of
 
-_STORES = 25  # each command thrice
+_STORES = len(COMMANDS)  # so each command comes as often as a store has commands
 _SEED = 18
 
 
 def test_a_few_stores():
     tally = run_stores(_SEED, range(_STORES), workers=1)
     assert not tally.failures, tally.text(_SEED)
-    assert all(tally.commands[name] == 3 for name in COMMANDS)
+    assert all(tally.commands[name] == COMMANDS_PER_STORE for name in COMMANDS)
 
 
 def test_a_store_is_drawn_again_as_it_was(tmp_path):
@@ -35,8 +35,8 @@ def test_a_store_is_drawn_again_as_it_was(tmp_path):
 
 
 def test_every_command_comes_equally_often():
-    dealt = [name for number in range(25) for name in commands_of(1, number)]
-    assert sorted(dealt) == sorted([*COMMANDS] * 3)
+    dealt = [name for number in range(len(COMMANDS)) for name in commands_of(1, number)]
+    assert sorted(dealt) == sorted([*COMMANDS] * COMMANDS_PER_STORE)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

@@ -13,12 +13,13 @@ import pytest
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
 from tests.conftest import ROOT
 from tests.golden_store import golden
-from tests.rmqsource.stream.growing_store import GrowingStore
 
 _CLIENT = """
-import json, sys
+import json, os, sys
+from pathlib import Path
 from pyspark.sql import SparkSession
 import rmqsource
+from tests.rmqsource.stream.growing_store import GrowingStore
 
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
 rmqsource.register(spark)
@@ -30,28 +31,25 @@ try:
     spark.read.format("rocketmq-store").option("topik", "x").load(root).count()
 except Exception as err:
     answer["error"] = "did you mean 'topic'" in str(err)
+
+limits = json.loads(sys.argv[4])
+stream = spark.readStream.format("rocketmq-store").options(**limits)
+answer["stream"] = []
+with GrowingStore(Path(sys.argv[3])) as growing:
+    for count in (50, 25):  # the second query goes on where the first one was
+        growing.put(count)
+        frame = stream.load(sys.argv[3]).selectExpr("cast(body AS string) AS body")
+        writer = frame.writeStream.format("parquet").option("path", "rows")
+        query = writer.option("checkpointLocation", "checkpoint").trigger(availableNow=True).start()
+        query.awaitTermination()
+        found = [row["body"] for row in spark.read.parquet("rows").collect()]
+        is_whole = sorted(found) == sorted(body.decode() for body in growing.put_bodies)
+        batches = [name for name in os.listdir("checkpoint/commits") if name.isdigit()]
+        answer["stream"].append([is_whole, len(batches)])
 print("ANSWER", json.dumps(answer), flush=True)
 spark.stop()
 """
-_STREAM_CLIENT = """
-import json, sys
-from pyspark.sql import SparkSession
-import rmqsource
-
-spark = SparkSession.builder.remote("local[1]").getOrCreate()
-rmqsource.register(spark)
-root, rows, checkpoint, limits = sys.argv[1:]
-frame = spark.readStream.format("rocketmq-store").options(**json.loads(limits)).load(root)
-columns = frame.selectExpr("cast(body AS string) AS body").writeStream.format("parquet")
-columns = columns.option("path", rows).option("checkpointLocation", checkpoint)
-query = columns.trigger(availableNow=True).start()
-query.awaitTermination()
-bodies = [row["body"] for row in spark.read.parquet(rows).collect()]
-print("ANSWER", json.dumps(bodies), flush=True)
-spark.stop()
-"""
 NEEDED = ("grpc", "grpc_status", "pandas")
-LIMIT = 20
 
 pytestmark = [
     pytest.mark.spark,
@@ -62,26 +60,16 @@ pytestmark = [
 ]
 
 
-def test_connect(tmp_path):
+def test_a_batch_and_a_stream(tmp_path):
     store = golden("onefile-5x")
     topics = {}
     for message in store.dump("messages"):
         topics[message["topic"]] = topics.get(message["topic"], 0) + 1
-    answer = answer_of(_CLIENT, tmp_path, store.root, json.dumps(store.options))
-    assert answer == {**topics, "error": True}
-
-
-def test_a_stream_has_every_message_once_over_restarts_of_the_server(tmp_path):
-    limits = {"maxOffsetsPerTrigger": LIMIT} if STREAM_READER_GETS_LIMITS else {}
-    checkpoint = tmp_path / "checkpoint"
-    places = (tmp_path / "rows", checkpoint, json.dumps(limits))
-    with GrowingStore(tmp_path / "store") as growing:
-        for run, (count, batches) in enumerate([(50, 3), (25, 5)], 1):
-            growing.put(count)
-            found = answer_of(_STREAM_CLIENT, tmp_path, growing.root, *places)
-            assert sorted(found) == sorted(body.decode() for body in growing.put_bodies)
-            noted = [path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()]
-            assert len(noted) == (batches if limits else run)
+    limits = {"maxOffsetsPerTrigger": 20} if STREAM_READER_GETS_LIMITS else {}
+    arguments = (store.root, json.dumps(store.options), tmp_path / "store", json.dumps(limits))
+    answer = answer_of(_CLIENT, tmp_path, *arguments)
+    batches = [[True, 3], [True, 5]] if limits else [[True, 1], [True, 2]]
+    assert answer == {**topics, "error": True, "stream": batches}
 
 
 def answer_of(client, directory, *arguments):
