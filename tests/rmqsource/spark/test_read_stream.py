@@ -1,4 +1,7 @@
-"""Streams in a Spark session: rows, restarts, joins, windows, mirrors, errors, progress."""
+"""Streams in a Spark session: rows, restarts, joins, mirrors, errors, progress.
+
+A watermark and a window are an example of docs/streaming.md, whose table its test compares.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import json
 import pyspark
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as sf
 
 import rmqsource
 from rmqsource.explore.diff_stores import diff
@@ -180,37 +182,6 @@ def test_a_join_with_a_static_table(growing, stream, tmp_path, spark):
     finally:
         query.stop()
     assert rows == {("even", 21), ("odd", 21)}
-
-
-def test_a_watermark_on_store_time_with_a_window(stream, tmp_path, spark):
-    clock = [1_700_000_000_000]
-    with GrowingStore(tmp_path / "store", clock=lambda: clock[0]) as growing:
-        frame = (
-            stream(growing.root)
-            .withWatermark("store_timestamp", "10 seconds")
-            .groupBy(sf.window("store_timestamp", "20 seconds"))
-            .count()
-            .selectExpr("unix_millis(window.start)", "count")
-        )
-        checkpoint = str(tmp_path / "checkpoint")
-        query = (
-            frame.writeStream.format("memory")
-            .queryName("windows")
-            .outputMode("append")
-            .option("checkpointLocation", checkpoint)
-            .start()
-        )
-        try:
-            for _ in range(5):
-                growing.put(4)
-                query.processAllAvailable()
-                clock[0] += 15_000
-            rows = sorted(tuple(row) for row in spark.table("windows").collect())
-        finally:
-            query.stop()
-    assert rows == [
-        (1_700_000_000_000 + 20_000 * number, count) for number, count in enumerate((8, 4))
-    ]
 
 
 def test_a_mirror_through_the_sink_equals_its_source(growing, stream, tmp_path, spark):

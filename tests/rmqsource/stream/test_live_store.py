@@ -8,7 +8,7 @@ import pytest
 
 from tests.rmqsource.stream.live_store import Followed, LiveFollow, python_feeder
 
-_LIVES, _MESSAGES = 3, 1500
+_LIVES, _MESSAGES = 3, 700
 
 
 @pytest.mark.parametrize("read_up_to", ["dispatched", "written"])
