@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.errors import (
         CorruptRecordError,
+        FilterEvaluationError,
+        FilterSyntaxError,
+        IgnoredInputWarning,
         LogDamageError,
         OffsetOutOfRangeError,
         StoreClosedError,
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
         StoreReadError,
         StoreWriteError,
     )
+    from store_core.filter.sql_filter import SqlFilter
     from store_core.filter.tag_filter import TagFilter
     from store_core.message import Message
     from store_core.message_store import MessageStore
@@ -46,8 +50,11 @@ __all__ = [
     "AppendMessageStatus",
     "CorruptBodyError",
     "CorruptRecordError",
+    "FilterEvaluationError",
+    "FilterSyntaxError",
     "GetMessageResult",
     "GetMessageStatus",
+    "IgnoredInputWarning",
     "LogDamageError",
     "Message",
     "MessageStore",
@@ -56,6 +63,7 @@ __all__ = [
     "PutMessageResult",
     "PutMessageStatus",
     "QueryMessageResult",
+    "SqlFilter",
     "StoreClosedError",
     "StoreConfigError",
     "StoreError",
@@ -82,6 +90,7 @@ _MODULES = {
     "PutMessageResult": "results",
     "PutMessageStatus": "results",
     "QueryMessageResult": "results",
+    "SqlFilter": "filter.sql_filter",
     "StoreSnapshot": "store_snapshot",
     "StoreState": "state.store_state",
     "TagFilter": "filter.tag_filter",

@@ -11,6 +11,41 @@ class StoreConfigError(StoreError, ValueError):
     """A setting is unknown, out of bounds, or contradicts the files; the text names it."""
 
 
+class FilterSyntaxError(StoreConfigError):
+    """The text of a SQL filter is none that RocketMQ accepts.
+
+    Parameters
+    ----------
+    reason
+        What was found and what was expected.
+    expression
+        The whole text.
+    position
+        Where: characters before it.
+    token
+        What stands there; empty at the end of the text.
+    expected
+        What could stand there, or what to write in its place.
+    """
+
+    def __init__(
+        self, reason: str, expression: str, position: int, token: str, expected: str
+    ) -> None:
+        super().__init__(reason, expression, position, token, expected)
+        self.reason, self.expression = reason, expression
+        self.position, self.token, self.expected = position, token, expected
+
+    def __str__(self) -> str:
+        before = self.expression[: self.position]
+        line, column = before.count("\n") + 1, self.position - before.rfind("\n")
+        place = f"column {column}" if line == 1 else f"line {line}, column {column}"
+        return f"SQL filter, {place}: {self.reason}; expected: {self.expected}"
+
+
+class FilterEvaluationError(StoreError):
+    """A SQL filter has no result for these properties; a broker does not deliver such a message."""
+
+
 class StoreNotFoundError(StoreError):
     """The path does not exist or holds no RocketMQ store."""
 
@@ -120,3 +155,7 @@ class LogDamageError(StoreError):
 
 class StoreClosedError(StorePathError):
     """The store is not open: it was not loaded, or it was shut down."""
+
+
+class IgnoredInputWarning(UserWarning):
+    """RocketMQ stops reading a SQL filter before its text ends, and says nothing."""

@@ -1,0 +1,130 @@
+"""RocketMQ's SQL92 filter over the properties of messages."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from store_core.errors import FilterEvaluationError, IgnoredInputWarning, StoreConfigError
+from store_core.filter import sql_steps as steps
+from store_core.filter.sql_parser import ParsedSql, parse_sql
+from store_core.filter.sql_scalar import Failure, evaluate
+from store_core.filter.sql_tokens import DIALECTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SHOWN_CHARACTERS = 60
+
+
+class SqlFilter:
+    """Messages for whose properties an expression is true, as a RocketMQ broker decides it.
+
+    Properties are texts; one that a message does not have is NULL. Values are the same after
+    pickling, and filters of the same text and dialect are equal.
+
+    Parameters
+    ----------
+    expression
+        Such as ``amount > 5 AND region IN ('eu', 'us')``.
+    dialect
+        5: as release 5.3.3. 4: as release 4.9.7, where CONTAINS, STARTSWITH and ENDSWITH are no
+        operators.
+
+    Raises
+    ------
+    FilterSyntaxError
+        RocketMQ refuses the text.
+    StoreConfigError
+        There is no such dialect.
+
+    Warns
+    -----
+    IgnoredInputWarning
+        RocketMQ takes the beginning of the text for the whole, as in ``a LIKE 'x%'``.
+
+    Attributes
+    ----------
+    expression : str
+        As given.
+    dialect : int
+        As given.
+    property_names : frozenset of str
+        The properties that the result depends on.
+
+    Notes
+    -----
+    Source: RocketMQ ``SelectorParser``, ``org.apache.rocketmq.filter.expression``,
+    ``ExpressionMessageFilter.isMatchedByCommitLog`` (releases 5.3.3 and 4.9.7).
+    """
+
+    def __init__(self, expression: str, dialect: int = 5) -> None:
+        parsed = self._set(expression, dialect)
+        if parsed.ignored is not None:
+            warnings.warn(_ignored_text(expression, parsed), IgnoredInputWarning, stacklevel=2)
+
+    def _set(self, expression: str, dialect: int) -> ParsedSql:
+        if dialect not in DIALECTS:
+            raise StoreConfigError(f"no SQL dialect {dialect!r}; there are 4 and 5")
+        parsed = parse_sql(expression, dialect)
+        self.expression, self.dialect = expression, dialect
+        self._program = parsed.program
+        loads = (step.argument for step in parsed.program if step.operation == steps.LOAD)
+        self.property_names = frozenset(map(str, loads))
+        return parsed
+
+    def evaluate(self, properties: Mapping[str, str]) -> bool | None:
+        """Return what RocketMQ's evaluation returns: True, False, or None for NULL.
+
+        Raises
+        ------
+        FilterEvaluationError
+            It throws an exception, as for ``a > 5`` where ``a`` is no whole number.
+        """
+        result = evaluate(self._program, properties)
+        if isinstance(result, Failure):
+            shown = _shortened(self.expression)
+            raise FilterEvaluationError(f"SQL filter {shown}: {result.reason}")
+        return result
+
+    def matches(self, properties: Mapping[str, str]) -> bool:
+        """Return whether a broker delivers the message: for TRUE only, not for NULL or an error."""
+        return evaluate(self._program, properties) is True
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SqlFilter):
+            return NotImplemented
+        return (self.expression, self.dialect) == (other.expression, other.dialect)
+
+    def __hash__(self) -> int:
+        return hash((self.expression, self.dialect))
+
+    def __repr__(self) -> str:
+        dialect = "" if self.dialect == DIALECTS[-1] else f", dialect={self.dialect}"
+        return f"SqlFilter({self.expression!r}{dialect})"
+
+    def __reduce__(self) -> tuple[object, tuple[str, int]]:
+        return _without_warning, (self.expression, self.dialect)
+
+
+def _without_warning(expression: str, dialect: int) -> SqlFilter:
+    """Return a filter of which a warning was given when it was made first."""
+    sql_filter = SqlFilter.__new__(SqlFilter)
+    sql_filter._set(expression, dialect)
+    return sql_filter
+
+
+def _ignored_text(expression: str, parsed: ParsedSql) -> str:
+    ignored = parsed.ignored
+    start = len(expression) if ignored is None else ignored.start
+    rest, read = _shortened(expression[start:]), _shortened(expression[: parsed.stop].strip())
+    text = (
+        f"RocketMQ ignores {rest!r} (from column {start + 1} on), reads the SQL filter as {read!r}"
+    )
+    if [step.operation for step in parsed.program] == [steps.LOAD, steps.CAST]:
+        text += ", a lone property, which matches no message"
+    return text
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"

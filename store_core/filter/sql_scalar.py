@@ -1,0 +1,188 @@
+"""A SQL filter evaluated for one message.
+
+Source: RocketMQ ``ComparisonExpression``, ``LogicExpression``, ``UnaryExpression`` (release 5.3.3;
+the same rules in 4.9.7).
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from store_core.filter import sql_steps as steps
+from store_core.filter.sql_numbers import double_order, parse_double, parse_integer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+ORDERS: dict[str, Callable[[Any, Any], Any]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+"""Symbol of a comparison -> the function, for numbers and for arrays."""
+
+
+class Failure(NamedTuple):
+    """The value of an expression for which RocketMQ throws an exception."""
+
+    reason: str
+
+
+def evaluate(program: Sequence[steps.Step], properties: Mapping[str, str]) -> bool | Failure | None:
+    """Return TRUE, FALSE, NULL or a failure, as RocketMQ's own evaluation of one message."""
+    stack: list[Any] = []
+    for operation, argument in program:
+        if operation == steps.LOAD:
+            stack.append(properties.get(argument))  # type: ignore[call-overload] # always a name
+        elif operation == steps.PUSH:
+            stack.append(argument)
+        else:
+            arity = steps.ARITY[operation]
+            operands = stack[-arity:]
+            stack[-arity:] = [_FUNCTIONS[operation](argument, *operands)]
+    result: bool | Failure | None = stack.pop()
+    return result
+
+
+def _cast(_: object, value: Any) -> Any:
+    return value if value is None else False
+
+
+def _not(_: object, value: Any) -> Any:
+    return not value if isinstance(value, bool) else value
+
+
+def _negate(_: object, value: Any) -> Any:
+    return value if isinstance(value, Failure) else None
+
+
+def _is_null(_: object, value: Any) -> Any:
+    return value if isinstance(value, Failure) else value is None
+
+
+def _in(texts: Any, value: Any) -> Any:
+    return value in texts if isinstance(value, str) else value
+
+
+def _search(search: steps.Search, value: Any) -> Any:
+    if not search.text:
+        return False  # RocketMQ does not look at the value then
+    if not isinstance(value, str):
+        return value if isinstance(value, Failure) else False
+    return SEARCHES[search.word](value, search.text) != search.negated
+
+
+SEARCHES: dict[str, Callable[[str, str], bool]] = {
+    "CONTAINS": operator.contains,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+def _and(_: object, left: Any, right: Any) -> Any:
+    if left is False or isinstance(left, Failure):
+        return left
+    if right is False or isinstance(right, Failure):
+        return right
+    return None if left is None or right is None else True
+
+
+def _or(_: object, left: Any, right: Any) -> Any:
+    if left is True or isinstance(left, Failure):
+        return left
+    if right is True or isinstance(right, Failure):
+        return right
+    return None if left is None or right is None else False
+
+
+def _compare(symbol: Any, left: Any, right: Any) -> Any:
+    if left is None or isinstance(left, Failure):
+        return left
+    if right is None or isinstance(right, Failure):
+        return right
+    if isinstance(left, str) and isinstance(right, str):
+        pair = _number_beside(left, 0.0), _number_beside(right, 0.0)
+    else:
+        pair = _as_numbers(left, right)
+    for number in pair:
+        if isinstance(number, Failure):
+            return number
+    return ORDERS[symbol](*map(_order, pair))
+
+
+def _between(_: object, value: Any, low: Any, high: Any) -> Any:
+    return _and(None, _compare(">=", value, low), _compare("<=", value, high))
+
+
+def _outside(_: object, value: Any, low: Any, high: Any) -> Any:
+    return _or(None, _compare("<", value, low), _compare(">", value, high))
+
+
+def _equal(_: object, left: Any, right: Any) -> Any:
+    for value in (left, right):
+        if isinstance(value, Failure):
+            return value
+    if left is None:
+        return True if right is None else None
+    if right is None:
+        return False
+    if isinstance(left, bool):
+        return _truth_equal(left, right)
+    if isinstance(right, bool):
+        return isinstance(left, str) and (left.lower() == "true") == right
+    if isinstance(left, str) and isinstance(right, str):
+        return left == right
+    pair = _as_numbers(left, right)
+    for number in pair:
+        if isinstance(number, Failure):
+            return number
+    return pair[0] == pair[1]
+
+
+def _truth_equal(left: bool, right: Any) -> Any:
+    if isinstance(right, str):
+        return Failure(f"a truth value before = cannot be compared with {right!r} behind it")
+    return left == right if isinstance(right, bool) else False
+
+
+def _as_numbers(left: Any, right: Any) -> tuple[Any, Any]:
+    """Read a text as the type of the number beside it; of two numbers a double is the wider."""
+    if isinstance(left, str):
+        return _number_beside(left, right), right
+    if isinstance(right, str):
+        return left, _number_beside(right, left)
+    if isinstance(left, float) or isinstance(right, float):
+        return float(left), float(right)
+    return left, right
+
+
+def _number_beside(text: str, number: Any) -> float | Failure:
+    value: float | None
+    if isinstance(number, float):
+        value, kind = parse_double(text), "number"
+    else:
+        bits = steps.integer_bits(number)
+        value, kind = parse_integer(text, bits), f"whole number of {bits} bits"
+    return Failure(f"{text!r} is no {kind}") if value is None else value
+
+
+def _order(number: Any) -> int:
+    return double_order(number) if isinstance(number, float) else number
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    steps.CAST: _cast,
+    steps.NOT: _not,
+    steps.NEGATE: _negate,
+    steps.IS_NULL: _is_null,
+    steps.IN: _in,
+    steps.SEARCH: _search,
+    steps.AND: _and,
+    steps.OR: _or,
+    steps.COMPARE: _compare,
+    steps.EQUAL: _equal,
+    steps.BETWEEN: _between,
+    steps.OUTSIDE: _outside,
+}

@@ -1,0 +1,120 @@
+"""Words of RocketMQ's SQL92.
+
+Source: RocketMQ ``SelectorParser.jj``, ``SelectorParserTokenManager`` (release 5.3.3; 4.9.7 for
+dialect 4).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from store_core.errors import FilterSyntaxError
+
+DIALECTS = (4, 5)
+"""4: as release 4.9.7; 5: as release 5.3.3."""
+
+SEARCH_WORDS = ("CONTAINS", "STARTSWITH", "ENDSWITH")
+"""Operators of dialect 5; in dialect 4 they are names of properties."""
+
+_DIALECT_OF_SEARCH_WORDS = 5
+_WORDS = frozenset(["NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"])
+
+# Of all that fits, the longest counts: a comment before a minus, a float before a decimal. A line
+# comment needs the end of its line, else it is two minuses.
+_EXPONENT = r"[eE][+-]?[0-9]+"
+_TOKEN = re.compile(
+    rf"""
+    (?P<blank>   (?: [ \t\n\r\f] | --[^\n\r]*[\n\r] | /\*(?s:.)*?\*/ )+ )
+    | (?P<float>   [0-9]+\.[0-9]*(?:{_EXPONENT})? | \.[0-9]+(?:{_EXPONENT})? | [0-9]+{_EXPONENT} )
+    | (?P<decimal> 0 | [1-9][0-9]*[lL]? )
+    | (?P<string>  '[^']*(?:''[^']*)*' )
+    | (?P<name>    [A-Za-z_$][A-Za-z0-9_$]* )
+    | (?P<symbol>  <> | >= | <= | [=<>(),+-] )
+    """,
+    re.VERBOSE,
+)
+
+
+def search_words(dialect: int) -> tuple[str, ...]:
+    """Return the operators among `SEARCH_WORDS` that a dialect has: all or none."""
+    return SEARCH_WORDS if dialect >= _DIALECT_OF_SEARCH_WORDS else ()
+
+
+class Token(NamedTuple):
+    """A word and its place.
+
+    Attributes
+    ----------
+    kind
+        The keyword in capitals or the symbol itself, else ``string``, ``float``, ``decimal``,
+        ``name``, or ``end`` behind the last word.
+    text
+        As written; empty at the end.
+    start, stop
+        Characters before it, and up to its end.
+    """
+
+    kind: str
+    text: str
+    start: int
+    stop: int
+
+
+class Tokens:
+    """The words of a text, read no further than asked: RocketMQ ignores what it never reads."""
+
+    def __init__(self, text: str, dialect: int) -> None:
+        self._text, self._keywords = text, _WORDS.union(search_words(dialect))
+        self.last_stop = 0
+        """Where the word that was taken last ends."""
+        self.next = self._read(0)
+        """The next word."""
+
+    def take(self) -> Token:
+        """Return the next word and go behind it."""
+        token = self.next
+        self.last_stop = token.stop
+        self.next = self._read(token.stop)
+        return token
+
+    def _read(self, start: int) -> Token:
+        found = _TOKEN.match(self._text, start)
+        if found and found.lastgroup == "blank":
+            start = found.end()
+            found = _TOKEN.match(self._text, start)
+        if found is None:
+            if start == len(self._text):
+                return Token("end", "", start, start)
+            raise _unreadable(self._text, start)
+        kind, text = str(found.lastgroup), found.group()
+        if kind == "symbol":
+            kind = text
+        elif kind == "name" and text.upper() in self._keywords:
+            kind = text.upper()
+        return Token(kind, text, start, found.end())
+
+
+_UNREADABLE = {
+    "'": (
+        "a text that does not end",
+        "a quote (') at its end; a quote inside a text is written ''",
+    ),
+    "/": ("a comment that does not end", "*/ at its end"),
+    "!": ("'!', which RocketMQ does not know", "<> for unequal, NOT for not"),
+    '"': ("a double quote", "texts in single quotes ('), names of properties without quotes"),
+}
+
+
+def _unreadable(text: str, start: int) -> FilterSyntaxError:
+    character = text[start]
+    if character == "/" and not text.startswith("/*", start):
+        character = ""
+    reason, expected = _UNREADABLE.get(
+        character,
+        (
+            f"{text[start]!r}, which no word begins with",
+            "names of A-Z, a-z, 0-9, _ and $, numbers, texts in quotes ('), or = <> > >= < <= ( )",
+        ),
+    )
+    return FilterSyntaxError(f"found {reason}", text, start, text[start], expected)
