@@ -86,6 +86,9 @@ class MessageStore(StoreQueries):
     filter_bitmaps
         Gives the filter bitmaps of extension units (``enableConsumeQueueExt``); None: there are
         none.
+    handle_schedule_message
+        Messages with a delay level (property DELAY above 0) go to ``SCHEDULE_TOPIC_XXXX`` until
+        they are due. False: whoever puts them has done so, as a broker in front of the store.
 
     Attributes
     ----------
@@ -105,12 +108,14 @@ class MessageStore(StoreQueries):
         dispatchers: Sequence[Dispatcher] = (),
         is_batch_topic: Callable[[str], bool] | None = None,
         filter_bitmaps: FilterBitmaps | None = None,
+        handle_schedule_message: bool = True,
     ) -> None:
         self.config = config
         self.flags = RunningFlags()
         self._environment = environment or Environment(clock)
         self._store_host, self._dispatchers = parse_host(store_host), tuple(dispatchers)
         self._is_batch_topic, self._filter_bitmaps = is_batch_topic, filter_bitmaps
+        self._handle_schedule_message = handle_schedule_message
         self._open: OpenStore | None = None
         self._putter: MessagePutter | None = None
         self._changing = threading.RLock()
@@ -222,6 +227,18 @@ class MessageStore(StoreQueries):
     def append_batch(self, batch: RecordBatch) -> AppendBatchResult:
         """Put the rows of a record batch; see ``RecordBatchPutter.append_batch``."""
         return self._putting().append_batch(batch)
+
+    def put_message_as_given(self, message: Message) -> PutMessageResult:
+        """Put one message to its own topic, whatever its delay level.
+
+        For services of a store: RocketMQ decides by the map of a message's properties, and stores
+        its property string, which still has what was taken out of the map.
+        """
+        return self._putting().put_message(message, as_given=True)
+
+    def append_batch_as_given(self, batch: RecordBatch) -> AppendBatchResult:
+        """Put the rows of a record batch to their own topics, whatever their delay levels."""
+        return self._putting().append_batch(batch, as_given=True)
 
     def get_message(
         self,
@@ -355,7 +372,12 @@ class MessageStore(StoreQueries):
         parts = open_parts(self.config, options)
         try:
             return OpenStore(
-                parts, self.flags, self._environment, self._dispatchers, self._store_host
+                parts,
+                self.flags,
+                self._environment,
+                self._dispatchers,
+                self._store_host,
+                self._handle_schedule_message,
             )
         except BaseException:
             parts.close(clean=False)

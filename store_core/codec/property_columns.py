@@ -152,6 +152,47 @@ class PropertyColumns:
             return usual
         return replace_rows(usual, repeated, self._exact_map(repeated))
 
+    def pair_rows(self) -> npt.NDArray[np.int64]:
+        """Return the row of every pair, in stored order."""
+        return np.repeat(np.arange(len(self._block)), np.diff(self._pair_offsets))
+
+    def pair_names(self) -> Array:
+        """Return the name of every pair, in stored order, as bytes."""
+        return self._pieces.take(pa.array(np.arange(0, 4 * len(self._name_start), 4)))
+
+    def joined_pairs(
+        self,
+        names: npt.NDArray[np.int64],
+        values: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+    ) -> Array:
+        """Return property strings made of pairs of these; each closed by its separator.
+
+        Parameters
+        ----------
+        names, values
+            Row by row, pairs whose name and whose value are taken. Each must end with a separator.
+        counts
+            How many of them each row gets.
+        """
+        # Of the bytes a 1 x 2 b c 1 y 2 (pairs a=x and bc=y) the pieces begin at 0, 2, 4, 4, 7, 9:
+        # 3k is a name with its separator, 3k + 1 a value with its own, 3k + 2 what lies between.
+        count = len(self._name_start)
+        offsets = np.empty(3 * count + 1, np.int32)
+        offsets[0:-1:3], offsets[1::3] = self._name_start, self._name_end + 1
+        offsets[2::3] = self._value_end + 1
+        offsets[-1] = offsets[-2] if count else 0
+        pieces = pa.Array.from_buffers(
+            pa.binary(), 3 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self._data)]
+        )
+        wanted = np.empty(2 * len(names), np.int64)
+        wanted[0::2], wanted[1::2] = 3 * names, 3 * values + 1
+        ends, data = binary_parts(pieces.take(pa.array(wanted)))
+        stops = ends[2 * np.append(0, np.cumsum(counts))]
+        return pa.Array.from_buffers(
+            pa.binary(), len(counts), [None, pa.py_buffer(stops), pa.py_buffer(data)]
+        )
+
     def _exact_map(self, rows: npt.NDArray[np.int64]) -> Array:
         strings = self._block.take(pa.array(rows)).to_pylist()
         items = [list(string_to_properties(s).items()) for s in strings]

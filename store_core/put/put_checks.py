@@ -6,7 +6,6 @@ Source: RocketMQ ``HookUtils.checkBeforePutMessage``, ``DefaultMessageStore.asyn
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.codec.java_string import java_integer
@@ -18,12 +17,13 @@ from store_core.layout.message import (
     MAX_TOPIC_BYTES_V2,
     PROPERTY_DELAY,
     PROPERTY_INNER_NUM,
+    PROPERTY_TRANSACTION_PREPARED,
     SCHEDULE_TOPIC,
     TRANSACTION_MASK,
 )
 from store_core.put.put_draft import TopicBytes, topic_bytes
 from store_core.put.put_properties import property_value
-from store_core.put.reserved_properties import INNER_MARK, reserved_fault
+from store_core.put.reserved_properties import INNER_MARK, delay_level, reserved_fault
 from store_core.results import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 RETRY_PREFIX = "%RETRY%"
 _NEVER_MULTI = (RETRY_PREFIX, "rmq_sys_")
-_LEVEL = re.compile(r"\+?0*[1-9][0-9]*", re.ASCII)
 
 
 class Refusal(NamedTuple):
@@ -177,7 +176,10 @@ def batch_refusal(message: Message, properties_raw: bytes, first: Message) -> Re
         return illegal("a message of a transaction cannot be put in a batch")
     if message.sys_flag & INNER_BATCH_FLAG:
         return illegal("an inner batch cannot be put in a batch")
-    delay = property_value(properties_raw, PROPERTY_DELAY)
-    if delay is not None and _LEVEL.fullmatch(delay):
-        return illegal("a delayed message cannot be put in a batch")
+    level, fault = delay_level(property_value(properties_raw, PROPERTY_DELAY))
+    if fault is not None or level > 0:
+        return illegal(fault or "a delayed message cannot be put in a batch")
+    prepared = property_value(properties_raw, PROPERTY_TRANSACTION_PREPARED)
+    if prepared is not None and prepared.lower() == "true":
+        return illegal("a message of a transaction cannot be put in a batch")
     return None

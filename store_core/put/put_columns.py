@@ -29,6 +29,8 @@ from store_core.put.put_properties import queue_names, set_property, with_light_
 from store_core.put.reserved_properties import marked_rows, reserved_fault, reserved_faults
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     from store_core.arrow_types import Array, RecordBatch
@@ -106,7 +108,7 @@ def uniform_batch(batch: RecordBatch, store_host: bytes, now: int) -> RecordBatc
 
 
 def put_columns(
-    batch: RecordBatch, context: PutContext
+    batch: RecordBatch, context: PutContext, refused: Mapping[int, Refusal]
 ) -> tuple[PutColumns, tuple[int, Refusal] | None]:
     """Return the columns of a `uniform_batch`, and the first row that is refused, if any.
 
@@ -114,6 +116,8 @@ def put_columns(
     ----------
     batch
         At least one row.
+    refused
+        Rows that were refused already, if no earlier check refuses them.
     """
     topics = batch.column("topic").dictionary_encode()
     raw = topics.dictionary.to_pylist()
@@ -132,7 +136,7 @@ def put_columns(
         counts=counts,
         special=special,
     )
-    return columns, refused_row(columns, context, bad_inner)
+    return columns, refused_row(columns, context, {**bad_inner, **refused})
 
 
 def _as_binary(column: Array) -> Array:

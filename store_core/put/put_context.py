@@ -52,6 +52,8 @@ class PutContext:
         Why nothing can be put now (shut down, a slave, the disk is full), or None.
     is_batch_topic
         Whether a topic has batch queues.
+    max_delay_level
+        The greatest delay level; 0: nobody looks at delay levels here.
     facts
         What is known of topics.
     """
@@ -65,6 +67,7 @@ class PutContext:
     is_batch_topic: Callable[[str], bool]
     stats: PutStats
     clock: Callable[[], int]
+    max_delay_level: int = 0
     facts: dict[str, TopicFacts] = field(default_factory=dict)
 
     def busy(self, now: int) -> Refusal | None:

@@ -38,6 +38,7 @@ from store_core.put.put_properties import (
     with_light_offsets,
 )
 from store_core.put.put_record_batch import RecordBatchPutter
+from store_core.put.put_schedule import DELAY_MARK, scheduled_message
 from store_core.put.reserved_properties import INNER_MARK, reserved_fault
 from store_core.results import (
     AppendBatchResult,
@@ -84,6 +85,8 @@ class MessagePutter:
         Counts puts.
     clock
         Returns ms since the epoch.
+    handle_schedule_message
+        Messages with a delay level go to the schedule topic, as a broker's put hook has it.
     """
 
     def __init__(  # noqa: PLR0913 (collaborators)
@@ -98,7 +101,9 @@ class MessagePutter:
         is_batch_topic: Callable[[str], bool],
         stats: PutStats,
         clock: Callable[[], int],
+        handle_schedule_message: bool = False,
     ) -> None:
+        self._max_level = len(config.delay_levels_ms) if handle_schedule_message else 0
         self._context = PutContext(
             config=config,
             appender=appender,
@@ -109,6 +114,7 @@ class MessagePutter:
             is_batch_topic=is_batch_topic,
             stats=stats,
             clock=clock,
+            max_delay_level=self._max_level,
         )
         self._config, self._appender, self._offsets = config, appender, offsets
         self._flush, self._store_host, self._clock = flush, store_host, clock
@@ -119,12 +125,20 @@ class MessagePutter:
         self._facts = self._context.facts
         self._columnar = RecordBatchPutter(self._context)
 
-    def put_message(self, message: Message) -> PutMessageResult:
+    def put_message(self, message: Message, *, as_given: bool = False) -> PutMessageResult:
         """Put one message.
 
         ``properties_raw`` is stored where the message has it, but for the CRC of another record at
         its end; else its properties in their order. Without a time of birth it is born now; without
-        hosts it has the store's.
+        hosts it has the store's. One with a delay level (property DELAY above 0) is stored in the
+        schedule topic until it is due, its properties in the order of RocketMQ 5.3.3.
+
+        Parameters
+        ----------
+        message
+            What to put.
+        as_given
+            Whoever puts it has seen to its delay level: it goes to its own topic.
 
         Raises
         ------
@@ -143,6 +157,13 @@ class MessagePutter:
         if refusal is not None:
             return self._refused(refusal)
         properties = property_string(message)
+        if self._max_level and DELAY_MARK in properties and not as_given:
+            scheduled = scheduled_message(message, properties, self._max_level)
+            if isinstance(scheduled, Refusal):
+                return self._refused(scheduled)
+            if scheduled is not None:
+                message, properties = scheduled, scheduled.properties_raw or b""
+                facts = context.facts_of(message.topic)
         hosts = host_bytes(message.born_host, message.store_host, self._store_host)
         is_special = (
             INNER_MARK in properties or message.sys_flag & INNER_BATCH_FLAG or facts.is_special
@@ -174,9 +195,9 @@ class MessagePutter:
         """
         return put_plain_batch(self._context, messages)
 
-    def append_batch(self, batch: RecordBatch) -> AppendBatchResult:
+    def append_batch(self, batch: RecordBatch, *, as_given: bool = False) -> AppendBatchResult:
         """Put the rows of a ``pa.RecordBatch``; see `RecordBatchPutter.append_batch`."""
-        return self._columnar.append_batch(batch)
+        return self._columnar.append_batch(batch, as_given=as_given)
 
     def _append(
         self,

@@ -20,6 +20,7 @@ from store_core.put.put_checks import Refusal
 from store_core.put.put_columns import PutColumns, put_columns, uniform_batch
 from store_core.put.put_context import append_failure
 from store_core.put.put_properties import queue_names, set_property, with_light_offsets
+from store_core.put.put_schedule import scheduled_batch
 from store_core.results import AppendBatchResult, PutMessageStatus
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class RecordBatchPutter:
     def __init__(self, context: PutContext) -> None:
         self._context = context
 
-    def append_batch(self, batch: RecordBatch) -> AppendBatchResult:
+    def append_batch(self, batch: RecordBatch, *, as_given: bool = False) -> AppendBatchResult:
         """Put the rows of a ``pa.RecordBatch``, in their order; over as many segments as it takes.
 
         No row is appended when one is refused; the result names the first such row. Only a
@@ -77,7 +78,10 @@ class RecordBatchPutter:
             another record at their end), ``queue_id``, ``flag``, ``sys_flag``, ``born_timestamp``
             (ms), ``born_host`` and ``store_host`` (8 or 20 raw bytes), ``reconsume_times``,
             ``prepared_transaction_offset``. Without a time of birth, or with a null: now; without
-            hosts: the store's.
+            hosts: the store's. Rows with a delay level (property DELAY above 0) are stored in the
+            schedule topic until they are due.
+        as_given
+            Whoever puts the rows has seen to their delay levels: they go to their own topics.
 
         Raises
         ------
@@ -89,7 +93,10 @@ class RecordBatchPutter:
         batch = uniform_batch(batch, context.store_host, begin)
         refusal, row, columns = context.refused_now() or context.busy(begin), -1, None
         if refusal is None and batch.num_rows:
-            columns, first = put_columns(batch, context)
+            refused: dict[int, Refusal] = {}
+            if context.max_delay_level and not as_given:
+                batch, refused = scheduled_batch(batch, context)
+            columns, first = put_columns(batch, context, refused)
             if first is not None:
                 row, refusal = first
         done = _Appended([], [])

@@ -77,6 +77,19 @@ RESERVED_PROPERTIES = (
 """All of them that hold one number. Light queues' names and offsets are lists: `light_fault`."""
 
 
+def delay_level(text: str | None) -> tuple[int, str | None]:
+    """Return the delay level of a value of property DELAY, and what is wrong with it.
+
+    Without the property the level is 0. A broker's put fails where it is no number.
+    """
+    if text is None:
+        return 0, None
+    level = java_integer(text, 32)
+    if level is None:
+        return 0, f"property {PROPERTY_DELAY} is {_short(text)}; a delay level is a whole number"
+    return level, None
+
+
 def reserved_fault(topic: str, properties_raw: bytes) -> str | None:
     """Return what is wrong with the reserved properties of a message; None: nothing."""
     if INNER_MARK not in properties_raw and topic != SCHEDULE_TOPIC:

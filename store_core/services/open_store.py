@@ -52,6 +52,8 @@ class OpenStore:
         Called with all dispatched records after queues and index.
     store_host
         8 or 20 raw bytes, of messages without a host of their own.
+    handle_schedule_message
+        Messages with a delay level go to the schedule topic.
 
     Attributes
     ----------
@@ -68,6 +70,7 @@ class OpenStore:
         environment: Environment,
         dispatchers: Sequence[Dispatcher],
         store_host: bytes,
+        handle_schedule_message: bool,
     ) -> None:
         self.parts, self.flags, self.config = parts, flags, parts.config
         self.is_started = self._was_started = False
@@ -77,7 +80,7 @@ class OpenStore:
         position = parts.index
         self.index = LiveIndex(position.path, self.config, lambda: position.from_offset)
         self._appender = CommitLogAppender(parts.segments, self.clock)
-        self.putter = self._make_putter(store_host)
+        self.putter = self._make_putter(store_host, handle_schedule_message)
 
     def pinned(self, *, whole: bool) -> PinnedStore:
         """Return the store as it is now, for one query."""
@@ -153,7 +156,7 @@ class OpenStore:
         self.services.shutdown()
         self.index.close()
 
-    def _make_putter(self, store_host: bytes) -> MessagePutter:
+    def _make_putter(self, store_host: bytes, handle_schedule_message: bool) -> MessagePutter:
         queues = self.parts.queues
         offsets = QueueOffsetTable(self.config.topic_queue_lock_num)
         offsets.set_all(*queues.next_queue_offsets())
@@ -167,6 +170,7 @@ class OpenStore:
             is_batch_topic=queues.is_batch_topic,
             stats=self.services.stats,
             clock=self.clock,
+            handle_schedule_message=handle_schedule_message,
         )
 
     def _refusal(self) -> Refusal | None:

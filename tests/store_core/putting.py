@@ -67,7 +67,15 @@ class Stats:
 class Log:
     """A commit log with a putter; its attributes may be replaced before the first put."""
 
-    def __init__(self, directory, segment_bytes=1 << 16, directories=("commitlog",), **config):
+    def __init__(
+        self,
+        directory,
+        segment_bytes=1 << 16,
+        directories=("commitlog",),
+        *,
+        schedules=False,
+        **config,
+    ):
         self.queue = MappedFileQueue(
             [str(directory / name) for name in directories], segment_bytes, option=OPTION
         )
@@ -86,6 +94,7 @@ class Log:
             is_batch_topic=lambda topic: topic in self.batch_topics,
             stats=self.stats,
             clock=self.clock,
+            handle_schedule_message=schedules,
         )
 
     def put(self, topic="T", body=b"b", **fields):
@@ -136,6 +145,8 @@ def batch_of(rows):
 
 
 def _host(host):
+    if isinstance(host, str):  # of a cluster store
+        return host
     ip = host["ip"]
     return f"[{ip}]:{host['port']}" if ":" in ip else f"{ip}:{host['port']}"
 

@@ -55,6 +55,7 @@ class PutAgain:
             clock=lambda: self.now,
             is_batch_topic=lambda topic: types.get(topic) == "BatchCQ",
             filter_bitmaps=bitmaps_of(self.golden),
+            handle_schedule_message=False,
         )
 
     def put_all(self, dispatch):

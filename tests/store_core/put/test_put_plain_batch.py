@@ -53,6 +53,8 @@ def test_the_property_crc_of_every_record_is_right(tmp_path):
         (Message("T", sys_flag=8), ILLEGAL, "transaction"),
         (Message("T", sys_flag=0x80), ILLEGAL, "inner batch"),
         (Message("T", properties={"DELAY": "3"}), ILLEGAL, "delayed"),
+        (Message("T", properties={"DELAY": "three"}), ILLEGAL, "whole number"),
+        (Message("T", properties={"TRAN_MSG": "True"}), ILLEGAL, "transaction"),
         (Message("T", properties={"INNER_NUM": "3"}), ILLEGAL, "INNER_NUM"),
         (Message("T", None), ILLEGAL, "None"),
         (Message("T", properties={"a": "v" * 33000}), TOO_MANY, "fit"),

@@ -72,7 +72,7 @@ def store(request, tmp_path_factory):
         enable_lmq=request.param,
         enable_multi_dispatch=request.param,
     )
-    with MessageStore(config) as opened:
+    with MessageStore(config, handle_schedule_message=False) as opened:
         yield opened
 
 
