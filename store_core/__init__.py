@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         PutMessageStatus,
         QueryMessageResult,
     )
+    from store_core.schedule.schedule_message_service import ScheduleMessageService
     from store_core.state.store_state import StoreState
     from store_core.store_snapshot import StoreSnapshot
 
@@ -63,6 +64,7 @@ __all__ = [
     "PutMessageResult",
     "PutMessageStatus",
     "QueryMessageResult",
+    "ScheduleMessageService",
     "SqlFilter",
     "StoreClosedError",
     "StoreConfigError",
@@ -90,6 +92,7 @@ _MODULES = {
     "PutMessageResult": "results",
     "PutMessageStatus": "results",
     "QueryMessageResult": "results",
+    "ScheduleMessageService": "schedule.schedule_message_service",
     "SqlFilter": "filter.sql_filter",
     "StoreSnapshot": "store_snapshot",
     "StoreState": "state.store_state",

@@ -27,6 +27,7 @@ from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from store_core.arrow_types import RecordBatch
     from store_core.config.message_store_config import MessageStoreConfig
@@ -256,6 +257,21 @@ class MessageStore(StoreQueries):
         result = super().get_message(group, topic, queue_id, offset, max_msg_nums, message_filter)
         stats.record_get(len(result.messages), clock() - begin)
         return result
+
+    def reading(self) -> AbstractContextManager[PinnedStore]:
+        """Pin the store as it is now for the length of a block: for services that read columns.
+
+        Raises
+        ------
+        StoreClosedError
+            The store is not open, or was closed meanwhile.
+        """
+        return self._reading()
+
+    @property
+    def clock(self) -> Callable[[], int]:
+        """Returns ms since the epoch, as store times have it."""
+        return self._environment.clock
 
     @property
     def min_phy_offset(self) -> int:

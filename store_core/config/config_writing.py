@@ -25,6 +25,7 @@ Replace = Callable[[str, bytes], None]
 
 _QUEUES = 16  # of a topic whose entry does not say
 _READ_WRITE = 6  # bits of TopicConfig.perm
+_STYLE: dict[str, Any] = {"indent": "\t", "separators": (",", ":"), "sort_keys": True}
 _TOPICS, _DELAYS = "topics.json", "delayOffset.json"
 
 
@@ -100,6 +101,53 @@ def merge_delay_offsets(
     data["offsetTable"] = after
     _save(path, data, replace)
     return True
+
+
+def write_delay_offsets(
+    root: str, offsets: Mapping[int, int], now_ms: int, replace: Replace
+) -> None:
+    """Note from where on delayed messages are to be delivered, in the form that is there.
+
+    A file of 4.x has no version; without a file it is written as 5.x does. Whoever delivers calls
+    this; `merge_delay_offsets` is for who adds messages.
+
+    Parameters
+    ----------
+    root
+        Of the store.
+    offsets
+        Delay level -> next queue offset to deliver; other levels of the file stay.
+    now_ms, replace
+        See `merge_topics`. What was there before becomes ``.bak``.
+
+    Raises
+    ------
+    StoreFormatError
+        The file that is there is not what a broker writes.
+    """
+    path = Path(root, CONFIG_DIR, _DELAYS)
+    backup, is_torn = path.with_name(path.name + ".bak"), False
+    try:
+        data, source = _load(path)
+    except StoreFormatError:  # a broker that was killed while it wrote; its backup is whole
+        (data, source), is_torn = _load(backup), True
+    with _broker_file(source):
+        levels = {int(level): at for level, at in _levels(data).items()}
+        if not data or "dataVersion" in data:
+            _count_version(data, now_ms)
+    levels.update(offsets)
+    # Keys that are bare numbers, as a broker's JSON has them.
+    table = ",".join(f"{level}:{levels[level]}" for level in sorted(levels))
+    others = {name: value for name, value in data.items() if name != "offsetTable"}
+    text = json.dumps({**others, "offsetTable": {}}, **_STYLE)
+    text = text.replace('"offsetTable":{}', f'"offsetTable":{{{table}\n\t}}')
+    try:
+        make_directory(str(path.parent))
+        if path.exists() and not is_torn:
+            replace(str(backup), read_file(str(path)))
+        replace(str(path), text.encode())
+    except OSError as err:
+        raise write_error(err, str(path)) from err
 
 
 def _topic(name: str, queues: int) -> dict[str, Any]:
@@ -208,7 +256,7 @@ def _count_version(data: dict[str, Any], now_ms: int) -> None:
 
 
 def _save(path: Path, data: dict[str, Any], replace: Replace) -> None:
-    text = json.dumps(data, indent="\t", separators=(",", ":"), sort_keys=True)
+    text = json.dumps(data, **_STYLE)
     try:
         make_directory(str(path.parent))
         replace(str(path), text.encode())

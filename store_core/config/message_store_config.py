@@ -161,6 +161,8 @@ class MessageStoreConfig:
     wake_commit_when_put_message: bool = True
     wake_flush_when_put_message: bool = False
     flush_interval_consume_queue: int = 1000
+    flush_delay_offset_interval: int = 10_000
+    """Rest between two saves of ``config/delayOffset.json``, ms."""
     flush_consume_queue_thorough_interval: int = 60_000
     warm_maped_file_enable: bool = False
     """Write to every page of a segment before it is used."""

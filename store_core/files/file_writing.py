@@ -125,6 +125,28 @@ def put_file(path: str, data: bytes) -> None:
     flush_directory(os.path.dirname(os.path.abspath(path)))
 
 
+def replace_file(path: str, data: bytes) -> None:
+    """Put a small file in place, whole or not at all; a link there is replaced, not followed.
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
+    """
+    temporary = path + ".tmp"
+    fd = open_to_write(temporary, os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(fd, 0, memoryview(data))
+        os.fsync(fd)
+    except OSError as err:
+        err.filename = temporary
+        raise
+    finally:
+        os.close(fd)
+    os.replace(temporary, path)
+    flush_directory(os.path.dirname(os.path.abspath(path)))
+
+
 def make_directory(path: str) -> None:
     """Make a directory and its parents, and force each new name to the disk."""
     missing = []

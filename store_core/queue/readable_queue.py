@@ -124,6 +124,17 @@ class SimpleQueue:
             self._resolved(np.ascontiguousarray(units["tags_code"])),
         )
 
+    def unit_columns(self, queue_offset: int, max_units: int) -> Units:
+        """Return units from a queue offset in range on, over files; their tags codes resolved.
+
+        Tags codes that stay addresses are of extension units that are gone; units that point
+        nowhere (-1) have expired meanwhile.
+        """
+        stop = min(self.max_offset, queue_offset + max_units)
+        units = self.queue.read_units(queue_offset, stop)
+        units["tags_code"] = self._resolved(np.ascontiguousarray(units["tags_code"]))
+        return units
+
     def _resolved(self, tags_code: Int64s) -> Int64s:
         if not is_ext_address(tags_code).any():
             return tags_code

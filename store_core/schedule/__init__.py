@@ -1,0 +1,1 @@
+"""Delay levels: messages of the schedule topic are delivered when they are due."""

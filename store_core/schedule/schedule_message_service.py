@@ -1,0 +1,264 @@
+"""Delivers the messages of the delay levels when they are due.
+
+Source: RocketMQ ``ScheduleMessageService`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Callable
+
+import numpy as np
+
+from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.queue.consume_queue_ext import is_ext_address
+from store_core.queue.readable_queue import SimpleQueue
+from store_core.results import PutMessageStatus
+from store_core.schedule.delay_offsets import DelayOffsets
+from store_core.schedule.delivered_rows import DeliveredRows, delivered_rows
+from store_core.services.service_thread import ServiceThread
+
+if TYPE_CHECKING:
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.message_store import MessageStore
+    from store_core.queue.consume_queue import Units
+    from store_core.read.pinned_store import PinnedStore
+
+logger = logging.getLogger(__name__)
+
+_INTERVAL_MS = 100
+_FIRST_DELAY_MS = 1000
+_MOST_UNITS = 1 << 14
+_MOST_BYTES = 4 << 20
+
+
+class ScheduleMessageService(ServiceThread):
+    """Delivers what is due of a store's delay levels; a context manager that starts and stops it.
+
+    One queue offset a level says what is delivered; a level's messages are delivered in the order
+    in which they were put. What is due goes to its real topic in batches, in columns. A message is
+    due at its store time and the delay of its level, by the clock; and at once where that lies
+    further ahead than the delay, as when the clock was set back (RocketMQ's guard).
+
+    Offsets are kept in ``config/delayOffset.json``: read and clamped by `start`, saved every
+    ``flushDelayOffsetInterval`` and by `shutdown`, after the log was forced to the disk. After a
+    kill the messages that were delivered since are delivered again, as by a broker.
+
+    Parameters
+    ----------
+    store
+        A started store. Stop this service before the store.
+    clock
+        Returns ms since the epoch; None: the store's.
+
+    Attributes
+    ----------
+    delivered
+        Messages that were put since it was made.
+    skipped
+        Units that were passed over: their record is missing, names no topic or queue, or names the
+        half topic.
+    refusals
+        Level -> why its next message is not taken now. It is tried again and again, and the level
+        stands meanwhile, as in RocketMQ.
+    """
+
+    repeats_while_busy = True
+
+    def __init__(self, store: MessageStore, *, clock: Callable[[], int] | None = None) -> None:
+        super().__init__(_INTERVAL_MS, first_delay_ms=_FIRST_DELAY_MS)
+        self.delivered = self.skipped = 0
+        self.refusals: dict[int, str] = {}
+        self._store, self._clock = store, clock or store.clock
+        self._offsets = DelayOffsets(store.config.store_path_root_dir)
+        self._delays_ms = store.config.delay_levels_ms
+        self._save_interval_s = store.config.flush_delay_offset_interval / 1000
+        self._saved_at = time.monotonic()
+        self._turn = threading.RLock()
+        self._is_loaded = False
+
+    def __enter__(self) -> ScheduleMessageService:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """The next queue offset to deliver, by level; levels without messages may be missing."""
+        return dict(self._offsets.table)
+
+    def load(self) -> None:
+        """Read ``config/delayOffset.json``; `start` and the first `run_once` do.
+
+        Raises
+        ------
+        StoreFormatError
+            The file is not what a broker writes: restore it. Moved away, everything that the
+            schedule topic still has is delivered once more.
+        StoreClosedError
+            The store is not open.
+        """
+        with self._turn, self._store.reading() as store:
+            self._offsets.load(store, len(self._delays_ms))
+            self._is_loaded = True
+
+    def start(self) -> None:
+        """Load the offsets and start the thread; a second call does nothing.
+
+        Raises
+        ------
+        StoreFormatError, StoreClosedError
+            See `load`.
+        """
+        if not self.is_running:
+            self.load()
+            super().start()
+
+    def run_once(self, now: int | None = None) -> bool:
+        """Deliver the next batch of each level; return whether there was any.
+
+        Parameters
+        ----------
+        now
+            The time, ms since the epoch; None: the clock's.
+        """
+        with self._turn:
+            if not self._is_loaded:
+                self.load()
+            now = self._clock() if now is None else now
+            failure: Exception | None = None
+            was_busy = False
+            for level, delay_ms in enumerate(self._delays_ms, 1):
+                try:
+                    was_busy |= self._deliver(level, delay_ms, now)
+                except Exception as err:  # one level does not keep the others waiting
+                    failure = failure or err
+            if time.monotonic() - self._saved_at >= self._save_interval_s:
+                self.save()
+            if failure is not None:
+                raise failure
+            return was_busy
+
+    def finish(self) -> None:
+        """Save the offsets."""
+        self.save()
+
+    def save(self) -> None:
+        """Force the log to the disk, then write ``config/delayOffset.json`` if it says less.
+
+        Raises
+        ------
+        StoreClosedError
+            The store was closed before: its files belong to whoever opens it next.
+        StoreWriteError
+            Something cannot be written.
+        """
+        with self._turn:
+            self._saved_at = time.monotonic()
+            if self._is_loaded and self._offsets.is_changed:
+                self._store.flush()
+                self._offsets.save(self._clock())
+
+    def _deliver(self, level: int, delay_ms: int, now: int) -> bool:
+        """Deliver the next messages of a level; return whether its offset has moved."""
+        found = self._next_due(level, delay_ms, now)
+        if found is None:
+            return False
+        units, due = found
+        first, done = self._offsets.table[level], 0
+        refusal = ""
+        if due is not None and len(due.rows):
+            result = self._store.append_batch_as_given(due.batch)
+            refusal = f"{result.status.name}: {result.reason}"
+            if result.row > 0:  # none is put when one is refused
+                result = self._store.append_batch_as_given(due.batch.slice(0, result.row))
+            done = result.rows
+            if done == len(due.rows):
+                refusal = ""
+            if result.status is PutMessageStatus.FLUSH_DISK_TIMEOUT:  # in the log all the same
+                logger.warning("level %d: %s", level, result.status.name)
+        passed = units if due is None or done == len(due.rows) else int(due.rows[done])
+        self._offsets.table[level] = first + passed
+        self.delivered += done
+        self.skipped += passed - done
+        if passed > done:
+            logger.warning("level %d: %d messages cannot be delivered", level, passed - done)
+        self._note_refusal(level, refusal)
+        return passed > 0
+
+    def _note_refusal(self, level: int, refusal: str) -> None:
+        if not refusal:
+            self.refusals.pop(level, None)
+        elif self.refusals.get(level) != refusal:
+            self.refusals[level] = refusal
+            logger.warning("level %d waits, its next message is refused: %s", level, refusal)
+
+    def _next_due(
+        self, level: int, delay_ms: int, now: int
+    ) -> tuple[int, DeliveredRows | None] | None:
+        """Return how many units of a level are due and their messages; None: nothing is due.
+
+        Those of one segment, and of at most 4 MiB.
+        """
+        with self._store.reading() as store:
+            queue = store.queue(SCHEDULE_TOPIC, level - 1)
+            if not isinstance(queue, SimpleQueue):
+                return None
+            offset = self._offsets.table.get(level, 0)
+            offset = self._offsets.table[level] = min(
+                max(offset, queue.min_offset), queue.max_offset
+            )
+            # As a rule the first one is not due, and to know that takes one unit.
+            if not _due_units(queue, offset, 1, store, delay_ms, now)[0]:
+                return None
+            due, units = _due_units(queue, offset, _MOST_UNITS, store, delay_ms, now)
+            return due, _rows_of(units[:due], store)
+
+
+def _due_units(
+    queue: SimpleQueue, offset: int, most: int, store: PinnedStore, delay_ms: int, now: int
+) -> tuple[int, Units]:
+    """Return how many units from an offset on are due, and units of one batch from there on."""
+    units = queue.unit_columns(offset, most)
+    units = units[: _together(units, store)]
+    deliver_at = units["tags_code"].astype(np.int64)
+    unresolved = np.flatnonzero(is_ext_address(deliver_at))
+    if len(unresolved):  # its extension unit is gone: by the record, then
+        frames = _frames(units[unresolved], store)
+        times = (
+            None if frames is None else np.where(frames.ok, frames.column("store_timestamp"), -1)
+        )
+        deliver_at[unresolved] = delay_ms + (-1 if times is None else times)
+    # RocketMQ's guard: what lies further ahead than the delay was put by another clock.
+    is_due = (deliver_at <= now) | (deliver_at > now + delay_ms)
+    return int(np.argmin(np.append(is_due, False))), units
+
+
+def _together(units: Units, store: PinnedStore) -> int:
+    """Return how many units, from the first on, are of one segment and fit one batch."""
+    places = units["commit_log_offset"]
+    same = places // store.log.segments.file_size == places[:1] // store.log.segments.file_size
+    same[1:] &= places[1:] > places[:-1]
+    sizes = np.cumsum(units["message_size"].astype(np.int64))
+    fitting = max(int(np.searchsorted(sizes, _MOST_BYTES, "right")), 1)
+    return min(int(np.argmin(np.append(same, False))), fitting)
+
+
+def _frames(units: Units, store: PinnedStore) -> RecordFrames | None:
+    """Return the records of units that lie together; None where their segment has expired."""
+    log, places = store.log, units["commit_log_offset"].astype(np.int64)
+    segment = log.segments.find(int(places[0])) if len(places) and places[0] >= 0 else None
+    if segment is None:
+        return None
+    frames = log.frames_at(segment, places, log.end_offset)
+    frames.ok &= frames.column("total_size") == units["message_size"]
+    return frames
+
+
+def _rows_of(units: Units, store: PinnedStore) -> DeliveredRows | None:
+    frames = _frames(units, store)
+    return None if frames is None else delivered_rows(frames)
