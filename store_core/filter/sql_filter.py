@@ -14,6 +14,12 @@ from store_core.filter.sql_tokens import DIALECTS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+    import numpy.typing as npt
+
+    from store_core.arrow_types import Array
+    from store_core.filter.sql_columns import TruthColumn
+
 _SHOWN_CHARACTERS = 60
 
 
@@ -90,6 +96,26 @@ class SqlFilter:
     def matches(self, properties: Mapping[str, str]) -> bool:
         """Return whether a broker delivers the message: for TRUE only, not for NULL or an error."""
         return evaluate(self._program, properties) is True
+
+    def evaluate_columns(self, columns: Mapping[str, Array], rows: int) -> TruthColumn:
+        """Return the results of `evaluate` for many messages, and where it would raise.
+
+        Parameters
+        ----------
+        columns
+            Name -> ``pa.StringArray`` of its values, null where a message has no such property;
+            all of `property_names`. `MessageColumns.property_values` gives them.
+        rows
+            Length of all arrays.
+        """
+        # Only who has columns needs Arrow.
+        from store_core.filter.sql_columns import evaluate_columns  # noqa: PLC0415
+
+        return evaluate_columns(self._program, columns, rows)
+
+    def matches_columns(self, columns: Mapping[str, Array], rows: int) -> npt.NDArray[np.bool_]:
+        """Return the results of `matches` for many messages; parameters of `evaluate_columns`."""
+        return self.evaluate_columns(columns, rows).true
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SqlFilter):

@@ -32,7 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 MAX_NESTING = 1000
-"""Open parentheses and prefixes at one place; RocketMQ's limit is the stack of its thread."""
+"""Open parentheses and prefixes at one place.
+
+RocketMQ's limit is the stack of the thread that reads: 1 MiB is enough for 500 parentheses, or for
+1,000 once the JVM has compiled the parser.
+"""
 
 _PROPERTY, _LITERAL, _NUMBER, _TRUTH, _NOTHING = "property", "literal", "number", "truth", "nothing"
 _ORDERS = (">", ">=", "<", "<=")
@@ -305,8 +309,9 @@ class _Parser:
     def _prefix(self, opened: _Open) -> None:
         operand = self._operands.pop()
         if opened.word == "NOT":
-            operand = self._truth(operand)
+            self._truth(operand)
             self._emit(steps.NOT)
+            operand = _Operand(_TRUTH, None, operand.token)
         elif opened.word == "-":
             operand = self._negated(operand)
         self._operands.append(operand)

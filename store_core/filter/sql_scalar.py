@@ -41,7 +41,7 @@ def evaluate(program: Sequence[steps.Step], properties: Mapping[str, str]) -> bo
         else:
             arity = steps.ARITY[operation]
             operands = stack[-arity:]
-            stack[-arity:] = [_FUNCTIONS[operation](argument, *operands)]
+            stack[-arity:] = [FUNCTIONS[operation](argument, *operands)]
     result: bool | Failure | None = stack.pop()
     return result
 
@@ -172,7 +172,7 @@ def _order(number: Any) -> int:
     return double_order(number) if isinstance(number, float) else number
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     steps.CAST: _cast,
     steps.NOT: _not,
     steps.NEGATE: _negate,
@@ -186,3 +186,4 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     steps.BETWEEN: _between,
     steps.OUTSIDE: _outside,
 }
+"""Step -> its function: the argument, then the operands."""

@@ -65,6 +65,7 @@ class Tokens:
     """The words of a text, read no further than asked: RocketMQ ignores what it never reads."""
 
     def __init__(self, text: str, dialect: int) -> None:
+        _check_characters(text)
         self._text, self._keywords = text, _WORDS.union(search_words(dialect))
         self.last_stop = 0
         """Where the word that was taken last ends."""
@@ -93,6 +94,16 @@ class Tokens:
         elif kind == "name" and text.upper() in self._keywords:
             kind = text.upper()
         return Token(kind, text, start, found.end())
+
+
+def _check_characters(text: str) -> None:
+    """Refuse what no client can send and no message holds: half a pair of UTF-16 units."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as err:
+        character = text[err.start]
+        reason = f"found half a character, {character!r}"
+        raise FilterSyntaxError(reason, text, err.start, character, "the whole of it") from None
 
 
 _UNREADABLE = {

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import functools
 import json
+import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    FilterQuestion = tuple[str, Sequence[Mapping[str, str]]]
+    """An expression, and properties for which it is evaluated."""
 
 ORACLE = Path(__file__).parent / "oracle"
 APIS = ("v5", "v4")
 """The adapters: RocketMQ 5.3.3 and 4.9.7."""
 
+_INT = struct.Struct(">i")
 _TIMEOUT_SECONDS = 300
 _BUILD_TIMEOUT_SECONDS = 900
 # RocketMQ 4.x unmaps its files through these packages.
@@ -109,6 +115,31 @@ def feeding(store: Path, journal: Path, seed: int, *, api: str = "v5") -> Iterat
 def tear(store: Path, seed: int, back: int) -> None:
     """Damage a crashed store from the first long enough record of its last `back` ones on."""
     _java("v5", "tear", str(store), str(seed), str(back))
+
+
+def answer_filters(questions: Sequence[FilterQuestion], *, api: str = "v5") -> list[str]:
+    """Let RocketMQ's SQL92 evaluate; a text of T, F, N, E for each question, or ``P``."""
+    with tempfile.TemporaryDirectory(prefix="oracle-filters-") as folder:
+        asked, answers = Path(folder, "questions"), Path(folder, "answers")
+        asked.write_bytes(b"".join(_question_parts(questions)))
+        _java(api, "filters", str(asked), str(answers))
+        return answers.read_text("ascii").splitlines()
+
+
+def _question_parts(questions: Sequence[FilterQuestion]) -> Iterator[bytes]:
+    yield _INT.pack(len(questions))
+    for expression, maps in questions:
+        yield _text_bytes(expression)
+        yield _INT.pack(len(maps))
+        for properties in maps:
+            yield _INT.pack(len(properties))
+            for pair in properties.items():
+                yield from map(_text_bytes, pair)
+
+
+def _text_bytes(text: str) -> bytes:
+    data = text.encode()
+    return _INT.pack(len(data)) + data
 
 
 @functools.cache

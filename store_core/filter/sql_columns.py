@@ -1,0 +1,299 @@
+"""A SQL filter evaluated for many messages at once; equal to `sql_scalar` row by row.
+
+A step's result is a column of truth: three arrays that say where it is TRUE, where FALSE, and where
+RocketMQ's evaluation fails; elsewhere it is NULL. So ``a > 5`` gives
+
+    ========  ====  =====  ======
+    a         true  false  failed
+    ========  ====  =====  ======
+    "6"       1     0      0
+    "5"       0     1      0
+    absent    0     0      0
+    "x"       0     0      1
+    ========  ====  =====  ======
+
+Constants stay what they are as long as they meet only constants.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Union
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store_core.filter import sql_steps as steps
+from store_core.filter.sql_number_columns import NumberColumn, double_column, integer_column
+from store_core.filter.sql_numbers import double_order
+from store_core.filter.sql_scalar import FUNCTIONS, ORDERS, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from store_core.arrow_types import Array
+
+    Bools = npt.NDArray[np.bool_]
+
+
+class TruthColumn(NamedTuple):
+    """Results of a SQL filter; NULL where none of the three is set.
+
+    Attributes
+    ----------
+    true, false
+        Where the result is TRUE, and where FALSE.
+    failed
+        Where RocketMQ's evaluation throws an exception.
+    """
+
+    true: Bools
+    false: Bools
+    failed: Bools
+
+
+class _Texts:
+    """A property of all messages, and what was made of it."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.valid = _bools(array.is_valid())
+        self._numbers: dict[int, NumberColumn] = {}
+
+    def numbers(self, beside: Any) -> NumberColumn:
+        """Return the values as numbers of the type of a constant."""
+        bits = 0 if isinstance(beside, float) else steps.integer_bits(beside)
+        if bits not in self._numbers:
+            read = integer_column(self.array, bits) if bits else double_column(self.array)
+            self._numbers[bits] = read
+        return self._numbers[bits]
+
+    def is_true_text(self) -> Bools:
+        """Return what ``Boolean.valueOf`` makes of the values."""
+        return _bools(pc.equal(pc.ascii_lower(self.array), "true"))
+
+
+_Value = Union[TruthColumn, _Texts, steps.Constant, Failure]
+
+
+def evaluate_columns(
+    program: Sequence[steps.Step], columns: Mapping[str, Array], rows: int
+) -> TruthColumn:
+    """Return the results of a filter's steps for all rows."""
+    texts: dict[str, _Texts] = {}
+    stack: list[Any] = []
+    for operation, argument in program:
+        if operation == steps.PUSH:
+            stack.append(argument)
+        elif operation == steps.LOAD:
+            name = str(argument)
+            if name not in texts:
+                texts[name] = _Texts(columns[name])
+            stack.append(texts[name])
+        else:
+            arity = steps.ARITY[operation]
+            stack[-arity:] = [_apply(operation, argument, *stack[-arity:])]
+    return _truth(stack.pop(), rows)
+
+
+def _apply(operation: str, argument: object, *operands: Any) -> Any:
+    columnar = any(isinstance(operand, (TruthColumn, _Texts)) for operand in operands)
+    return (_FUNCTIONS if columnar else FUNCTIONS)[operation](argument, *operands)
+
+
+def _bools(array: Array) -> Bools:
+    """Return an Arrow array of truth values; FALSE where it is null."""
+    filled = pc.fill_null(array, False) if array.null_count else array
+    return filled.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _truth(value: Any, rows: int) -> TruthColumn:
+    """Return TRUE, FALSE, NULL or a failure as a column."""
+    if isinstance(value, TruthColumn):
+        return value
+    facts = (value is True, value is False, isinstance(value, Failure))
+    return TruthColumn(*(np.full(rows, fact) for fact in facts))
+
+
+def _pair(left: Any, right: Any) -> tuple[TruthColumn, TruthColumn]:
+    """Return both operands of AND and OR as columns: at least one is."""
+    rows = len((left if isinstance(left, TruthColumn) else right).true)
+    return _truth(left, rows), _truth(right, rows)
+
+
+def _cast(_: object, texts: _Texts) -> TruthColumn:
+    none = np.zeros_like(texts.valid)
+    return TruthColumn(none, texts.valid, none)
+
+
+def _not(_: object, value: TruthColumn) -> TruthColumn:
+    return TruthColumn(value.false, value.true, value.failed)
+
+
+def _negate(_: object, value: TruthColumn) -> TruthColumn:
+    none = np.zeros_like(value.failed)
+    return TruthColumn(none, none, value.failed)
+
+
+def _is_null(_: object, value: Any) -> TruthColumn:
+    null, failed = _null_and_failed(value)
+    return TruthColumn(null, ~(null | failed), failed)
+
+
+def _null_and_failed(value: Any) -> tuple[Any, Any]:
+    """Return where a value is NULL and where it failed: arrays, or one answer for all rows."""
+    if isinstance(value, _Texts):
+        return ~value.valid, np.zeros_like(value.valid)
+    if isinstance(value, TruthColumn):
+        return ~(value.true | value.false | value.failed), value.failed
+    return np.bool_(value is None), np.bool_(isinstance(value, Failure))
+
+
+def _in(texts: Any, value: _Texts) -> TruthColumn:
+    wanted = pa.array(sorted(texts), pa.string())
+    return _of_found(value, _bools(pc.is_in(value.array, wanted)) & value.valid)
+
+
+def _of_found(value: _Texts, found: Bools) -> TruthColumn:
+    return TruthColumn(found, value.valid & ~found, np.zeros_like(found))
+
+
+_SEARCHES: dict[str, Callable[[Array, str], Array]] = {
+    "CONTAINS": pc.match_substring,
+    "STARTSWITH": pc.starts_with,
+    "ENDSWITH": pc.ends_with,
+}
+
+
+def _search(search: steps.Search, value: Any) -> Any:
+    if not search.text:
+        return False
+    if isinstance(value, TruthColumn):
+        return TruthColumn(np.zeros_like(value.failed), ~value.failed, value.failed)
+    found = _bools(_SEARCHES[search.word](value.array, search.text))
+    true = value.valid & ~found if search.negated else found
+    return TruthColumn(true, ~true, np.zeros_like(true))
+
+
+def _and(_: object, left: Any, right: Any) -> TruthColumn:
+    left, right = _pair(left, right)
+    false = left.false | (right.false & ~left.failed)
+    failed = left.failed | (right.failed & ~left.false)
+    return TruthColumn(left.true & right.true, false, failed)
+
+
+def _or(_: object, left: Any, right: Any) -> TruthColumn:
+    left, right = _pair(left, right)
+    true = left.true | (right.true & ~left.failed)
+    failed = left.failed | (right.failed & ~left.true)
+    return TruthColumn(true, left.false & right.false, failed)
+
+
+def _compare(symbol: Any, left: Any, right: Any) -> Any:
+    """Compare properties and numbers; beside them there are only NULL and failures."""
+    left_null, left_failed = _null_and_failed(left)
+    right_null, right_failed = _null_and_failed(right)
+    # The right is not looked at where the left is NULL.
+    failed = left_failed | (right_failed & ~left_null)
+    both = ~(left_null | right_null | left_failed | right_failed)
+    if not both.any():
+        none = np.zeros_like(failed)
+        return TruthColumn(none, none, failed)
+    beside = _number_of(left, right)
+    keys, bad = _keys(left, beside)
+    other_keys, other_bad = _keys(right, beside)
+    for rows in (bad, other_bad):
+        if rows is not None:
+            failed = failed | (rows & both)
+            both = both & ~rows
+    true = ORDERS[symbol](keys, other_keys) & both
+    return TruthColumn(true, both & ~true, failed)
+
+
+def _number_of(left: Any, right: Any) -> Any:
+    """Return the number whose type both have; two properties are compared as doubles."""
+    for value in (left, right):
+        if isinstance(value, (int, float)):
+            return value
+    return 0.0
+
+
+def _keys(value: Any, beside: Any) -> NumberColumn:
+    if isinstance(value, _Texts):
+        return value.numbers(beside)
+    key = double_order(value) if isinstance(value, float) else value
+    return NumberColumn(np.array(key, np.int64), None)
+
+
+def _between(_: object, value: Any, low: Any, high: Any) -> Any:
+    above, below = _apply(steps.COMPARE, ">=", value, low), _apply(steps.COMPARE, "<=", value, high)
+    return _apply(steps.AND, None, above, below)
+
+
+def _outside(_: object, value: Any, low: Any, high: Any) -> Any:
+    below, above = _apply(steps.COMPARE, "<", value, low), _apply(steps.COMPARE, ">", value, high)
+    return _apply(steps.OR, None, below, above)
+
+
+def _equal(_: object, left: Any, right: Any) -> TruthColumn:
+    left_null, left_failed = _null_and_failed(left)
+    right_null, right_failed = _null_and_failed(right)
+    failed = left_failed | right_failed
+    both = ~(left_null | right_null | failed)
+    same, bad = _same(left, right)
+    if bad is not None:
+        failed = failed | (bad & both)
+        both = both & ~bad
+    true = (both & same) | (left_null & right_null)
+    false = (both & ~same) | (right_null & ~left_null & ~failed)
+    return TruthColumn(true, false, failed)
+
+
+def _same(left: Any, right: Any) -> tuple[Any, Any]:
+    """Return where two values that are not NULL are equal, and where that fails."""
+    if isinstance(left, (TruthColumn, bool)) and isinstance(right, (_Texts, str)):
+        return np.bool_(False), np.bool_(True)  # Java casts the truth value to a text
+    if isinstance(left, (TruthColumn, bool)) or isinstance(right, (TruthColumn, bool)):
+        pair = _as_truth(left), _as_truth(right)
+        never = pair[0] is None or pair[1] is None
+        return np.bool_(False) if never else pair[0] == pair[1], None
+    if isinstance(left, (_Texts, str)) and isinstance(right, (_Texts, str)):
+        return _bools(pc.equal(_text_array(left), _text_array(right))), None
+    if left is None or right is None or Failure in {type(left), type(right)}:
+        return np.bool_(False), None
+    beside = _number_of(left, right)
+    (keys, bad), (other_keys, other_bad) = _keys(left, beside), _keys(right, beside)
+    return keys == other_keys, other_bad if bad is None else bad
+
+
+def _as_truth(value: Any) -> Any:
+    """Return a value as Java compares it with a Boolean; None for what never equals one."""
+    if isinstance(value, TruthColumn):
+        return value.true
+    if isinstance(value, _Texts):
+        return value.is_true_text()
+    if isinstance(value, str):
+        return np.bool_(value.lower() == "true")
+    return np.bool_(value) if isinstance(value, bool) else None
+
+
+def _text_array(value: Any) -> Any:
+    return value.array if isinstance(value, _Texts) else value
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    steps.CAST: _cast,
+    steps.NOT: _not,
+    steps.NEGATE: _negate,
+    steps.IS_NULL: _is_null,
+    steps.IN: _in,
+    steps.SEARCH: _search,
+    steps.AND: _and,
+    steps.OR: _or,
+    steps.COMPARE: _compare,
+    steps.EQUAL: _equal,
+    steps.BETWEEN: _between,
+    steps.OUTSIDE: _outside,
+}
