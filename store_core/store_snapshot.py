@@ -82,6 +82,11 @@ class StoreSnapshot(StoreQueries):
     kind
         What of the store is kept in databases and other logs; queues in a database are, for all
         that follows, not there.
+    end_offset
+        End of the log.
+    tail_offset
+        Where the damage begins with which the log ends; ``end_offset`` when it ends with a whole
+        record, or when its end was given.
     """
 
     def __init__(
@@ -109,9 +114,11 @@ class StoreSnapshot(StoreQueries):
         self._index: IndexService | None = None
         self._topics: dict[str, TopicConfig] | None = None
         self._topics_read = False
-        self.end_reason = "given"
         try:
-            self.end_offset = end_offset if end_offset is not None else self._find_end()
+            given = None if end_offset is None else LogEnd(end_offset, "given", -1, end_offset)
+            end = given or self._find_end()
+            self.end_offset, self.tail_offset = end.end_offset, end.tail_offset
+            self.end_reason = end.reason
             if self.state is StoreState.STOPPED:
                 self.state = store_state(directory)  # its end may be that of a run begun since
         except BaseException:
@@ -333,13 +340,12 @@ class StoreSnapshot(StoreQueries):
             self._ext[key] = opened
         return self._ext[key]
 
-    def _find_end(self) -> int:
+    def _find_end(self) -> LogEnd:
         last = self.log.segments.segments[-1].path if len(self.log.segments) else ""
         key = (self.directory.uri, last, *self._broker_run())
         found = find_log_end(self.log, _Evidence(self), self._proven_start(key))
-        self.end_reason = found.reason
         self._keep_proof(key, found)
-        return found.end_offset
+        return found
 
     def _broker_run(self) -> tuple[object, ...]:
         """Return what differs between the runs of a broker on this store."""

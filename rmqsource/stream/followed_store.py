@@ -13,7 +13,7 @@ from rmqsource.stream.log_watch import LogWatch
 from rmqsource.stream.stream_offset import JOINED, RESUMED, STARTED, Begin, StoreOffset
 from store_core.errors import FileVanishedError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
-from store_core.read.batch_end import dispatched_end, flushed_end
+from store_core.read.batch_end import dispatched_end, flushed_end, written_end
 
 if TYPE_CHECKING:
     from typing import Callable
@@ -163,7 +163,7 @@ class FollowedStore:
     def readable_end(self, snapshot: StoreSnapshot, floor: int) -> int:
         """Return how far a batch may go (option ``readUpTo``)."""
         if self._options.read_up_to == "written":
-            return max(snapshot.end_offset, floor)
+            return written_end(snapshot, floor)
         if self._options.read_up_to == "flushed":
             return flushed_end(snapshot, floor)
         if snapshot.kind.queue_database:

@@ -60,12 +60,14 @@ class LogEnd(NamedTuple):
     """End of the readable log (exclusive), and the sentence that says why it is there.
 
     ``proven_start`` is the start of a record that is known to be part of the log, near the end;
-    -1 when there is none.
+    -1 when there is none. ``tail_offset`` is where the damage begins with which the log ends (row 6
+    of `end_rules`); the end itself when it ends with a whole record.
     """
 
     end_offset: int
     reason: str
     proven_start: int
+    tail_offset: int
 
 
 def find_log_end(log: CommitLog, evidence: EndEvidence, proven_start: int = -1) -> LogEnd:
@@ -82,7 +84,8 @@ def find_log_end(log: CommitLog, evidence: EndEvidence, proven_start: int = -1) 
     """
     segment = _last_with_data(log, evidence.uncommitted_offset())
     if segment is None:
-        return LogEnd(max(log.min_offset, 0), "the log holds no data", -1)
+        begin = max(log.min_offset, 0)
+        return LogEnd(begin, "the log holds no data", -1, begin)
     walk = _EndWalk(log, segment, evidence)
     return walk.run(walk.start(proven_start))
 
@@ -168,12 +171,13 @@ class _EndWalk:
                 return self._end(at, reason)
             if after < 0:
                 end = self._end_of_data(at, uncommitted)
-                return self._end(end, NO_RECORD)
+                return self._end(end, NO_RECORD, at)
             at = after
 
-    def _end(self, at: int, reason: str) -> LogEnd:
+    def _end(self, at: int, reason: str, tail: int | None = None) -> LogEnd:
         proven = self._base + self._last_good if self._last_good >= 0 else -1
-        return LogEnd(self._base + at, reason, proven)
+        tail_offset = self._base + (at if tail is None else tail)
+        return LogEnd(self._base + at, reason, proven, tail_offset)
 
     def _failure(self, at: int) -> Failure:
         """Return what is known of a place that fails; it reads the segment before at most once."""

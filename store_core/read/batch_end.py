@@ -29,7 +29,15 @@ _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
 class FollowableStore(ReadableStore, Protocol):
-    """A store that says what it proves of its dispatch (``StoreSnapshot``)."""
+    """A store that says what it proves of its dispatch and of its end (``StoreSnapshot``).
+
+    Attributes
+    ----------
+    tail_offset
+        Where the damage begins with which the log ends; the log's end when there is none.
+    """
+
+    tail_offset: int
 
     def dispatched_offset(self) -> int:
         """Return an offset of the log below which every record has its units in the queues."""
@@ -54,9 +62,9 @@ def dispatched_end(snapshot: FollowableStore, floor: int) -> int:
     int
         Where a record begins or the log ends; at least ``floor``.
     """
-    end = snapshot.end_offset
+    end = written_end(snapshot, floor)
     if snapshot.state is StoreState.STOPPED or floor >= end:
-        return max(end, floor)  # a clean stop leaves nothing undispatched
+        return end  # a clean stop leaves nothing undispatched
     proved = snapshot.dispatched_offset() if end - floor > ROUND_BYTES else floor
     run = _Run(snapshot, floor if proved <= floor else -1)
     for part in scan_log(snapshot.log, max(proved, floor), end):
@@ -69,15 +77,26 @@ def dispatched_end(snapshot: FollowableStore, floor: int) -> int:
     return max(run.end, floor)
 
 
+def written_end(snapshot: FollowableStore, floor: int) -> int:
+    """Return the end of the last record that is whole in the log.
+
+    A process that is killed can leave half a record; who opens the store next cuts it off. After a
+    clean stop damage at the end is a record that was whole: it counts, and whoever reads it tells.
+    """
+    if snapshot.state is StoreState.STOPPED:
+        return max(snapshot.end_offset, floor)
+    return max(snapshot.tail_offset, floor)
+
+
 def flushed_end(snapshot: FollowableStore, floor: int) -> int:
     """Return the end of the run of records that the checkpoint proves to be on the disk.
 
     The checkpoint holds the store time of the record that was flushed last, and later records can
     have the same: only earlier ones count. After a clean stop all are flushed.
     """
-    end = snapshot.end_offset
+    end = written_end(snapshot, floor)
     if snapshot.state is StoreState.STOPPED or floor >= end:
-        return max(end, floor)
+        return end
     flushed_ms = (snapshot.checkpoint.physic_msg_timestamp if snapshot.checkpoint else 0) or 0
     begin = floor
     for segment in snapshot.log.segments:  # none before the last that begins by then can be later

@@ -30,6 +30,8 @@ pytestmark = pytest.mark.skipif(
 def test_a_stream_has_the_rows_of_a_batch(golden_store, limit):
     options = {**golden_store.options, "mode": "PERMISSIVE", "readUpTo": "written"}
     expected = read_rows(golden_store.root, DAMAGE, mode="PERMISSIVE", **golden_store.options)
+    if (golden_store.root / "abort").exists() and expected[-1]["_corrupt_record"] is not None:
+        del expected[-1]  # half a record of a crash: a stream waits for what becomes of it
     checkpoint = Checkpoint()
     found = follow(checkpoint, golden_store.root, DAMAGE, **options, **limit)
     assert found == expected

@@ -347,3 +347,29 @@ def test_segments_that_expire_one_after_the_other_while_the_store_is_looked_at(
     assert left == 0
     assert bodies(rows)[-1] == growing.put_bodies[-1]
     growing.open()
+
+
+@pytest.mark.parametrize("read_up_to", ["dispatched", "written", "flushed"])
+def test_half_a_record_that_a_kill_left_is_waited_for(tmp_path, read_up_to):
+    """No batch takes it in: who opens the store next cuts it off, and writes others there."""
+    copy, checkpoint = tmp_path / "copy", Checkpoint()
+    with GrowingStore(tmp_path / "store", segment_bytes=1 << 16) as growing:
+        growing.put(10)
+        end = growing.store.max_phy_offset
+        growing.put(1, size=5000)
+        growing.flush()
+        shutil.copytree(growing.root, copy)  # with `abort`, and nobody has it open
+        expected = growing.put_bodies[:10]
+    with (copy / "commitlog" / f"{0:020}").open("r+b") as log:
+        log.seek(end + 3000)
+        log.write(bytes(2400))
+    for path in copy.glob("consumequeue/*/*/*"):
+        if int.from_bytes(path.read_bytes()[40:48], "big") == end:  # the third unit of its queue
+            path.write_bytes(path.read_bytes()[:40] + bytes(path.stat().st_size - 40))
+    rows = follow(checkpoint, copy, BODY, readUpTo=read_up_to)
+    assert bodies(rows) == expected[: len(rows)]
+    assert len(rows) == 10 or read_up_to == "flushed"  # the newest store time is not proved
+    with GrowingStore(copy, segment_bytes=1 << 16, first_number=11) as growing:
+        growing.put(3, size=200)
+        more = growing.put_bodies
+    assert bodies(follow(checkpoint, copy, BODY, readUpTo=read_up_to)) == expected + more
