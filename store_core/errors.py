@@ -129,6 +129,10 @@ class StoreLockedError(StorePathError):
     """Somebody else has the store open; the text says who, as far as is known."""
 
 
+class TransactionError(StoreError):
+    """A transaction could not be opened or ended; the text says what holds now."""
+
+
 class LogDamageError(StoreError):
     """Recovery would have to cut readable records off the log, and was not told to.
 

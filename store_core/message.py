@@ -152,8 +152,15 @@ def message_from_record(
     body = record.body
     if record.sys_flag & COMPRESSED_FLAG:
         body = inflate(body, record.sys_flag, max_decoded_bytes)
+    message = stored_message(record, store)
+    message.body = body
+    return message
+
+
+def stored_message(record: StoredRecord, store: str) -> Message:
+    """Return a record as one message, its body as it is stored."""
     return Message(
-        body=body,
+        body=record.body,
         properties=string_to_properties(record.properties_raw),
         properties_raw=record.properties_raw,
         flag=record.flag,

@@ -13,12 +13,18 @@ import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Callable
 
+from store_core.codec.client_message_id import ClientMessageIds
 from store_core.codec.hosts import parse_host
 from store_core.errors import StoreClosedError
 from store_core.files.store_directory import StoreDirectory
 from store_core.read.store_queries import StoreQueries
 from store_core.services.open_store import OpenStore
 from store_core.services.store_services import Environment
+from store_core.services.transaction_block import (
+    PlainTransactions,
+    TransactionBlock,
+    producer_message,
+)
 from store_core.state.running_flags import RunningFlags
 from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
@@ -41,11 +47,13 @@ if TYPE_CHECKING:
     from store_core.results import AppendBatchResult, GetMessageResult, PutMessageResult
     from store_core.services.reput_message import Dispatcher
     from store_core.services.store_services import StoreServices
+    from store_core.services.transaction_block import TransactionEnds
     from store_core.tools.repair.rebuild_in_place import RebuiltQueues
 
 logger = logging.getLogger(__name__)
 
 _CLOSED = "the store is not open: load() and start() it first"
+_HOST_PORT_BYTES = 4
 _FORKED = (
     "process {} has this store open, and this process is a fork of it: it has neither the store's "
     "lock nor its services. Put and read there, or read here with a StoreSnapshot"
@@ -117,6 +125,8 @@ class MessageStore(StoreQueries):
         self._store_host, self._dispatchers = parse_host(store_host), tuple(dispatchers)
         self._is_batch_topic, self._filter_bitmaps = is_batch_topic, filter_bitmaps
         self._handle_schedule_message = handle_schedule_message
+        self._transaction_ends: TransactionEnds | None = None
+        self._message_ids: ClientMessageIds | None = None
         self._open: OpenStore | None = None
         self._putter: MessagePutter | None = None
         self._changing = threading.RLock()
@@ -240,6 +250,34 @@ class MessageStore(StoreQueries):
     def append_batch_as_given(self, batch: RecordBatch) -> AppendBatchResult:
         """Put the rows of a record batch to their own topics, whatever their delay levels."""
         return self._putting().append_batch(batch, as_given=True)
+
+    def transaction(
+        self, message: Message, producer_group: str = "DEFAULT_PRODUCER"
+    ) -> TransactionBlock:
+        """Return a context manager: what happens in its block, and the message, or neither.
+
+        At its beginning the half message is put, which no consumer sees; at its end it is
+        committed, on an exception rolled back. If the process dies within, the transaction stays
+        open: a `TransactionalMessageService`, or a broker, asks the producer group for the answer.
+
+        Parameters
+        ----------
+        message
+            Stays as it is. Without a UNIQ_KEY it gets one.
+        producer_group
+            Who is asked; where the message has no property PGROUP.
+
+        Raises
+        ------
+        TransactionError
+            On entry: the half message was refused. At the end: the commit was.
+        """
+        ends = self._transaction_ends or PlainTransactions(self, self._environment.clock)
+        return TransactionBlock(ends, producer_message(message, producer_group, self._unique_key()))
+
+    def use_transactions(self, ends: TransactionEnds | None) -> None:
+        """Let somebody who knows the open transactions end those of blocks; None: nobody."""
+        self._transaction_ends = ends
 
     def get_message(
         self,
@@ -413,7 +451,7 @@ class MessageStore(StoreQueries):
         self._changing = threading.RLock()
         if self._open is not None:
             self._forked_from = parent
-        self._open = self._putter = None
+        self._open = self._putter = self._message_ids = None
 
     def _closed(self) -> StoreClosedError:
         reason = _FORKED.format(self._forked_from) if self._forked_from else _CLOSED
@@ -429,6 +467,16 @@ class MessageStore(StoreQueries):
             yield store
         if self._open is not found:
             raise StoreClosedError("was shut down meanwhile", found.config.store_path_root_dir)
+
+    def _unique_key(self) -> str:
+        """Return an id as a client gives it to a message."""
+        with self._changing:
+            if self._message_ids is None:
+                address = self._store_host[:-_HOST_PORT_BYTES]
+                hashed = int.from_bytes(os.urandom(4), "big", signed=True)
+                self._message_ids = ClientMessageIds(address, os.getpid(), hashed, self.clock())
+            key: str = self._message_ids.next_ids(1)[0].as_py()
+            return key
 
     def _putting(self) -> MessagePutter:
         """Return the putter: that of a closed store refuses."""

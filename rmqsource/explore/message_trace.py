@@ -19,7 +19,6 @@ from rmqsource.explore.trace_events import (
 )
 from rmqsource.explore.trace_groups import ConsumerGroups
 from rmqsource.metadata.delayed import due_time
-from rmqsource.metadata.transactions import op_offsets
 from rmqsource.options.option_table import is_message_id
 from rmqsource.scan.read_columns import columns_of_snapshot
 from rmqsource.scan.splits import COMMIT_LOG
@@ -35,6 +34,7 @@ from store_core.topics import (
     TIMER_OUT_MS,
     TIMER_TOPIC,
 )
+from store_core.transaction_forms import op_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

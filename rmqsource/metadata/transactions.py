@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from store_core.topics import (
     numbers_of,
     property_of,
 )
+from store_core.transaction_forms import op_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 PENDING, COMMITTED, ROLLED_BACK = "pending", "committed", "rolled_back"
 CHECK_EXCEEDED, UNKNOWN = "check_exceeded", "unknown"
 
-# Each is followed by a comma; one alone, as brokers up to 5.0 write it, is not.
-_OP_OFFSET = re.compile(rb"(?:^|(?<=,))[0-9]{1,18}(?=,|$)")
 _HALF_COLUMNS = (
     *("queue_offset", "commit_log_offset", "unique_key", "properties", "store_timestamp"),
 )
@@ -174,11 +172,6 @@ def _find_ops(snapshot: StoreSnapshot, options: SourceOptions, found: list[_Tran
                 transaction = by_offset.get(offset)
                 if transaction is not None and transaction.state == UNKNOWN:
                     transaction.state, transaction.end_ms = ROLLED_BACK, stored
-
-
-def op_offsets(body: bytes) -> list[int]:
-    """Return the half queue offsets that an op message ends; texts that are none are left out."""
-    return [int(word) for word in _OP_OFFSET.findall(body)]
 
 
 def _find_pending(

@@ -30,21 +30,25 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 _BINS = 128
+_BINS_OF_RELEASE_4 = 16
 _UNSIGNED_INT = 0xFFFFFFFF
 _HALF_BITS = 16
 
 
-def hash_map_string(properties: Mapping[str, str]) -> bytes:
+def hash_map_string(properties: Mapping[str, str], *, as_release_4: bool = False) -> bytes:
     """Return the property string of a map, in the order of its bins.
 
     Parameters
     ----------
     properties
         In the order in which the names first came into the map: within a bin that order stays.
+    as_release_4
+        As 4.9.7 writes it: other bins, and no separator at the end.
     """
-    mask = _bins(len(properties)) - 1
+    mask = _bins(len(properties), _BINS_OF_RELEASE_4 if as_release_4 else _BINS) - 1
     return properties_to_bytes(
-        sorted(properties.items(), key=lambda item: _spread_hash(item[0]) & mask)
+        sorted(properties.items(), key=lambda item: _spread_hash(item[0]) & mask),
+        closing_separator=not as_release_4,
     )
 
 
@@ -91,9 +95,8 @@ def _distinct(key: Int64s, pairs: Int64s) -> tuple[Int64s, Int64s]:
     return first[back], last[back]
 
 
-def _bins(names: int) -> int:
+def _bins(names: int, bins: int = _BINS) -> int:
     """Return how many bins a map has that holds so many names: never more than 3/4 as many."""
-    bins = _BINS
     while names > bins * 3 // 4:
         bins *= 2
     return bins

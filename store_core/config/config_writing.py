@@ -26,7 +26,7 @@ Replace = Callable[[str, bytes], None]
 _QUEUES = 16  # of a topic whose entry does not say
 _READ_WRITE = 6  # bits of TopicConfig.perm
 _STYLE: dict[str, Any] = {"indent": "\t", "separators": (",", ":"), "sort_keys": True}
-_TOPICS, _DELAYS = "topics.json", "delayOffset.json"
+_TOPICS, _DELAYS, _CONSUMERS = "topics.json", "delayOffset.json", "consumerOffset.json"
 
 
 def merge_topics(root: str, queues: Mapping[str, int], now_ms: int, replace: Replace) -> bool:
@@ -150,6 +150,46 @@ def write_delay_offsets(
         raise write_error(err, str(path)) from err
 
 
+def merge_consumer_offsets(
+    root: str,
+    offsets: Mapping[tuple[str, str], Mapping[int, int]],
+    now_ms: int,
+    replace: Replace,
+) -> bool:
+    """Note how far groups are; return whether the file changed. Those of others stay as they are.
+
+    Parameters
+    ----------
+    root
+        Of the store.
+    offsets
+        (Group, topic) -> queue id -> next queue offset.
+    now_ms, replace
+        See `merge_topics`.
+
+    Raises
+    ------
+    StoreFormatError
+        The file that is there is not what a broker writes.
+    """
+    path = Path(root, CONFIG_DIR, _CONSUMERS)
+    data, source = _load_whole(path)
+    name, changed = "offsetTable", False
+    with _broker_file(source):
+        table = data[name] = json_object(data.get(name), name)
+        for (group, topic), wanted in offsets.items():
+            key = f"{topic}@{group}"
+            held = table[key] = json_object(table.get(key), f"{name}.{key}")
+            for queue_id, offset in wanted.items():
+                changed |= held.get(str(queue_id)) != offset
+                held[str(queue_id)] = offset
+        if changed and (len(data) == 1 or "dataVersion" in data):  # 4.x has none
+            _count_version(data, now_ms)
+    if changed:
+        _save(path, data, replace)
+    return changed
+
+
 def _topic(name: str, queues: int) -> dict[str, Any]:
     return {
         "attributes": {},
@@ -223,6 +263,17 @@ def _load(path: Path) -> tuple[dict[str, Any], Path]:
                 raise ValueError("not an object")  # noqa: TRY004 (one kind of failure)
             return _with_text_keys(value), candidate
     return {}, path
+
+
+def _load_whole(path: Path) -> tuple[dict[str, Any], Path]:
+    """Return the same; of a file that a killed broker left torn, its backup."""
+    try:
+        return _load(path)
+    except StoreFormatError:
+        backup = path.with_name(path.name + ".bak")
+        if not backup.exists():
+            raise
+        return _load(backup)
 
 
 def _with_text_keys(value: dict[Any, Any]) -> dict[str, Any]:

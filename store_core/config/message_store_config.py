@@ -58,6 +58,7 @@ _BOUNDS = {
     "max_topic_length": (1, 255),
     "file_reserved_time": _FROM_ZERO,
     "os_page_cache_busy_time_out_mills": (0, 2**63 - 1),
+    "transaction_op_format": (4, 5),
     **dict.fromkeys(
         (
             "flush_commit_log_least_pages",
@@ -191,6 +192,22 @@ class MessageStoreConfig:
     """Percent above which puts are refused."""
     correct_logic_min_offset_force_interval: int = 300_000
     """How often the least offset of a queue is looked for again without need."""
+
+    transaction_op_format: int = 5
+    """Half and op messages as brokers write them: 5 as 5.3.3 (one op message for many halves), 4 as
+    4.9.7 (one for each); both are read always. RocketMQ has no such key."""
+    transaction_time_out: int = 6000
+    """Age from which on a half message is checked. This and the following are keys of the broker
+    (RocketMQ ``BrokerConfig``)."""
+    transaction_check_max: int = 15
+    """Checks after which a half message goes to ``TRANS_CHECK_MAX_TIME_TOPIC``."""
+    transaction_check_interval: int = 30_000
+    transaction_metric_flush_interval: int = 3000
+    """How often ``config/transactionMetrics`` is written."""
+    transaction_op_msg_max_size: int = 4096
+    """Characters of an op message from which on it is written at once."""
+    transaction_op_batch_interval: int = 3000
+    """How long answered half messages wait for others before their op message is written."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -14,9 +14,10 @@ from store_core.errors import StoreConfigError
 from store_core.queue.readable_queue import LOWER, UPPER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
+    from store_core.codec.message_batch_codec import MessageColumns
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.filter.tag_filter import TagFilter
     from store_core.message import Message
@@ -199,6 +200,34 @@ class StoreQueries(ABC):
             reader = store.reader
             record = reader.find(commit_log_offset)
             return None if record is None else reader.message_of(record)
+
+    def look_stored_message(self, commit_log_offset: int) -> Message | None:
+        """Return the message of the record that starts there, its body as it is stored."""
+        from store_core.message import stored_message  # noqa: PLC0415 (see the module's text)
+
+        with self._reading() as store:
+            record = store.reader.find(commit_log_offset)
+        return None if record is None else stored_message(record, "")
+
+    def queue_columns(
+        self, topic: str, queue_id: int, start: int, stop: int
+    ) -> Iterator[MessageColumns]:
+        """Yield the records of a range of queue offsets in columns, bodies as they are stored.
+
+        They hold until the next ones are asked for. Units whose records cannot be read are left
+        out.
+        """
+        from store_core.read.queue_records import queue_columns  # noqa: PLC0415 (see the module's text)
+
+        with self._reading() as store:
+            yield from queue_columns(store, topic, queue_id, start, stop)
+
+    def log_columns(self, start: int) -> Iterator[MessageColumns]:
+        """Yield the records of the log from a physical offset on; see `queue_columns`."""
+        from store_core.read.queue_records import log_columns  # noqa: PLC0415 (see the module's text)
+
+        with self._reading() as store:
+            yield from log_columns(store, start)
 
     def look_message_by_id(self, message_id: str) -> Message | None:
         """Return the message of an offset message id; None when this store has none of that id.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqsource.metadata.transactions import op_offsets
+from store_core.transaction_forms import op_offsets
 from tests.golden_store import GoldenStore, golden
 from tests.rmqsource.metadata.support import rows_of_store
 

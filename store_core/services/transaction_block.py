@@ -1,0 +1,218 @@
+"""A transaction as a ``with`` block: commit at its end, roll back on an exception.
+
+Source: RocketMQ ``DefaultMQProducerImpl.sendMessageInTransaction`` (release 5.3.3), for what a
+producer sets; ``EndTransactionProcessor`` for the order of commit and op message.
+"""
+
+from __future__ import annotations
+
+import logging
+from copy import copy
+from typing import TYPE_CHECKING, Protocol
+
+from store_core.codec.properties import string_to_properties
+from store_core.errors import StoreError, TransactionError
+from store_core.layout.message import PROPERTY_UNIQ_KEY
+from store_core.topics import PRODUCER_GROUP
+from store_core.transaction_forms import (
+    TRANSACTION_PREPARED,
+    TransactionState,
+    commit_message,
+    delayed_properties,
+    half_message,
+    is_delayed,
+    op_bodies,
+    op_message,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Callable
+
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.message import Message
+    from store_core.results import PutMessageResult
+
+logger = logging.getLogger(__name__)
+
+
+class PuttingStore(Protocol):
+    """What transactions need of a store that is open."""
+
+    config: MessageStoreConfig
+
+    def put_message(self, message: Message) -> PutMessageResult:
+        """Put a message; one with a delay level goes there."""
+
+    def put_message_as_given(self, message: Message) -> PutMessageResult:
+        """Put a message to its own topic."""
+
+
+class TransactionEnds(Protocol):
+    """Who writes the records of the transactions of blocks."""
+
+    def open_block(self, message: Message) -> Message:
+        """Put the half message; return it as it is stored, with its place."""
+
+    def end_block(self, half: Message, state: TransactionState) -> PutMessageResult | None:
+        """End it; return the result of the commit."""
+
+
+class PlainTransactions:
+    """Ends the transactions of a store that has no service for them: an op message for each.
+
+    Parameters
+    ----------
+    store
+        Takes the records.
+    clock
+        Returns ms since the epoch.
+    """
+
+    def __init__(self, store: PuttingStore, clock: Callable[[], int]) -> None:
+        self._store, self._clock = store, clock
+
+    def open_block(self, message: Message) -> Message:
+        """Put the half message; see `TransactionEnds`."""
+        return opened_half(*put_half(self._store, message, self._clock()))
+
+    def end_block(self, half: Message, state: TransactionState) -> PutMessageResult | None:
+        """Put commit and op message; see `TransactionEnds`."""
+        result = None
+        if state is TransactionState.COMMIT_MESSAGE:
+            result = put_commit(self._store, half)
+            if not result.is_appended:
+                raise not_ended(half, result)
+        release = self._store.config.transaction_op_format
+        (body,), _ = op_bodies([half.queue_offset], 1, release)
+        done = self._store.put_message_as_given(op_message(body, 0, self._clock(), release))
+        if not done.is_appended:
+            # A service finds the commit and writes it; of a rollback the producer is asked.
+            logger.warning(
+                "no op message for the half message at %d: %s", half.queue_offset, done.reason
+            )
+        return result
+
+
+class TransactionBlock:
+    """One transaction; a context manager that is entered once.
+
+    Parameters
+    ----------
+    ends
+        Writes its records.
+    message
+        What is committed, with TRAN_MSG, PGROUP and UNIQ_KEY.
+
+    Attributes
+    ----------
+    half
+        The half message as it is stored; from the beginning of the block on.
+    commit_result
+        Of the message that consumers get; after a commit.
+    """
+
+    def __init__(self, ends: TransactionEnds, message: Message) -> None:
+        self._ends, self._message = ends, message
+        self.half: Message | None = None
+        self.commit_result: PutMessageResult | None = None
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The message's UNIQ_KEY."""
+        return self._message.unique_key
+
+    def __enter__(self) -> TransactionBlock:
+        self.half = self._ends.open_block(self._message)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.half is None:
+            return
+        if kind is None:
+            self.commit_result = self._ends.end_block(self.half, TransactionState.COMMIT_MESSAGE)
+            return
+        try:
+            self._ends.end_block(self.half, TransactionState.ROLLBACK_MESSAGE)
+        except StoreError as err:  # the block's own error says more; the transaction stays open
+            logger.warning("%s is not rolled back and stays open: %s", self.transaction_id, err)
+
+
+def producer_message(message: Message, producer_group: str, unique_key: str) -> Message:
+    """Return a message as a producer sends it to open a transaction.
+
+    Parameters
+    ----------
+    message
+        Stays as it is.
+    producer_group, unique_key
+        PGROUP and UNIQ_KEY, where it has none.
+    """
+    sent = copy(message)
+    sent.properties, sent.properties_raw = dict(message.properties), None
+    sent.properties.setdefault(PROPERTY_UNIQ_KEY, unique_key)
+    sent.properties[TRANSACTION_PREPARED] = "true"
+    sent.properties.setdefault(PRODUCER_GROUP, producer_group)
+    return sent
+
+
+def put_half(
+    store: PuttingStore, message: Message, now_ms: int
+) -> tuple[Message | None, PutMessageResult]:
+    """Put the half message of a message; return it as it is stored, with its place, if it is."""
+    half = half_message(message, store.config.transaction_op_format)
+    half.born_timestamp = half.born_timestamp or now_ms
+    result = store.put_message_as_given(half)
+    if result.append_result is None or not result.is_appended:
+        return None, result
+    half.queue_offset = result.append_result.queue_offset
+    half.commit_log_offset = result.append_result.commit_log_offset
+    half.properties = string_to_properties(half.properties_raw or b"")
+    return half, result
+
+
+def opened_half(half: Message | None, result: PutMessageResult) -> Message:
+    """Return the half message of a block.
+
+    Raises
+    ------
+    TransactionError
+        It was refused.
+    """
+    if half is None:
+        raise TransactionError(
+            f"the transaction is not open: {result.status.name}, {result.reason}"
+        )
+    return half
+
+
+def put_commit(store: PuttingStore, half: Message) -> PutMessageResult:
+    """Put the message that consumers get; one with a delay level goes there.
+
+    Raises
+    ------
+    TransactionError
+        The half message does not say where it is to go.
+    """
+    try:
+        commit = commit_message(half)
+    except ValueError as err:
+        raise TransactionError(str(err)) from err
+    properties = delayed_properties(half)
+    if not is_delayed(properties):
+        return store.put_message_as_given(commit)
+    commit.properties, commit.properties_raw = properties, None
+    return store.put_message(commit)
+
+
+def not_ended(half: Message, result: PutMessageResult) -> TransactionError:
+    """Return the error of a commit that was refused."""
+    return TransactionError(
+        f"not committed, the half message at queue offset {half.queue_offset} stays open: "
+        f"{result.status.name}, {result.reason}"
+    )

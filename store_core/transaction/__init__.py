@@ -1,0 +1,1 @@
+"""Transactions of an open store: half messages, their ends, and the checks of those left open."""

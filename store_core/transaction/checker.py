@@ -1,0 +1,174 @@
+"""One check of the half messages that are open.
+
+Source: RocketMQ ``TransactionalMessageServiceImpl.check`` (release 5.3.3). That one reads op
+messages 32 at a time, as far as it needs them; here all are read first, so that a message is never
+asked for whose op message is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Callable
+
+import numpy as np
+
+from store_core.codec.properties import string_to_properties
+from store_core.errors import TransactionError
+from store_core.transaction.check_rules import Decision, checks_so_far, decide
+from store_core.transaction.end_results import CheckResult
+from store_core.transaction.open_halves import HalfPlace, read_ops, read_places
+from store_core.transaction_forms import (
+    checked_half,
+    discarded_half,
+    half_facts,
+    immune_half,
+    transaction_key,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.message import Message
+    from store_core.message_store import MessageStore
+    from store_core.transaction.half_table import HalfTable
+    from store_core.transaction.open_halves import Ops
+
+    Int64s = npt.NDArray[np.int64]
+
+logger = logging.getLogger(__name__)
+
+_MAX_PROCESS_TIME_MS = 60_000
+
+
+class TransactionChecker:
+    """Goes through the half messages once, in order.
+
+    Parameters
+    ----------
+    store
+        Has the half messages.
+    table
+        What is known of them.
+    ask
+        Asks for the answer to a half message: topic and queue are those that it is for, its place
+        is that of the newest copy.
+    on_discard
+        Called with the topic of each half message that is given up.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        table: HalfTable,
+        ask: Callable[[Message], object],
+        on_discard: Callable[[str], object],
+    ) -> None:
+        self._store, self._table = store, table
+        self._ask, self._on_discard = ask, on_discard
+
+    def run(self) -> CheckResult:
+        """Check all that are due, and move the offsets; the log is on the disk before they are.
+
+        Raises
+        ------
+        TransactionError
+            A copy was refused: the check stops there, and begins there the next time.
+        StoreWriteError
+            The log cannot be forced to the disk; the offsets stay.
+        """
+        clock, table = self._store.clock, self._table
+        start, result = clock(), CheckResult()
+        ops = read_ops(self._store, table.op_offset)
+        with table.lock:
+            table.end(ops.named[ops.named >= table.half_offset].tolist())
+        offsets, places = read_places(self._store, table.half_offset)
+        done_to = table.half_offset
+        failure: TransactionError | None = None
+        rows = np.flatnonzero(table.not_done(offsets)).tolist()
+        for row in rows:
+            done_to = place_offset = int(offsets[row])
+            if clock() - start > _MAX_PROCESS_TIME_MS:
+                break
+            try:
+                if not self._step(HalfPlace(place_offset, int(places[row])), start, result):
+                    break
+            except TransactionError as err:
+                failure = err
+                break
+        else:
+            done_to = int(offsets[-1]) + 1 if len(offsets) else done_to
+        self._move(ops, done_to, result)
+        if failure is not None:
+            raise failure
+        return result
+
+    def _step(self, place: HalfPlace, start: int, result: CheckResult) -> bool:
+        """Do what is to be done for one; False: for it and all that follow it is too early."""
+        asked = None
+        with self._table.lock:
+            if self._table.is_done(place.queue_offset):
+                return True
+            half = self._store.look_stored_message(place.commit_log_offset)
+            if half is None:
+                logger.warning("no half message can be read at %d", place.commit_log_offset)
+                return True
+            key = transaction_key(half)
+            decision = decide(half, start, self._store.clock(), self._store.config)
+            if decision is Decision.STOP:
+                return False
+            if key is not None and key in self._table.held:
+                decision = Decision.IMMUNE
+            if decision is Decision.DISCARD:
+                self._put(discarded_half(half))
+                self._table.end([place.queue_offset])
+                self._on_discard(half_facts(half.properties).topic or "")
+                result.discarded += 1
+                return True
+            checks = checks_so_far(half, half_facts(half.properties), self._store.config)
+            if decision is Decision.IMMUNE:
+                copied = self._put(immune_half(half, None))
+                result.immune += 1
+            else:
+                copied = asked = self._put(checked_half(half, (checks or 0) + 1))
+                result.asked += 1
+            after = HalfPlace(copied.queue_offset, copied.commit_log_offset)
+            self._table.supersede(key, place, after)
+        if asked is not None:
+            self._ask(_as_sent(asked))
+        return True
+
+    def _put(self, message: Message) -> Message:
+        result = self._store.put_message_as_given(message)
+        if result.append_result is None or not result.is_appended:
+            raise TransactionError(
+                f"the check stops, a copy was refused: {result.status.name}, {result.reason}"
+            )
+        message.queue_offset = result.append_result.queue_offset
+        message.commit_log_offset = result.append_result.commit_log_offset
+        return message
+
+    def _move(self, ops: Ops, done_to: int, result: CheckResult) -> None:
+        """Move the offsets; copies that stand for what lies before are on the disk by then."""
+        table = self._table
+        if done_to > table.half_offset:
+            self._store.flush()
+        with table.lock:
+            table.advance(done_to, _done_ops(ops, table.op_offset, done_to))
+            result.half_offset, result.op_offset = table.half_offset, table.op_offset
+
+
+def _done_ops(ops: Ops, op_offset: int, half_offset: int) -> int:
+    """Return the op offset: after the op messages all of whose half messages are done."""
+    # Op messages 5, 6, 7 that name [1, 9], [2], [3] are of rows 0 0 1 2: with half offset 4, row 0
+    # has one left. It stays at 5; with half offset 10 it goes to 8.
+    left = np.bincount(ops.row, ops.named >= half_offset, len(ops.queue_offset)) > 0
+    first = int(np.argmax(left)) if left.any() else len(left)
+    return int(ops.queue_offset[first - 1]) + 1 if first else op_offset
+
+
+def _as_sent(half: Message) -> Message:
+    """Return a half message as its producer is shown it: with its own topic and queue."""
+    half.properties = string_to_properties(half.properties_raw or b"")
+    facts = half_facts(half.properties)
+    half.topic, half.queue_id = facts.topic or "", facts.queue_id or 0
+    return half

@@ -1,0 +1,234 @@
+"""Which half messages of a store are open: read from queues and log, in columns.
+
+A transaction is all copies of one half message. It is ended by an op message that names any of
+them, or by a commit record that does (property-less field PREPARED TRANSACTION OFFSET): RocketMQ
+writes the commit first, so after a crash the op message may be missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store_core.layout.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
+from store_core.topics import CHECK_TIMES, HALF_TOPIC, OP_TOPIC
+from store_core.transaction_forms import (
+    PREPARED_QUEUE_OFFSET,
+    REMOVE_TAG,
+    named_offsets,
+    transaction_keys,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from store_core.read.store_queries import StoreQueries
+
+    Int64s = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
+
+_QUEUE_ID = 0
+_ANY = 2**62
+_NONE: Int64s = np.empty(0, np.int64)
+
+
+class HalfPlace(NamedTuple):
+    """Where a copy of a half message lies."""
+
+    queue_offset: int
+    commit_log_offset: int
+
+
+@dataclass(frozen=True)
+class OpenHalves:
+    """The half messages of a queue from an offset on.
+
+    Attributes
+    ----------
+    open_queue_offset, open_commit_log_offset
+        The newest copies of transactions that nobody has ended; ascending.
+    without_op
+        Newest copies (queue offsets) of transactions that were ended, but by no op message that
+        names this copy: one has to be written.
+    superseded
+        Queue offsets, from the first one asked for on, of copies that a newer one follows.
+    ended
+        Queue offsets, from the first one asked for on, that op messages name.
+    newest
+        Transaction key -> newest copy, of open transactions that have several.
+    """
+
+    open_queue_offset: Int64s = field(default_factory=lambda: _NONE)
+    open_commit_log_offset: Int64s = field(default_factory=lambda: _NONE)
+    without_op: Int64s = field(default_factory=lambda: _NONE)
+    superseded: Int64s = field(default_factory=lambda: _NONE)
+    ended: Int64s = field(default_factory=lambda: _NONE)
+    newest: dict[str, HalfPlace] = field(default_factory=dict)
+
+
+class Ops(NamedTuple):
+    """Op messages: their queue offsets, and the half queue offsets they name by row."""
+
+    queue_offset: Int64s
+    row: Int64s
+    named: Int64s
+
+
+class _Halves(NamedTuple):
+    queue_offset: Int64s
+    commit_log_offset: Int64s
+    key: Any
+    is_copy: Bools
+
+    def take(self, rows: Int64s) -> _Halves:
+        key = self.key.take(pa.array(rows))
+        return _Halves(
+            self.queue_offset[rows], self.commit_log_offset[rows], key, self.is_copy[rows]
+        )
+
+
+def read_ops(store: StoreQueries, start: int) -> Ops:
+    """Return the op messages from a queue offset on; those without tag ``d`` name nothing."""
+    offsets, rows, named, before = [_NONE], [_NONE], [_NONE], 0
+    for columns in store.queue_columns(OP_TOPIC, _QUEUE_ID, start, _ANY):
+        tagged = pc.fill_null(pc.equal(columns.column("tags"), REMOVE_TAG), False)
+        bodies = pc.if_else(tagged, columns.column("body"), pa.scalar(b"", pa.binary()))
+        row, offset = named_offsets(bodies)
+        rows.append(row + before)
+        named.append(offset)
+        offsets.append(columns.frames.column("queue_offset"))
+        before += len(bodies)
+    return Ops(np.concatenate(offsets), np.concatenate(rows), np.concatenate(named))
+
+
+def read_places(store: StoreQueries, start: int) -> tuple[Int64s, Int64s]:
+    """Return queue offset and place of each readable half message from a queue offset on."""
+    offsets, places = [_NONE], [_NONE]
+    for columns in store.queue_columns(HALF_TOPIC, _QUEUE_ID, start, _ANY):
+        offsets.append(columns.frames.column("queue_offset"))
+        places.append(columns.frames.column("commit_log_offset"))
+    return np.concatenate(offsets), np.concatenate(places)
+
+
+def find_open_halves(store: StoreQueries, half_start: int, op_start: int) -> OpenHalves:
+    """Return which half messages are open.
+
+    Reads the half queue from ``half_start`` and the op queue from ``op_start`` on; if there are
+    copies among the open ones, both from their begin; and the headers of the log from the oldest
+    open copy on.
+
+    Parameters
+    ----------
+    store
+        A store that is open, or a snapshot.
+    half_start, op_start
+        Offsets of group ``CID_RMQ_SYS_TRANS``.
+    """
+    halves, named = _read_halves(store, half_start), read_ops(store, op_start).named
+    is_named = np.isin(halves.queue_offset, named)
+    ended = halves.queue_offset[is_named]
+    if is_named.all():
+        return OpenHalves(ended=ended)
+    if halves.is_copy[~is_named].any():
+        halves = _with_older(store, halves, halves.key.filter(pa.array(~is_named)), half_start)
+        is_named = np.isin(halves.queue_offset, read_ops(store, 0).named)
+    code = _codes(halves.key)
+    last = np.zeros(code.max() + 1, np.int64)
+    last[code] = np.arange(len(code))  # the last assignment wins: the newest copy
+    has_end = np.bincount(code, is_named) > 0
+    still = np.flatnonzero(~has_end)
+    wanted = np.isin(code, still)
+    committed = _committed_places(store, halves.commit_log_offset[wanted])
+    has_end |= np.bincount(code, np.isin(halves.commit_log_offset, committed)) > 0
+    newest = last[has_end]
+    newest = newest[halves.queue_offset[newest] >= half_start]
+    rows = np.sort(last[~has_end])
+    older = np.ones(len(code), bool)
+    older[last] = False
+    superseded = halves.queue_offset[older]
+    several = rows[np.bincount(code)[code[rows]] > 1]
+    return OpenHalves(
+        open_queue_offset=halves.queue_offset[rows],
+        open_commit_log_offset=halves.commit_log_offset[rows],
+        without_op=halves.queue_offset[newest[~is_named[newest]]],
+        superseded=superseded[superseded >= half_start],
+        ended=ended,
+        newest=_places_by_key(halves.take(several)),
+    )
+
+
+def committed_copies(store: StoreQueries, half: HalfPlace, key: str | None) -> bool:
+    """Say whether the log has a commit of any copy of a half message, from this copy on."""
+    places = [half.commit_log_offset]
+    if key is not None:
+        halves = _read_halves(store, half.queue_offset + 1)
+        same = pc.fill_null(pc.equal(halves.key, key), False).to_numpy(zero_copy_only=False)
+        places += halves.commit_log_offset[same].tolist()
+    return len(_committed_places(store, np.array(places, np.int64))) > 0
+
+
+def _read_halves(store: StoreQueries, start: int) -> _Halves:
+    offsets, places, copies = [_NONE], [_NONE], [np.empty(0, bool)]
+    keys = [pa.array([], pa.string())]
+    for columns in store.queue_columns(HALF_TOPIC, _QUEUE_ID, start, _ANY):
+        offsets.append(columns.frames.column("queue_offset"))
+        places.append(columns.frames.column("commit_log_offset"))
+        keys.append(transaction_keys(columns))
+        marks = (columns.property_values(name) for name in (CHECK_TIMES, PREPARED_QUEUE_OFFSET))
+        one, other = (mark.is_valid().to_numpy(zero_copy_only=False) for mark in marks)
+        copies.append(one | other)
+    return _Halves(
+        np.concatenate(offsets),
+        np.concatenate(places),
+        pa.concat_arrays(keys),
+        np.concatenate(copies),
+    )
+
+
+def _with_older(store: StoreQueries, halves: _Halves, keys: Any, stop: int) -> _Halves:
+    """Return the half messages after the copies before ``stop`` that have one of the keys."""
+    older = _read_halves(store, 0)
+    same = pc.is_in(older.key, value_set=keys.drop_null()).to_numpy(zero_copy_only=False)
+    older = older.take(np.flatnonzero(same & (older.queue_offset < stop)))
+    return _Halves(
+        np.concatenate([older.queue_offset, halves.queue_offset]),
+        np.concatenate([older.commit_log_offset, halves.commit_log_offset]),
+        pa.concat_arrays([older.key, halves.key]),
+        np.concatenate([older.is_copy, halves.is_copy]),
+    )
+
+
+def _codes(keys: Any) -> Int64s:
+    """Return a number for each distinct key; rows without one have numbers of their own."""
+    # [a, null, a, null] gives indices [0, -1, 0, -1] and codes [0, 1, 0, 2].
+    encoded = keys.dictionary_encode()
+    code: Int64s = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+    alone = np.flatnonzero(code < 0)
+    code[alone] = len(encoded.dictionary) + np.arange(len(alone))
+    return code
+
+
+def _committed_places(store: StoreQueries, places: Int64s) -> Int64s:
+    """Return which of the half messages at some places a commit record names."""
+    if len(places) == 0:
+        return _NONE
+    commits = _commits(store, int(places.min()))
+    return np.concatenate([_NONE, *(prepared[np.isin(prepared, places)] for prepared in commits)])
+
+
+def _commits(store: StoreQueries, start: int) -> Iterator[Int64s]:
+    for columns in store.log_columns(start):
+        flags = columns.frames.column("sys_flag") & TRANSACTION_MASK
+        yield columns.frames.column("prepared_transaction_offset")[flags == TRANSACTION_COMMIT_TYPE]
+
+
+def _places_by_key(halves: _Halves) -> dict[str, HalfPlace]:
+    keys, offsets = halves.key.to_pylist(), halves.queue_offset.tolist()
+    places = halves.commit_log_offset.tolist()
+    return {key: HalfPlace(*place) for key, *place in zip(keys, offsets, places)}

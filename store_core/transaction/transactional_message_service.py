@@ -1,0 +1,409 @@
+"""Opens, ends and checks the transactions of a store.
+
+Source: RocketMQ ``TransactionalMessageServiceImpl``, ``TransactionalMessageBridge``,
+``EndTransactionProcessor``, ``TransactionalMessageCheckService``, ``TransactionalOpBatchService``,
+``TransactionMetricsFlushService`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Callable, Protocol
+
+import numpy as np
+
+from store_core.config.config_files import load_consumer_offsets
+from store_core.config.config_writing import merge_consumer_offsets
+from store_core.errors import TransactionError
+from store_core.files.file_writing import replace_file
+from store_core.files.store_directory import StoreDirectory
+from store_core.services.service_thread import ServiceThread
+from store_core.services.transaction_block import not_ended, opened_half, put_commit, put_half
+from store_core.topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from store_core.transaction.bulk_end import BulkEnder
+from store_core.transaction.check_rules import is_too_late
+from store_core.transaction.checker import TransactionChecker
+from store_core.transaction.end_results import BulkEnd, EndStatus, EndTransactionResult
+from store_core.transaction.half_table import HalfTable
+from store_core.transaction.op_buffer import OpBuffer
+from store_core.transaction.open_halves import (
+    HalfPlace,
+    committed_copies,
+    find_open_halves,
+    read_places,
+)
+from store_core.transaction.transaction_metrics import TransactionMetrics
+from store_core.transaction_forms import TransactionState, half_facts, transaction_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from store_core.message import Message
+    from store_core.message_store import MessageStore
+    from store_core.results import PutMessageResult
+    from store_core.transaction.end_results import CheckResult
+
+    Int64s = npt.NDArray[np.int64]
+
+logger = logging.getLogger(__name__)
+
+_QUEUE_ID = 0
+_TICKS = 4  # looks at waiting op messages in the time that they may wait
+_COMMIT, _UNKNOWN = TransactionState.COMMIT_MESSAGE, TransactionState.UNKNOW
+
+
+class HalfMessagePlace(Protocol):
+    """Names a copy of a half message: a `Message` that a check gave, or a put's result."""
+
+    @property
+    def queue_offset(self) -> int:
+        """In the half queue."""
+
+    @property
+    def commit_log_offset(self) -> int:
+        """Where its record starts."""
+
+
+Asked = Callable[["Message"], TransactionState]
+"""Answers for the producer group of a half message; see `TransactionalMessageService`."""
+
+
+class TransactionalMessageService:
+    """Transactions of an open store, as a broker has them; for any number of threads.
+
+    ``load`` it on a store that is started (``start`` does so too), then prepare, end and check;
+    ``stop`` it before the store is shut down. As a context manager it is started and stopped.
+    A half message that was committed before a crash is not committed again: `load` looks for the
+    commits of open ones in the log.
+
+    Parameters
+    ----------
+    store
+        The store; blocks of ``store.transaction(…)`` go through this service from `load` on.
+    ask
+        Called for each half message that is to be checked, with topic, queue and properties that it
+        is for and the place of its newest copy; returns a `TransactionState`. UNKNOW: it is asked
+        again, or the answer comes later, by `end_transaction` with that message. Without it all are
+        unknown. It is called without locks, from the thread that checks.
+
+    Attributes
+    ----------
+    metrics
+        Open half messages by topic.
+    check_service, op_batch_service, metrics_flush_service
+        Services with ``run_once``, which `start` gives threads.
+    """
+
+    def __init__(self, store: MessageStore, ask: Asked | None = None) -> None:
+        self._store, self._asked = store, ask
+        config = store.config
+        self.metrics = TransactionMetrics(config.store_path_root_dir)
+        self._table = HalfTable()
+        self.op_batch_service = _Repeated(
+            "TransactionalOpBatchService",
+            lambda: self._ops.write() > 0,
+            max(config.transaction_op_batch_interval // _TICKS, 1),
+        )
+        self._ops = OpBuffer(store, store.clock, self.op_batch_service.wakeup)
+        self._checker = TransactionChecker(store, self._table, self._answer, self._on_discard)
+        self.check_service = _Repeated(
+            "TransactionalMessageCheckService",
+            lambda: self.check().asked > 0,
+            config.transaction_check_interval,
+            is_late=True,
+        )
+        self.metrics_flush_service = _Repeated(
+            "TransactionMetricsFlushService",
+            lambda: self.metrics.persist(replace_file),
+            config.transaction_metric_flush_interval,
+        )
+        self._is_loaded = False
+
+    def __enter__(self) -> TransactionalMessageService:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def load(self) -> None:
+        """Read what is open, and write the op messages that a crash left out; once.
+
+        Raises
+        ------
+        StoreFormatError
+            ``config/consumerOffset.json`` is not what a broker writes.
+        """
+        with self._table.lock:
+            if self._is_loaded:
+                return
+            self._store.wait_for_dispatch()
+            half_offset, op_offset = self._offset_of(HALF_TOPIC), self._offset_of(OP_TOPIC)
+            found = find_open_halves(self._store, half_offset, op_offset)
+            self._table.fill(found, half_offset, op_offset)
+            if len(found.without_op):
+                logger.info("%d half messages were ended before a stop", len(found.without_op))
+                self._ops.add(found.without_op.tolist())
+                self._ops.write(everything=True)
+            self.metrics.load()
+            self._store.use_transactions(self)
+            self._is_loaded = True
+
+    def start(self) -> None:
+        """Load, and start the services."""
+        self.load()
+        for service in self._services:
+            service.start()
+
+    def stop(self) -> None:
+        """Stop the services, write waiting op messages, offsets and counters.
+
+        Raises
+        ------
+        StoreWriteError
+            A file of ``config`` cannot be written.
+        """
+        for service in self._services:
+            service.shutdown()
+        if not self._is_loaded:
+            return
+        self._store.use_transactions(None)
+        self._ops.write(everything=True)
+        self._persist_offsets()
+        self.metrics.persist(replace_file)
+        self._is_loaded = False
+
+    def prepare_message(self, message: Message) -> PutMessageResult:
+        """Open a transaction: put the half message, which no consumer sees.
+
+        Parameters
+        ----------
+        message
+            As a producer sends it: with ``TRAN_MSG``, ``PGROUP``, ``UNIQ_KEY``. Copies of a half
+            message without UNIQ_KEY are not known as such after a restart.
+
+        Returns
+        -------
+        result
+            Its place in the half queue, which `end_transaction` takes.
+        """
+        half, result = put_half(self._store, message, self._store.clock())
+        if half is not None:
+            self.metrics.add({message.topic: 1}, self._store.clock())
+        return result
+
+    def end_transaction(
+        self,
+        half: HalfMessagePlace,
+        state: TransactionState,
+        *,
+        from_check: bool = False,
+        producer_group: str | None = None,
+    ) -> EndTransactionResult:
+        """Commit or roll back; a transaction is ended once, however many answers come.
+
+        Parameters
+        ----------
+        half
+            Any copy of the half message.
+        state
+            The answer; UNKNOW changes nothing.
+        from_check
+            It was asked for. Else, it is too late where the producer set a time
+            (``CHECK_IMMUNITY_TIME_IN_SECONDS``) and that is over.
+        producer_group
+            Of whom answers; must be that of the message. None: not looked at.
+        """
+        if state is _UNKNOWN:
+            return EndTransactionResult(EndStatus.IGNORED)
+        stored = self._store.look_stored_message(half.commit_log_offset)
+        if stored is None:  # it may not be written out yet
+            self._store.flush()
+            stored = self._store.look_stored_message(half.commit_log_offset)
+        fault = _mismatch(stored, half, producer_group)
+        if stored is None or fault:
+            return EndTransactionResult(EndStatus.NOT_FOUND, reason=fault)
+        if not from_check and is_too_late(stored, self._store.clock(), self._store.config):
+            return EndTransactionResult(
+                EndStatus.ILLEGAL_OPERATION,
+                reason="later than the producer wanted: wait for a check",
+            )
+        return self._end(stored, state)
+
+    def end_transactions(
+        self, half_queue_offsets: npt.ArrayLike, state: TransactionState
+    ) -> BulkEnd:
+        """End many at once, in columns.
+
+        Parameters
+        ----------
+        half_queue_offsets
+            Queue offsets of open half messages; the newest copies (see `open_queue_offsets`).
+        state
+            COMMIT_MESSAGE or ROLLBACK_MESSAGE.
+
+        Raises
+        ------
+        ValueError
+            ``state`` is UNKNOW.
+        """
+        if state is _UNKNOWN:
+            raise ValueError("UNKNOW ends no transaction: COMMIT_MESSAGE or ROLLBACK_MESSAGE")
+        wanted: Int64s = np.unique(np.asarray(half_queue_offsets, np.int64))
+        with self._table.lock:
+            is_open = np.isin(wanted, self.open_queue_offsets())
+            ender = BulkEnder(self._store, self._note_ended)
+            ender.end(wanted[is_open], state)
+            ended = sum(ender.topics.values())
+        self.metrics.add(
+            {topic: -count for topic, count in ender.topics.items()}, self._store.clock()
+        )
+        self._ops.write(everything=True)
+        return BulkEnd(ended, wanted[~is_open].tolist(), ender.refused)
+
+    def open_queue_offsets(self) -> Int64s:
+        """Return the queue offsets of the half messages that are open, ascending."""
+        with self._table.lock:
+            offsets, _ = read_places(self._store, self._table.half_offset)
+            return offsets[self._table.not_done(offsets)]
+
+    def check(self) -> CheckResult:
+        """Check the half messages that are due, ask for them, and note how far that is.
+
+        Raises
+        ------
+        TransactionError
+            A copy was refused; all before it is done.
+        StoreWriteError
+            The log, or ``config/consumerOffset.json``, cannot be written.
+        """
+        self._ops.write()
+        try:
+            return self._checker.run()
+        finally:
+            self._persist_offsets()
+
+    def open_block(self, message: Message) -> Message:
+        """Open the transaction of a block; see ``MessageStore.transaction``."""
+        half = opened_half(*put_half(self._store, message, self._store.clock()))
+        with self._table.lock:
+            self._table.held.add(transaction_key(half) or "")
+        self.metrics.add({message.topic: 1}, self._store.clock())
+        return half
+
+    def end_block(self, half: Message, state: TransactionState) -> PutMessageResult | None:
+        """End the transaction of a block."""
+        with self._table.lock:
+            self._table.held.discard(transaction_key(half) or "")
+            result = self._end(half, state)
+        if not self._is_loaded:  # the block ends after the service
+            self._ops.write(everything=True)
+        if result.status is EndStatus.PUT_FAILED and result.put_result is not None:
+            raise not_ended(half, result.put_result)
+        if result.status is not EndStatus.ENDED:
+            raise TransactionError(f"the transaction is {result.status.value}: {result.reason}")
+        return result.put_result
+
+    @property
+    def _services(self) -> tuple[ServiceThread, ...]:
+        return self.check_service, self.op_batch_service, self.metrics_flush_service
+
+    def _end(self, half: Message, state: TransactionState) -> EndTransactionResult:
+        key = transaction_key(half)
+        answered = HalfPlace(half.queue_offset, half.commit_log_offset)
+        table = self._table
+        with table.lock:
+            newest = table.newest(key, answered)
+            if table.is_ended(newest.queue_offset):
+                return EndTransactionResult(EndStatus.ALREADY_ENDED, reason="an answer came before")
+            is_open = newest.queue_offset >= table.half_offset
+            if not is_open and (
+                state is not _COMMIT or committed_copies(self._store, answered, key)
+            ):
+                return EndTransactionResult(
+                    EndStatus.ALREADY_ENDED, reason="it was ended, or given up as checked too often"
+                )
+            put = None
+            if state is _COMMIT:
+                try:
+                    put = put_commit(self._store, half)
+                except TransactionError as err:
+                    return EndTransactionResult(EndStatus.PUT_FAILED, reason=str(err))
+                if not put.is_appended:
+                    return EndTransactionResult(EndStatus.PUT_FAILED, put, put.reason)
+            if is_open:
+                self._note_ended([newest.queue_offset])
+                topic = half_facts(half.properties).topic or ""
+                self.metrics.add({topic: -1}, self._store.clock())
+        return EndTransactionResult(EndStatus.ENDED, put)
+
+    def _note_ended(self, queue_offsets: Iterable[int]) -> None:
+        ended = list(queue_offsets)
+        self._table.end(ended)
+        self._ops.add(ended)
+
+    def _answer(self, half: Message) -> None:
+        if self._asked is None:
+            return
+        try:
+            state = self._asked(half)
+        except Exception:  # whatever the callback does, the check goes on; it is asked again
+            logger.exception("no answer for the half message %s", half.unique_key)
+            return
+        self.end_transaction(half, state, from_check=True)
+
+    def _on_discard(self, topic: str) -> None:
+        self.metrics.add({topic: -1}, self._store.clock())
+
+    def _offset_of(self, topic: str) -> int:
+        """Return the group's offset, inside of the queue: a crash may have taken its end."""
+        directory = StoreDirectory(self._store.config.store_path_root_dir)
+        noted = load_consumer_offsets(directory).get((TRANSACTION_GROUP, topic), {})
+        first = self._store.get_min_offset_in_queue(topic, _QUEUE_ID)
+        stop = self._store.get_max_offset_in_queue(topic, _QUEUE_ID)
+        return min(max(noted.get(_QUEUE_ID, 0), first, 0), max(stop, 0))
+
+    def _persist_offsets(self) -> None:
+        with self._table.lock:
+            offsets = {
+                (TRANSACTION_GROUP, HALF_TOPIC): {_QUEUE_ID: self._table.half_offset},
+                (TRANSACTION_GROUP, OP_TOPIC): {_QUEUE_ID: self._table.op_offset},
+            }
+            root = self._store.config.store_path_root_dir
+            merge_consumer_offsets(root, offsets, self._store.clock(), replace_file)
+
+
+class _Repeated(ServiceThread):
+    """Does some work again and again."""
+
+    def __init__(
+        self, name: str, work: Callable[[], bool], interval_ms: int, *, is_late: bool = False
+    ) -> None:
+        super().__init__(interval_ms, first_delay_ms=interval_ms if is_late else 0)
+        self._name, self._work = name, work
+
+    @property
+    def name(self) -> str:
+        """Name of the service and its thread."""
+        return self._name
+
+    def run_once(self) -> bool:
+        """Do it once."""
+        return self._work()
+
+
+def _mismatch(stored: Message | None, half: HalfMessagePlace, producer_group: str | None) -> str:
+    """Return why a record is not the half message that somebody answers for; empty: it is."""
+    if stored is None or stored.topic != HALF_TOPIC:
+        return f"no half message lies at {half.commit_log_offset}"
+    if stored.queue_offset != half.queue_offset:
+        return (
+            f"the half message at {half.commit_log_offset} has queue offset "
+            f"{stored.queue_offset}, not {half.queue_offset}"
+        )
+    group = half_facts(stored.properties).producer_group
+    if producer_group is not None and group != producer_group:
+        return f"it is of producer group {group}, not {producer_group}"
+    return ""
