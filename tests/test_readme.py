@@ -46,6 +46,12 @@ SHOWN = {
         '"bytes_lost": ',
     ),
     "file-format.md": ('99524 297 {"kind":"normal","n":155', '99524 {"kind":"normal","n":155'),
+    "filters.md": (
+        "True\nNone ['amount', 'region']\n",
+        "[ True False False False] [False False False  True]",
+        "expected: a number or a property",
+        "reads the SQL filter as 'region', a lone property, which matches no message",
+    ),
     "reading.md": (
         "|orders                           |4     |236     |",
         "|2026-11-21 12:26:33.0",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Callable
 from bench.scenarios import (
     decode,
     exploring,
+    filters,
     jobs,
     key_query,
     memory,
@@ -51,4 +52,5 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "w": stream_memory.stream_memory,
     "x": exploring.export_parquet,
     "y": salvage.salvage,
+    "za": filters.per_message,
 }

@@ -235,6 +235,9 @@ EXAMPLES: tuple[tuple[str, Mapping[str, str], str], ...] = (
     ("a > 5", {"a": "6"}, "T"),
     ("a > 5", {"a": "5.5"}, "E"),
     ("a > 5", {"a": "3000000000"}, "E"),
+    ("a > 5", {"a": " 6"}, "E"),
+    ("a > 5.0", {"a": " 6 "}, "T"),
+    ("a > 5.0", {"a": "6d"}, "T"),
     ("a > 5L", {"a": "3000000000"}, "E"),  # a Long that fits an Integer becomes one
     ("a > 2147483648", {"a": "3000000000"}, "T"),
     ("a > -2147483648", {"a": "3000000000"}, "T"),  # a Long before the minus
