@@ -11,10 +11,12 @@ import threading
 import time
 import weakref
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Callable
 
 from store_core.codec.client_message_id import ClientMessageIds
 from store_core.codec.hosts import parse_host
+from store_core.config.consumer_filter_file import save_consumer_filters
 from store_core.errors import StoreClosedError
 from store_core.files.store_directory import StoreDirectory
 from store_core.read.store_queries import StoreQueries
@@ -25,9 +27,11 @@ from store_core.services.transaction_block import (
     TransactionBlock,
     producer_message,
 )
+from store_core.staged_commit.crash_points import CrashPoints
 from store_core.state.running_flags import RunningFlags
 from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
+from store_core.state.store_state import StoreState, store_state
 from store_core.store_files import OpenOptions, delete_files, open_parts
 from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
 
@@ -36,12 +40,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from store_core.arrow_types import RecordBatch
+    from store_core.config.consumer_filter_file import ConsumerFilterData
     from store_core.config.message_store_config import MessageStoreConfig
-    from store_core.filter.tag_filter import TagFilter
+    from store_core.filter.consumer_filter_manager import ConsumerFilterManager, RegisteredFilter
+    from store_core.filter.message_filter import AnyFilter, MessageFilter
     from store_core.message import Message
     from store_core.progress import Progress
     from store_core.put.put_message import MessagePutter
-    from store_core.queue.consume_queue_ext_writer import FilterBitmaps
+    from store_core.queue.dispatch_request import FilterBitmapsOf
     from store_core.read.pinned_store import PinnedStore
     from store_core.recovery.recovery import LogRecovery
     from store_core.results import AppendBatchResult, GetMessageResult, PutMessageResult
@@ -93,8 +99,8 @@ class MessageStore(StoreQueries):
     is_batch_topic
         Whether a topic has batch queues; None: as ``config/topics.json`` says.
     filter_bitmaps
-        Gives the filter bitmaps of extension units (``enableConsumeQueueExt``); None: there are
-        none.
+        Gives the filter bitmaps of extension units (``enableConsumeQueueExt``); None: with
+        ``enableCalcFilterBitMap`` those of `consumer_filters`, else there are none.
     handle_schedule_message
         Messages with a delay level (property DELAY above 0) go to ``SCHEDULE_TOPIC_XXXX`` until
         they are due. False: whoever puts them has done so, as a broker in front of the store.
@@ -116,7 +122,7 @@ class MessageStore(StoreQueries):
         environment: Environment | None = None,
         dispatchers: Sequence[Dispatcher] = (),
         is_batch_topic: Callable[[str], bool] | None = None,
-        filter_bitmaps: FilterBitmaps | None = None,
+        filter_bitmaps: FilterBitmapsOf | None = None,
         handle_schedule_message: bool = True,
     ) -> None:
         self.config = config
@@ -127,6 +133,8 @@ class MessageStore(StoreQueries):
         self._handle_schedule_message = handle_schedule_message
         self._transaction_ends: TransactionEnds | None = None
         self._message_ids: ClientMessageIds | None = None
+        self._consumer_filters: ConsumerFilterManager | None = None
+        self._filters_are_proven = False
         self._open: OpenStore | None = None
         self._putter: MessagePutter | None = None
         self._changing = threading.RLock()
@@ -286,7 +294,7 @@ class MessageStore(StoreQueries):
         queue_id: int,
         offset: int,
         max_msg_nums: int,
-        message_filter: TagFilter | None = None,
+        message_filter: AnyFilter | MessageFilter | None = None,
     ) -> GetMessageResult:
         """Pull messages of one queue; see ``StoreQueries.get_message``. Counted."""
         found = self._opened()
@@ -310,6 +318,25 @@ class MessageStore(StoreQueries):
     def clock(self) -> Callable[[], int]:
         """Returns ms since the epoch, as store times have it."""
         return self._environment.clock
+
+    @property
+    def consumer_filters(self) -> ConsumerFilterManager:
+        """The filters of consumer groups, as ``config/consumerFilter.json`` keeps them.
+
+        With ``enableConsumeQueueExt`` and ``enableCalcFilterBitMap`` dispatch notes of each message
+        which of them want it. A change is saved at once.
+
+        Raises
+        ------
+        StoreFormatError
+            The file is not what a broker writes.
+        """
+        self._opened()
+        known = self._consumer_filters
+        if known is None:
+            with self._changing:
+                known = self._consumer_filters = self._consumer_filters or self._load_filters()
+        return known
 
     @property
     def min_phy_offset(self) -> int:
@@ -415,13 +442,45 @@ class MessageStore(StoreQueries):
                 if is_started:
                     self.start()
 
+    def _consumer_filter(self, topic: str, group: str) -> RegisteredFilter | None:
+        return self.consumer_filters.get(topic, group)
+
+    def _load_filters(self) -> ConsumerFilterManager:
+        from store_core.filter.consumer_filter_manager import (  # noqa: PLC0415 (few have filters)
+            open_consumer_filters,
+        )
+
+        return open_consumer_filters(
+            StoreDirectory(self.config.store_path_root_dir),
+            self.config,
+            self._environment.clock,
+            is_proven=self._filters_are_proven,
+            on_change=self._save_filters,
+        )
+
+    def _save_filters(self, filters: tuple[ConsumerFilterData, ...]) -> None:
+        root, steps = self._opened().config.store_path_root_dir, CrashPoints()
+        save_consumer_filters(root, filters, partial(steps.replace_file, "consumer filters"))
+
+    def _bitmaps(self) -> FilterBitmapsOf | None:
+        """Return what gives the filter bitmaps in this run of the store."""
+        self._consumer_filters = None
+        state = store_state(StoreDirectory(self.config.store_path_root_dir))
+        self._filters_are_proven = state is StoreState.STOPPED
+        if self._filter_bitmaps is not None or not self.config.enable_calc_filter_bit_map:
+            return self._filter_bitmaps
+        from store_core.filter.filter_bitmaps import FilterBitmaps  # noqa: PLC0415 (see above)
+
+        self._consumer_filters = self._load_filters()
+        return FilterBitmaps(self._consumer_filters)
+
     def _load(self, cut: bool, progress: Progress | None) -> OpenStore:
         options = OpenOptions(
             self._environment.clock,
             progress,
             cut,
             self._is_batch_topic,
-            filter_bitmaps=self._filter_bitmaps,
+            filter_bitmaps=self._bitmaps(),
         )
         parts = open_parts(self.config, options)
         try:

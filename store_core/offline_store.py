@@ -143,7 +143,7 @@ class OfflineStore:
 
     def _decode_and_dispatch(self, commit: Commit) -> None:
         parts = self._parts
-        decoder = DispatchDecoder(parts.config.delay_levels_ms)
+        decoder = DispatchDecoder(parts.config.delay_levels_ms, parts.queues.filter_bitmaps)
 
         def put_units(frames: RecordFrames) -> None:
             parts.queues.put(decoder.decode(frames).queued())

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.index.index_file_set import IndexFileSet
     from store_core.progress import Progress
-    from store_core.queue.consume_queue_ext_writer import FilterBitmaps
+    from store_core.queue.dispatch_request import FilterBitmapsOf
     from store_core.queue.queue_directories import QueueFileSizes
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class OpenOptions:
     cut: bool = False
     is_batch_topic: Callable[[str], bool] | None = None
     steps: CrashPoints = field(default_factory=CrashPoints)
-    filter_bitmaps: FilterBitmaps | None = None
+    filter_bitmaps: FilterBitmapsOf | None = None
     trusts_confirmed: bool = False
     cuts_tail: bool = True
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from store_core.config.config_files import load_topics
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.errors import CorruptRecordError, StoreFormatError, StoreNotFoundError
+from store_core.errors import (
+    CorruptRecordError,
+    StoreFormatError,
+    StoreNotFoundError,
+    StoreReadError,
+)
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_service import IndexService
 from store_core.layout.message import LMQ_PREFIX
@@ -37,11 +43,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from store_core.config.config_files import TopicConfig
+    from store_core.filter.consumer_filter_manager import ConsumerFilterManager, RegisteredFilter
     from store_core.log.record_reader import RecordReader
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.readable_queue import ReadableQueue
     from store_core.read.find_messages import KeySearch
     from store_core.read.readable_store import ReadableStore
+
+logger = logging.getLogger(__name__)
 
 _PARTS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint", "lock", "config")
 _proven_starts: dict[tuple[object, ...], tuple[int, bytes]] = {}
@@ -114,6 +123,7 @@ class StoreSnapshot(StoreQueries):
         self._index: IndexService | None = None
         self._topics: dict[str, TopicConfig] | None = None
         self._topics_read = False
+        self._consumer_filters: ConsumerFilterManager | None = None
         try:
             given = None if end_offset is None else LogEnd(end_offset, "given", -1, end_offset)
             end = given or self._find_end()
@@ -315,6 +325,31 @@ class StoreSnapshot(StoreQueries):
         del whole
         return nullcontext(self)
 
+    def _consumer_filter(self, topic: str, group: str) -> RegisteredFilter | None:
+        """Return the filter of a group where the file is as new as the bitmaps of the store.
+
+        A broker writes it every 10 s and when it stops: what was registered in between is in
+        bitmaps only.
+        """
+        if self.state is not StoreState.STOPPED or self.kind.config_databases:
+            return None
+        if self._consumer_filters is None:
+            self._consumer_filters = self._load_filters()
+        return self._consumer_filters.get(topic, group)
+
+    def _load_filters(self) -> ConsumerFilterManager:
+        from store_core.filter.bloom_filter import BloomFilter  # noqa: PLC0415 (few have filters)
+        from store_core.filter.consumer_filter_manager import (  # noqa: PLC0415
+            ConsumerFilterManager,
+            open_consumer_filters,
+        )
+
+        try:
+            return open_consumer_filters(self.directory, self.config, _no_time, is_proven=True)
+        except (StoreFormatError, StoreReadError) as err:  # the records themselves tell, too
+            logger.warning("no bitmap is used to filter: %s", err)
+            return ConsumerFilterManager(BloomFilter(), _no_time)
+
     def _key_search(self, store: ReadableStore) -> KeySearch:
         """Return the one search of this snapshot, which remembers what it has read."""
         if self._search is None:
@@ -422,6 +457,11 @@ class _Evidence:
                 continue
             last_start, last_end = max(last_start, found.last_start), max(last_end, found.last_end)
         return last_start, last_end
+
+
+def _no_time() -> int:
+    """Return 0: nothing is registered in a snapshot, and nothing of it dies."""
+    return 0
 
 
 def _check_is_store(directory: StoreDirectory, config: MessageStoreConfig) -> None:

@@ -64,7 +64,7 @@ def load_topics(directory: StoreDirectory) -> dict[str, TopicConfig] | None:
     StoreReadError
         It may not be read. (Both hold for the other functions of this module too.)
     """
-    return _load(directory, "topics.json", _topics)
+    return load_config_file(directory, "topics.json", _topics)
 
 
 def load_consumer_offsets(directory: StoreDirectory) -> dict[tuple[str, str], dict[int, int]]:
@@ -75,20 +75,20 @@ def load_consumer_offsets(directory: StoreDirectory) -> dict[tuple[str, str], di
     """
     offsets: dict[tuple[str, str], dict[int, int]] = {}
     for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-        offsets.update(_load(directory, name, _consumer_offsets) or {})
+        offsets.update(load_config_file(directory, name, _consumer_offsets) or {})
     return offsets
 
 
 def load_delay_offsets(directory: StoreDirectory) -> dict[int, int] | None:
     """Return the next queue offset to deliver by delay level, which counts from 1."""
-    return _load(directory, "delayOffset.json", _delay_offsets)
+    return load_config_file(directory, "delayOffset.json", _delay_offsets)
 
 
 def load_subscription_groups(
     directory: StoreDirectory,
 ) -> dict[str, SubscriptionGroupConfig] | None:
     """Return the consumer groups of ``subscriptionGroup.json`` by name."""
-    return _load(directory, "subscriptionGroup.json", _groups)
+    return load_config_file(directory, "subscriptionGroup.json", _groups)
 
 
 def is_deleted_topic(topic: str, topics: Collection[str] | None) -> bool:
@@ -106,7 +106,7 @@ def is_deleted_topic(topic: str, topics: Collection[str] | None) -> bool:
     return topic not in topics and not topic.startswith(LMQ_PREFIX)
 
 
-def _load(
+def load_config_file(
     directory: StoreDirectory, name: str, convert: Callable[[dict[str, Any]], _T]
 ) -> _T | None:
     """Read a file, or its ``.bak`` where it is missing, empty or unreadable (``ConfigManager``)."""

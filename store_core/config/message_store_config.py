@@ -57,8 +57,11 @@ _BOUNDS = {
     "disk_space_clean_forcibly_ratio": _PERCENT,
     "max_topic_length": (1, 255),
     "file_reserved_time": _FROM_ZERO,
+    "max_error_rate_of_bloom_filter": (1, 99),
+    "expect_consumer_num_use_filter": (1, 25_000),  # of 1 %: as much as an extension unit takes
     "os_page_cache_busy_time_out_mills": (0, 2**63 - 1),
     "transaction_op_format": (4, 5),
+    "filter_data_clean_time_span": (0, 2**63 - 1),
     **dict.fromkeys(
         (
             "flush_commit_log_least_pages",
@@ -173,6 +176,14 @@ class MessageStoreConfig:
     """Dispatch what is not yet confirmed too."""
     message_index_enable: bool = True
     enable_consume_queue_ext: bool = False
+    enable_calc_filter_bit_map: bool = False
+    """Write bitmaps of the consumers that want a message into extension units."""
+    expect_consumer_num_use_filter: int = 32
+    """Consumers of a topic for which the bitmaps are made; more of them make it longer."""
+    max_error_rate_of_bloom_filter: int = 20
+    """Percent of the messages that a bitmap may let pass in error."""
+    filter_data_clean_time_span: int = 86_400_000
+    """How long the filter of a group without consumers is kept."""
 
     delete_when: str = "04"
     """Hours of the day, local time, separated by semicolons."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
+from store_core.codec.gather import binary_parts
 from store_core.files.segment_list import Segment, SegmentList
 from store_core.layout.consume_queue import (
     CQ_EXT_END_BLANK_BYTES,
@@ -19,8 +21,6 @@ from store_core.layout.consume_queue import (
 from store_core.queue.consume_queue_ext import ConsumeQueueExt, is_ext_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import numpy.typing as npt
 
     from store_core.queue.consume_queue_ext import ExtUnits
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
     Units = npt.NDArray[np.void]
-    FilterBitmaps = Callable[[DispatchRequests], Sequence[bytes | None]]
 
 _END_MARK = (-1).to_bytes(2, "big", signed=True)
 _MAX_UNIT_BYTES = 32767
@@ -44,8 +43,6 @@ class ConsumeQueueExtWriter:
         The files that are there, to be read.
     files
         The same, to be written.
-    filter_bitmaps
-        Returns the filter bitmap of each row, None where there is none; default: none at all.
 
     Attributes
     ----------
@@ -53,14 +50,9 @@ class ConsumeQueueExtWriter:
         Byte after the last unit, in the queue.
     """
 
-    def __init__(
-        self,
-        ext: ConsumeQueueExt,
-        files: QueueFiles,
-        filter_bitmaps: FilterBitmaps | None = None,
-    ) -> None:
+    def __init__(self, ext: ConsumeQueueExt, files: QueueFiles) -> None:
         self.wrote_position = 0
-        self._directory, self._files, self._filter_bitmaps = ext.directory, files, filter_bitmaps
+        self._directory, self._files = ext.directory, files
         self._segments = {segment.from_offset: segment for segment in ext.segments}
         self._is_ready = False
 
@@ -92,21 +84,20 @@ class ConsumeQueueExtWriter:
         OSError
             A file cannot be created or written.
         """
-        bitmaps = None if self._filter_bitmaps is None else self._filter_bitmaps(requests)
-        lengths = np.zeros(len(requests), np.int64)
-        if bitmaps is not None:
-            lengths[:] = [len(bitmap or b"") for bitmap in bitmaps]
+        lengths, bitmaps = _bitmaps(requests)
         sizes = lengths + CQ_EXT_UNIT.size
         largest = min(self._files.file_size - CQ_EXT_END_BLANK_BYTES, _MAX_UNIT_BYTES)
-        rows = np.flatnonzero(sizes <= largest)
+        fits = sizes <= largest
+        rows = np.flatnonzero(fits)
         headers = np.empty(len(rows), CQ_EXT_UNIT.dtype)
         headers["unit_size"] = sizes[rows]
         headers["tags_code"] = requests.tags_code[rows]
         headers["store_timestamp"] = requests.store_timestamp[rows]
         headers["bit_map_size"] = lengths[rows]
-        kept = None if bitmaps is None else [bitmaps[row] or b"" for row in rows.tolist()]
+        kept = bitmaps[np.repeat(fits, lengths)]
         tags_code = requests.tags_code.copy()
-        tags_code[rows] = self._pack(_join(headers, kept), sizes[rows]) + EXT_ADDRESS_BASE
+        units = _join(headers, lengths[rows], kept)
+        tags_code[rows] = self._pack(units, sizes[rows]) + EXT_ADDRESS_BASE
         self._know_files()
         return tags_code
 
@@ -211,13 +202,26 @@ class ConsumeQueueExtWriter:
         return begin + min(at, len(data))
 
 
-def _join(headers: npt.NDArray[np.void], bitmaps: Sequence[bytes] | None) -> bytes:
-    packed = headers.tobytes()
-    if bitmaps is None:
-        return packed
-    size = CQ_EXT_UNIT.size
-    return b"".join(
-        piece
-        for row, bitmap in enumerate(bitmaps)
-        for piece in (packed[row * size : (row + 1) * size], bitmap)
-    )
+def _bitmaps(requests: DispatchRequests) -> tuple[Int64s, npt.NDArray[np.uint8]]:
+    """Return the length of each row's bitmap, 0 where there is none, and all of them in one."""
+    if requests.filter_bitmap is None:
+        return np.zeros(len(requests), np.int64), np.empty(0, np.uint8)
+    offsets, data = binary_parts(pa.array(requests.filter_bitmap, pa.binary()))
+    return np.diff(offsets).astype(np.int64), data[offsets[0] : offsets[-1]]
+
+
+def _join(headers: npt.NDArray[np.void], lengths: Int64s, bitmaps: npt.NDArray[np.uint8]) -> bytes:
+    """Return units: each header with its bitmap after it."""
+    if len(bitmaps) == 0:
+        return headers.tobytes()
+    # Headers of 20 bytes, bitmaps of 0 and 14 bytes: the units begin at 0 and 20, and end at 54.
+    # What is no header, bytes 40 to 53, is filled with the bitmaps in order.
+    sizes = lengths + CQ_EXT_UNIT.size
+    begin = np.cumsum(sizes) - sizes
+    joined = np.empty(int(sizes.sum()), np.uint8)
+    is_header = np.zeros(len(joined), bool)
+    places = (begin[:, None] + np.arange(CQ_EXT_UNIT.size)).ravel()
+    is_header[places] = True
+    joined[places] = headers.view(np.uint8)
+    joined[~is_header] = bitmaps
+    return joined.tobytes()

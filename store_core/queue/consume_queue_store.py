@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from store_core.config.message_store_config import MessageStoreConfig
-    from store_core.queue.consume_queue_ext_writer import FilterBitmaps
-    from store_core.queue.dispatch_request import DispatchRequests
+    from store_core.queue.dispatch_request import DispatchRequests, FilterBitmapsOf
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +67,8 @@ class ConsumeQueueStore:
 
     Attributes
     ----------
+    filter_bitmaps
+        As given, for who makes dispatch requests; None also where no extension unit is written.
     is_batch_topic
         Tells whether the queues of a topic are batch queues.
     refused
@@ -80,11 +81,12 @@ class ConsumeQueueStore:
         config: MessageStoreConfig,
         *,
         is_batch_topic: Callable[[str], bool] | None = None,
-        filter_bitmaps: FilterBitmaps | None = None,
+        filter_bitmaps: FilterBitmapsOf | None = None,
     ) -> None:
         self.directory = StoreDirectory(root)
         self.refused: dict[QueueKey, int] = {}
-        self._config, self._filter_bitmaps = config, filter_bitmaps
+        self._config = config
+        self.filter_bitmaps = filter_bitmaps if config.enable_consume_queue_ext else None
         self._sizes = queue_file_sizes(self.directory, config)
         self.is_batch_topic = is_batch_topic or self._is_configured_batch
         self._batch_topics: frozenset[str] = frozenset()
@@ -287,7 +289,7 @@ class ConsumeQueueStore:
         segments = self._segments(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext)
         files = self._files(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext)
         ext = ConsumeQueueExt(self.directory, segments)
-        return ConsumeQueueExtWriter(ext, files, self._filter_bitmaps)
+        return ConsumeQueueExtWriter(ext, files)
 
     def _batch(self, topic: str, queue_id: int) -> BatchConsumeQueueWriter:
         segments = self._segments(BATCH_CONSUME_QUEUE, topic, queue_id, self._sizes.batch)

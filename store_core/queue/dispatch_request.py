@@ -7,7 +7,7 @@ Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``DispatchRequest``, `
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
 
     Int64s = npt.NDArray[np.int64]
+    Objects = npt.NDArray[np.object_]
+    FilterBitmapsOf = Callable[[MessageColumns], Optional[Objects]]
+    """Returns the filter bitmap of each record, None where there is none; None: of no record."""
 
 LMQ_QUEUE_ID = 0
 ROUND_BYTES = 32 << 20
@@ -68,6 +71,9 @@ class DispatchRequests:
         Bits of the sys flag: 0, 4 (prepared), 8 (commit) or 12 (rollback).
     light
         The row puts a record of another queue into this one as well (multi-dispatch).
+    filter_bitmap
+        Bitmap of the consumers that want the message (`FilterBitmaps`), None where there is none;
+        None: of no row.
     """
 
     topics: Sequence[str]
@@ -82,6 +88,7 @@ class DispatchRequests:
     batch_size: npt.NDArray[np.int16]
     transaction_type: npt.NDArray[np.int32]
     light: npt.NDArray[np.bool_]
+    filter_bitmap: Objects | None = None
 
     def __len__(self) -> int:
         return len(self.commit_log_offset)
@@ -93,6 +100,8 @@ class DispatchRequests:
         values["topics"] = self.topics
         for name in _COLUMNS:
             values[name] = own[name][rows]
+        if self.filter_bitmap is not None:
+            values["filter_bitmap"] = self.filter_bitmap[rows]
         return part
 
     def queued(self) -> DispatchRequests:
@@ -119,8 +128,13 @@ class DispatchRequests:
     def _columns(self) -> list[npt.NDArray[Any]]:
         return [getattr(self, name) for name in _COLUMNS]
 
+    def _bitmaps(self) -> Objects:
+        if self.filter_bitmap is None:
+            return np.full(len(self), None, object)
+        return self.filter_bitmap
 
-_COLUMNS = tuple(field.name for field in fields(DispatchRequests)[1:])
+
+_COLUMNS = tuple(field.name for field in fields(DispatchRequests)[1:-1])
 
 
 def concat_requests(parts: Sequence[DispatchRequests]) -> DispatchRequests:
@@ -128,7 +142,10 @@ def concat_requests(parts: Sequence[DispatchRequests]) -> DispatchRequests:
     if len(parts) == 1:
         return parts[0]
     columns = zip(*(part._columns() for part in parts))
-    return DispatchRequests(parts[0].topics, *(np.concatenate(column) for column in columns))
+    joined = DispatchRequests(parts[0].topics, *(np.concatenate(column) for column in columns))
+    if all(part.filter_bitmap is None for part in parts):
+        return joined
+    return replace(joined, filter_bitmap=np.concatenate([part._bitmaps() for part in parts]))
 
 
 class DispatchDecoder:
@@ -138,12 +155,17 @@ class DispatchDecoder:
     ----------
     delay_levels_ms
         Delay of each level, level 1 first (``MessageStoreConfig.delay_levels_ms``).
+    filter_bitmaps
+        Gives the filter bitmaps of records; None: they have none.
     """
 
-    def __init__(self, delay_levels_ms: Sequence[int]) -> None:
+    def __init__(
+        self, delay_levels_ms: Sequence[int], filter_bitmaps: FilterBitmapsOf | None = None
+    ) -> None:
         self.topics: list[str] = []
         self._code_of: dict[str, int] = {}
         self._delay_levels_ms = delay_levels_ms
+        self._filter_bitmaps = filter_bitmaps
 
     def decode(self, frames: RecordFrames) -> DispatchRequests:
         """Return a request for each record, and one for each further queue that it names.
@@ -162,7 +184,7 @@ class DispatchDecoder:
     def outline(self, frames: RecordFrames) -> DispatchRequests:
         """Return a request for each record without what its properties say.
 
-        No tags code, no batch, no further queues; the rest is that of `decode`.
+        No tags code, no batch, no bitmap, no further queues; the rest is that of `decode`.
         """
         return self._outline(MessageColumns.shared(frames))
 
@@ -193,6 +215,7 @@ class DispatchDecoder:
             tags_code=string_hashes(columns.property_values(PROPERTY_TAGS)).astype(np.int64),
             base_queue_offset=batch.base_queue_offset,
             batch_size=batch.size,
+            filter_bitmap=None if self._filter_bitmaps is None else self._filter_bitmaps(columns),
         )
         self._set_deliver_times(requests, columns)
         light = self._light_requests(requests, columns)

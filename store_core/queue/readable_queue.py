@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from store_core.log.record_reader import RecordReader
     from store_core.queue.batch_consume_queue import BatchConsumeQueue
     from store_core.queue.consume_queue import Units
-    from store_core.queue.consume_queue_ext import ConsumeQueueExt
+    from store_core.queue.consume_queue_ext import ConsumeQueueExt, ExtUnits
     from store_core.queue.queue_range import QueueRange
 
     Int64s = npt.NDArray[np.int64]
@@ -29,13 +29,17 @@ LOWER, UPPER = "lower", "upper"
 
 
 class UnitRun(NamedTuple):
-    """Units that follow each other in one file: parallel lists, and the tags codes as an array."""
+    """Units that follow each other in one file: parallel lists, and the tags codes as an array.
+
+    ``ext`` are their extension units with bitmaps, where these were asked for and are there.
+    """
 
     queue_offset: list[int]
     batch_size: list[int]
     commit_log_offset: list[int]
     message_size: list[int]
     tags_code: Int64s
+    ext: ExtUnits | None = None
 
 
 class ReadableQueue(Protocol):
@@ -53,7 +57,9 @@ class ReadableQueue(Protocol):
     max_offset: int
     unit_bytes: int
 
-    def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
+    def units_from(
+        self, queue_offset: int, max_units: int, *, with_bitmaps: bool = False
+    ) -> UnitRun | None:
         """Return units from the one that holds ``queue_offset`` to the end of its file at most.
 
         None when no file holds it (``iterateFrom`` of RocketMQ's queues, 5.3.3).
@@ -109,19 +115,24 @@ class SimpleQueue:
         self.min_offset, self.max_offset = held.min_offset, held.max_offset
         self._open_ext = open_ext
 
-    def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
+    def units_from(
+        self, queue_offset: int, max_units: int, *, with_bitmaps: bool = False
+    ) -> UnitRun | None:
         """Return units of one file; see `ReadableQueue`."""
         file_stop = self.queue.file_stop(queue_offset)
         if file_stop is None:
             return None
         stop = min(file_stop, self.max_offset, queue_offset + max_units)
         units = self.queue.read_units(queue_offset, stop)
+        tags_code = np.ascontiguousarray(units["tags_code"])
+        ext = self._ext_units(tags_code, with_bitmaps=with_bitmaps)
         return UnitRun(
             list(range(queue_offset, queue_offset + len(units))),
             [1] * len(units),
             units["commit_log_offset"].tolist(),
             units["message_size"].tolist(),
-            self._resolved(np.ascontiguousarray(units["tags_code"])),
+            tags_code if ext is None else ext.tags_code,
+            ext if with_bitmaps else None,
         )
 
     def unit_columns(self, queue_offset: int, max_units: int) -> Units:
@@ -132,14 +143,16 @@ class SimpleQueue:
         """
         stop = min(self.max_offset, queue_offset + max_units)
         units = self.queue.read_units(queue_offset, stop)
-        units["tags_code"] = self._resolved(np.ascontiguousarray(units["tags_code"]))
+        ext = self._ext_units(np.ascontiguousarray(units["tags_code"]), with_bitmaps=False)
+        if ext is not None:
+            units["tags_code"] = ext.tags_code
         return units
 
-    def _resolved(self, tags_code: Int64s) -> Int64s:
+    def _ext_units(self, tags_code: Int64s, *, with_bitmaps: bool) -> ExtUnits | None:
         if not is_ext_address(tags_code).any():
-            return tags_code
+            return None
         ext = self._open_ext()
-        return tags_code if ext is None else ext.read(tags_code).tags_code
+        return None if ext is None else ext.read(tags_code, with_bitmaps=with_bitmaps)
 
     def roll_next_file(self, queue_offset: int) -> int:
         """Return the first queue offset of the next file."""
@@ -186,8 +199,11 @@ class BatchQueue:
         self.min_offset = max(min_queue_offset(units, max(min_phy_offset, 0)), 0)
         self.max_offset = max_queue_offset(units)
 
-    def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
-        """Return units of one file; see `ReadableQueue`."""
+    def units_from(
+        self, queue_offset: int, max_units: int, *, with_bitmaps: bool = False
+    ) -> UnitRun | None:
+        """Return units of one file; see `ReadableQueue`. There are no bitmaps."""
+        del with_bitmaps
         row = find_unit(self.units, queue_offset)
         if row is None:
             return None

@@ -6,12 +6,13 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from store_core.codec.properties import string_to_properties
 from store_core.errors import CorruptRecordError
 from store_core.results import GetMessageResult, GetMessageStatus
 
 if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
-    from store_core.filter.tag_filter import TagFilter
+    from store_core.filter.message_filter import MessageFilter
     from store_core.log.record_reader import RecordReader
     from store_core.message import Message
     from store_core.queue.readable_queue import ReadableQueue, UnitRun
@@ -25,7 +26,7 @@ def get_message(
     config: MessageStoreConfig,
     queue_offset: int,
     max_msg_nums: int,
-    message_filter: TagFilter | None,
+    message_filter: MessageFilter | None,
 ) -> GetMessageResult:
     """Read messages of a queue from an offset on; None is a queue that does not exist.
 
@@ -68,7 +69,7 @@ class _Pull:
         config: MessageStoreConfig,
         queue_offset: int,
         max_msg_nums: int,
-        message_filter: TagFilter | None,
+        message_filter: MessageFilter | None,
     ) -> None:
         self._queue, self._reader, self._config = queue, reader, config
         self._begin = self._next = queue_offset
@@ -87,7 +88,9 @@ class _Pull:
             if self._bytes or self._next >= self._queue.max_offset:
                 break
             run = self._queue.units_from(
-                self._next, self._filter_bytes // self._queue.unit_bytes + 1
+                self._next,
+                self._filter_bytes // self._queue.unit_bytes + 1,
+                with_bitmaps=self._filter is not None and self._filter.reads_bitmaps,
             )
             if run is None:
                 self._status = GetMessageStatus.OFFSET_FOUND_NULL
@@ -104,7 +107,9 @@ class _Pull:
         )
 
     def _scan(self, run: UnitRun) -> None:
-        matched = None if self._filter is None else self._filter.matches_codes(run.tags_code)
+        matched = None
+        if self._filter is not None:
+            matched = self._filter.matches_units(run.tags_code, run.ext)
         next_file_start = -1  # records below it are known to be gone
         columns = (run.queue_offset, run.batch_size, run.commit_log_offset, run.message_size)
         for row, (queue_offset, count, start, size) in enumerate(zip(*columns)):
@@ -121,15 +126,17 @@ class _Pull:
                 self._note(GetMessageStatus.MESSAGE_WAS_REMOVING)
                 file_size = self._reader.log.segments.file_size
                 next_file_start = start + file_size - start % file_size
-            else:
-                self._collect(start, size, count)
+            elif self._collect(start, size, count):
                 next_file_start = -1
+            else:
+                self._note(GetMessageStatus.NO_MATCHED_MESSAGE)
 
     def _note(self, status: GetMessageStatus) -> None:
         if not self._bytes:
             self._status = status
 
-    def _collect(self, start: int, size: int, count: int) -> None:
+    def _collect(self, start: int, size: int, count: int) -> bool:
+        """Take a record; return False for one that the filter does not want."""
         record = self._reader.read(start)
         if record.total_size != size:
             raise CorruptRecordError(
@@ -138,10 +145,15 @@ class _Pull:
                 self._reader.path_of(start),
                 start % self._reader.log.segments.file_size,
             )
+        if self._filter is not None and self._filter.reads_properties:
+            properties = string_to_properties(record.properties_raw)
+            if not self._filter.matches_properties(properties):
+                return False
         self._messages += self._reader.messages_of(record)
         self._message_count += count
         self._bytes += size
         self._status = GetMessageStatus.FOUND
+        return True
 
     def _is_full(self, start: int, size: int, count: int) -> bool:
         """``isTheBatchFull``: never before the first message."""

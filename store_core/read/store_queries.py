@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from store_core.codec.message_batch_codec import MessageColumns
     from store_core.config.message_store_config import MessageStoreConfig
-    from store_core.filter.tag_filter import TagFilter
+    from store_core.filter.consumer_filter_manager import RegisteredFilter
+    from store_core.filter.message_filter import AnyFilter, MessageFilter
     from store_core.message import Message
     from store_core.read.find_messages import KeySearch
     from store_core.read.find_offsets import KeyOffsets
@@ -47,6 +48,11 @@ class StoreQueries(ABC):
         Queues, and the index, are asked for before the log, which is then not behind them.
         """
 
+    def _consumer_filter(self, topic: str, group: str) -> RegisteredFilter | None:
+        """Return the filter of a group of a topic of which bitmaps speak; None: none does."""
+        del topic, group
+        return None
+
     def _key_search(self, store: ReadableStore) -> KeySearch:
         """Return the search by key in a store that is pinned whole."""
         from store_core.read.find_messages import KeySearch  # noqa: PLC0415 (see the module's text)
@@ -60,20 +66,22 @@ class StoreQueries(ABC):
         queue_id: int,
         offset: int,
         max_msg_nums: int,
-        message_filter: TagFilter | None = None,
+        message_filter: AnyFilter | MessageFilter | None = None,
     ) -> GetMessageResult:
         """Pull messages of one queue, with every limit that a broker has.
 
         Parameters
         ----------
         group
-            The consumer group; it decides nothing here, nor in RocketMQ's store.
+            The consumer group. It decides nothing here, but which bits of extension units speak
+            of a `SqlFilter` (see ``config/consumerFilter.json``).
         topic, queue_id, offset
             The queue, and the queue offset to begin at. Names of light queues (``%LMQ%…``) too.
         max_msg_nums
             Most messages to return; the limits of the configuration (32, …) hold besides.
         message_filter
-            Compares hashes of tags as a broker does: messages of other tags may come through.
+            A `TagFilter` compares hashes of tags as a broker does: messages of other tags may come
+            through. A `SqlFilter` evaluates the properties of each record. None: all messages.
 
         Notes
         -----
@@ -87,14 +95,13 @@ class StoreQueries(ABC):
         CorruptBodyError
             A body cannot be inflated.
         """
+        from store_core.filter.message_filter import filter_of_pull  # noqa: PLC0415 (see above)
         from store_core.read.get_message import get_message  # noqa: PLC0415 (see the module's text)
 
-        del group
+        wanted = filter_of_pull(message_filter, lambda: self._consumer_filter(topic, group))
         with self._reading() as store:
             queue = store.queue(topic, queue_id)
-            return get_message(
-                queue, store.reader, self.config, offset, max_msg_nums, message_filter
-            )
+            return get_message(queue, store.reader, self.config, offset, max_msg_nums, wanted)
 
     def query_message(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int

@@ -84,7 +84,7 @@ class RecoveryDispatch:
 
     def __init__(self, parts: RecoveryParts, target: PutUnits | CountUnits) -> None:
         self.target = target
-        self._decoder = DispatchDecoder(parts.config.delay_levels_ms)
+        self._decoder = DispatchDecoder(parts.config.delay_levels_ms, parts.queues.filter_bitmaps)
         # After a clean stop nothing before this is missing in any queue.
         self._from_offset = parts.queues.dispatch_from if parts.last_exit_ok else -1
         self._held: list[DispatchRequests] = []

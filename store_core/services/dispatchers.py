@@ -41,7 +41,7 @@ class QueueDispatch:
         self, queues: ConsumeQueueStore, config: MessageStoreConfig, flags: RunningFlags
     ) -> None:
         self._queues, self._flags = queues, flags
-        self._decoder = DispatchDecoder(config.delay_levels_ms)
+        self._decoder = DispatchDecoder(config.delay_levels_ms, queues.filter_bitmaps)
 
     def __call__(self, frames: RecordFrames) -> None:
         """Dispatch records; see ``ReputMessageService``."""

@@ -7,6 +7,7 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from store_core import MessageStore, MessageStoreConfig, PutMessageStatus
@@ -39,7 +40,17 @@ def bitmaps_of(store):
         for unit, ext in zip(queue.get("units", ()), queue.get("ext_units", ())):
             if ext is not None and ext[2] is not None:
                 found[unit[0]] = base64.b64decode(ext[2])
-    return lambda rows: [found.get(offset) for offset in rows.commit_log_offset.tolist()]
+    return bitmaps_by_offset(found)
+
+
+def bitmaps_by_offset(found):
+    """Return what tells the filter bitmaps of records, given some by their physical offsets."""
+
+    def bitmaps(columns):
+        offsets = columns.frames.column("commit_log_offset").tolist()
+        return np.array([found.get(offset) for offset in offsets], object)
+
+    return bitmaps
 
 
 class PutAgain:

@@ -21,7 +21,7 @@ from store_core.queue.unit_placement import Appended
 
 if TYPE_CHECKING:
     from store_core.progress import Progress
-    from store_core.queue.consume_queue_ext_writer import FilterBitmaps
+    from store_core.queue.dispatch_request import FilterBitmapsOf
     from store_core.store_snapshot import StoreSnapshot
 
 _HELD_ROWS = 1 << 20  # 60 MB of columns; so each queue is written to once in a million records
@@ -39,13 +39,13 @@ class RebuildOptions:
     consume_queue_ext
         Write extensions (``enableConsumeQueueExt``); None: if the source has any.
     filter_bitmaps
-        Returns the filter bitmap of each row for its extension unit; None: no bitmaps. A reader
+        Gives the filter bitmaps of records for their extension units; None: no bitmaps. A reader
         takes a message without a bitmap for one that may match, so none is always right.
     """
 
     batch_topics: frozenset[str] | None = None
     consume_queue_ext: bool | None = None
-    filter_bitmaps: FilterBitmaps | None = None
+    filter_bitmaps: FilterBitmapsOf | None = None
 
 
 class RebuildResult(NamedTuple):
@@ -112,7 +112,7 @@ def rebuild_consume_queues(
         if (root / name).is_dir() and any((root / name).iterdir()):
             raise StoreFormatError("queues are here already; give another directory", str(root))
     rebuild = _Rebuild(view, root, options or RebuildOptions())
-    decoder = DispatchDecoder(view.config.delay_levels_ms)
+    decoder = DispatchDecoder(view.config.delay_levels_ms, rebuild.filter_bitmaps)
     begin = max(view.min_phy_offset, 0)
     total = max(view.max_phy_offset - begin, 0)
     records, held, gaps = 0, [], []
@@ -161,6 +161,10 @@ class _Rebuild:
             is_batch_topic=batch_topics.__contains__,
             filter_bitmaps=options.filter_bitmaps,
         )
+
+    @property
+    def filter_bitmaps(self) -> FilterBitmapsOf | None:
+        return self._queues.filter_bitmaps
 
     def write(self, requests: DispatchRequests) -> None:
         appended = self._queues.put(requests)

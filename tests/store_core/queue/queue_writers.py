@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from store_core.files.store_directory import StoreDirectory
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
@@ -28,10 +32,17 @@ def open_batch_writer(path, file_size, *, trusted=True):
     return writer
 
 
-def open_ext_writer(path, file_size, filter_bitmaps=None):
+def open_ext_writer(path, file_size):
     """Open the extension units in a directory; their end is known after a recovery only."""
     ext = open_consume_queue_ext(StoreDirectory(str(path.parent)), str(path), file_size)
-    return ConsumeQueueExtWriter(ext, QueueFiles(path, file_size), filter_bitmaps)
+    return ConsumeQueueExtWriter(ext, QueueFiles(path, file_size))
+
+
+def with_bitmaps(requests, bitmaps):
+    """Return dispatch requests that have these filter bitmaps."""
+    column = np.full(len(requests), None, object)
+    column[: len(bitmaps)] = bitmaps[: len(requests)]
+    return replace(requests, filter_bitmap=column)
 
 
 def state(queue):

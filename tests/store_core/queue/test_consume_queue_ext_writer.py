@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_EXT_UNIT, CQ_UNIT, EXT_ADDRESS_BASE
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
-from tests.store_core.queue.queue_writers import open_ext_writer, open_writer
+from tests.store_core.queue.queue_writers import open_ext_writer, open_writer, with_bitmaps
 from tests.store_core.queue.test_consume_queue_writer import in_row, requests_of
 
 FILE_SIZE = 64
@@ -18,9 +18,8 @@ def read(directory, addresses):
     return ext.read(addresses, with_bitmaps=True)
 
 
-def writer_in(directory, bitmaps=None):
-    filter_bitmaps = None if bitmaps is None else lambda rows: bitmaps[: len(rows)]
-    return open_ext_writer(directory, FILE_SIZE, filter_bitmaps)
+def writer_in(directory):
+    return open_ext_writer(directory, FILE_SIZE)
 
 
 def reference_addresses(lengths, position=0):
@@ -48,13 +47,15 @@ def test_addresses_and_end_marks(tmp_path):
 
 
 def test_a_unit_too_large_for_a_file_leaves_the_tags_code(tmp_path):
-    tags = writer_in(tmp_path, [b"x" * 40, b"x" * 41, None]).append(in_row(range(3)))
+    rows = with_bitmaps(in_row(range(3)), [b"x" * 40, b"x" * 41, None])
+    tags = writer_in(tmp_path).append(rows)
     assert tags.tolist() == [EXT_ADDRESS_BASE, 101, EXT_ADDRESS_BASE + 64]
 
 
 def test_a_unit_has_at_most_a_short_of_bytes(tmp_path):
     bitmaps = [b"y" * (32767 - 20), b"y" * (32768 - 20)]
-    tags = open_ext_writer(tmp_path, 1 << 20, lambda _: bitmaps).append(in_row(range(2)))
+    rows = with_bitmaps(in_row(range(2)), bitmaps)
+    tags = open_ext_writer(tmp_path, 1 << 20).append(rows)
     assert tags.tolist() == [EXT_ADDRESS_BASE, 101]
 
 
@@ -70,8 +71,8 @@ def test_readers_find_every_unit(tmp_path_factory, batches, resumed_after):
         if number == 0 or number > resumed_after:  # a new writer goes on where the last one ended
             writer = writer_in(directory)
             writer.wrote_position = wrote
-        writer._filter_bitmaps = lambda _, now=bitmaps: now
-        addresses += writer.append(in_row(range(len(bitmaps)))).tolist()
+        rows = with_bitmaps(in_row(range(len(bitmaps))), bitmaps)
+        addresses += writer.append(rows).tolist()
         wrote = writer.wrote_position
     flat = [bitmap for batch in batches for bitmap in batch]
     numbers = [row for batch in batches for row in range(len(batch))]

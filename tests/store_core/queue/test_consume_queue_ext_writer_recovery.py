@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from store_core.layout.consume_queue import CQ_EXT_UNIT
-from tests.store_core.queue.queue_writers import open_ext_writer, open_writer
+from tests.store_core.queue.queue_writers import open_ext_writer, open_writer, with_bitmaps
 from tests.store_core.queue.test_consume_queue_writer import in_row
 
 UNITS_BYTES, EXT_BYTES = 400, 128
 
 
-def opened(root, bitmaps=None):
+def opened(root):
     roots = [root / name / "T" / "0" for name in ("consumequeue", "consumequeue_ext")]
-    filter_bitmaps = None if bitmaps is None else lambda rows: bitmaps[: len(rows)]
-    ext = open_ext_writer(roots[1], EXT_BYTES, filter_bitmaps)
+    ext = open_ext_writer(roots[1], EXT_BYTES)
     return open_writer(roots[0], UNITS_BYTES, ext)
 
 
@@ -40,20 +39,20 @@ def walked(data):
 @pytest.fixture
 def root(tmp_path):
     """Three units that are named, and four after them that nobody names, in two files."""
-    queue = opened(tmp_path, [b"a" * 3, b"", b"b" * 5])
-    queue.append(in_row(range(3)))
+    queue = opened(tmp_path)
+    queue.append(with_bitmaps(in_row(range(3)), [b"a" * 3, b"", b"b" * 5]))
     orphans = [b"\x21" * 7, b"\x22" * 9, b"\x23" * 8, b"\x24" * 7]
     path = tmp_path / "consumequeue_ext" / "T" / "0"
-    writer = open_ext_writer(path, EXT_BYTES, lambda rows: orphans[: len(rows)])
+    writer = open_ext_writer(path, EXT_BYTES)
     writer.wrote_position = 68
-    writer.append(in_row(range(4)))
+    writer.append(with_bitmaps(in_row(range(4)), orphans))
     assert [walked(data) for data in files_of(tmp_path)] == [[23, 20, 25, 27, 29], [28, 27]]
     return tmp_path
 
 
 def test_units_that_are_appended_do_not_end_inside_of_others(root):
-    queue = opened(root, [b"", b"c" * 2])
-    queue.append(in_row(range(5)).take(slice(3, 5)))
+    queue = opened(root)
+    queue.append(with_bitmaps(in_row(range(5)).take(slice(3, 5)), [b"", b"c" * 2]))
     assert [walked(data) for data in files_of(root)] == [[23, 20, 25, 20, 22]]
     assert queue.max_offset == 5
     assert queue.cut_torn(in_row(range(5))) == 0

@@ -19,6 +19,7 @@ from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuil
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
 from tests.store_core.closed_later import closed_later
 from tests.store_core.golden_snapshot import open_golden
+from tests.store_core.test_message_store_golden import bitmaps_by_offset
 from tests.store_factory import StoreFactory, small_store
 
 ROOTS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
@@ -35,12 +36,13 @@ def files_of(root):
     return {str(p.relative_to(root)): p.read_bytes() for p in paths}
 
 
-def oracle_bitmaps(rows):
+def oracle_bitmaps(columns):
     """The filter bitmaps that the golden store's writer made up (ext-5x)."""
-    return [
+    made_up = [
         None if offset % 3 == 0 else bytes([offset * 31 % 256]) * (8 + offset % 7)
-        for offset in rows.commit_log_offset.tolist()
+        for offset in columns.frames.column("commit_log_offset").tolist()
     ]
+    return np.array(made_up, object)
 
 
 def kept_bitmaps(root):
@@ -54,7 +56,7 @@ def kept_bitmaps(root):
         found = ext.read(np.ascontiguousarray(units["tags_code"]), with_bitmaps=True)
         bitmap_of.update(zip(units["commit_log_offset"].tolist(), found.bitmaps))
     assert any(bitmap_of.values())
-    return lambda rows: [bitmap_of[offset] for offset in rows.commit_log_offset.tolist()]
+    return bitmaps_by_offset(bitmap_of)
 
 
 def rebuild_golden(name, target, recovered=None):

@@ -1,0 +1,285 @@
+"""Filters of consumer groups that a store knows, so that bitmaps of messages speak of them.
+
+Source: RocketMQ ``ConsumerFilterManager`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+from store_core.config.consumer_filter_file import (
+    SQL92,
+    ConsumerFilterData,
+    load_consumer_filters,
+)
+from store_core.errors import FilterSyntaxError, IgnoredInputWarning
+from store_core.filter.bloom_filter import BloomFilter
+from store_core.filter.sql_filter import SqlFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.files.store_directory import StoreDirectory
+
+    OnChange = Callable[[tuple[ConsumerFilterData, ...]], None]
+
+logger = logging.getLogger(__name__)
+
+_ALIVE_MS = 30_000
+"""Consumers that were alive when the file was written are dead for so long when it is loaded."""
+CLEAN_TIME_SPAN_MS = 24 * 3600 * 1000
+
+
+class RegisteredFilter(NamedTuple):
+    """A consumer group's filter, ready to be used.
+
+    Attributes
+    ----------
+    data
+        As it is kept.
+    compiled
+        None: the expression does not parse, nothing is filtered by it.
+    proven_from
+        Bitmaps of messages with this store time or an earlier one prove nothing of it.
+    """
+
+    data: ConsumerFilterData
+    compiled: SqlFilter | None
+    proven_from: int
+
+
+class ConsumerFilterManager:
+    """The filters of all groups by topic; for any number of threads.
+
+    Parameters
+    ----------
+    bloom
+        Gives each group its bits.
+    clock
+        Returns ms since the epoch.
+    clean_time_span_ms
+        Filters whose consumers are dead for so long are dropped (``filterDataCleanTimeSpan``).
+    on_change
+        Called with all filters after each change.
+    """
+
+    def __init__(
+        self,
+        bloom: BloomFilter,
+        clock: Callable[[], int],
+        clean_time_span_ms: int = CLEAN_TIME_SPAN_MS,
+        on_change: OnChange | None = None,
+    ) -> None:
+        self.bloom = bloom
+        self._clock, self._clean_time_span_ms = clock, clean_time_span_ms
+        self._on_change = on_change
+        self._changing = threading.RLock()
+        self._by_topic: dict[str, dict[str, RegisteredFilter]] = {}
+
+    def load(self, filters: Iterable[ConsumerFilterData], *, is_proven: bool = True) -> bool:
+        """Take what a file says; return False, and take nothing, where its bits are others'.
+
+        Nobody is connected yet: who was alive counts as dead since 30 s ago, or since the filter
+        is known if that is later.
+
+        Parameters
+        ----------
+        filters
+            As `load_consumer_filters` returns them.
+        is_proven
+            The file is as new as the store: a broker writes it every 10 s and when it stops. Else
+            bitmaps of messages that are there prove nothing.
+        """
+        now = self._clock()
+        found: dict[str, dict[str, RegisteredFilter]] = {}
+        for data in filters:
+            if data.bit_positions is None or not self.bloom.fits(
+                data.bit_count, data.bit_positions
+            ):
+                logger.warning(
+                    "filters of consumers are ignored: the bits of group %s are not those of a "
+                    "bloom filter of %d bits",
+                    data.consumer_group,
+                    self.bloom.bits,
+                )
+                return False
+            dead = data.dead_timestamp or max(now - _ALIVE_MS, data.born_timestamp)
+            entry = _registered(replace(data, dead_timestamp=dead), None if is_proven else now)
+            found.setdefault(data.topic, {})[data.consumer_group] = entry
+        with self._changing:
+            self._by_topic = found
+        return True
+
+    def register(
+        self, topic: str, group: str, expression: str, *, client_version: int | None = None
+    ) -> bool:
+        """Make the SQL92 filter of a group of a topic known; return whether it is taken.
+
+        A subscription that is not newer than the known one changes nothing, but for one of the
+        same version, which brings the group back to life. An expression that does not parse is
+        not taken, and the known one of the group goes.
+
+        Parameters
+        ----------
+        topic, group, expression
+            Who filters what.
+        client_version
+            The version of the subscription, larger for later ones; None: the time.
+
+        Raises
+        ------
+        StoreWriteError
+            The filters cannot be saved.
+        """
+        if not expression:
+            return False
+        with self._changing:
+            now = self._clock()
+            version = now if client_version is None else client_version
+            known = self.get(topic, group)
+            if known is not None and version <= known.data.client_version:
+                if version < known.data.client_version or not known.data.is_dead:
+                    return False
+                self._put(known, dead_timestamp=0)
+                return True
+            if known is not None and self._is_of(known.data, expression):
+                self._put(known, dead_timestamp=0, client_version=version)
+                return True
+            data = ConsumerFilterData(
+                topic,
+                group,
+                expression,
+                born_timestamp=now,
+                client_version=version,
+                bit_count=self.bloom.bits,
+                bit_positions=self.bloom.positions(group, topic),
+            )
+            new = _registered(data)
+            if new.compiled is None:
+                self._remove(known)
+                return False
+            self._put(new)
+            return True
+
+    def unregister(self, group: str) -> None:
+        """Note that no consumer of a group is there any more; its filters stay for a day.
+
+        Raises
+        ------
+        StoreWriteError
+            The filters cannot be saved.
+        """
+        with self._changing:
+            for topic in tuple(self._by_topic):
+                known = self.get(topic, group)
+                if known is not None and not known.data.is_dead:
+                    self._put(known, dead_timestamp=self._clock())
+
+    def get(self, topic: str, group: str) -> RegisteredFilter | None:
+        """Return the filter of a group of a topic; None: it has none."""
+        return self._by_topic.get(topic, {}).get(group)
+
+    def of_topic(self, topic: str) -> tuple[RegisteredFilter, ...]:
+        """Return the filters of a topic, those of dead groups too."""
+        return tuple(self._by_topic.get(topic, {}).values())
+
+    def all(self) -> tuple[ConsumerFilterData, ...]:
+        """Return what is to be kept; filters of groups that are dead for too long go first."""
+        oldest = self._clock() - self._clean_time_span_ms
+        with self._changing:
+            for groups in tuple(self._by_topic.values()):
+                for known in tuple(groups.values()):
+                    if known.data.is_dead and known.data.dead_timestamp <= oldest:
+                        self._without(known)
+            return tuple(k.data for groups in self._by_topic.values() for k in groups.values())
+
+    def _is_of(self, data: ConsumerFilterData, expression: str) -> bool:
+        bits = self.bloom.positions(data.consumer_group, data.topic)
+        return (data.expression, data.expression_type, data.bit_positions) == (
+            expression,
+            SQL92,
+            bits,
+        )
+
+    def _put(self, entry: RegisteredFilter, **changes: Any) -> None:
+        data = replace(entry.data, **changes)
+        groups = self._by_topic.get(data.topic, {})
+        # Made anew: dispatch goes through those of before meanwhile.
+        self._by_topic[data.topic] = {**groups, data.consumer_group: entry._replace(data=data)}
+        self._changed()
+
+    def _remove(self, entry: RegisteredFilter | None) -> None:
+        if entry is not None:
+            self._without(entry)
+            self._changed()
+
+    def _without(self, entry: RegisteredFilter) -> None:
+        topic, group = entry.data.topic, entry.data.consumer_group
+        left = {name: known for name, known in self._by_topic[topic].items() if name != group}
+        if left:
+            self._by_topic[topic] = left
+        else:
+            del self._by_topic[topic]
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change(self.all())
+
+
+def open_consumer_filters(
+    directory: StoreDirectory,
+    config: MessageStoreConfig,
+    clock: Callable[[], int],
+    *,
+    is_proven: bool,
+    on_change: OnChange | None = None,
+) -> ConsumerFilterManager:
+    """Return the filters that ``config/consumerFilter.json`` of a store names.
+
+    Parameters
+    ----------
+    directory, config
+        The store, and how it is configured.
+    clock, on_change
+        See `ConsumerFilterManager`.
+    is_proven
+        See `ConsumerFilterManager.load`.
+
+    Raises
+    ------
+    StoreFormatError
+        The file is not what a broker writes.
+    StoreReadError
+        It may not be read.
+    """
+    bloom = BloomFilter(
+        config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+    )
+    manager = ConsumerFilterManager(bloom, clock, config.filter_data_clean_time_span, on_change)
+    manager.load(load_consumer_filters(directory) or (), is_proven=is_proven)
+    return manager
+
+
+def _registered(data: ConsumerFilterData, proven_from: int | None = None) -> RegisteredFilter:
+    proven = data.born_timestamp if proven_from is None else proven_from
+    return RegisteredFilter(data, _compiled(data), max(proven, data.born_timestamp))
+
+
+def _compiled(data: ConsumerFilterData) -> SqlFilter | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IgnoredInputWarning)  # the consumer's author saw it
+            return SqlFilter(data.expression) if data.expression_type == SQL92 else None
+    except FilterSyntaxError as err:
+        logger.warning(
+            "the filter of group %s of topic %s does not parse: %s",
+            data.consumer_group,
+            data.topic,
+            err,
+        )
+        return None

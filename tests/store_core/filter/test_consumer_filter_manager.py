@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from store_core.config.consumer_filter_file import ConsumerFilterData
+from store_core.filter.bloom_filter import BloomFilter
+from store_core.filter.consumer_filter_manager import ConsumerFilterManager
+
+NOW = 1_700_000_000_000
+DAY = 24 * 3600 * 1000
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def saved():
+    return []
+
+
+@pytest.fixture
+def manager(clock, saved):
+    return ConsumerFilterManager(BloomFilter(), clock, on_change=saved.append)
+
+
+def stored(**fields):
+    """What a broker keeps of a group that was there when it stopped."""
+    positions = BloomFilter().positions("g", "t")
+    given = ConsumerFilterData(
+        "t", "g", "a > 1", born_timestamp=NOW - 90_000, client_version=5, bit_count=112,
+        bit_positions=positions,
+    )  # fmt: skip
+    return replace(given, **fields)
+
+
+def test_a_registered_filter_has_its_bits_and_is_saved(manager, saved):
+    assert manager.register("t", "g", "a > 1", client_version=7)
+    data = manager.get("t", "g").data
+    assert data == stored(born_timestamp=NOW, client_version=7)
+    assert not data.is_dead
+    assert saved == [(data,)]
+    assert manager.get("t", "g").compiled.expression == "a > 1"
+    assert manager.get("t", "g").proven_from == NOW
+    assert (manager.get("u", "g"), manager.get("t", "h")) == (None, None)
+    assert manager.of_topic("u") == ()
+
+
+@pytest.mark.parametrize("expression", ["", "a >", None])
+def test_what_does_not_parse_is_not_taken(manager, expression, saved):
+    assert not manager.register("t", "g", expression)
+    assert manager.of_topic("t") == ()
+    assert saved == []
+
+
+def test_what_does_not_parse_takes_the_known_filter_away(manager, saved):
+    manager.register("t", "g", "a > 1", client_version=1)
+    assert not manager.register("t", "g", "a >", client_version=2)
+    assert manager.get("t", "g") is None
+    assert saved[-1] == ()
+
+
+def test_a_version_that_is_not_newer_changes_nothing(manager, clock):
+    manager.register("t", "g", "a > 1", client_version=5)
+    known = manager.get("t", "g")
+    clock.now += 1
+    assert not manager.register("t", "g", "b > 1", client_version=5)
+    assert not manager.register("t", "g", "b > 1", client_version=4)
+    assert manager.get("t", "g") is known
+
+
+def test_a_dead_group_comes_back_to_life(manager, clock):
+    manager.register("t", "g", "a > 1", client_version=5)
+    born = clock.now
+    clock.now += 10
+    manager.unregister("g")
+    assert manager.get("t", "g").data.dead_timestamp == clock.now
+    assert manager.get("t", "g").data.is_dead
+    assert not manager.register("t", "g", "a > 1", client_version=4)
+    assert manager.get("t", "g").data.is_dead
+    assert manager.register("t", "g", "a > 1", client_version=5)
+    assert not manager.get("t", "g").data.is_dead
+    manager.unregister("g")
+    assert manager.register("t", "g", "a > 1", client_version=6)
+    data = manager.get("t", "g").data
+    assert (data.born_timestamp, data.dead_timestamp, data.client_version) == (born, 0, 6)
+
+
+def test_another_expression_is_born_anew(manager, clock):
+    manager.register("t", "g", "a > 1", client_version=5)
+    clock.now += 10
+    assert manager.register("t", "g", "a > 2", client_version=6)
+    found = manager.get("t", "g")
+    assert (found.data.expression, found.data.born_timestamp) == ("a > 2", clock.now)
+    assert found.proven_from == clock.now
+
+
+def test_groups_that_are_dead_for_a_day_go(manager, clock):
+    manager.register("t", "g", "a > 1")
+    manager.register("t", "h", "a > 2")
+    manager.register("u", "g", "a > 1")
+    manager.unregister("g")
+    clock.now += DAY - 1
+    assert len(manager.all()) == 3
+    clock.now += 1
+    assert [data.consumer_group for data in manager.all()] == ["h"]
+    assert manager.of_topic("u") == ()
+
+
+def test_who_was_alive_is_dead_when_the_file_is_loaded(manager):
+    assert manager.load([stored()])
+    assert manager.get("t", "g").data.dead_timestamp == NOW - 30_000
+    assert manager.load([stored(born_timestamp=NOW - 7)])
+    assert manager.get("t", "g").data.dead_timestamp == NOW - 7
+    assert manager.get("t", "g").data.is_dead
+    assert manager.load([stored(dead_timestamp=NOW - 5)])
+    assert manager.get("t", "g").data.dead_timestamp == NOW - 5
+
+
+@pytest.mark.parametrize(
+    "fields", [{"bit_count": 216}, {"bit_positions": (1, 2)}, {"bit_positions": None}]
+)
+def test_bits_of_another_filter_let_nothing_be_loaded(manager, fields):
+    assert not manager.load([stored(topic="other"), stored(**fields)])
+    assert manager.all() == ()
+
+
+def test_an_expression_that_does_not_parse_stays_without_a_filter(manager):
+    assert manager.load([stored(expression="a >"), stored(topic="u", expression_type="OTHER")])
+    assert manager.get("t", "g").compiled is None
+    assert manager.get("u", "g").compiled is None
+
+
+def test_a_file_that_may_be_old_proves_nothing_of_messages_that_are_there(manager):
+    manager.load([stored()], is_proven=False)
+    assert manager.get("t", "g").proven_from == NOW
+    manager.load([stored()])
+    assert manager.get("t", "g").proven_from == NOW - 90_000
