@@ -172,8 +172,9 @@ def _specials(
     counts = np.where(sys_flag & NOT_QUEUED_BIT, 0, 1).astype(np.int64)
     inner = (sys_flag & INNER_BATCH_FLAG) != 0
     properties = batch.column("properties_raw")
-    rows = np.union1d(np.flatnonzero(inner), marked_rows(properties))
-    faults = reserved_faults(properties, topics, code)
+    marked = marked_rows(properties)
+    rows = np.union1d(np.flatnonzero(inner), marked)
+    faults = reserved_faults(properties, topics, code, marked)
     special, refused = [], {row: illegal(fault) for row, fault in faults.items()}
     for row in rows.tolist():
         if code[row] < 0 or row in refused:

@@ -107,7 +107,10 @@ def reserved_fault(topic: str, properties_raw: bytes) -> str | None:
 
 
 def reserved_faults(
-    properties_raw: Array, topics: Sequence[str], topic_code: npt.NDArray[np.int32]
+    properties_raw: Array,
+    topics: Sequence[str],
+    topic_code: npt.NDArray[np.int32],
+    marked: Int64s | None = None,
 ) -> dict[int, str]:
     """Return the same of all rows of a column, by row.
 
@@ -120,8 +123,10 @@ def reserved_faults(
         ``pa.BinaryArray`` without nulls.
     topics, topic_code
         Names, and which of them each row has; below 0: none.
+    marked
+        The `marked_rows`, where the caller has them.
     """
-    marked = marked_rows(properties_raw)
+    marked = marked_rows(properties_raw) if marked is None else marked
     faults = {
         row: fault
         for row in marked.tolist()

@@ -39,14 +39,18 @@ final class Traffic {
         return received == count;
     }
 
-    /** Ordinary messages; each tenth is so long that the client compresses it. True if all were stored. */
-    boolean send(String topic, int count) throws Exception {
-        DefaultMQProducer producer = clients.start(new DefaultMQProducer("serve_send_" + topic), "send_" + topic);
+    /** Messages, delayed above level 0; each tenth is so long that the client compresses it. True if all were stored. */
+    boolean send(String topic, int level, int count) throws Exception {
+        String name = topic + (level > 0 ? "_" + level : "");
+        DefaultMQProducer producer = clients.start(new DefaultMQProducer("serve_send_" + name), "send_" + name);
         boolean ok = true;
         for (int i = 0; i < count; i++) {
-            byte[] body = (topic + " sent " + i).repeat(i % 10 == 0 ? 1000 : 1).getBytes(StandardCharsets.UTF_8);
+            byte[] body = (name + " sent " + i).repeat(i % 10 == 0 ? 1000 : 1).getBytes(StandardCharsets.UTF_8);
             Message message = new Message(topic, i % 3 == 0 ? "TagA" : "TagB", "sent-" + i + " sent", body);
             message.putUserProperty("note", "gr\u00f6\u00dfe \u4ef7\u683c \ud83d\ude80 " + i);
+            if (level > 0) {
+                message.setDelayTimeLevel(level);
+            }
             SendResult result = producer.send(message);
             journal.sent("serve", message, body, result);
             ok &= result.getSendStatus() == SendStatus.SEND_OK;
