@@ -9,7 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from store_core import MessageStore, MessageStoreConfig, ScheduleMessageService
+from store_core import (
+    MessageStore,
+    MessageStoreConfig,
+    ScheduleMessageService,
+    StoreSnapshot,
+)
 from store_core.config.config_files import load_delay_offsets
 from store_core.files.store_directory import StoreDirectory
 from tests.golden_store import CLUSTER_NAMES, golden
@@ -81,16 +86,10 @@ def test_each_message_is_delivered_as_the_broker_delivered_it(name, tmp_path):
 
 def bytes_of(name, line):
     """Return a record of a golden log, without its place."""
-    with opened(name).reading() as store:
-        return without_place(store.reader.read(line["commit_log_offset"]))
-
-
-@functools.cache
-def opened(name):
-    from store_core.store_snapshot import StoreSnapshot
-
-    snapshot = StoreSnapshot.open(str(golden(name).root), golden_config(name, golden(name).root))
-    return SimpleNamespace(reading=snapshot._reading)
+    with StoreSnapshot.open(
+        str(golden(name).root), golden_config(name, golden(name).root)
+    ) as found:
+        return without_place(found.reader.read(line["commit_log_offset"]))
 
 
 @pytest.mark.parametrize("name", MAIN)
