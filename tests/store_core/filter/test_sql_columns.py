@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core import SqlFilter
+from store_core.codec.properties import string_to_properties
+from store_core.codec.property_columns import PropertyColumns
 from store_core.filter.sql_number_columns import double_column, integer_column
 from store_core.filter.sql_numbers import double_order, parse_double, parse_integer
 from tests.store_core.filter.sql_answers import column_answers, parsed, scalar_answers
@@ -50,6 +52,21 @@ def test_columns_of_doubles_are_read_as_single_texts(texts):
         number = None if text is None else parse_double(text)
         assert bool(bad is not None and bad[row]) is (text is not None and number is None)
         assert number is None or keys[row] == double_order(number)
+
+
+PAIRS = st.tuples(st.sampled_from(["a", "b", "", "ab"]), st.sampled_from(["5", "6", "", "x", "ü"]))
+ENTRIES = PAIRS.map(lambda pair: f"{pair[0]}\x01{pair[1]}\x02".encode())
+STORED = st.lists(ENTRIES | st.sampled_from([b"a\x02", b"\x02", b"a\x01\xff\x02", b"a\x015"]))
+
+
+@given(st.lists(STORED.map(b"".join), min_size=1, max_size=6))
+def test_stored_properties_are_filtered_as_decoded_ones(stored):
+    """Of repeated names the last counts; entries without a name or a value are none."""
+    sql_filter = SqlFilter("a = 5 OR b > 5 AND a IS NOT NULL OR a = '\ufffd'")
+    properties = PropertyColumns(pa.array(stored, pa.binary()))
+    columns = {name: properties.values_of(name) for name in sql_filter.property_names}
+    expected = [sql_filter.matches(string_to_properties(data)) for data in stored]
+    assert sql_filter.matches_columns(columns, len(stored)).tolist() == expected
 
 
 def test_slices_of_columns_are_read():
