@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         StoreNotFoundError,
         StoreReadError,
         StoreWriteError,
+        TransactionError,
     )
     from store_core.filter.sql_filter import SqlFilter
     from store_core.filter.tag_filter import TagFilter
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from store_core.schedule.schedule_message_service import ScheduleMessageService
     from store_core.state.store_state import StoreState
     from store_core.store_snapshot import StoreSnapshot
+    from store_core.transaction.end_results import EndStatus, EndTransactionResult
+    from store_core.transaction.transactional_message_service import TransactionalMessageService
+    from store_core.transaction_forms import TransactionState
 
 __all__ = [
     "AppendBatchResult",
@@ -51,6 +55,8 @@ __all__ = [
     "AppendMessageStatus",
     "CorruptBodyError",
     "CorruptRecordError",
+    "EndStatus",
+    "EndTransactionResult",
     "FilterEvaluationError",
     "FilterSyntaxError",
     "GetMessageResult",
@@ -77,6 +83,9 @@ __all__ = [
     "StoreState",
     "StoreWriteError",
     "TagFilter",
+    "TransactionError",
+    "TransactionState",
+    "TransactionalMessageService",
 ]
 
 _MODULES = {
@@ -84,6 +93,8 @@ _MODULES = {
     "AppendMessageResult": "results",
     "AppendMessageStatus": "results",
     "CorruptBodyError": "codec.compression",
+    "EndStatus": "transaction.end_results",
+    "EndTransactionResult": "transaction.end_results",
     "GetMessageResult": "results",
     "GetMessageStatus": "results",
     "Message": "message",
@@ -97,6 +108,8 @@ _MODULES = {
     "StoreSnapshot": "store_snapshot",
     "StoreState": "state.store_state",
     "TagFilter": "filter.tag_filter",
+    "TransactionState": "transaction_forms",
+    "TransactionalMessageService": "transaction.transactional_message_service",
 }
 
 

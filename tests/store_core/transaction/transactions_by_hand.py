@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,13 @@ class Driven:
 
 
 @contextmanager
-def driven(root: Path, clock: list[int], *, stop: bool = True, **settings: Any) -> Iterator[Driven]:
-    """Open a store and its service; ``stop``: the service is stopped before the store."""
+def driven(
+    root: Path, clock: list[int], *, stop: bool = True, forced: bool = False, **settings: Any
+) -> Iterator[Driven]:
+    """Open a store and its service.
+
+    ``stop``: the service is stopped before the store. ``forced``: files are forced to the disk.
+    """
 
     def now() -> int:
         return clock[0]
@@ -85,7 +90,8 @@ def driven(root: Path, clock: list[int], *, stop: bool = True, **settings: Any) 
     environment = Environment(now, lambda _: 0.1, lambda _: 12)
     config = config_of(root, **settings)
     store = MessageStore(config, clock=now, environment=environment)
-    with nothing_forced(), without_threads(), store:
+    forcing = nullcontext() if forced else nothing_forced()
+    with forcing, without_threads(), store:
         run = Driven(store, clock)
         yield run
         if stop:
