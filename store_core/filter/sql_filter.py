@@ -89,9 +89,15 @@ class SqlFilter:
         """
         result = evaluate(self._program, properties)
         if isinstance(result, Failure):
-            shown = _shortened(self.expression)
-            raise FilterEvaluationError(f"SQL filter {shown}: {result.reason}")
+            raise FilterEvaluationError(self._failed_text(result, properties))
         return result
+
+    def _failed_text(self, failure: Failure, properties: Mapping[str, str]) -> str:
+        found = (name for name in self.property_names if properties.get(name) == failure.text)
+        names = " or ".join(sorted(found))
+        of_whom = f" of property {names}" if names else ""
+        filter_text, value = _shortened(self.expression), _shortened(failure.text)
+        return f"SQL filter {filter_text}: the value {value!r}{of_whom} {failure.reason}"
 
     def matches(self, properties: Mapping[str, str]) -> bool:
         """Return whether a broker delivers the message: for TRUE only, not for NULL or an error."""

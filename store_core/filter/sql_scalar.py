@@ -25,8 +25,9 @@ ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Failure(NamedTuple):
-    """The value of an expression for which RocketMQ throws an exception."""
+    """The value of an expression for which RocketMQ throws an exception: which text it was, why."""
 
+    text: str
     reason: str
 
 
@@ -143,7 +144,7 @@ def _equal(_: object, left: Any, right: Any) -> Any:
 
 def _truth_equal(left: bool, right: Any) -> Any:
     if isinstance(right, str):
-        return Failure(f"a truth value before = cannot be compared with {right!r} behind it")
+        return Failure(right, "cannot be compared with a truth value before = or <>")
     return left == right if isinstance(right, bool) else False
 
 
@@ -164,8 +165,8 @@ def _number_beside(text: str, number: Any) -> float | Failure:
         value, kind = parse_double(text), "number"
     else:
         bits = steps.integer_bits(number)
-        value, kind = parse_integer(text, bits), f"whole number of {bits} bits"
-    return Failure(f"{text!r} is no {kind}") if value is None else value
+        value, kind = parse_integer(text, bits), f"whole number of {bits} bits, as {number} is"
+    return Failure(text, f"is no {kind}") if value is None else value
 
 
 def _order(number: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import product
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 DIALECTS = {"v5": 5, "v4": 4}
 MAPS = 10
 SEED = 15
+SHORT_WORDS = "a b 5 '5' TRUE NULL = < NOT ( ) IS AND BETWEEN IN - , CONTAINS"
 OPERATORS = {
     *("cast", "not", "negate", "equal", "is null", "between", "outside", "in", "and", "or"),
     *(f"compare {symbol}" for symbol in (">", ">=", "<", "<=")),
@@ -105,6 +107,16 @@ def test_examples_are_answered_as_by_rocketmq(api):
 def test_the_examples_say_what_rocketmq_says():
     questions = [(expression, [properties]) for expression, properties, _ in EXAMPLES]
     assert java_oracle.answer_filters(questions) == [example[2] for example in EXAMPLES]
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("api", java_oracle.APIS)
+def test_every_short_sequence_of_words_is_read_as_by_rocketmq(api):
+    maps = [{"a": "5"}, {"b": "true"}, {"a": "x", "b": "4"}, {}]
+    texts = [
+        " ".join(words) for many in (1, 2, 3) for words in product(SHORT_WORDS.split(), repeat=many)
+    ]
+    compare_answers([(text, maps) for text in texts], api)
 
 
 @pytest.mark.interop
