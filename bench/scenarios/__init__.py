@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Callable
 
 from bench.scenarios import (
     decode,
+    delay,
     exploring,
     filters,
     jobs,
@@ -53,4 +54,5 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "x": exploring.export_parquet,
     "y": salvage.salvage,
     "za": filters.per_message,
+    "zd": delay.deliver_backlog,
 }

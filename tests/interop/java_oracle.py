@@ -10,6 +10,7 @@ import json
 import struct
 import subprocess
 import tempfile
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +125,15 @@ def answer_filters(questions: Sequence[FilterQuestion], *, api: str = "v5") -> l
         asked.write_bytes(b"".join(_question_parts(questions)))
         _java(api, "filters", str(asked), str(answers))
         return answers.read_text("ascii").splitlines()
+
+
+def encode_anew(properties: Sequence[bytes], *, api: str = "v5") -> list[bytes]:
+    """Let RocketMQ decode property strings and encode them again."""
+    with tempfile.TemporaryDirectory(prefix="oracle-properties-") as folder:
+        asked, answers = Path(folder, "questions"), Path(folder, "answers")
+        asked.write_bytes(b"".join(b64encode(raw) + b"\n" for raw in properties))
+        _java(api, "properties", str(asked), str(answers))
+        return [b64decode(line) for line in answers.read_text("ascii").split("\n")[:-1]]
 
 
 def _question_parts(questions: Sequence[FilterQuestion]) -> Iterator[bytes]:
