@@ -140,7 +140,8 @@ def write_delay_offsets(
     table = ",".join(f"{level}:{levels[level]}" for level in sorted(levels))
     others = {name: value for name, value in data.items() if name != "offsetTable"}
     text = json.dumps({**others, "offsetTable": {}}, **_STYLE)
-    text = text.replace('"offsetTable":{}', f'"offsetTable":{{{table}\n\t}}')
+    name = '\n\t"offsetTable":{'
+    text = text.replace(f"{name}}}", f"{name}{table}\n\t}}")
     try:
         make_directory(str(path.parent))
         if path.exists() and not is_torn:

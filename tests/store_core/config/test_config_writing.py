@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from store_core.config.config_files import load_delay_offsets, load_topics
-from store_core.config.config_writing import merge_delay_offsets, merge_topics
-from store_core.errors import StoreFormatError
+from store_core.config.config_writing import (
+    merge_delay_offsets,
+    merge_topics,
+    write_delay_offsets,
+)
+from store_core.errors import StoreFormatError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
+from tests.golden_store import golden
 
 
 def put(path, data):
@@ -130,3 +135,43 @@ def test_levels_begin_at_zero_and_stay_where_messages_wait(tmp_path):
 def test_a_new_store_gets_a_file_without_levels(tmp_path):
     merge_delay_offsets(str(tmp_path), {}, 7, put)
     assert load_delay_offsets(StoreDirectory(str(tmp_path))) == {}
+
+
+_VERSION = '"dataVersion":{\n\t\t"counter":%d,\n\t\t"stateVersion":0,\n\t\t"timestamp":%d\n\t},\n\t'
+
+
+@pytest.mark.parametrize("name", ["cluster-4x", "cluster-5x", "cluster-5x-ext"])
+def test_delay_offsets_are_written_as_a_broker_wrote_them(tmp_path, name):
+    written = (golden(name).root / "config" / "delayOffset.json").read_text()
+    levels = load_delay_offsets(StoreDirectory(str(golden(name).root)))
+    path = config(tmp_path, "delayOffset.json", written)
+    write_delay_offsets(str(tmp_path), levels, 7, put)
+    counted = re.sub(r'"counter":5|"timestamp":[0-9]+', _counted, written)
+    assert path.read_text() == counted
+    assert path.with_name("delayOffset.json.bak").read_text() == written
+
+
+def _counted(found):
+    return '"counter":6' if "counter" in found.group() else '"timestamp":7'
+
+
+def test_levels_that_nobody_names_and_other_content_stay(tmp_path):
+    path = config(tmp_path, "delayOffset.json", '{"offsetTable":{2:5,9:1},"a":{"offsetTable":{}}}')
+    write_delay_offsets(str(tmp_path), {1: 3, 2: 6}, 7, put)
+    expected = '{\n\t"a":{\n\t\t"offsetTable":{}\n\t},\n\t"offsetTable":{1:3,2:6,9:1\n\t}\n}'
+    assert path.read_text() == expected
+
+
+def test_delay_offsets_of_a_new_store_have_a_version(tmp_path):
+    write_delay_offsets(str(tmp_path), {2: 6}, 7, put)
+    expected = "{\n\t" + _VERSION % (1, 7) + '"offsetTable":{2:6\n\t}\n}'
+    assert config(tmp_path, "delayOffset.json").read_text() == expected
+    assert not config(tmp_path, "delayOffset.json.bak").exists()
+
+
+def test_delay_offsets_that_cannot_be_written_name_their_file(tmp_path):
+    def fails(path, data):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StoreWriteError, match=r"delayOffset\.json"):
+        write_delay_offsets(str(tmp_path), {1: 1}, 7, fails)

@@ -15,6 +15,7 @@ from store_core.files.file_writing import (
     new_file,
     open_file,
     put_file,
+    replace_file,
     write_all,
     write_error,
 )
@@ -165,3 +166,21 @@ def test_a_file_whose_length_cannot_be_found_out_is_named_and_closed(file, monke
             open_file(str(path), SIZE)
     assert raised.value.path == str(path)
     assert len(closed) == 1
+
+
+def test_a_file_is_replaced_whole_and_a_link_is_not_followed(tmp_path, monkeypatch):
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / "file"
+    elsewhere.write_bytes(b"old")
+    link.symlink_to(elsewhere)
+    replace_file(str(link), b"new")
+    assert (link.read_bytes(), elsewhere.read_bytes()) == (b"new", b"old")
+    assert not link.is_symlink()
+    monkeypatch.setattr(module, "write_all", _no_space)
+    with pytest.raises(OSError, match="No space") as failed:
+        replace_file(str(link), b"newer")
+    assert failed.value.filename == f"{link}.tmp"
+    assert link.read_bytes() == b"new"
+
+
+def _no_space(*_):
+    raise OSError(28, "No space left on device")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core import Message, MessageStore, ScheduleMessageService, StoreClosedError
+from store_core import (
+    Message,
+    MessageStore,
+    PutMessageStatus,
+    ScheduleMessageService,
+    StoreClosedError,
+    StoreReadError,
+)
 from store_core.codec.java_string import java_integer
 from store_core.codec.properties import string_to_properties
 from store_core.errors import StoreFormatError
@@ -205,6 +213,49 @@ def test_what_cannot_be_put_now_is_put_later_and_once(opened, clock):
     deliver(store, service, clock.now + 1_000)
     assert bodies(store) == [b"0", b"1", b"2"]
     assert service.refusals == {}
+
+
+def test_the_rows_before_a_full_disk_are_delivered_once(opened, clock, monkeypatch):
+    store, service = opened
+    for number in range(5):
+        put_delayed(store, 1, b"%d" % number)
+    append = store.append_batch_as_given
+
+    def two_at_most(batch):
+        done = append(batch.slice(0, 2))
+        status = PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+        return replace(done, status=status, reason="full") if batch.num_rows > 2 else done
+
+    monkeypatch.setattr(store, "append_batch_as_given", two_at_most)
+    assert store.wait_for_dispatch()
+    assert service.run_once(clock.now + 1_000)
+    assert service.refusals == {1: "CREATE_MAPPED_FILE_FAILED: full"}
+    assert service.offsets == {1: 2}
+    deliver(store, service, clock.now + 1_000)
+    assert bodies(store) == [b"0", b"1", b"2", b"3", b"4"]
+    assert service.refusals == {}
+
+
+def test_a_level_that_fails_keeps_no_other_from_its_messages(opened, clock, monkeypatch):
+    store, service = opened
+    for level in (1, 2):
+        put_delayed(store, level, b"%d" % level)
+    assert store.wait_for_dispatch()
+    monkeypatch.setattr(module, "delivered_rows", _failing_once(module.delivered_rows))
+    with pytest.raises(StoreReadError):
+        service.run_once(clock.now + 2_000)
+    assert service.offsets == {1: 0, 2: 1}
+
+
+def _failing_once(real):
+    failures = [StoreReadError("a", "b")]
+
+    def called(frames):
+        if failures:
+            raise failures.pop()
+        return real(frames)
+
+    return called
 
 
 def test_a_restart_goes_on_and_a_kill_repeats_what_came_after_the_last_save(tmp_path, clock):
