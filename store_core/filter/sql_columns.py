@@ -17,7 +17,7 @@ Constants stay what they are as long as they meet only constants.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 class TruthColumn(NamedTuple):
     """Results of a SQL filter; NULL where none of the three is set.
+
+    Arrays may be shared between columns: nobody changes them.
 
     Attributes
     ----------
@@ -75,9 +77,6 @@ class _Texts:
         return _bools(pc.equal(pc.ascii_lower(self.array), "true"))
 
 
-_Value = Union[TruthColumn, _Texts, steps.Constant, Failure]
-
-
 def evaluate_columns(
     program: Sequence[steps.Step], columns: Mapping[str, Array], rows: int
 ) -> TruthColumn:
@@ -106,7 +105,8 @@ def _apply(operation: str, argument: object, *operands: Any) -> Any:
 def _bools(array: Array) -> Bools:
     """Return an Arrow array of truth values; FALSE where it is null."""
     filled = pc.fill_null(array, False) if array.null_count else array
-    return filled.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    truths: Bools = filled.to_numpy(zero_copy_only=False)
+    return truths
 
 
 def _truth(value: Any, rows: int) -> TruthColumn:

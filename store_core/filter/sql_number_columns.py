@@ -148,11 +148,13 @@ def _cast_where(texts: Array, wanted: Bools, kind: Any) -> _Cast:
 
 
 def _numbers(array: Array) -> npt.NDArray[Any]:
-    return array.to_numpy(zero_copy_only=True)  # type: ignore[no-any-return]
+    numbers: npt.NDArray[Any] = array.to_numpy(zero_copy_only=True)
+    return numbers
 
 
 def _valid(array: Array) -> Bools:
-    return array.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    valid: Bools = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
 
 
 def _with_the_odd(
