@@ -43,7 +43,7 @@ def main(expression: str, batch: int, messages: int) -> None:
     """Print one JSON line for each round: from ready columns, then from stored bytes."""
     pa.set_cpu_count(1)
     sql_filter = SqlFilter(expression)
-    block = pa.array([_properties(index) for index in range(batch)], pa.binary())
+    block = pa.array([properties_of(index) for index in range(batch)], pa.binary())
     ready = _columns(block, sql_filter)
     _rounds("filter_maps", lambda: sql_filter.matches_columns(ready, batch), batch, messages)
     _rounds(
@@ -70,7 +70,8 @@ def _columns(block: Any, sql_filter: SqlFilter) -> dict[str, Any]:
     return {name: properties.values_of(name) for name in sql_filter.property_names}
 
 
-def _properties(index: int) -> bytes:
+def properties_of(index: int) -> bytes:
+    """Return the property string of message ``index``."""
     properties = {
         "UNIQ_KEY": unique_key_of(index),
         "KEYS": key_of(index),

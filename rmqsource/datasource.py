@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 from rmqsource.errors import SourceError, SourceOptionError
 from rmqsource.options.source_options import parse_options
+from rmqsource.options.sql_option import warn_of_ignored_input
 from rmqsource.reader import FilteringStoreReader, StoreReader
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.schema import resolve_projection, table_schema
@@ -40,6 +41,7 @@ class RocketMQStoreDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the table's schema, after a look at the options and the paths."""
         options = parse_options(self.options, streaming=None)
+        warn_of_ignored_input(options)
         try:
             for snapshot in open_snapshots(options):
                 snapshot.close()
@@ -51,6 +53,8 @@ class RocketMQStoreDataSource(DataSource):
     def reader(self, schema: StructType) -> StoreReader:
         """Return the reader for a schema: the table's own, or the one that the user gave."""
         options, projection = _projected(parse_options(self.options), schema)
+        if schema != table_schema(options.table, options.mode):  # given: nobody asked for schema()
+            warn_of_ignored_input(options)
         reader = FilteringStoreReader if may_push_filters() else StoreReader
         return reader(options, projection)
 

@@ -8,6 +8,7 @@ from bench.scenarios import (
     decode,
     delay,
     exploring,
+    filtered_scan,
     filters,
     jobs,
     key_query,
@@ -53,6 +54,7 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "w": stream_memory.stream_memory,
     "x": exploring.export_parquet,
     "y": salvage.salvage,
+    "z": filtered_scan.filtered_scan,
     "za": filters.per_message,
     "zd": delay.deliver_backlog,
 }

@@ -54,6 +54,14 @@ Where = Annotated[
     Optional[str],
     typer.Option(metavar="SQL", help="Comparisons with AND, as \"queue_id = 3 AND tags = 'A'\"."),
 ]
+Sql = Annotated[
+    Optional[str],
+    typer.Option(metavar="SQL92", help="A consumer's filter, as \"amount > 5 AND region = 'eu'\"."),
+]
+SqlDialect = Annotated[
+    Optional[str],
+    typer.Option(metavar="5|4", help="Of --sql: as a 5.x broker reads it, or a 4.x one."),
+]
 Zone = Annotated[
     Optional[str],
     typer.Option("--tz", metavar="ZONE", help="Of times: Asia/Shanghai, +08:00, local; else UTC."),
@@ -129,6 +137,8 @@ class Selection:
     since: Since = None
     until: Until = None
     where: Where = None
+    sql: Sql = None
+    sql_dialect: SqlDialect = None
 
     def flags(self, config: Optional[str], clock: Clock) -> Flags:
         """Return what they say, by option of the source."""
@@ -138,6 +148,8 @@ class Selection:
             "keys": ("--key", self.key),
             "tags": ("--tag", tag_expression(self.tag)),
             "where": ("--where", self.where),
+            "sqlFilter": ("--sql", self.sql),
+            "sqlDialect": ("--sql-dialect", self.sql_dialect),
             **window_flags(self.since, self.until, clock),
         }
 

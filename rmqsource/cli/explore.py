@@ -19,6 +19,8 @@ from rmqsource.cli.arguments import (
     Selection,
     Since,
     Source,
+    Sql,
+    SqlDialect,
     Tag,
     Topic,
     Until,
@@ -185,6 +187,8 @@ def diff(  # noqa: PLR0913 (one parameter a flag)
     since: Since = None,
     until: Until = None,
     *,
+    sql: Sql = None,
+    sql_dialect: SqlDialect = None,
     limit: Limit = None,
     source: Source,
     view: View,
@@ -195,7 +199,9 @@ def diff(  # noqa: PLR0913 (one parameter a flag)
     checked against the body unless --option checkCRC=false.
     """
     with reporting() as said, scan_progress() as progress:
-        chosen = Selection(topic, tag=tag, since=since, until=until)
+        chosen = Selection(
+            topic, tag=tag, since=since, until=until, sql=sql, sql_dialect=sql_dialect
+        )
         flags = {**chosen.flags(source.config, view.clock()), **checking_bodies(source.option)}
         sides = [source_options([path], source.option, flags) for path in (a, b)]
         display = view.display()

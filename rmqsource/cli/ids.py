@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rmqsource.cli.read import read_messages, rows_of
 from rmqsource.explore.trace_events import moment
 from rmqsource.options.option_table import is_message_id
+from rmqsource.options.sql_option import sql_option
 from rmqsource.scan.read_columns import no_progress
 
 if TYPE_CHECKING:
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
 
-_COLUMNS = ("topic", "queue_id", "keys", "tags", "store_timestamp")
+_COLUMNS = ("topic", "queue_id", "keys", "tags", "store_timestamp", "properties")
 _LOOKED_AT = 10
 _UNSELECTED: dict[str, Any] = dict.fromkeys(
     (
         *("topics", "topic_pattern", "queue_ids", "starting_timestamp_ms", "ending_timestamp_ms"),
         *("starting_offsets", "ending_offsets", "keys", "unique_keys", "message_ids", "tags"),
+        "sql_filter",
     )
 )
 
@@ -81,4 +83,7 @@ def _why_not(row: dict[str, Any], options: SourceOptions) -> str:
         at + 1 if end is None else end
     ):
         reasons.append(f"stored at {moment(at)} UTC")
+    sql = sql_option(options)
+    if sql is not None and not sql.sql_filter.matches(dict(row["properties"])):
+        reasons.append("with other properties than --sql asks for")
     return ", ".join(reasons) or "another option leaves it out"

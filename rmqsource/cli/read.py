@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.errors import SourceOptionError
+from rmqsource.errors import NOT_DAMAGE, SourceOptionError
 from rmqsource.explore.store_standing import lost_log
 from rmqsource.metadata import read_metadata
 from rmqsource.options.option_values import did_you_mean, parse_list
 from rmqsource.options.source_options import parse_options
+from rmqsource.options.sql_option import sql_option
 from rmqsource.scan.read_columns import read_columns
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import TABLES
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from store_core.arrow_types import Columns
 
     Flags = Mapping[str, tuple[str, str | list[str] | None]]
+
+logger = logging.getLogger(__name__)
 
 MESSAGE_COLUMNS = tuple(column.name for column in TABLES["messages"].columns)
 
@@ -69,6 +73,9 @@ def source_options(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> 
         flag = flags.get(err.option, (f"--option {err.option}",))[0]
         raise WrongUseError(f"{flag}: {err.reason}") from err
     _check_config(parsed.config)
+    sql = sql_option(parsed)
+    if sql is not None and sql.ignored:
+        logger.warning("--sql: %s", sql.ignored, extra={NOT_DAMAGE: True})
     return parsed
 
 

@@ -12,7 +12,13 @@ import typer
 
 from rmqsource.cli.interrupt import interrupted_once
 from rmqsource.cli.read import WrongUseError, lost_logs, unknown_topics
-from rmqsource.errors import DamagedStoreError, DataLossError, SourceError, SourceOptionError
+from rmqsource.errors import (
+    NOT_DAMAGE,
+    DamagedStoreError,
+    DataLossError,
+    SourceError,
+    SourceOptionError,
+)
 from rmqsource.exit_codes import FOUND, GOOD, INTERRUPTED, NOT_DONE
 from rmqsource.safe_text import printable
 from store_core.errors import (
@@ -26,7 +32,7 @@ from store_core.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from rmqsource.options.source_options import SourceOptions
@@ -120,12 +126,14 @@ def _bounded(text: str) -> str:
 class _Warnings(logging.Handler):
     """Warnings of the packages speak of dropped or skipped data, or of what a repair does."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, report: Report, *, are_damage: bool) -> None:
         super().__init__(logging.WARNING)
-        self._tell = tell
+        self._report, self._are_damage = report, are_damage
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._tell(record.getMessage())
+        is_damage = self._are_damage and not hasattr(record, NOT_DAMAGE)
+        tell = self._report.damage if is_damage else self._report.note
+        tell(record.getMessage())
 
 
 class ScanProgress:
@@ -170,7 +178,7 @@ def scan_progress() -> Iterator[ScanProgress]:
 def reporting(*, warnings_are_damage: bool = True) -> Iterator[Report]:
     """Turn errors and warnings into lines on standard error and the exit code."""
     report = Report()
-    handler = _Warnings(report.damage if warnings_are_damage else report.note)
+    handler = _Warnings(report, are_damage=warnings_are_damage)
     loggers = [logging.getLogger(name) for name in ("rmqsource", "store_core")]
     for logger in loggers:
         logger.addHandler(handler)

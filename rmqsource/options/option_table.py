@@ -189,6 +189,21 @@ OPTION_TABLE = (
     ),
     OptionInfo("tags", "*", "a tag expression, `TagA || TagB` or `*`", "tags", _tags),
     OptionInfo(
+        "sqlFilter",
+        "",
+        "RocketMQ's SQL92 over properties, as a consumer's `MessageSelector.bySql`; see "
+        "[SQL92](#sql92)",
+        "sql_filter",
+        _text,
+    ),
+    OptionInfo(
+        "sqlDialect",
+        "5",
+        "of `sqlFilter`: `5`, or `4` for what a 4.x broker makes of it",
+        "sql_dialect",
+        lambda option, text: int(parse_choice(option, text, choices=("5", "4"))),
+    ),
+    OptionInfo(
         "where",
         "",
         "comparisons joined by `AND`, as in SQL; see [Filters](#filters)",

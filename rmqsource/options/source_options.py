@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rmqsource.errors import SourceOptionError
 from rmqsource.options.offsets import check_batch_start, check_order
 from rmqsource.options.option_table import OPTION_TABLE, given_options
+from rmqsource.options.sql_option import sql_option
 from rmqsource.options.where import column_error, parse_where
 from store_core.codec.compression import MAX_DECODED_BYTES
 
@@ -57,6 +58,9 @@ class SourceOptions:
     """Upper-case hex, 32 digits (IPv4 store host) or 56 (IPv6)."""
     tags: tuple[str, ...] | None = None
     """None for all, with and without a tag."""
+    sql_filter: str | None = None
+    """RocketMQ's SQL92; it parses."""
+    sql_dialect: int = 5
     where: tuple[Comparison, ...] = ()
     """A conjunction."""
     access: str = "auto"
@@ -89,6 +93,7 @@ _MESSAGE_SELECTION = (
     *_QUEUE_SELECTION,
     *("startingTimestamp", "endingTimestamp", "startingOffsets", "endingOffsets"),
     *("keys", "uniqueKeys", "messageIds", "tags", _WHERE, "access", "body"),
+    *("sqlFilter", "sqlDialect"),
 )
 # A selection that a table does not know would be answered with too many rows: an error instead.
 _SELECTIONS = {
@@ -150,6 +155,9 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         _check_batch(parsed, given)
     _check_where(parsed)
     _check_table(parsed, given)
+    if "sqlDialect" in given and parsed.sql_filter is None:
+        raise SourceOptionError("sqlDialect", "is of option 'sqlFilter': give that too, or drop it")
+    sql_option(parsed)
     _check_ranges(parsed)
     _check_offset_topics(parsed)
     check_commit_log_paths(parsed, parsed.paths)

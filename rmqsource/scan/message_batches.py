@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Union
 import numpy as np
 import pyarrow as pa
 
-from rmqsource.errors import DamagedStoreError
+from rmqsource.errors import NOT_DAMAGE, DamagedStoreError
 from rmqsource.scan.key_rows import explode_keys, repeated_parts
 from rmqsource.scan.row_filter import (
     bounds_queue_offsets,
@@ -17,6 +17,7 @@ from rmqsource.scan.row_filter import (
     frame_mask,
     needs_properties,
     queue_offset_mask,
+    sql_result,
 )
 from rmqsource.scan.splits import SegmentPositions
 from rmqsource.tables import CORRUPT_RECORD
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
 
     Bools = npt.NDArray[np.bool_]
+    Int64s = npt.NDArray[np.int64]
     _Place = Union[LogSlice, SegmentPositions]
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,8 @@ class MessageBatches:
         self._store = store
         self._dropped = 0
         self._dropped_bytes = 0
+        self._failed = 0
+        self._first_failure = ""
 
     def of_frames(self, frames: RecordFrames, place: _Place) -> Iterator[Columns]:
         """Yield the matching messages of some records as at most a few batches."""
@@ -72,13 +76,20 @@ class MessageBatches:
         if holds_inner_batch(frames.column("sys_flag")).any():
             yield from self._unwrapped(frames, place)
             return
+        columns: MessageColumns | None = None
         if needs_properties(request.predicate):
-            found = column_mask(MessageColumns(frames), len(frames), request.predicate)
-            frames = frames.take(np.flatnonzero(found))
-        yield from self._plain(frames, place)
+            columns = MessageColumns(frames, raw_body=request.raw_body)
+            every = np.ones(len(frames), np.bool_)
+            found = self._matches(columns, every, frames.column("commit_log_offset"))
+            if not found.all():
+                frames = frames.take(np.flatnonzero(found))
+                columns = None
+        yield from self._plain(frames, place, columns)
 
-    def _plain(self, frames: RecordFrames, place: _Place) -> Iterator[Columns]:
-        for records, bad in self._decoded(frames):
+    def _plain(
+        self, frames: RecordFrames, place: _Place, columns: MessageColumns | None
+    ) -> Iterator[Columns]:
+        for records, bad in self._decoded(frames, columns):
             yield from self._bad_rows(frames, place, bad)
             if len(records.frames):
                 yield from self._assemble(records, len(records.frames), None)
@@ -95,10 +106,13 @@ class MessageBatches:
                 if found.any():
                     yield from self._assemble(rows, len(rows), found)
 
-    def _decoded(self, frames: RecordFrames) -> Iterator[tuple[MessageColumns, list[BadBody]]]:
+    def _decoded(
+        self, frames: RecordFrames, columns: MessageColumns | None = None
+    ) -> Iterator[tuple[MessageColumns, list[BadBody]]]:
         """Yield columns of all records in order, in parts whose inflated bodies fit a batch.
 
-        With the rows of ``frames`` that are left out, as their bodies cannot be decoded.
+        With the rows of ``frames`` that are left out, as their bodies cannot be decoded. Where
+        columns of the same frames are there, what they have decoded is used.
         """
         request = self.request
         sys_flag = frames.column("sys_flag")
@@ -106,7 +120,7 @@ class MessageBatches:
         if request.raw_body or "body" not in request.columns:
             wanted &= holds_inner_batch(sys_flag)
         if not wanted.any():
-            yield MessageColumns(frames, raw_body=request.raw_body), []
+            yield columns or MessageColumns(frames, raw_body=request.raw_body), []
             return
         rows = np.flatnonzero(wanted)
         for part in decoded_parts(frames, rows, request.batch_bytes, request.max_decoded_bytes):
@@ -116,15 +130,33 @@ class MessageBatches:
     def _found(self, columns: UnwrappedRows) -> Bools:
         """Return of messages of inner batches whether they match."""
         predicate = self.request.predicate
-        found = column_mask(columns, len(columns), predicate)
+        keep = np.ones(len(columns), np.bool_)
         if bounds_queue_offsets(predicate):
-            found &= queue_offset_mask(
+            keep = queue_offset_mask(
                 columns.column("topic"),
                 columns.column("queue_id").to_numpy(),
                 columns.column("queue_offset").to_numpy(),
                 predicate,
             )
-        return found
+        return self._matches(columns, keep, columns.column("commit_log_offset").to_numpy())
+
+    def _matches(
+        self, columns: MessageColumns | UnwrappedRows, keep: Bools, offsets: Int64s
+    ) -> Bools:
+        """Return which of the messages to keep match by their properties.
+
+        Those for which the SQL filter has no result are counted.
+        """
+        predicate = self.request.predicate
+        found = keep & column_mask(columns, len(keep), predicate)
+        if predicate.sql_filter is None:
+            return found
+        result = sql_result(predicate.sql_filter, columns, found)
+        if result.first_failure and not self._failed:
+            at = int(offsets[result.failed.argmax()])
+            self._first_failure = f"first at offset {at}: {result.first_failure}"
+        self._failed += int(np.count_nonzero(result.failed))
+        return result.true
 
     def _assemble(
         self, columns: MessageColumns | UnwrappedRows, rows: int, found: Bools | None
@@ -203,6 +235,14 @@ class MessageBatches:
                 self._store,
                 self._dropped,
                 self._dropped_bytes,
+            )
+        if self._failed:
+            logger.warning(
+                "store %s: %d messages for which the SQL filter has no result are left out, %s",
+                self._store,
+                self._failed,
+                self._first_failure,
+                extra={NOT_DAMAGE: True},
             )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqsource.errors import DataLossError, SourceOptionError
+from rmqsource.options.sql_option import sql_option
 from rmqsource.scan.index_path import indexed_keys, read_index
 from rmqsource.scan.predicate import ScanPredicate
 from rmqsource.scan.queue_path import RecordPlaces, UnprovedError, read_queue_units
@@ -112,7 +113,7 @@ def plan_store(
     return StorePlan(
         store=snapshot.directory.uri,
         access_path=way.access_path,
-        reason=way.reason,
+        reason=_with_filter(way.reason, options),
         splits=tuple(splits),
         bytes_to_read=bytes_to_read,
         bytes_skipped=max(held - bytes_to_read, 0),
@@ -289,6 +290,14 @@ def _with_scanned(reason: str, found: RecordPlaces) -> str:
     if uncovered:
         reason = f"{reason}; {uncovered} bytes that they do not cover are scanned"
     return f"{reason}; {found.trusted}" if found.trusted else reason
+
+
+def _with_filter(reason: str, options: SourceOptions) -> str:
+    sql = sql_option(options)
+    if sql is None:
+        return reason
+    ignored = f", of which {sql.ignored}" if sql.ignored else ""
+    return f"{reason}; each message is read for option sqlFilter{ignored}"
 
 
 def _by_message_id(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _AccessPath:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqsource.options.option_table import is_message_id
 from rmqsource.options.option_values import INT32_MAX, INT64_MAX
+from rmqsource.options.sql_option import sql_option
 from rmqsource.options.where import IN, TIME_COLUMN, Comparison
 from rmqsource.tables import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.offsets import OffsetBound
     from rmqsource.options.source_options import SourceOptions
+    from store_core.filter.sql_filter import SqlFilter
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
@@ -101,6 +103,8 @@ class ScanPredicate:
     """Well-formed upper-case ids only."""
     tags: frozenset[str] | None = None
     """Compared with the whole of TAGS; messages without a tag never match."""
+    sql_filter: SqlFilter | None = None
+    """Must be true for the properties of the message."""
     key_equals: frozenset[str] | None = None
     """Of table ``keys``: values of column ``key``."""
     drops_gaps: bool = False
@@ -123,7 +127,9 @@ class ScanPredicate:
 
 def from_options(options: SourceOptions) -> ScanPredicate:
     """Return what the options alone ask for."""
+    sql = sql_option(options)
     predicate = ScanPredicate(
+        sql_filter=None if sql is None else sql.sql_filter,
         topics=_optional_set(options.topics),
         topic_pattern=options.topic_pattern,
         queue_ids=_optional_set(options.queue_ids),

@@ -7,7 +7,7 @@ the properties tell comes after.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from store_core.codec.gather import gather_binary
 from store_core.codec.inner_columns import holds_inner_batch
 from store_core.codec.java_string import decode_utf8
+from store_core.errors import FilterEvaluationError
 from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.read.key_match import has_any_key, has_any_word, is_any_of, text_set
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from store_core.codec.inner_columns import UnwrappedRows
     from store_core.codec.message_batch_codec import MessageColumns
     from store_core.codec.record_frames import RecordFrames
+    from store_core.filter.sql_filter import SqlFilter
 
     Mask = npt.NDArray[np.bool_]
 
@@ -157,6 +159,7 @@ def needs_properties(predicate: ScanPredicate) -> bool:
             predicate.unique_keys,
             predicate.message_ids,
             predicate.key_equals,
+            predicate.sql_filter,
         )
     )
 
@@ -164,7 +167,7 @@ def needs_properties(predicate: ScanPredicate) -> bool:
 def column_mask(
     columns: MessageColumns | UnwrappedRows, rows: int, predicate: ScanPredicate
 ) -> Mask:
-    """Return which decoded messages match."""
+    """Return which decoded messages match all but the SQL filter."""
     keep = np.ones(rows, np.bool_)
     for name, wanted in (
         ("tags", predicate.tags),
@@ -178,3 +181,42 @@ def column_mask(
     if predicate.key_equals is not None:
         keep &= has_any_key(columns, text_set(predicate.key_equals))
     return keep
+
+
+class SqlResult(NamedTuple):
+    """What a SQL filter says of some messages.
+
+    Attributes
+    ----------
+    true
+        Which match.
+    failed
+        Which have no result: they do not match, and are told of.
+    first_failure
+        Why the first of them has none; empty: all have.
+    """
+
+    true: Mask
+    failed: Mask
+    first_failure: str
+
+
+def sql_result(
+    sql_filter: SqlFilter, columns: MessageColumns | UnwrappedRows, keep: Mask
+) -> SqlResult:
+    """Evaluate a SQL filter for messages; of those that ``keep`` does not mark none counts.
+
+    Only the properties that the filter names are decoded.
+    """
+    values = {name: columns.property_values(name) for name in sql_filter.property_names}
+    found = sql_filter.evaluate_columns(values, len(keep))
+    failed = found.failed & keep
+    first = ""
+    if failed.any():
+        row = int(failed.argmax())
+        given = {name: column[row].as_py() for name, column in values.items()}
+        try:
+            sql_filter.evaluate({name: text for name, text in given.items() if text is not None})
+        except FilterEvaluationError as err:
+            first = str(err)
+    return SqlResult(found.true & keep, failed, first)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
 
 VERSION = 1
+DEFAULT_DIALECT = 5
 QueueOffsets = dict[tuple[str, int], int]
 
 STARTED, JOINED, RESUMED = "started", "joined", "resumed"
@@ -173,6 +174,10 @@ def selection_of(options: SourceOptions) -> dict[str, Any]:
         value = getattr(options, name)
         if value is not None:
             found[_OPTION_NAMES.get(name, name)] = list(value) if type(value) is tuple else value
+    if options.sql_filter is not None:
+        found["sqlFilter"] = options.sql_filter
+        if options.sql_dialect != DEFAULT_DIALECT:
+            found["sqlDialect"] = options.sql_dialect
     if options.where:
         found["where"] = [f"{c.column} {c.operator} {_values(c.values)}" for c in options.where]
     if options.access != "auto":

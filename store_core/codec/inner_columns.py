@@ -6,7 +6,7 @@ record's. Source: RocketMQ ``MessageDecoder.decodeMessage`` as its 5.x client un
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 import pyarrow as pa
@@ -110,11 +110,19 @@ class UnwrappedRows:
         """Return a column of ``MESSAGE_SCHEMA``, a row for each message."""
         if name not in _ITEM_COLUMNS:
             return self._records.column(name).take(pa.array(self._record_row))
+        return self._joined(self._items.column(name), lambda: self._records.column(name))
+
+    def property_values(self, name: str) -> Array:
+        """Return the value of any property of each message, null where it is absent."""
+        items = self._items.property_values(name)
+        return self._joined(items, lambda: self._records.property_values(name))
+
+    def _joined(self, items: Array, of_records: Callable[[], Array]) -> Array:
+        """Return what items of batches and plain records have, in the order of the rows."""
         plain = self._record_row[~self._is_item]
-        items = self._items.column(name)
         if len(plain) == 0:
             return items
-        records = self._records.column(name).take(pa.array(plain))
+        records = of_records().take(pa.array(plain))
         order = np.empty(len(self), np.int64)
         order[~self._is_item] = np.arange(len(plain))
         order[self._is_item] = np.arange(len(plain), len(self))
@@ -165,16 +173,22 @@ class _InnerItems:
             return pa.array(self._queue_offset)
         if name == "body":
             return gather_binary(self._data, body_start, body_length)
-        block = gather_binary(self._data, properties_start, properties_length)
         if name == "properties_raw":
-            return block
-        if self._properties is None:
-            self._properties = PropertyColumns(block)
+            return gather_binary(self._data, properties_start, properties_length)
         if name == "properties":
-            return self._properties.map_column()
+            return self._property_columns().map_column()
         if name == "keys":
-            return words_column(self._properties.values_of(PROPERTY_KEYS))
-        return self._properties.values_of(PROPERTY_OF_COLUMN[name])
+            return words_column(self.property_values(PROPERTY_KEYS))
+        return self.property_values(PROPERTY_OF_COLUMN[name])
+
+    def property_values(self, name: str) -> Array:
+        return self._property_columns().values_of(name)
+
+    def _property_columns(self) -> PropertyColumns:
+        if self._properties is None:
+            _, _, _, start, length = self._spans.T
+            self._properties = PropertyColumns(gather_binary(self._data, start, length))
+        return self._properties
 
 
 def _inner_items(records: MessageColumns, batch: Int64s) -> tuple[_InnerItems, Int64s]:

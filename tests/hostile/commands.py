@@ -81,6 +81,12 @@ def _some_row(case: Case) -> Row:
     return case.chance.choice(rows) if rows else {}
 
 
+def _of_tag(tag: str) -> str:
+    """Return the SQL filter of a tag; half of it never has a result for a message with KEYS."""
+    quoted = tag.replace("'", "''")
+    return f"TAGS = '{quoted}' OR (TAGS = '{quoted}' AND KEYS > 5)"
+
+
 def _filters(case: Case) -> list[str]:
     """Return one or two flags that select messages."""
     row = _some_row(case)
@@ -92,6 +98,8 @@ def _filters(case: Case) -> list[str]:
         ["--topic", row["topic"], "--key", key],
         ["--key", key],
         ["--tag", row["tags"] or "tag1"],
+        ["--sql", _of_tag(row["tags"] or "tag1")],
+        ["--sql", "WAIT = TRUE AND KEYS > 5"],
         ["--since", row["store_timestamp"].isoformat()],
         ["--until", row["store_timestamp"].isoformat()],
         ["--id", row["message_id"]],
@@ -326,6 +334,7 @@ def _questions(case: Case) -> list[tuple[dict[str, str], Callable[[Row], bool]]]
         ),
         ({"uniqueKeys": json.dumps([unique])}, lambda r: r["unique_key"] == unique),
         ({"tags": tag}, lambda r: r["tags"] == tag),
+        ({"sqlFilter": _of_tag(tag)}, lambda r: r["tags"] == tag),
         (
             {"topic": json.dumps([topic]), "tags": tag},
             lambda r: r["topic"] == topic and r["tags"] == tag,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from store_core import SqlFilter
 from tests.golden_store import golden
 from tests.rmqsource.cli.command_line import Answer, Run
 
@@ -100,6 +101,7 @@ def test_what_leaves_an_id_out_is_told(run: Run, all_rows: list[dict[str, Any]])
         (["--option", "queueId=9"], f"in queue {row['queue_id']}"),
         (["--key", "nobodys"], f"with keys '{row['keys'][0]}'"),
         (["--tag", "nobodys"], f"with tag {row['tags']!r}"),
+        (["--sql", "TAGS = 'none'"], "with other properties than --sql asks for"),
         (["--until", "2001-01-01T00:00:00Z"], "stored at 2026-11-21 12:26:3"),
         (["--option", f"endingOffsets={none}"], "another option leaves it out"),
     ):
@@ -143,3 +145,42 @@ def test_keys_with_commas(run: Run) -> None:
     answer: Answer = run("messages", STORE.root, "--key", '["R0,R1"]', *SIZES)
     assert (answer.code, answer.rows) == (1, [])
     assert len(run("messages", STORE.root, "--key", "R0,R1", *SIZES).rows) > 1
+
+
+def test_a_consumers_sql_filter(run: Run, all_rows: list[dict[str, Any]]) -> None:
+    expression = "n < 100 AND region IN ('north', 'east') OR TAGS = 'TagD'"
+    wanted = SqlFilter(expression)
+    expected = [row for row in all_rows if wanted.matches(row["properties"])]
+    assert 0 < len(expected) < len(all_rows)
+    answer = run("messages", STORE.root, "--sql", expression, *SIZES)
+    assert (answer.code, answer.rows) == (0, expected)
+    assert "messages for which the SQL filter has no result are left out, first at offset" in (
+        run("messages", STORE.root, "--sql", "amount > 5", *SIZES).err
+    )
+
+
+def test_what_rocketmq_ignores_of_a_filter_is_told(run: Run) -> None:
+    answer = run("messages", STORE.root, "--sql", "TAGS LIKE 'T%'", *SIZES)
+    assert (answer.code, answer.out) == (1, "")
+    assert "--sql: RocketMQ ignores \"LIKE 'T%'\"" in answer.err
+    older = run("messages", STORE.root, "--sql", "TAGS CONTAINS 'T'", "--sql-dialect", "4", *SIZES)
+    assert "RocketMQ ignores" in older.err
+    newer = run("messages", STORE.root, "--sql", "TAGS CONTAINS 'T'", *SIZES)
+    assert (newer.code, "ignores" in newer.err) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--sql", "a >"], "--sql: SQL filter, column 4"),
+        (["--sql", ""], "--sql: is empty"),
+        (["--sql", "a > 1", "--sql-dialect", "6"], "--sql-dialect: "),
+        (["--sql-dialect", "4"], "--sql-dialect: is of option 'sqlFilter'"),
+        (["--sql", "a > 1", "--option", "sqlFilter=b > 1"], "sqlFilter"),
+    ],
+)
+@pytest.mark.parametrize("command", ["messages", "plan"])
+def test_a_filter_that_cannot_be(run: Run, command: str, flags: list[str], reason: str) -> None:
+    answer = run(command, STORE.root, *flags)
+    assert (answer.code, answer.out) == (2, "")
+    assert reason in answer.err

@@ -16,6 +16,7 @@ from rmqsource.datasource import RocketMQStoreDataSource
 from rmqsource.schema import table_schema
 from rmqsource.spark_compat import _keeps_pushed_reads_apart
 from rmqsource.tables import TABLES
+from store_core import SqlFilter
 from tests.golden_store import golden
 from tests.rmqsource.reading import comparable, expected_rows, key_rows
 from tests.store_factory import small_store
@@ -130,6 +131,26 @@ def test_counting_and_limits(read):
     assert frame.select("topic").distinct().count() == 11
 
 
+def test_a_sql_filter(read):
+    store = golden("cluster-5x")
+    topic = store.config["topics"]["filter"]
+    wanted = SqlFilter("n < 100 AND region IN ('north', 'east')")
+    options = {"topic": topic, "sqlFilter": wanted.expression, **store.options}
+    rows = read(store.root, "queue_offset long, properties map<string, string>", topic=topic,
+                **store.options).collect()  # fmt: skip
+    expected = [row for row in rows if wanted.matches(row.properties)]
+    assert 0 < len(expected) < len(rows)
+    narrow = read(store.root, "queue_id int, tags string", **options)
+    assert narrow.count() == len(expected)
+    found = read(store.root, **options)
+    assert sorted(row.queue_offset for row in found.collect()) == sorted(
+        row.queue_offset for row in expected
+    )
+    assert found.where("tags = 'TagA'").count() == sum(
+        row.properties.get("TAGS") == "TagA" for row in expected
+    )
+
+
 def test_errors_reach_the_user(read, tmp_path):
     root = golden("onefile-5x").root
     quoted = "expected a text in single quotes to compare topic with; found 'a', at column 9"
@@ -146,6 +167,8 @@ def test_errors_reach_the_user(read, tmp_path):
         (lambda: read(root, where="topic = a"), quoted),
         (lambda: read(root, where="key = 'a'"), "give option table=keys"),
         (lambda: read(root, where="topic = 'a'", table="queues"), "with Spark's WHERE"),
+        (lambda: read(root, sqlFilter="a >"), "option 'sqlFilter': SQL filter, column 4"),
+        (lambda: read(root, sqlFilter="a > 1", table="queues"), "does not apply to table"),
         (lambda: read(root, "topic int").count(), "column 'topic' is of type string; found int"),
         (lambda: read(root, "topik string").count(), "did you mean 'topic'"),
         (lambda: read(root, "topic string", mode="SLOPPY").count(), "PERMISSIVE"),

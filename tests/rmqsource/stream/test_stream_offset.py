@@ -111,6 +111,8 @@ def test_any_json_is_read_or_refused(found):
         ({"uniqueKeys": "k"}, "uniqueKeys"),
         ({"tags": "x"}, "tags"),
         ({"where": "queue_id > 3"}, "where"),
+        ({"sqlFilter": "a > 3"}, "sqlFilter"),
+        ({"sqlFilter": "a > 3", "sqlDialect": "4"}, "sqlDialect"),
         ({"table": "keys"}, "table"),
         ({"body": "raw"}, "body"),
         ({"access": "commitlog"}, "access"),
