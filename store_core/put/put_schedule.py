@@ -133,12 +133,11 @@ def scheduled_batch(
 def _may_be_delayed(batch: RecordBatch, context: PutContext) -> npt.NDArray[np.bool_]:
     """Return which rows may be put to their topic and queue, and are looked at for a level."""
     topics = batch.column("topic").dictionary_encode()
-    names = topics.dictionary.to_pylist()
+    stored = topics.dictionary.to_pylist()
+    names = [decode_utf8(topic) for topic in stored]
     good = [
-        name == decode_utf8(name).encode()
-        and decode_utf8(name) != SCHEDULE_TOPIC
-        and context.facts_of(decode_utf8(name)).refusal is None
-        for name in names
+        name.encode() == topic and name != SCHEDULE_TOPIC and context.facts_of(name).refusal is None
+        for name, topic in zip(names, stored)
     ]
     code = topics.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     queue_id, sys_flag = number_of(batch, "queue_id"), number_of(batch, "sys_flag")
