@@ -21,6 +21,7 @@ from bench.scenarios import (
     stream_idle,
     stream_latency,
     stream_memory,
+    transactions,
     writes,
 )
 
@@ -56,5 +57,6 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "y": salvage.salvage,
     "z": filtered_scan.filtered_scan,
     "za": filters.per_message,
+    "zc": transactions.commit_in_bulk,
     "zd": delay.deliver_backlog,
 }

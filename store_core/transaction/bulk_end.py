@@ -15,7 +15,6 @@ from store_core.topics import HALF_TOPIC, REAL_TOPIC
 from store_core.transaction_forms import TransactionState, commit_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Callable
 
     import numpy.typing as npt
@@ -41,15 +40,19 @@ class BulkEnder:
 
     Attributes
     ----------
-    topics
-        Ended transactions by the topic they are for.
+    ended, topics
+        Ended transactions, and how many are for which topic.
+    seen
+        Queue offsets of the half messages that were found.
     refused
         Queue offset -> why its commit was refused.
     """
 
-    def __init__(self, store: MessageStore, on_end: Callable[[Iterable[int]], object]) -> None:
+    def __init__(self, store: MessageStore, on_end: Callable[[list[int]], object]) -> None:
         self._store, self._on_end = store, on_end
+        self.ended = 0
         self.topics: Counter[str] = Counter()
+        self.seen: list[Int64s] = []
         self.refused: dict[int, str] = {}
 
     def end(self, queue_offsets: Int64s, state: TransactionState) -> None:
@@ -58,7 +61,7 @@ class BulkEnder:
         Parameters
         ----------
         queue_offsets
-            Ascending and distinct; all of them open.
+            Ascending and distinct; neither ended nor superseded. At some there may be nothing.
         state
             COMMIT_MESSAGE or ROLLBACK_MESSAGE.
         """
@@ -70,6 +73,7 @@ class BulkEnder:
             if len(rows) == 0:
                 continue
             found = columns if len(rows) == len(columns.frames) else columns.of_rows(rows)
+            self.seen.append(found.frames.column("queue_offset"))
             if state is TransactionState.COMMIT_MESSAGE:
                 self._commit(found)
             else:
@@ -111,6 +115,7 @@ class BulkEnder:
         for item in topics.value_counts().to_pylist():
             if item["values"] is not None:
                 self.topics[item["values"]] += item["counts"]
+        self.ended += len(rows)
         self._on_end(columns.frames.column("queue_offset")[rows].tolist())
 
     def _refuse(self, columns: MessageColumns, rows: npt.NDArray[np.intp], reason: str) -> None:

@@ -14,12 +14,13 @@ import numpy as np
 from store_core.transaction_forms import op_batch, op_bodies, op_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import numpy.typing as npt
 
     from store_core.message_store import MessageStore
 
 _QUEUE_ID = 0
 _RELEASE_4 = 4
+_POWERS_OF_TEN = 10 ** np.arange(1, 19, dtype=np.int64)
 
 
 class OpBuffer:
@@ -46,7 +47,7 @@ class OpBuffer:
         self._waits_for_none = self._release == _RELEASE_4
         self._max_size = store.config.transaction_op_msg_max_size
         self._interval_ms = store.config.transaction_op_batch_interval
-        self._waiting: list[int] = []
+        self._waiting = np.empty(0, np.int64)
         self._characters = 0
         self._oldest_ms = 0
         self._lock, self._writing = threading.Lock(), threading.Lock()
@@ -54,16 +55,16 @@ class OpBuffer:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, queue_offsets: Iterable[int]) -> None:
+    def add(self, queue_offsets: npt.ArrayLike) -> None:
         """Take half messages that were answered."""
-        added = list(queue_offsets)
-        if not added:
+        added = np.asarray(queue_offsets, np.int64)
+        if not len(added):
             return
         with self._lock:
-            if not self._waiting:
+            if not len(self._waiting):
                 self._oldest_ms = self._clock()
-            self._waiting += added
-            self._characters += sum(len(str(offset)) for offset in added) + len(added)
+            self._waiting = np.append(self._waiting, added)
+            self._characters += _characters(added)
             is_full = self._is_full()
         if is_full:
             self._on_full()
@@ -78,16 +79,16 @@ class OpBuffer:
                 waited_ms = self._clock() - self._oldest_ms
                 # A clock that was set back must not keep them waiting.
                 is_due = everything or not 0 <= waited_ms < self._interval_ms
-                if not self._waiting or not (is_due or self._is_full()):
+                offsets = self._waiting
+                if not len(offsets) or not (is_due or self._is_full()):
                     return 0
-                offsets = np.array(self._waiting, np.int64)
             bodies, counts = op_bodies(offsets, self._max_size, self._release)
             if not is_due and not self._waits_for_none and len(bodies[-1]) < self._max_size:
                 bodies, counts = bodies[:-1], counts[:-1]
             done = int(counts[: self._put(bodies)].sum())
             with self._lock:
-                del self._waiting[:done]
-                self._characters -= sum(len(str(o)) + 1 for o in offsets[:done].tolist())
+                self._waiting = self._waiting[done:]
+                self._characters -= _characters(offsets[:done])
                 self._oldest_ms = self._clock()
             return done
 
@@ -103,3 +104,10 @@ class OpBuffer:
             return int(self._store.put_message_as_given(message).is_appended)
         batch = op_batch(bodies, _QUEUE_ID, now, self._release)
         return self._store.append_batch_as_given(batch).rows
+
+
+def _characters(queue_offsets: npt.NDArray[np.int64]) -> int:
+    """Return the characters of numbers, each with a comma after it."""
+    # 7, 42 and 1000 lie after 0, 1 and 3 of the powers 10, 100, 1000, …: 2 + 3 + 5 characters.
+    above = np.searchsorted(_POWERS_OF_TEN, queue_offsets, side="right")
+    return int(above.sum()) + 2 * len(queue_offsets)

@@ -138,7 +138,7 @@ def find_open_halves(store: StoreQueries, half_start: int, op_start: int) -> Ope
     if halves.is_copy[~is_named].any():
         halves = _with_older(store, halves, halves.key.filter(pa.array(~is_named)), half_start)
         is_named = np.isin(halves.queue_offset, read_ops(store, 0).named)
-    code = _codes(halves.key)
+    code = _codes(halves.key, halves.is_copy)
     last = np.zeros(code.max() + 1, np.int64)
     last[code] = np.arange(len(code))  # the last assignment wins: the newest copy
     has_end = np.bincount(code, is_named) > 0
@@ -204,14 +204,24 @@ def _with_older(store: StoreQueries, halves: _Halves, keys: Any, stop: int) -> _
     )
 
 
-def _codes(keys: Any) -> Int64s:
-    """Return a number for each distinct key; rows without one have numbers of their own."""
-    # [a, null, a, null] gives indices [0, -1, 0, -1] and codes [0, 1, 0, 2].
+def _codes(keys: Any, is_copy: Bools) -> Int64s:
+    """Return a number for each transaction: a half message and the copies of it that follow.
+
+    Rows without a key are alone. Two half messages of one key, neither of them a copy, are two
+    transactions: a producer gave the key twice in one millisecond.
+    """
+    # [a, null, a, a, null] gives indices [0, -1, 0, 0, -1] and codes [0, 1, 0, 0, 2]. If of the
+    # three a the last is no copy, ordinals are [1, 1, 1, 2, 1]: it has a number of its own.
     encoded = keys.dictionary_encode()
     code: Int64s = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
     alone = np.flatnonzero(code < 0)
     code[alone] = len(encoded.dictionary) + np.arange(len(alone))
-    return code
+    order = np.argsort(code, kind="stable")
+    ordinal = np.cumsum(~is_copy[order])
+    pairs = np.stack([code[order], ordinal], axis=1)
+    numbers: Int64s = np.empty(len(code), np.int64)
+    numbers[order] = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+    return numbers
 
 
 def _committed_places(store: StoreQueries, places: Int64s) -> Int64s:

@@ -36,8 +36,6 @@ from store_core.transaction.transaction_metrics import TransactionMetrics
 from store_core.transaction_forms import TransactionState, half_facts, transaction_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy.typing as npt
 
     from store_core.message import Message
@@ -253,15 +251,15 @@ class TransactionalMessageService:
             raise ValueError("UNKNOW ends no transaction: COMMIT_MESSAGE or ROLLBACK_MESSAGE")
         wanted: Int64s = np.unique(np.asarray(half_queue_offsets, np.int64))
         with self._table.lock:
-            is_open = np.isin(wanted, self.open_queue_offsets())
+            may_be_open = self._table.not_done(wanted)
             ender = BulkEnder(self._store, self._note_ended)
-            ender.end(wanted[is_open], state)
-            ended = sum(ender.topics.values())
+            ender.end(wanted[may_be_open], state)
+            not_open = np.setdiff1d(wanted, np.concatenate([*ender.seen, wanted[:0]]))
         self.metrics.add(
             {topic: -count for topic, count in ender.topics.items()}, self._store.clock()
         )
         self._ops.write(everything=True)
-        return BulkEnd(ended, wanted[~is_open].tolist(), ender.refused)
+        return BulkEnd(ender.ended, not_open.tolist(), ender.refused)
 
     def open_queue_offsets(self) -> Int64s:
         """Return the queue offsets of the half messages that are open, ascending."""
@@ -339,10 +337,9 @@ class TransactionalMessageService:
                 self.metrics.add({topic: -1}, self._store.clock())
         return EndTransactionResult(EndStatus.ENDED, put)
 
-    def _note_ended(self, queue_offsets: Iterable[int]) -> None:
-        ended = list(queue_offsets)
-        self._table.end(ended)
-        self._ops.add(ended)
+    def _note_ended(self, queue_offsets: list[int]) -> None:
+        self._table.end(queue_offsets)
+        self._ops.add(queue_offsets)
 
     def _answer(self, half: Message) -> None:
         if self._asked is None:

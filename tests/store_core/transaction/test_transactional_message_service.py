@@ -319,3 +319,13 @@ def test_blocks_are_refused_with_the_reason(run):
     run.store.flags.clear(RunningFlag.NOT_WRITEABLE)
     assert len(run.service.open_queue_offsets()) == 0  # not dispatched
     assert run.check(6001).asked == 1
+
+
+def test_a_key_that_was_given_twice(root, clock):
+    """Two messages, not two copies of one: both are kept, also over a restart."""
+    with driven(root, clock) as run:
+        places = [run.prepare(1), run.prepare(1)]
+    with driven(root, clock) as run:
+        assert run.service.open_queue_offsets().tolist() == [0, 1]
+        assert [run.end(place, COMMIT).status for place in places] == [EndStatus.ENDED] * 2
+        assert run.committed() == ["U1", "U1"]

@@ -1,0 +1,78 @@
+"""Committing many open transactions, beside RocketMQ's ``putMessage`` of as many messages.
+
+Java's broker does more for a commit than a put: it reads the half message first and notes an op.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+from bench.figures import rate_figure
+from bench.message_batches import message
+from bench.scenarios.writes import java_put
+from store_core import (
+    MessageStore,
+    MessageStoreConfig,
+    TransactionalMessageService,
+    TransactionState,
+)
+from store_core.transaction_forms import half_message
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.context import Context
+    from bench.figures import Figure
+
+_BODY = bytes(100)
+_TRANSACTIONS = 100_000
+
+
+def commit_in_bulk(context: Context) -> list[Figure]:
+    """Commit all open transactions of a store; both sides until acknowledged."""
+    count = min(context.puts, _TRANSACTIONS)
+    ours, java = [], []
+    for _ in range(context.store_runs):
+        seconds = float(java_put(context, context.puts, len(_BODY))["put"]["seconds"])
+        java.append(seconds * count / context.puts)  # it puts more, and is warm sooner
+        ours.append(_commit(context.work / "open-transactions", count))
+    return [
+        rate_figure(
+            "zc",
+            f"commit of open transactions in bulk, {count:,} x {len(_BODY)} B",
+            "Java putMessage of as many, one thread",
+            rows=count,
+            ours_seconds=ours,
+            other_seconds=java,
+            must=1,
+            aim=3,
+        )
+    ]
+
+
+def _commit(root: Path, count: int) -> float:
+    """Return the seconds that ending ``count`` open half messages takes, op messages included."""
+    shutil.rmtree(root, ignore_errors=True)
+    try:
+        with MessageStore(MessageStoreConfig(store_path_root_dir=str(root.resolve()))) as store:
+            _open(store, count)
+            store.wait_for_dispatch()
+            with TransactionalMessageService(store) as service:
+                opened = service.open_queue_offsets()
+                begin = time.perf_counter()
+                done = service.end_transactions(opened, TransactionState.COMMIT_MESSAGE)
+                seconds = time.perf_counter() - begin
+        if done.ended != count:
+            raise ValueError(f"{done.ended} of {count} transactions were committed")
+        return seconds
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _open(store: MessageStore, count: int) -> None:
+    for number in range(count):
+        sent = message(number, _BODY)
+        sent.properties.update(TRAN_MSG="true", PGROUP="writers")
+        store.put_message_as_given(half_message(sent))
