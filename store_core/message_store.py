@@ -281,7 +281,19 @@ class MessageStore(StoreQueries):
             On entry: the half message was refused. At the end: the commit was.
         """
         ends = self._transaction_ends or PlainTransactions(self, self._environment.clock)
-        return TransactionBlock(ends, producer_message(message, producer_group, self._unique_key()))
+        return TransactionBlock(
+            ends, producer_message(message, producer_group, self.new_unique_key())
+        )
+
+    def new_unique_key(self) -> str:
+        """Return an id as a client gives it to a message."""
+        with self._changing:
+            if self._message_ids is None:
+                address = self._store_host[:-_HOST_PORT_BYTES]
+                hashed = int.from_bytes(os.urandom(4), "big", signed=True)
+                self._message_ids = ClientMessageIds(address, os.getpid(), hashed, self.clock())
+            key: str = self._message_ids.next_ids(1)[0].as_py()
+            return key
 
     def use_transactions(self, ends: TransactionEnds | None) -> None:
         """Let somebody who knows the open transactions end those of blocks; None: nobody."""
@@ -526,16 +538,6 @@ class MessageStore(StoreQueries):
             yield store
         if self._open is not found:
             raise StoreClosedError("was shut down meanwhile", found.config.store_path_root_dir)
-
-    def _unique_key(self) -> str:
-        """Return an id as a client gives it to a message."""
-        with self._changing:
-            if self._message_ids is None:
-                address = self._store_host[:-_HOST_PORT_BYTES]
-                hashed = int.from_bytes(os.urandom(4), "big", signed=True)
-                self._message_ids = ClientMessageIds(address, os.getpid(), hashed, self.clock())
-            key: str = self._message_ids.next_ids(1)[0].as_py()
-            return key
 
     def _putting(self) -> MessagePutter:
         """Return the putter: that of a closed store refuses."""

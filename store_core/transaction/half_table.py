@@ -51,10 +51,7 @@ class HalfTable:
 
     def newest(self, key: str | None, place: HalfPlace) -> HalfPlace:
         """Return the newest copy of a half message, which may be this one."""
-        found = None if key is None else self._newest.get(key)
-        if found is None and key is None:
-            found = self._newest.get(_unkeyed(place))
-        return place if found is None else found
+        return self._newest.get(_unkeyed(place) if key is None else key, place)
 
     def is_ended(self, queue_offset: int) -> bool:
         """Say whether a copy was answered, and is not passed yet."""
@@ -77,7 +74,11 @@ class HalfTable:
     def supersede(self, key: str | None, before: HalfPlace, after: HalfPlace) -> None:
         """Note that a copy has a newer one."""
         self._superseded.add(before.queue_offset)
-        self._newest[_unkeyed(before) if key is None else key] = after
+        if key is not None:
+            self._newest[key] = after
+            return
+        self._newest[_unkeyed(before)] = after
+        self._newest.update({k: after for k, place in self._newest.items() if place == before})
 
     def advance(self, half_offset: int, op_offset: int) -> None:
         """Forget what lies before the offsets."""

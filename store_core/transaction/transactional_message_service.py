@@ -8,6 +8,7 @@ Source: RocketMQ ``TransactionalMessageServiceImpl``, ``TransactionalMessageBrid
 from __future__ import annotations
 
 import logging
+from copy import copy
 from typing import TYPE_CHECKING, Callable, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from store_core.config.config_writing import merge_consumer_offsets
 from store_core.errors import TransactionError
 from store_core.files.file_writing import replace_file
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.message import PROPERTY_UNIQ_KEY
 from store_core.services.service_thread import ServiceThread
 from store_core.services.transaction_block import not_ended, opened_half, put_commit, put_half
 from store_core.topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
@@ -179,15 +181,15 @@ class TransactionalMessageService:
         Parameters
         ----------
         message
-            As a producer sends it: with ``TRAN_MSG``, ``PGROUP``, ``UNIQ_KEY``. Copies of a half
-            message without UNIQ_KEY are not known as such after a restart.
+            As a producer sends it: with ``TRAN_MSG``, ``PGROUP``, ``UNIQ_KEY``. Without a UNIQ_KEY
+            it gets one, as from a broker (``SendMessageProcessor.sendMessage``).
 
         Returns
         -------
         result
             Its place in the half queue, which `end_transaction` takes.
         """
-        half, result = put_half(self._store, message, self._store.clock())
+        half, result = put_half(self._store, self._with_key(message), self._store.clock())
         if half is not None:
             self.metrics.add({message.topic: 1}, self._store.clock())
         return result
@@ -308,6 +310,13 @@ class TransactionalMessageService:
     def _services(self) -> tuple[ServiceThread, ...]:
         return self.check_service, self.op_batch_service, self.metrics_flush_service
 
+    def _with_key(self, message: Message) -> Message:
+        if message.unique_key or message.properties_raw is not None:
+            return message
+        found = copy(message)
+        found.properties = {**message.properties, PROPERTY_UNIQ_KEY: self._store.new_unique_key()}
+        return found
+
     def _end(self, half: Message, state: TransactionState) -> EndTransactionResult:
         key = transaction_key(half)
         answered = HalfPlace(half.queue_offset, half.commit_log_offset)
@@ -317,9 +326,7 @@ class TransactionalMessageService:
             if table.is_ended(newest.queue_offset):
                 return EndTransactionResult(EndStatus.ALREADY_ENDED, reason="an answer came before")
             is_open = newest.queue_offset >= table.half_offset
-            if not is_open and (
-                state is not _COMMIT or committed_copies(self._store, answered, key)
-            ):
+            if not is_open and not self._may_still_commit(answered, key, state):
                 return EndTransactionResult(
                     EndStatus.ALREADY_ENDED, reason="it was ended, or given up as checked too often"
                 )
@@ -336,6 +343,17 @@ class TransactionalMessageService:
                 topic = half_facts(half.properties).topic or ""
                 self.metrics.add({topic: -1}, self._store.clock())
         return EndTransactionResult(EndStatus.ENDED, put)
+
+    def _may_still_commit(
+        self, answered: HalfPlace, key: str | None, state: TransactionState
+    ) -> bool:
+        """Say whether an answer counts for a half message that checks have passed: once.
+
+        Without a key nobody knows whether a newer copy is open, for which its producer is asked.
+        """
+        if state is not _COMMIT or key is None:
+            return False
+        return not committed_copies(self._store, answered, key)
 
     def _note_ended(self, queue_offsets: list[int]) -> None:
         self._table.end(queue_offsets)

@@ -33,7 +33,7 @@ _messages = st.builds(
     born_timestamp=st.integers(START_MS, START_MS + 50),
     born_host=st.sampled_from([None, "10.0.0.1:2", "[::1]:77"]),
     store_host=st.sampled_from([None, "10.0.0.9:10911", "[::2]:10911"]),
-    unique_key=st.sampled_from([None, "U1", "U2", "U3", "U4"]),
+    unique_key=st.sampled_from(["U1", "U2", "U3", "U4"]),
     properties=st.fixed_dictionaries(
         {"PGROUP": st.just("writers")},
         optional={

@@ -329,3 +329,35 @@ def test_a_key_that_was_given_twice(root, clock):
         assert run.service.open_queue_offsets().tolist() == [0, 1]
         assert [run.end(place, COMMIT).status for place in places] == [EndStatus.ENDED] * 2
         assert run.committed() == ["U1", "U1"]
+
+
+def test_half_messages_without_a_key(root, clock):
+    """A broker of 4.x or 5.x gives them one; older ones, and other writers, may not have."""
+    with driven(root, clock) as run:
+        message = sent_message(1)
+        del message.properties["UNIQ_KEY"]
+        run.service.prepare_message(message)
+        run.check(6001)
+        assert len(run.asked[0].unique_key) == 32
+        run.end(run.asked[0], ROLLBACK, from_check=True)
+        message.properties_raw = b"TRAN_MSG\x01true\x02PGROUP\x01writers\x02"
+        place = run.service.prepare_message(message).append_result
+        assert [run.check(30_000).asked for _ in range(3)] == [1, 1, 1]
+        assert run.end(place, COMMIT).status is EndStatus.ENDED
+        assert run.end(run.asked[-1], COMMIT).status is EndStatus.ALREADY_ENDED
+        assert run.check(30_000).asked == 0
+        assert run.committed() == [None]
+
+
+def test_an_old_copy_without_a_key_is_not_taken_for_the_transaction(root, clock):
+    """After a restart nothing joins the copies: the producer is asked for the newest one."""
+    with driven(root, clock) as run:
+        message = sent_message(1)
+        message.properties_raw = b"TRAN_MSG\x01true\x02PGROUP\x01writers\x02"
+        place = run.service.prepare_message(message).append_result
+        run.check(6001)
+        newest = run.asked[-1]
+    with driven(root, clock) as run:
+        assert run.end(place, COMMIT).status is EndStatus.ALREADY_ENDED
+        assert run.end(newest, COMMIT).status is EndStatus.ENDED
+        assert run.committed() == [None]
