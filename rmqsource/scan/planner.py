@@ -296,7 +296,7 @@ def _with_filter(reason: str, options: SourceOptions) -> str:
     sql = sql_option(options)
     if sql is None:
         return reason
-    ignored = f", of which {sql.ignored}" if sql.ignored else ""
+    ignored = f"; {sql.ignored}" if sql.ignored else ""
     return f"{reason}; each message is read for option sqlFilter{ignored}"
 
 

@@ -6,7 +6,9 @@ import json
 import logging
 
 import pytest
+from pyspark.sql.types import StructType
 
+from rmqsource.datasource import RocketMQStoreDataSource
 from rmqsource.errors import SourceOptionError
 from rmqsource.options.sql_option import warn_of_ignored_input
 from store_core import SqlFilter
@@ -124,7 +126,7 @@ def test_messages_without_a_result_are_left_out_and_counted(numbers, caplog):
     assert len(caplog.records) == 1
     text = caplog.records[0].getMessage()
     assert "10 messages for which the SQL filter has no result are left out" in text
-    assert "first at offset 0: SQL filter n > 15: 'x' is no whole number" in text
+    assert "first at offset 0: SQL filter n > 15: the value 'x' of property n" in text
 
 
 def test_what_other_options_leave_out_is_not_counted(numbers, caplog):
@@ -187,3 +189,12 @@ def test_options_are_parsed_without_a_warning():
     with pytest.warns(IgnoredInputWarning, match="option sqlFilter: RocketMQ ignores"):
         warn_of_ignored_input(options)
     warn_of_ignored_input(parsed("anywhere", sqlFilter="n > 5"))
+
+
+def test_spark_is_warned_where_it_asks_first(numbers):
+    texts = {"path": str(numbers.root), "sqlFilter": "n LIKE 'x%'"}
+    with pytest.warns(IgnoredInputWarning, match="LIKE"):
+        schema = RocketMQStoreDataSource(texts).schema()
+    RocketMQStoreDataSource(texts).reader(schema)
+    with pytest.warns(IgnoredInputWarning, match="LIKE"):  # with .schema() it asks for no other
+        RocketMQStoreDataSource(texts).reader(StructType(schema.fields[:1]))

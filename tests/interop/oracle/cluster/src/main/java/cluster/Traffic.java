@@ -13,6 +13,7 @@ import org.apache.rocketmq.common.message.Message;
 /** What applications do with a broker: consume a topic as a group, and send to it. */
 final class Traffic {
     private static final int PUSH_SECONDS = 40;
+    private static final String SQL = "sql:";
 
     private final Clients clients;
     private final Journal journal;
@@ -23,14 +24,20 @@ final class Traffic {
         this.journal = journal;
     }
 
-    /** A group that learns its queues from the name server and notes its offsets; true if all came. */
+    /**
+     * A group that learns its queues from the name server and notes its offsets; true if all came.
+     *
+     * @param tags a tag expression, or "sql:" and one of SQL92
+     */
     boolean push(List<String> topics, String tags, int count) throws Exception {
+        MessageSelector wanted = tags.startsWith(SQL) ? MessageSelector.bySql(tags.substring(SQL.length()))
+            : MessageSelector.byTag(tags);
         String group = "serve_push_" + groups++;
         DefaultMQPushConsumer consumer = clients.push(group, group);
         for (String topic : topics) {
-            consumer.subscribe(topic, tags);
+            consumer.subscribe(topic, wanted);
         }
-        clients.startConcurrent(consumer, topics.get(0), MessageSelector.byTag(tags),
+        clients.startConcurrent(consumer, topics.get(0), wanted,
             message -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
         Clients.await("push " + topics, PUSH_SECONDS, () -> journal.receivedRows(group) >= count);
         int received = journal.receivedRows(group);
