@@ -256,12 +256,12 @@ class TransactionalMessageService:
             may_be_open = self._table.not_done(wanted)
             ender = BulkEnder(self._store, self._note_ended)
             ender.end(wanted[may_be_open], state)
-            not_open = np.setdiff1d(wanted, np.concatenate([*ender.seen, wanted[:0]]))
+            is_found = np.isin(wanted, np.concatenate([wanted[:0], *ender.seen]))
         self.metrics.add(
             {topic: -count for topic, count in ender.topics.items()}, self._store.clock()
         )
         self._ops.write(everything=True)
-        return BulkEnd(ender.ended, not_open.tolist(), ender.refused)
+        return BulkEnd(ender.ended, wanted[~is_found].tolist(), ender.refused)
 
     def open_queue_offsets(self) -> Int64s:
         """Return the queue offsets of the half messages that are open, ascending."""
