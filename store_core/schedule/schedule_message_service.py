@@ -94,6 +94,8 @@ class ScheduleMessageService(ServiceThread):
     def load(self) -> None:
         """Read ``config/delayOffset.json``; `start` and the first `run_once` do.
 
+        What was delivered, and not saved, before this call is delivered again.
+
         Raises
         ------
         StoreFormatError
@@ -115,7 +117,8 @@ class ScheduleMessageService(ServiceThread):
             See `load`.
         """
         if not self.is_running:
-            self.load()
+            if not self._is_loaded:
+                self.load()
             super().start()
 
     def run_once(self, now: int | None = None) -> bool:
@@ -144,8 +147,9 @@ class ScheduleMessageService(ServiceThread):
             return was_busy
 
     def finish(self) -> None:
-        """Save the offsets."""
+        """Save the offsets; whoever goes on reads them anew: a broker may come between."""
         self.save()
+        self._is_loaded = False
 
     def save(self) -> None:
         """Force the log to the disk, then write ``config/delayOffset.json`` if it says less.

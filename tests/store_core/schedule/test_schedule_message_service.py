@@ -376,6 +376,22 @@ def test_the_thread_delivers_and_saves_at_its_end(tmp_path):
         assert bodies(store) == [b"now"]
 
 
+def test_it_goes_on_where_the_file_says_after_a_shutdown(opened, clock):
+    store, service = opened
+    for number in range(3):
+        put_delayed(store, 1, b"%d" % number)
+    service._first_delay_s = 3600
+    deliver(store, service, clock.now + 1_000)
+    service.start()
+    deliver(store, service, clock.now + 1_000)
+    service.shutdown()
+    # A broker delivers the last one again, as after its kill, and notes less.
+    text = offset_file(store).read_text()
+    offset_file(store).write_text(text.replace("{1:3", "{1:2"))
+    deliver(store, service, clock.now + 1_000)
+    assert bodies(store) == [b"0", b"1", b"2", b"2"]
+
+
 RAW = st.lists(
     st.sampled_from(
         [
