@@ -74,9 +74,9 @@ class TransactionalMessageService:
     """Transactions of an open store, as a broker has them; for any number of threads.
 
     ``load`` it on a store that is started (``start`` does so too), then prepare, end and check;
-    ``stop`` it before the store is shut down. As a context manager it is started and stopped.
-    A half message that was committed before a crash is not committed again: `load` looks for the
-    commits of open ones in the log.
+    ``stop`` it when no block is open, and before the store is shut down. As a context manager it is
+    started and stopped. A half message that was committed before a crash is not committed again:
+    `load` looks for the commits of open ones in the log.
 
     Parameters
     ----------
@@ -135,11 +135,17 @@ class TransactionalMessageService:
         ------
         StoreFormatError
             ``config/consumerOffset.json`` is not what a broker writes.
+        TransactionError
+            The log is not dispatched within a minute.
         """
         with self._table.lock:
             if self._is_loaded:
                 return
-            self._store.wait_for_dispatch()
+            if not self._store.wait_for_dispatch():
+                raise TransactionError(
+                    "which transactions are open is not known: the log is not dispatched yet "
+                    "(services.reput.last_error says why); load again later"
+                )
             half_offset, op_offset = self._offset_of(HALF_TOPIC), self._offset_of(OP_TOPIC)
             found = find_open_halves(self._store, half_offset, op_offset)
             self._table.fill(found, half_offset, op_offset)
@@ -189,6 +195,7 @@ class TransactionalMessageService:
         result
             Its place in the half queue, which `end_transaction` takes.
         """
+        self._require_loaded()
         half, result = put_half(self._store, self._with_key(message), self._store.clock())
         if half is not None:
             self.metrics.add({message.topic: 1}, self._store.clock())
@@ -216,6 +223,7 @@ class TransactionalMessageService:
         producer_group
             Of whom answers; must be that of the message. None: not looked at.
         """
+        self._require_loaded()
         if state is _UNKNOWN:
             return EndTransactionResult(EndStatus.IGNORED)
         stored = self._store.look_stored_message(half.commit_log_offset)
@@ -249,6 +257,7 @@ class TransactionalMessageService:
         ValueError
             ``state`` is UNKNOW.
         """
+        self._require_loaded()
         if state is _UNKNOWN:
             raise ValueError("UNKNOW ends no transaction: COMMIT_MESSAGE or ROLLBACK_MESSAGE")
         wanted: Int64s = np.unique(np.asarray(half_queue_offsets, np.int64))
@@ -279,6 +288,7 @@ class TransactionalMessageService:
         StoreWriteError
             The log, or ``config/consumerOffset.json``, cannot be written.
         """
+        self._require_loaded()
         self._ops.write()
         try:
             return self._checker.run()
@@ -309,6 +319,12 @@ class TransactionalMessageService:
     @property
     def _services(self) -> tuple[ServiceThread, ...]:
         return self.check_service, self.op_batch_service, self.metrics_flush_service
+
+    def _require_loaded(self) -> None:
+        if not self._is_loaded:
+            raise TransactionError(
+                "the service does not know which transactions are open: load() or start() it first"
+            )
 
     def _with_key(self, message: Message) -> Message:
         if message.unique_key or message.properties_raw is not None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from store_core import Message
+from store_core import Message, TransactionalMessageService
 from store_core.config.config_files import load_consumer_offsets
 from store_core.errors import TransactionError
 from store_core.files.store_directory import StoreDirectory
@@ -361,3 +361,24 @@ def test_an_old_copy_without_a_key_is_not_taken_for_the_transaction(root, clock)
         assert run.end(place, COMMIT).status is EndStatus.ALREADY_ENDED
         assert run.end(newest, COMMIT).status is EndStatus.ENDED
         assert run.committed() == [None]
+
+
+def test_what_is_not_dispatched_is_not_taken_for_nothing(by_hand, monkeypatch):
+    monkeypatch.setattr(by_hand, "wait_for_dispatch", lambda: False)
+    with pytest.raises(TransactionError, match="not dispatched"):
+        TransactionalMessageService(by_hand).load()
+
+
+def test_a_service_that_is_not_loaded_ends_nothing(run):
+    place = run.prepare(1)
+    run.service.stop()
+    for call in (
+        lambda: run.service.end_transaction(place, COMMIT),
+        lambda: run.service.end_transactions([0], COMMIT),
+        lambda: run.service.prepare_message(sent_message(2)),
+        run.service.check,
+    ):
+        with pytest.raises(TransactionError, match="load"):
+            call()
+    run.service.load()
+    assert run.end(place, COMMIT).status is EndStatus.ENDED
