@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Callable
 from store_core.codec.client_message_id import ClientMessageIds
 from store_core.codec.hosts import parse_host
 from store_core.config.consumer_filter_file import save_consumer_filters
-from store_core.errors import StoreClosedError
+from store_core.errors import StoreClosedError, StoreFormatError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
 from store_core.read.store_queries import StoreQueries
 from store_core.services.open_store import OpenStore
@@ -455,7 +455,10 @@ class MessageStore(StoreQueries):
                     self.start()
 
     def _consumer_filter(self, topic: str, group: str) -> RegisteredFilter | None:
-        return self.consumer_filters.get(topic, group)
+        try:
+            return self.consumer_filters.get(topic, group)
+        except (StoreFormatError, StoreReadError):  # the records themselves tell, too
+            return None
 
     def _load_filters(self) -> ConsumerFilterManager:
         from store_core.filter.consumer_filter_manager import (  # noqa: PLC0415 (few have filters)

@@ -19,7 +19,7 @@ from rmqsource.sink.options import parse_sink_options
 from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
 from rmqsource.tables import TABLES
-from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
+from store_core import Message, MessageStore, MessageStoreConfig, SqlFilter, StoreSnapshot
 from store_core.errors import CorruptRecordError
 from tests.hostile import spark_commands
 from tests.hostile.cases import OWN_ERRORS, Case, WrongError, by_place
@@ -193,6 +193,10 @@ def _read_metadata(case: Case, table: str, options: Mapping[str, str]) -> None:
             column.validate(full=True)
 
 
+_SQL_GROUP, _SQL = "cg_clicks_sql5", "vip = TRUE OR vip = 'yes'"
+"""Registered in golden cluster-5x-ext, whose bitmaps speak of it."""
+
+
 def _snapshot(case: Case) -> str:
     """The reading methods of a snapshot: the messages that they give are those of the log."""
     config = MessageStoreConfig.from_properties(case.base.properties)
@@ -227,13 +231,14 @@ def _ask(case: Case, snapshot: StoreSnapshot, rows: Mapping[tuple[int, int], Row
         lambda: snapshot.get_message_store_timestamp(topic, queue_id, at),
         lambda: snapshot.get_earliest_message_time(topic, queue_id),
         lambda: snapshot.find_messages(topic, row["keys"] or ["k"]),
+        lambda: snapshot.get_message(_SQL_GROUP, topic, queue_id, at, 32, SqlFilter(_SQL)).messages,
     ]
     number = case.chance.randrange(len(questions))
     try:
         answer = questions[number]()
     except OWN_ERRORS:
         return 0
-    if number == 0 and rows is not None:
+    if number in {0, len(questions) - 1} and rows is not None:
         scanned = {(r["commit_log_offset"], r["topic"]) for r in rows.values()}
         for message in answer:
             if (message.commit_log_offset, message.topic) not in scanned and "%" not in topic:

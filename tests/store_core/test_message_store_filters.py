@@ -192,8 +192,12 @@ def test_a_file_that_no_broker_writes_is_an_error_where_it_is_needed(tmp_path):
     (tmp_path / "config" / "consumerFilter.json").write_text("{")
     with pytest.raises(StoreFormatError, match="not what a broker writes"):
         FilteringStore(tmp_path).store.load()
-    with without_threads(), FilteringStore(tmp_path, enable_calc_filter_bit_map=False).store:
-        pass
+    without = FilteringStore(tmp_path, enable_calc_filter_bit_map=False)
+    with without_threads(), without.store:
+        without.put(range(3))
+        assert without.pull("g", "n > 1") == (GetMessageStatus.FOUND, [2])
+        with pytest.raises(StoreFormatError, match="not what a broker writes"):
+            without.store.consumer_filters.register("T", "g", "n > 1")
 
 
 def test_filters_of_a_store_that_is_not_open(tmp_path):
