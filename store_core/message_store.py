@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Callable
 from store_core.codec.client_message_id import ClientMessageIds
 from store_core.codec.hosts import parse_host
 from store_core.config.consumer_filter_file import save_consumer_filters
-from store_core.errors import StoreClosedError, StoreFormatError, StoreReadError
+from store_core.errors import (
+    StoreClosedError,
+    StoreFormatError,
+    StoreReadError,
+    TransactionError,
+)
 from store_core.files.store_directory import StoreDirectory
 from store_core.read.store_queries import StoreQueries
 from store_core.services.open_store import OpenStore
@@ -111,6 +116,8 @@ class MessageStore(StoreQueries):
         From `load` on with the sizes of all files.
     flags
         What keeps the store from being written or read.
+    open_blocks
+        Keys of the transactions whose blocks are open in this process.
     """
 
     def __init__(
@@ -132,6 +139,7 @@ class MessageStore(StoreQueries):
         self._is_batch_topic, self._filter_bitmaps = is_batch_topic, filter_bitmaps
         self._handle_schedule_message = handle_schedule_message
         self._transaction_ends: TransactionEnds | None = None
+        self.open_blocks: set[str] = set()
         self._message_ids: ClientMessageIds | None = None
         self._consumer_filters: ConsumerFilterManager | None = None
         self._filters_are_proven = False
@@ -280,9 +288,11 @@ class MessageStore(StoreQueries):
         TransactionError
             On entry: the half message was refused. At the end: the commit was.
         """
-        ends = self._transaction_ends or PlainTransactions(self, self._environment.clock)
         return TransactionBlock(
-            ends, producer_message(message, producer_group, self.new_unique_key())
+            PlainTransactions(self, self._environment.clock),
+            lambda: self._transaction_ends,
+            producer_message(message, producer_group, self.new_unique_key()),
+            self.open_blocks,
         )
 
     def new_unique_key(self) -> str:
@@ -296,8 +306,17 @@ class MessageStore(StoreQueries):
             return key
 
     def use_transactions(self, ends: TransactionEnds | None) -> None:
-        """Let somebody who knows the open transactions end those of blocks; None: nobody."""
-        self._transaction_ends = ends
+        """Let somebody who knows the open transactions end those of blocks; None: nobody.
+
+        Raises
+        ------
+        TransactionError
+            Somebody else does: two would end a transaction twice.
+        """
+        with self._changing:
+            if ends is not None and self._transaction_ends not in (None, ends):
+                raise TransactionError("another service ends these transactions: stop it first")
+            self._transaction_ends = ends
 
     def get_message(
         self,

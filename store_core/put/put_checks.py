@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from store_core.message import Message
 
 RETRY_PREFIX = "%RETRY%"
+_MAX_QUEUE_ID = 2**31 - 1
 _NEVER_MULTI = (RETRY_PREFIX, "rmq_sys_")
 
 
@@ -155,6 +156,8 @@ def message_refusal(body: object, queue_id: int) -> Refusal | None:
         return illegal("the body is None; an empty one is allowed")
     if queue_id < 0:
         return illegal(f"queue id {queue_id}: whoever puts a message chooses its queue")
+    if queue_id > _MAX_QUEUE_ID:
+        return illegal(f"queue id {queue_id}: at most {_MAX_QUEUE_ID} fits its field")
     return None
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from store_core.codec.properties import string_to_properties
 from store_core.errors import StoreError, TransactionError
 from store_core.layout.message import PROPERTY_UNIQ_KEY
+from store_core.put.put_checks import message_refusal, topic_facts
+from store_core.results import PutMessageResult
 from store_core.topics import PRODUCER_GROUP
 from store_core.transaction_forms import (
     TRANSACTION_PREPARED,
@@ -23,6 +25,7 @@ from store_core.transaction_forms import (
     is_delayed,
     op_bodies,
     op_message,
+    transaction_key,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
 
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.message import Message
-    from store_core.results import PutMessageResult
 
 logger = logging.getLogger(__name__)
 
@@ -99,10 +101,15 @@ class TransactionBlock:
 
     Parameters
     ----------
-    ends
-        Writes its records.
+    plain
+        Writes its records where no service does.
+    service
+        Returns the service of the store's transactions, if there is one now: it may come and go
+        while the block is open, and knows whether the transaction was ended meanwhile.
     message
         What is committed, with TRAN_MSG, PGROUP and UNIQ_KEY.
+    open_keys
+        Has the keys of blocks that are open: nobody is asked for them.
 
     Attributes
     ----------
@@ -112,8 +119,16 @@ class TransactionBlock:
         Of the message that consumers get; after a commit.
     """
 
-    def __init__(self, ends: TransactionEnds, message: Message) -> None:
-        self._ends, self._message = ends, message
+    def __init__(
+        self,
+        plain: TransactionEnds,
+        service: Callable[[], TransactionEnds | None],
+        message: Message,
+        open_keys: set[str],
+    ) -> None:
+        self._ends, self._service = plain, service
+        self._message, self._open_keys = message, open_keys
+        self._is_entered = False
         self.half: Message | None = None
         self.commit_result: PutMessageResult | None = None
 
@@ -123,7 +138,12 @@ class TransactionBlock:
         return self._message.unique_key
 
     def __enter__(self) -> TransactionBlock:
+        if self._is_entered:
+            raise TransactionError("a block is entered once: for another message make another one")
+        self._is_entered = True
+        self._ends = self._service() or self._ends
         self.half = self._ends.open_block(self._message)
+        self._open_keys.add(transaction_key(self.half) or "")
         return self
 
     def __exit__(
@@ -134,13 +154,19 @@ class TransactionBlock:
     ) -> None:
         if self.half is None:
             return
-        if kind is None:
-            self.commit_result = self._ends.end_block(self.half, TransactionState.COMMIT_MESSAGE)
-            return
+        ends = self._service() or self._ends
         try:
-            self._ends.end_block(self.half, TransactionState.ROLLBACK_MESSAGE)
-        except StoreError as err:  # the block's own error says more; the transaction stays open
+            if kind is None:
+                self.commit_result = ends.end_block(self.half, TransactionState.COMMIT_MESSAGE)
+            else:
+                ends.end_block(self.half, TransactionState.ROLLBACK_MESSAGE)
+        except StoreError as err:
+            if kind is None:
+                raise
+            # The block's own error says more; the transaction stays open.
             logger.warning("%s is not rolled back and stays open: %s", self.transaction_id, err)
+        finally:
+            self._open_keys.discard(transaction_key(self.half) or "")
 
 
 def producer_message(message: Message, producer_group: str, unique_key: str) -> Message:
@@ -165,6 +191,10 @@ def put_half(
     store: PuttingStore, message: Message, now_ms: int
 ) -> tuple[Message | None, PutMessageResult]:
     """Put the half message of a message; return it as it is stored, with its place, if it is."""
+    refusal = topic_facts(message.topic, store.config).refusal
+    refusal = refusal or message_refusal(message.body, message.queue_id)
+    if refusal is not None:  # as its commit would be, when what belongs to it is done
+        return None, PutMessageResult(refusal.status, None, refusal.reason)
     half = half_message(message, store.config.transaction_op_format)
     half.born_timestamp = half.born_timestamp or now_ms
     result = store.put_message_as_given(half)

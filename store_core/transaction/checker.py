@@ -116,11 +116,11 @@ class TransactionChecker:
             decision = decide(half, start, self._store.clock(), self._store.config)
             if decision is Decision.STOP:
                 return False
-            if key is not None and key in self._table.held:
+            if key in self._store.open_blocks:
                 decision = Decision.IMMUNE
             if decision is Decision.DISCARD:
                 self._put(discarded_half(half))
-                self._table.end([place.queue_offset])
+                self._table.give_up(place.queue_offset)
                 self._on_discard(half_facts(half.properties).topic or "")
                 result.discarded += 1
                 return True
@@ -132,7 +132,7 @@ class TransactionChecker:
                 copied = asked = self._put(checked_half(half, (checks or 0) + 1))
                 result.asked += 1
             after = HalfPlace(copied.queue_offset, copied.commit_log_offset)
-            self._table.supersede(key, place, after)
+            self._table.supersede(place, after)
         if asked is not None:
             self._ask(_as_sent(asked))
         return True
@@ -153,7 +153,7 @@ class TransactionChecker:
         if done_to > table.half_offset:
             self._store.flush()
         with table.lock:
-            table.advance(done_to, _done_ops(ops, table.op_offset, done_to))
+            table.advance(done_to, _done_ops(ops, table.op_offset, done_to), ops.named)
             result.half_offset, result.op_offset = table.half_offset, table.op_offset
 
 

@@ -30,28 +30,27 @@ class HalfTable:
         One answer, or one step of a check, at a time.
     half_offset, op_offset
         Offsets of group ``CID_RMQ_SYS_TRANS``: what lies before is done.
-    held
-        Keys of the transactions whose blocks are open in this process: nobody is asked for them.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.half_offset = self.op_offset = 0
-        self.held: set[str] = set()
         self._ended: set[int] = set()
         self._superseded: set[int] = set()
-        self._newest: dict[str, HalfPlace] = {}
+        self._newer: dict[HalfPlace, HalfPlace] = {}
 
     def fill(self, halves: OpenHalves, half_offset: int, op_offset: int) -> None:
         """Begin with what the store holds."""
         self.half_offset, self.op_offset = half_offset, op_offset
         self._ended = {*halves.ended.tolist(), *halves.without_op.tolist()}
         self._superseded = set(halves.superseded.tolist())
-        self._newest = dict(halves.newest)
+        self._newer = dict(halves.newer)
 
-    def newest(self, key: str | None, place: HalfPlace) -> HalfPlace:
-        """Return the newest copy of a half message, which may be this one."""
-        return self._newest.get(_unkeyed(place) if key is None else key, place)
+    def newest(self, place: HalfPlace) -> HalfPlace:
+        """Return the newest copy of the half message of which one lies here; it may be this one."""
+        while place in self._newer:
+            place = self._newer[place]
+        return place
 
     def is_ended(self, queue_offset: int) -> bool:
         """Say whether a copy was answered, and is not passed yet."""
@@ -71,25 +70,27 @@ class HalfTable:
         """Note that copies were answered."""
         self._ended.update(queue_offsets)
 
-    def supersede(self, key: str | None, before: HalfPlace, after: HalfPlace) -> None:
+    def supersede(self, before: HalfPlace, after: HalfPlace) -> None:
         """Note that a copy has a newer one."""
         self._superseded.add(before.queue_offset)
-        if key is not None:
-            self._newest[key] = after
-            return
-        self._newest[_unkeyed(before)] = after
-        self._newest.update({k: after for k, place in self._newest.items() if place == before})
+        self._newer[before] = after
 
-    def advance(self, half_offset: int, op_offset: int) -> None:
-        """Forget what lies before the offsets."""
-        self.half_offset, self.op_offset = half_offset, op_offset
-        self._ended = {offset for offset in self._ended if offset >= half_offset}
+    def give_up(self, queue_offset: int) -> None:
+        """Note that a copy was checked too often; an answer for it still counts."""
+        self._superseded.add(queue_offset)
+
+    def advance(self, half_offset: int, op_offset: int, named: Int64s) -> None:
+        """Forget what lies before the offsets; another check may have gone further already.
+
+        What was answered stays until its op message can be read: ``named`` are those that could.
+        """
+        half_offset = max(half_offset, self.half_offset)
+        self.half_offset, self.op_offset = half_offset, max(op_offset, self.op_offset)
+        read = set(named[named < half_offset].tolist())
+        self._ended -= read
         self._superseded = {offset for offset in self._superseded if offset >= half_offset}
-        self._newest = {
-            key: place for key, place in self._newest.items() if place.queue_offset >= half_offset
+        # Straight to the newest: copies between them are forgotten, answers for old ones come.
+        newest = {place: self.newest(place) for place in self._newer}
+        self._newer = {
+            place: after for place, after in newest.items() if after.queue_offset >= half_offset
         }
-
-
-def _unkeyed(place: HalfPlace) -> str:
-    """Return what a copy without a key is known by: its own place, which no key looks like."""
-    return f"@{place.commit_log_offset}"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from store_core.codec.message_batch_codec import MessageColumns
     from store_core.read.store_queries import StoreQueries
 
     Int64s = npt.NDArray[np.int64]
@@ -60,8 +61,8 @@ class OpenHalves:
         Queue offsets, from the first one asked for on, of copies that a newer one follows.
     ended
         Queue offsets, from the first one asked for on, that op messages name.
-    newest
-        Transaction key -> newest copy, of open transactions that have several.
+    newer
+        Older copy -> newest copy, of open transactions that have several.
     """
 
     open_queue_offset: Int64s = field(default_factory=lambda: _NONE)
@@ -69,7 +70,7 @@ class OpenHalves:
     without_op: Int64s = field(default_factory=lambda: _NONE)
     superseded: Int64s = field(default_factory=lambda: _NONE)
     ended: Int64s = field(default_factory=lambda: _NONE)
-    newest: dict[str, HalfPlace] = field(default_factory=dict)
+    newer: dict[HalfPlace, HalfPlace] = field(default_factory=dict)
 
 
 class Ops(NamedTuple):
@@ -144,33 +145,34 @@ def find_open_halves(store: StoreQueries, half_start: int, op_start: int) -> Ope
     has_end = np.bincount(code, is_named) > 0
     still = np.flatnonzero(~has_end)
     wanted = np.isin(code, still)
-    committed = _committed_places(store, halves.commit_log_offset[wanted])
+    committed = _committed_places(store, halves.take(np.flatnonzero(wanted)))
     has_end |= np.bincount(code, np.isin(halves.commit_log_offset, committed)) > 0
     newest = last[has_end]
     newest = newest[halves.queue_offset[newest] >= half_start]
     rows = np.sort(last[~has_end])
+    rows = rows[halves.queue_offset[rows] >= half_start]
     older = np.ones(len(code), bool)
     older[last] = False
     superseded = halves.queue_offset[older]
-    several = rows[np.bincount(code)[code[rows]] > 1]
+    before = np.flatnonzero(older & ~has_end[code])
     return OpenHalves(
         open_queue_offset=halves.queue_offset[rows],
         open_commit_log_offset=halves.commit_log_offset[rows],
         without_op=halves.queue_offset[newest[~is_named[newest]]],
         superseded=superseded[superseded >= half_start],
         ended=ended,
-        newest=_places_by_key(halves.take(several)),
+        newer=dict(zip(_places(halves, before), _places(halves, last[code[before]]))),
     )
 
 
-def committed_copies(store: StoreQueries, half: HalfPlace, key: str | None) -> bool:
-    """Say whether the log has a commit of any copy of a half message, from this copy on."""
-    places = [half.commit_log_offset]
-    if key is not None:
-        halves = _read_halves(store, half.queue_offset + 1)
-        same = pc.fill_null(pc.equal(halves.key, key), False).to_numpy(zero_copy_only=False)
-        places += halves.commit_log_offset[same].tolist()
-    return len(_committed_places(store, np.array(places, np.int64))) > 0
+def ended_copies(store: StoreQueries, half: HalfPlace, key: str) -> bool:
+    """Say whether an op message or a commit names a copy of a half message, from this one on."""
+    halves = _read_halves(store, half.queue_offset)
+    copies = halves.take(np.flatnonzero(_same_keys(halves.key, pa.scalar(key))))
+    named = read_ops(store, 0).named
+    return bool(np.isin(copies.queue_offset, named).any()) or (
+        len(_committed_places(store, copies)) > 0
+    )
 
 
 def _read_halves(store: StoreQueries, start: int) -> _Halves:
@@ -207,38 +209,51 @@ def _with_older(store: StoreQueries, halves: _Halves, keys: Any, stop: int) -> _
 def _codes(keys: Any, is_copy: Bools) -> Int64s:
     """Return a number for each transaction: a half message and the copies of it that follow.
 
-    Rows without a key are alone. Two half messages of one key, neither of them a copy, are two
-    transactions: a producer gave the key twice in one millisecond.
+    Rows without a key are alone. So are those of a key that two half messages have, neither of
+    them a copy: a producer gave it twice in one millisecond, and whose copies there are nobody
+    knows. Each may be asked for, as by a broker; none is forgotten.
     """
-    # [a, null, a, a, null] gives indices [0, -1, 0, 0, -1] and codes [0, 1, 0, 0, 2]. If of the
-    # three a the last is no copy, ordinals are [1, 1, 1, 2, 1]: it has a number of its own.
+    # [a, null, a, b, null] gives indices [0, -1, 0, 1, -1] and, as rows 1 and 4 are alone, codes
+    # [0, 2, 0, 1, 3]. If row 2 is no copy, rows 0 and 2 are alone as well.
     encoded = keys.dictionary_encode()
     code: Int64s = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
-    alone = np.flatnonzero(code < 0)
+    originals = np.bincount(code[~is_copy] + 1, minlength=len(encoded.dictionary) + 1)
+    alone = np.flatnonzero((code < 0) | (originals[code + 1] > 1))
     code[alone] = len(encoded.dictionary) + np.arange(len(alone))
-    order = np.argsort(code, kind="stable")
-    ordinal = np.cumsum(~is_copy[order])
-    pairs = np.stack([code[order], ordinal], axis=1)
-    numbers: Int64s = np.empty(len(code), np.int64)
-    numbers[order] = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+    numbers: Int64s = np.unique(code, return_inverse=True)[1].reshape(-1)
     return numbers
 
 
-def _committed_places(store: StoreQueries, places: Int64s) -> Int64s:
-    """Return which of the half messages at some places a commit record names."""
+def _committed_places(store: StoreQueries, halves: _Halves) -> Int64s:
+    """Return the places of those half messages that a commit record names."""
+    places = halves.commit_log_offset
     if len(places) == 0:
         return _NONE
-    commits = _commits(store, int(places.min()))
-    return np.concatenate([_NONE, *(prepared[np.isin(prepared, places)] for prepared in commits)])
+    found = [_NONE]
+    first = halves.key.filter(pa.array(places == 0))
+    for commits in _commits(store, int(places.min())):
+        prepared = commits.frames.column("prepared_transaction_offset")
+        named = np.isin(prepared, places)
+        if len(first):
+            # A delivery of a delay level and a retry have the flag of a commit, and name no place.
+            at = np.flatnonzero(named & (prepared == 0))
+            named[at] = _same_keys(transaction_keys(commits.of_rows(at)), first[0])
+        found.append(prepared[named])
+    return np.concatenate(found)
 
 
-def _commits(store: StoreQueries, start: int) -> Iterator[Int64s]:
+def _commits(store: StoreQueries, start: int) -> Iterator[MessageColumns]:
     for columns in store.log_columns(start):
         flags = columns.frames.column("sys_flag") & TRANSACTION_MASK
-        yield columns.frames.column("prepared_transaction_offset")[flags == TRANSACTION_COMMIT_TYPE]
+        yield columns.of_rows(np.flatnonzero(flags == TRANSACTION_COMMIT_TYPE))
 
 
-def _places_by_key(halves: _Halves) -> dict[str, HalfPlace]:
-    keys, offsets = halves.key.to_pylist(), halves.queue_offset.tolist()
-    places = halves.commit_log_offset.tolist()
-    return {key: HalfPlace(*place) for key, *place in zip(keys, offsets, places)}
+def _same_keys(keys: Any, key: Any) -> Bools:
+    same = pc.equal(keys, key) if key.is_valid else keys.is_null()
+    found: Bools = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _places(halves: _Halves, rows: Int64s) -> list[HalfPlace]:
+    offsets, places = halves.queue_offset[rows], halves.commit_log_offset[rows]
+    return [HalfPlace(*place) for place in zip(offsets.tolist(), places.tolist())]

@@ -15,7 +15,7 @@ import numpy as np
 
 from store_core.config.config_files import load_consumer_offsets
 from store_core.config.config_writing import merge_consumer_offsets
-from store_core.errors import TransactionError
+from store_core.errors import StoreClosedError, TransactionError
 from store_core.files.file_writing import replace_file
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import PROPERTY_UNIQ_KEY
@@ -30,7 +30,7 @@ from store_core.transaction.half_table import HalfTable
 from store_core.transaction.op_buffer import OpBuffer
 from store_core.transaction.open_halves import (
     HalfPlace,
-    committed_copies,
+    ended_copies,
     find_open_halves,
     read_places,
 )
@@ -116,7 +116,7 @@ class TransactionalMessageService:
         )
         self.metrics_flush_service = _Repeated(
             "TransactionMetricsFlushService",
-            lambda: self.metrics.persist(replace_file),
+            self._persist_metrics,
             config.transaction_metric_flush_interval,
         )
         self._is_loaded = False
@@ -136,25 +136,17 @@ class TransactionalMessageService:
         StoreFormatError
             ``config/consumerOffset.json`` is not what a broker writes.
         TransactionError
-            The log is not dispatched within a minute.
+            The log is not dispatched within a minute, or the store has another service.
         """
         with self._table.lock:
             if self._is_loaded:
                 return
-            if not self._store.wait_for_dispatch():
-                raise TransactionError(
-                    "which transactions are open is not known: the log is not dispatched yet "
-                    "(services.reput.last_error says why); load again later"
-                )
-            half_offset, op_offset = self._offset_of(HALF_TOPIC), self._offset_of(OP_TOPIC)
-            found = find_open_halves(self._store, half_offset, op_offset)
-            self._table.fill(found, half_offset, op_offset)
-            if len(found.without_op):
-                logger.info("%d half messages were ended before a stop", len(found.without_op))
-                self._ops.add(found.without_op.tolist())
-                self._ops.write(everything=True)
-            self.metrics.load()
             self._store.use_transactions(self)
+            try:
+                self._read_store()
+            except BaseException:
+                self._store.use_transactions(None)
+                raise
             self._is_loaded = True
 
     def start(self) -> None:
@@ -176,10 +168,13 @@ class TransactionalMessageService:
         if not self._is_loaded:
             return
         self._store.use_transactions(None)
-        self._ops.write(everything=True)
-        self._persist_offsets()
-        self.metrics.persist(replace_file)
         self._is_loaded = False
+        self._ops.write(everything=True)
+        try:
+            self._persist_offsets()
+            self._persist_metrics()
+        except StoreClosedError as err:  # its files belong to whoever opens it next
+            logger.warning("transactions are stopped after their store, nothing is noted: %s", err)
 
     def prepare_message(self, message: Message) -> PutMessageResult:
         """Open a transaction: put the half message, which no consumer sees.
@@ -274,6 +269,7 @@ class TransactionalMessageService:
 
     def open_queue_offsets(self) -> Int64s:
         """Return the queue offsets of the half messages that are open, ascending."""
+        self._require_loaded()
         with self._table.lock:
             offsets, _ = read_places(self._store, self._table.half_offset)
             return offsets[self._table.not_done(offsets)]
@@ -298,16 +294,12 @@ class TransactionalMessageService:
     def open_block(self, message: Message) -> Message:
         """Open the transaction of a block; see ``MessageStore.transaction``."""
         half = opened_half(*put_half(self._store, message, self._store.clock()))
-        with self._table.lock:
-            self._table.held.add(transaction_key(half) or "")
         self.metrics.add({message.topic: 1}, self._store.clock())
         return half
 
     def end_block(self, half: Message, state: TransactionState) -> PutMessageResult | None:
         """End the transaction of a block."""
-        with self._table.lock:
-            self._table.held.discard(transaction_key(half) or "")
-            result = self._end(half, state)
+        result = self._end(half, state)
         if not self._is_loaded:  # the block ends after the service
             self._ops.write(everything=True)
         if result.status is EndStatus.PUT_FAILED and result.put_result is not None:
@@ -326,6 +318,22 @@ class TransactionalMessageService:
                 "the service does not know which transactions are open: load() or start() it first"
             )
 
+    def _read_store(self) -> None:
+        self._ops.write(everything=True)  # what a closed store did not take
+        if not self._store.wait_for_dispatch():
+            raise TransactionError(
+                "which transactions are open is not known: the log is not dispatched yet "
+                "(services.reput.last_error says why); load again later"
+            )
+        half_offset, op_offset = self._offset_of(HALF_TOPIC), self._offset_of(OP_TOPIC)
+        found = find_open_halves(self._store, half_offset, op_offset)
+        self._table.fill(found, half_offset, op_offset)
+        if len(found.without_op):
+            logger.info("%d half messages were ended before a stop", len(found.without_op))
+            self._ops.add(found.without_op.tolist())
+            self._ops.write(everything=True)
+        self.metrics.load()
+
     def _with_key(self, message: Message) -> Message:
         if message.unique_key or message.properties_raw is not None:
             return message
@@ -338,7 +346,7 @@ class TransactionalMessageService:
         answered = HalfPlace(half.queue_offset, half.commit_log_offset)
         table = self._table
         with table.lock:
-            newest = table.newest(key, answered)
+            newest = table.newest(answered)
             if table.is_ended(newest.queue_offset):
                 return EndTransactionResult(EndStatus.ALREADY_ENDED, reason="an answer came before")
             is_open = newest.queue_offset >= table.half_offset
@@ -369,7 +377,7 @@ class TransactionalMessageService:
         """
         if state is not _COMMIT or key is None:
             return False
-        return not committed_copies(self._store, answered, key)
+        return not ended_copies(self._store, answered, key)
 
     def _note_ended(self, queue_offsets: list[int]) -> None:
         self._table.end(queue_offsets)
@@ -396,8 +404,12 @@ class TransactionalMessageService:
         stop = self._store.get_max_offset_in_queue(topic, _QUEUE_ID)
         return min(max(noted.get(_QUEUE_ID, 0), first, 0), max(stop, 0))
 
+    def _persist_metrics(self) -> bool:
+        with self._store.reading():  # a store that is closed belongs to others
+            return self.metrics.persist(replace_file)
+
     def _persist_offsets(self) -> None:
-        with self._table.lock:
+        with self._table.lock, self._store.reading():
             offsets = {
                 (TRANSACTION_GROUP, HALF_TOPIC): {_QUEUE_ID: self._table.half_offset},
                 (TRANSACTION_GROUP, OP_TOPIC): {_QUEUE_ID: self._table.op_offset},
