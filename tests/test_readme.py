@@ -57,6 +57,7 @@ SHOWN = {
         "|2026-11-21 12:26:33.0",
         "|   orders|       0|",
         "access path      index",
+        "| blue|    22|",
     ),
     "streaming.md": (
         "batch 0: 100 messages\nbatch 1: 20 messages\nbatch 2: 20 messages\nbatch 3: 10 messages",
