@@ -212,7 +212,8 @@ class MessageStore(StoreQueries):
     def destroy(self) -> None:
         """Stop, and delete the log, the queues, the index and the checkpoint, loaded or not.
 
-        Configuration files stay.
+        Configuration files stay, and with them the offsets of consumers, delay levels and
+        transactions, which mean other messages in whatever is put next: delete those files too.
 
         Raises
         ------

@@ -42,11 +42,21 @@ class DelayOffsets:
         """The file does not say this."""
         return self.table != self._saved
 
-    def load(self, store: ReadableStore, levels: int) -> None:
+    def load(self, store: ReadableStore, levels: int, *, again: bool = False) -> None:
         """Read the file, and bring each level into the range of its queue.
 
         Without the file, and without its ``.bak``, every level begins with the first message that
         its queue still has.
+
+        Parameters
+        ----------
+        store
+            Has the queues.
+        levels
+            How many there are.
+        again
+            The store was closed and opened meanwhile. Where the file says what it said before,
+            nobody has delivered between, and what is known here holds.
 
         Raises
         ------
@@ -56,7 +66,10 @@ class DelayOffsets:
             A file cannot be read.
         """
         found = load_delay_offsets(StoreDirectory(self._root)) or {}
-        self._saved = dict(found)
+        if again and found == self._saved:
+            found = self.table
+        else:
+            self._saved = dict(found)
         self.table = dict(found)
         for level in range(1, levels + 1):
             if level in found:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
+from store_core.errors import StoreLockedError
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.queue.consume_queue_ext import is_ext_address
 from store_core.queue.readable_queue import SimpleQueue
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from store_core.message_store import MessageStore
     from store_core.queue.consume_queue import Units
     from store_core.read.pinned_store import PinnedStore
+    from store_core.services.store_services import StoreServices
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +35,10 @@ _INTERVAL_MS = 100
 _FIRST_DELAY_MS = 1000
 _MOST_UNITS = 1 << 14
 _MOST_BYTES = 4 << 20
+_starting = threading.Lock()
+_running: weakref.WeakKeyDictionary[MessageStore, weakref.ref[ScheduleMessageService]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class ScheduleMessageService(ServiceThread):
@@ -78,6 +85,7 @@ class ScheduleMessageService(ServiceThread):
         self._saved_at = time.monotonic()
         self._turn = threading.RLock()
         self._is_loaded = False
+        self._loaded_for: StoreServices | None = None
 
     def __enter__(self) -> ScheduleMessageService:
         self.start()
@@ -104,9 +112,8 @@ class ScheduleMessageService(ServiceThread):
         StoreClosedError
             The store is not open.
         """
-        with self._turn, self._store.reading() as store:
-            self._offsets.load(store, len(self._delays_ms))
-            self._is_loaded = True
+        with self._turn:
+            self._load(again=False)
 
     def start(self) -> None:
         """Load the offsets and start the thread; a second call does nothing.
@@ -115,11 +122,22 @@ class ScheduleMessageService(ServiceThread):
         ------
         StoreFormatError, StoreClosedError
             See `load`.
+        StoreLockedError
+            Another service delivers the messages of this store: each would come twice.
         """
-        if not self.is_running:
+        with _starting:
+            if self.is_running:
+                return
+            other = _running.get(self._store, lambda: None)()
+            if other is not None and other.is_running:
+                raise StoreLockedError(
+                    "another service of this process delivers its delayed messages: stop that one",
+                    self._store.config.store_path_root_dir,
+                )
             if not self._is_loaded:
                 self.load()
             super().start()
+            _running[self._store] = weakref.ref(self)
 
     def run_once(self, now: int | None = None) -> bool:
         """Deliver the next batch of each level; return whether there was any.
@@ -132,6 +150,8 @@ class ScheduleMessageService(ServiceThread):
         with self._turn:
             if not self._is_loaded:
                 self.load()
+            elif self._loaded_for is not self._store.services:
+                self._load(again=True)
             now = self._clock() if now is None else now
             failure: Exception | None = None
             was_busy = False
@@ -164,8 +184,16 @@ class ScheduleMessageService(ServiceThread):
         with self._turn:
             self._saved_at = time.monotonic()
             if self._is_loaded and self._offsets.is_changed:
+                if self._loaded_for is not self._store.services:
+                    self._load(again=True)
                 self._store.flush()
                 self._offsets.save(self._clock())
+
+    def _load(self, *, again: bool) -> None:
+        services = self._store.services
+        with self._store.reading() as store:
+            self._offsets.load(store, len(self._delays_ms), again=again)
+            self._is_loaded, self._loaded_for = True, services
 
     def _deliver(self, level: int, delay_ms: int, now: int) -> bool:
         """Deliver the next messages of a level; return whether its offset has moved."""
