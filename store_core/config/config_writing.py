@@ -126,15 +126,8 @@ def write_delay_offsets(
         The file that is there is not what a broker writes.
     """
     path = Path(root, CONFIG_DIR, _DELAYS)
-    backup, is_torn = path.with_name(path.name + ".bak"), False
-    try:
-        data, source = _load(path)
-    except StoreFormatError:  # a broker that was killed while it wrote; its backup is whole
-        (data, source), is_torn = _load(backup), True
-    with _broker_file(source):
-        levels = {int(level): at for level, at in _levels(data).items()}
-        if not data or "dataVersion" in data:
-            _count_version(data, now_ms)
+    backup = path.with_name(path.name + ".bak")
+    data, levels, is_torn = _next_delay_offsets(path, now_ms)
     levels.update(offsets)
     # Keys that are bare numbers, as a broker's JSON has them.
     table = ",".join(f"{level}:{levels[level]}" for level in sorted(levels))
@@ -149,6 +142,33 @@ def write_delay_offsets(
         replace(str(path), text.encode())
     except OSError as err:
         raise write_error(err, str(path)) from err
+
+
+def require_delay_offsets(root: str) -> None:
+    """Raise where `write_delay_offsets` would, for what is there.
+
+    Whoever delivers asks this first: what cannot be noted is delivered once more.
+
+    Raises
+    ------
+    StoreFormatError
+        The file that is there is not what a broker writes.
+    """
+    _next_delay_offsets(Path(root, CONFIG_DIR, _DELAYS), 0)
+
+
+def _next_delay_offsets(path: Path, now_ms: int) -> tuple[dict[str, Any], dict[int, int], bool]:
+    """Return the next version of the file, its offsets, and whether only its backup is whole."""
+    is_torn = False
+    try:
+        data, source = _load(path)
+    except StoreFormatError:  # a broker that was killed while it wrote
+        (data, source), is_torn = _load(path.with_name(path.name + ".bak")), True
+    with _broker_file(source):
+        levels = {int(level): at for level, at in _levels(data).items()}
+        if not data or "dataVersion" in data:
+            _count_version(data, now_ms)
+    return data, levels, is_torn
 
 
 def merge_consumer_offsets(

@@ -9,13 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from store_core.config.config_files import load_delay_offsets
-from store_core.config.config_writing import write_delay_offsets
+from store_core.config.config_writing import require_delay_offsets, write_delay_offsets
+from store_core.errors import StoreFormatError
 from store_core.files.file_writing import replace_file
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from store_core.read.readable_store import ReadableStore
+
+_ADVICE = "Without this file all that the schedule topic has would be delivered once more"
 
 
 class DelayOffsets:
@@ -65,7 +68,11 @@ class DelayOffsets:
         StoreReadError
             A file cannot be read.
         """
-        found = load_delay_offsets(StoreDirectory(self._root)) or {}
+        try:
+            found = load_delay_offsets(StoreDirectory(self._root)) or {}
+            require_delay_offsets(self._root)
+        except StoreFormatError as err:
+            raise StoreFormatError(f"{err.reason}. {_ADVICE}", err.path) from err
         if again and found == self._saved:
             found = self.table
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from store_core import ScheduleMessageService
-from store_core.errors import StoreClosedError, StoreLockedError
+from store_core.errors import StoreClosedError, StoreFormatError, StoreLockedError
 from tests.store_core.schedule.delayed_store import (
     Clock,
     bodies,
@@ -73,3 +73,25 @@ def test_one_service_delivers(opened):
             other.start()
     with other:
         assert other.is_running
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"offsetTable":{-1:5,1:0}}',
+        '{"offsetTable":{"1_0":5}}',
+        '{"offsetTable":{" 1":0}}',
+        '{"dataVersion":{"counter":"x"},"offsetTable":{1:0}}',
+    ],
+)
+def test_a_file_that_could_not_be_saved_again_is_refused_before_anything_is_delivered(
+    opened, tmp_path, clock, content
+):
+    store, service = opened
+    put_delayed(store, 1, b"a")
+    (tmp_path / "config").mkdir(exist_ok=True)
+    (tmp_path / "config" / "delayOffset.json").write_text(content)
+    clock.now += 2000
+    with pytest.raises(StoreFormatError, match="would be delivered once more"):
+        deliver(store, service)
+    assert bodies(store) == []
