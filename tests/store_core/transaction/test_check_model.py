@@ -117,7 +117,7 @@ class _Rules:
         return asked
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(_rounds)
 def test_checks_follow_the_rules(rounds):
     clock, rules, places = [START_MS], _Rules(), []

@@ -11,7 +11,7 @@ from tests.store_core.simulated_disk import SimulatedDisk, fates
 from tests.store_core.transaction.power_cuts import cut_power_of_transactions
 from tests.store_core.transaction.transactions_by_hand import START_MS, driven
 
-STORES, MOMENTS = 3, 4
+STORES, MOMENTS = 2, 5
 _FATES = 5
 
 
