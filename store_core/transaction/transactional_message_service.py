@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from store_core.message import Message
     from store_core.message_store import MessageStore
     from store_core.results import PutMessageResult
+    from store_core.services.store_services import StoreServices
     from store_core.transaction.end_results import CheckResult
 
     Int64s = npt.NDArray[np.int64]
@@ -120,6 +121,7 @@ class TransactionalMessageService:
             config.transaction_metric_flush_interval,
         )
         self._is_loaded = False
+        self._loaded_for: StoreServices | None = None
 
     def __enter__(self) -> TransactionalMessageService:
         self.start()
@@ -129,7 +131,9 @@ class TransactionalMessageService:
         self.stop()
 
     def load(self) -> None:
-        """Read what is open, and write the op messages that a crash left out; once.
+        """Read what is open, and write the op messages that a crash left out.
+
+        Once for each time that the store is opened; by itself, where it was opened anew since.
 
         Raises
         ------
@@ -139,7 +143,8 @@ class TransactionalMessageService:
             The log is not dispatched within a minute, or the store has another service.
         """
         with self._table.lock:
-            if self._is_loaded:
+            services = self._store.services
+            if self._is_loaded and services is self._loaded_for:
                 return
             self._store.use_transactions(self)
             try:
@@ -147,7 +152,7 @@ class TransactionalMessageService:
             except BaseException:
                 self._store.use_transactions(None)
                 raise
-            self._is_loaded = True
+            self._is_loaded, self._loaded_for = True, services
 
     def start(self) -> None:
         """Load, and start the services."""
@@ -167,8 +172,12 @@ class TransactionalMessageService:
             service.shutdown()
         if not self._is_loaded:
             return
+        is_stale = self._is_stale()
         self._store.use_transactions(None)
         self._is_loaded = False
+        if is_stale:
+            logger.warning("the store was opened anew meanwhile: its files may say more")
+            return
         self._ops.write(everything=True)
         try:
             self._persist_offsets()
@@ -299,6 +308,8 @@ class TransactionalMessageService:
 
     def end_block(self, half: Message, state: TransactionState) -> PutMessageResult | None:
         """End the transaction of a block."""
+        if self._is_loaded and self._is_stale():
+            self.load()
         result = self._end(half, state)
         if not self._is_loaded:  # the block ends after the service
             self._ops.write(everything=True)
@@ -317,6 +328,15 @@ class TransactionalMessageService:
             raise TransactionError(
                 "the service does not know which transactions are open: load() or start() it first"
             )
+        if self._is_stale():
+            self.load()
+
+    def _is_stale(self) -> bool:
+        """Say whether the store was opened anew: a broker may have gone on in between."""
+        try:
+            return self._store.services is not self._loaded_for
+        except StoreClosedError:
+            return False
 
     def _read_store(self) -> None:
         self._ops.write(everything=True)  # what a closed store did not take

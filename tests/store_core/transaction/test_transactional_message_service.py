@@ -6,7 +6,12 @@ import json
 
 import pytest
 
-from store_core import Message, TransactionalMessageService
+from store_core import (
+    Message,
+    MessageStore,
+    MessageStoreConfig,
+    TransactionalMessageService,
+)
 from store_core.config.config_files import load_consumer_offsets
 from store_core.errors import TransactionError
 from store_core.files.store_directory import StoreDirectory
@@ -382,3 +387,40 @@ def test_a_service_that_is_not_loaded_ends_nothing(run):
             call()
     run.service.load()
     assert run.end(place, COMMIT).status is EndStatus.ENDED
+
+
+def test_a_store_that_is_opened_anew(root, clock):
+    """A broker, or another process, may have gone on meanwhile: what is known is read again."""
+    config = MessageStoreConfig(store_path_root_dir=str(root))
+    with MessageStore(config, clock=lambda: clock[0]) as store:
+        service = TransactionalMessageService(store)
+        service.load()
+        places = [service.prepare_message(sent_message(n)).append_result for n in range(3)]
+        service.end_transaction(places[0], ROLLBACK)  # its op message waits
+        store.shutdown()
+        with MessageStore(config, clock=lambda: clock[0]) as same:
+            between = TransactionalMessageService(same)
+            between.load()
+            between.end_transaction(places[1], COMMIT)
+            between.stop()
+        store.load()
+        store.start()
+        assert service.end_transaction(places[0], COMMIT).status is EndStatus.ALREADY_ENDED
+        assert service.end_transaction(places[1], COMMIT).status is EndStatus.ALREADY_ENDED
+        assert service.end_transaction(places[2], COMMIT).status is EndStatus.ENDED
+        service.stop()
+
+
+def test_a_stop_writes_nothing_over_what_others_noted(root, clock):
+    with driven(root, clock) as run:
+        place = run.prepare(1)
+        run.store.shutdown()
+        with driven(root, clock) as between:
+            between.end(place, COMMIT)
+            between.check(6001)
+        path = root / "config" / "consumerOffset.json"
+        noted = path.read_bytes()
+        run.store.load()
+        run.store.start()
+        run.service.stop()
+        assert path.read_bytes() == noted
