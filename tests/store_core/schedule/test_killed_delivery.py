@@ -16,7 +16,7 @@ from tests.store_core.schedule.judge import Deliveries, deliver_all, judge_repea
 from tests.store_core.schedule.killed_delivery import delay_config
 from tests.store_core.test_killed_writer import Writers
 
-STORES, KILLS_PER_STORE = 3, 10
+STORES, KILLS_PER_STORE = 3, 16
 _CLEAN = 0
 _SETTINGS: tuple[dict[str, Any], ...] = (
     {},

@@ -13,7 +13,7 @@ from tests.store_core.test_killed_writer import Writers
 from tests.store_core.transaction.decided import judge_transactions, transaction_config
 from tests.store_core.transaction.killed_transactions import read_decisions
 
-KILLS = 40
+KILLS = 56
 KILLS_PER_STORE = 8
 MODULE = "tests.store_core.transaction.killed_transactions"
 _SETTINGS = ({}, {"flush_disk_type": "ASYNC_FLUSH"}, {"transaction_op_format": 4})
