@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _QUEUE_ID = 0
 _INT_BITS = 32
+_ROWS_AFTER_REFUSAL = 256
 
 
 class BulkEnder:
@@ -87,16 +88,21 @@ class BulkEnder:
 
     def _append(self, columns: MessageColumns, rows: npt.NDArray[np.intp]) -> None:
         """Append the commits of rows; those that are refused are left out, and noted."""
-        batch = commit_batch(columns)
+        batch, most = commit_batch(columns), len(rows)
         while len(rows):
-            part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+            taken = rows[:most]
+            part = batch if len(taken) == batch.num_rows else batch.take(pa.array(taken))
             result = self._store.append_batch_as_given(part)
             self._note(columns, rows[: result.rows])
-            if result.row < 0:
+            if result.row >= 0:
+                self._refuse(columns, rows[[result.row]], result.reason)
+                rows = np.delete(rows, result.row)
+                most = _ROWS_AFTER_REFUSAL  # each refusal checks all rows of a batch again
+            elif result.rows == part.num_rows:
+                rows = rows[result.rows :]
+            else:
                 self._refuse(columns, rows[result.rows :], result.reason)
                 return
-            self._refuse(columns, rows[[result.row]], result.reason)
-            rows = np.delete(rows, result.row)
 
     def _commit_delayed(self, columns: MessageColumns, row: int) -> None:
         place = int(columns.frames.column("commit_log_offset")[row])

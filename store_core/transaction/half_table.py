@@ -92,5 +92,7 @@ class HalfTable:
         # Straight to the newest: copies between them are forgotten, answers for old ones come.
         newest = {place: self.newest(place) for place in self._newer}
         self._newer = {
-            place: after for place, after in newest.items() if after.queue_offset >= half_offset
+            place: after
+            for place, after in newest.items()
+            if after.queue_offset >= half_offset or after.queue_offset in self._ended
         }

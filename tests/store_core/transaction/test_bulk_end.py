@@ -12,13 +12,17 @@ from hypothesis import given, settings
 
 from store_core import Message
 from store_core.codec.message_codec import encode_record
+from store_core.transaction import bulk_end
 from store_core.transaction.end_results import EndStatus
+from store_core.transaction_forms import half_message
+from tests.store_core.crash.by_hand import dispatch_all
 from tests.store_core.transaction.transactions_by_hand import (
     COMMIT,
     ROLLBACK,
     START_MS,
     UNKNOWN,
     driven,
+    sent_message,
 )
 
 _names = st.sampled_from(["Orders", "Payments", "Größe"])
@@ -114,6 +118,21 @@ def test_what_is_not_open_is_said(root):
         assert run.committed() == ["U2"]
         with pytest.raises(ValueError, match="UNKNOW"):
             run.service.end_transactions([1], UNKNOWN)
+
+
+def test_what_is_refused_keeps_no_other_from_its_end(root, monkeypatch):
+    monkeypatch.setattr(bulk_end, "_ROWS_AFTER_REFUSAL", 3)
+    with driven(root, [START_MS]) as run:
+        for number in range(12):
+            half = half_message(sent_message(number))
+            if number in {2, 3, 9}:
+                half.properties_raw = half.properties_raw.replace(b"\1Orders\2", b"\1a/b\2")
+            assert run.store.put_message_as_given(half).is_appended
+        dispatch_all(run.store)
+        done = run.service.end_transactions(range(12), COMMIT)
+        assert (done.ended, sorted(done.refused)) == (9, [2, 3, 9])
+        assert sorted(run.committed()) == sorted(f"U{n}" for n in range(12) if n not in {2, 3, 9})
+        assert run.service.open_queue_offsets().tolist() == [2, 3, 9]
 
 
 def test_more_than_one_op_message(root):

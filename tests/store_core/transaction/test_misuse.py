@@ -55,6 +55,15 @@ def test_a_commit_after_a_rollback_that_checks_have_passed(root, clock, waits_ms
         assert run.committed() == []
 
 
+def test_a_commit_for_an_old_copy_after_a_rollback_of_the_new_one(run):
+    place = run.prepare(1)
+    run.check(6001)
+    assert run.end(run.asked[0], ROLLBACK, from_check=True).status is EndStatus.ENDED
+    run.check(1)
+    assert run.end(place, COMMIT).status is EndStatus.ALREADY_ENDED
+    assert run.committed() == []
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_copies_of_a_key_that_was_given_twice(root, clock, restart):
     with driven(root, clock) as run:
