@@ -235,6 +235,26 @@ class StoreSnapshot(StoreQueries):
         size = self.config.mapper_file_size_batch_consume_queue
         return BatchConsumeQueue.open(self.directory, topic, queue_id, path, size)
 
+    def consume_queue_ext(self, topic: str, queue_id: int) -> ConsumeQueueExt | None:
+        """Return the extension units of a consume queue, or None when they have no directory."""
+        key = (topic, queue_id)
+        if self._ext_paths is None:
+            self._ext_paths = list_consume_queues(self.directory, CONSUME_QUEUE_EXT).queues
+        if key not in self._ext:
+            path = self._ext_paths.get(key)
+            size = self.config.mapped_file_size_consume_queue_ext
+            opened = None if path is None else open_consume_queue_ext(self.directory, path, size)
+            self._ext[key] = opened
+        return self._ext[key]
+
+    def bitmap_filters(self, topic: str) -> tuple[RegisteredFilter, ...] | None:
+        """Return the filters of a topic of which bitmaps of extension units speak.
+
+        None: it is not known, as the store was not stopped cleanly or has them in a database.
+        """
+        filters = self._proven_filters()
+        return None if filters is None else filters.of_topic(topic)
+
     def queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
         """Return a queue of either kind with its proved range; None when it has no directory.
 
@@ -326,7 +346,11 @@ class StoreSnapshot(StoreQueries):
         return nullcontext(self)
 
     def _consumer_filter(self, topic: str, group: str) -> RegisteredFilter | None:
-        """Return the filter of a group where the file is as new as the bitmaps of the store.
+        filters = self._proven_filters()
+        return None if filters is None else filters.get(topic, group)
+
+    def _proven_filters(self) -> ConsumerFilterManager | None:
+        """Return the filters of groups, where the file is as new as the bitmaps of the store.
 
         A broker writes it every 10 s and when it stops: what was registered in between is in
         bitmaps only.
@@ -335,7 +359,7 @@ class StoreSnapshot(StoreQueries):
             return None
         if self._consumer_filters is None:
             self._consumer_filters = self._load_filters()
-        return self._consumer_filters.get(topic, group)
+        return self._consumer_filters
 
     def _load_filters(self) -> ConsumerFilterManager:
         from store_core.filter.bloom_filter import BloomFilter  # noqa: PLC0415 (few have filters)
@@ -360,20 +384,9 @@ class StoreSnapshot(StoreQueries):
         simple = self.consume_queue(topic, queue_id)
         if simple is not None:
             held = self.queue_range(topic, queue_id)
-            return SimpleQueue(simple, held, lambda: self._ext_queue(topic, queue_id))
+            return SimpleQueue(simple, held, lambda: self.consume_queue_ext(topic, queue_id))
         batch = self.batch_consume_queue(topic, queue_id)
         return None if batch is None else proved_batch_queue(batch, self.log, self.end_offset)
-
-    def _ext_queue(self, topic: str, queue_id: int) -> ConsumeQueueExt | None:
-        key = (topic, queue_id)
-        if self._ext_paths is None:
-            self._ext_paths = list_consume_queues(self.directory, CONSUME_QUEUE_EXT).queues
-        if key not in self._ext:
-            path = self._ext_paths.get(key)
-            size = self.config.mapped_file_size_consume_queue_ext
-            opened = None if path is None else open_consume_queue_ext(self.directory, path, size)
-            self._ext[key] = opened
-        return self._ext[key]
 
     def _find_end(self) -> LogEnd:
         last = self.log.segments.segments[-1].path if len(self.log.segments) else ""

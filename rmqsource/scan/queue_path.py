@@ -13,6 +13,7 @@ import numpy as np
 
 from rmqsource.scan.log_cover import OverlapError, UncountedError, uncovered
 from rmqsource.scan.splits import clip_ranges
+from rmqsource.scan.unit_bitmaps import UnitBitmaps
 from store_core.codec.java_string import string_hash
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.consume_queue import CQ_UNIT, MAX_EXT_ADDRESS
@@ -39,27 +40,39 @@ class UnprovedError(Exception):
 class RecordPlaces(NamedTuple):
     """Records found through units: ascending offsets and their sizes; and ranges to be scanned.
 
-    ``trusted`` says in words what was not proved; empty: nothing.
+    ``trusted`` says in words what was not proved; empty: nothing. ``bitmaps`` says what bitmaps of
+    extension units proved; empty: there were none to be asked.
     """
 
     offsets: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
     scanned: tuple[Range, ...]
     trusted: str = ""
+    bitmaps: str = ""
 
 
 class _Queue(NamedTuple):
     """Selected units of one queue, and between which offsets of the log all are known."""
 
+    topic: str
+    queue_id: int
     units: npt.NDArray[np.void]
     front: int
     tail: int
+
+    def between(self, front: int, tail: int) -> npt.NDArray[np.void]:
+        """Return the units of records that start there; all of them are not copied."""
+        starts = self.units["commit_log_offset"]
+        inside = (starts >= front) & (starts < tail)
+        return self.units if inside.all() else self.units[inside]
 
 
 def read_queue_units(
     snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range, *, forced: bool
 ) -> RecordPlaces:
     """Return the records of the predicate's topics, queues, queue offsets and tags.
+
+    Those that bitmaps of extension units prove to fail the predicate's SQL filter are left out.
 
     Parameters
     ----------
@@ -84,10 +97,11 @@ def read_queue_units(
     front = max([bounds[0], *(queue.front for queue in queues)])
     tail = min([bounds[1], dispatched, *(queue.tail for queue in queues)])
     tail = max(tail, front)
-    offsets = _joined([queue.units["commit_log_offset"] for queue in queues])
-    sizes = _joined([queue.units["message_size"] for queue in queues])
-    inside = (offsets >= front) & (offsets < tail)
-    offsets, first = np.unique(offsets[inside], return_index=True)
+    bitmaps = UnitBitmaps(snapshot, predicate.sql_filter)
+    units = [bitmaps.kept(q.topic, q.queue_id, q.between(front, tail)) for q in queues]
+    sizes = _joined([of_queue["message_size"] for of_queue in units])
+    offsets = _joined([of_queue["commit_log_offset"] for of_queue in units])
+    offsets, first = np.unique(offsets, return_index=True)
     scanned = [(bounds[0], min(front, bounds[1])), (tail, bounds[1])]
     trusted = ""
     if not forced:
@@ -98,7 +112,7 @@ def read_queue_units(
         except OverlapError as err:
             raise UnprovedError(f"units claim the same bytes of the log, at offset {err}") from err
     kept = clip_ranges(scanned, *bounds)
-    return RecordPlaces(offsets, sizes[inside][first], tuple(kept), trusted)
+    return RecordPlaces(offsets, sizes[first], tuple(kept), trusted, bitmaps.told())
 
 
 def _topics(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
@@ -176,7 +190,7 @@ def _read_queue(
         raise UnprovedError(f"{where} is damaged: {err}") from err
     if not forced and not (_are_in_order(units) and _is_aligned(snapshot, low, units)):
         raise UnprovedError(f"{where}: its units are not contiguous")
-    return _Queue(_with_tags(units, topic, predicate), front, tail)
+    return _Queue(topic, queue_id, _with_tags(units, topic, predicate), front, tail)
 
 
 def _wanted_range(

@@ -14,7 +14,7 @@ from store_core.filter.sql_filter import SqlFilter
 from store_core.filter.tag_filter import TagFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from typing import Callable
 
     import numpy.typing as npt
@@ -37,16 +37,20 @@ class ExtColumns(Protocol):
         """Milliseconds; 0 where there is no unit."""
 
     @property
-    def bitmaps(self) -> Sequence[bytes | None]:
-        """Filter bitmaps; None where there is none."""
+    def bitmap_size(self) -> Int64s:
+        """Bytes of filter bitmaps; 0 where there is none."""
+
+    @property
+    def bitmaps(self) -> npt.NDArray[np.uint8]:
+        """The bitmaps of the size that was asked for, one a row; other rows say nothing."""
 
 
 class MessageFilter(Protocol):
     """Which messages of a queue a pull returns."""
 
     @property
-    def reads_bitmaps(self) -> bool:
-        """Whether `matches_units` looks at extension units."""
+    def bitmap_bytes(self) -> int:
+        """Size of the bitmaps that `matches_units` looks at; 0: it needs no extension units."""
 
     @property
     def reads_properties(self) -> bool:
@@ -62,7 +66,8 @@ class MessageFilter(Protocol):
 class TagMessageFilter:
     """Compares hashes of tags, as a broker does; the exact comparison is the consumer's."""
 
-    reads_bitmaps = reads_properties = False
+    bitmap_bytes = 0
+    reads_properties = False
 
     def __init__(self, tag_filter: TagFilter) -> None:
         self._filter = tag_filter
@@ -99,9 +104,9 @@ class SqlMessageFilter:
         self._registered = registered if _speaks_of(registered, sql_filter) else None
 
     @property
-    def reads_bitmaps(self) -> bool:
-        """Whether bitmaps speak of this expression."""
-        return self._registered is not None
+    def bitmap_bytes(self) -> int:
+        """Size of the bitmaps that speak of this expression; 0: none does."""
+        return 0 if self._registered is None else self._registered.data.bit_count // _BYTE_BITS
 
     def matches_units(self, tags_codes: Int64s, ext: ExtColumns | None) -> Bools:
         """Return which messages do not lack the group's bits in a bitmap that is to be believed.
@@ -112,15 +117,12 @@ class SqlMessageFilter:
         may_match = np.ones(len(tags_codes), np.bool_)
         if self._registered is None or ext is None:
             return may_match
-        data, size = self._registered.data, self._registered.data.bit_count // _BYTE_BITS
         # Bits 1 and 11 of two bytes: byte 0 is tested for 0x02, byte 1 for 0x08.
-        fits = [bitmap is not None and len(bitmap) == size for bitmap in ext.bitmaps]
-        rows = np.flatnonzero(fits & (ext.store_timestamp > self._registered.proven_from))
-        joined = b"".join(ext.bitmaps[row] or b"" for row in rows.tolist())
-        bitmaps = np.frombuffer(joined, np.uint8).reshape(len(rows), size)
-        for position in data.bit_positions or ():
+        believed = ext.bitmap_size == self.bitmap_bytes
+        believed &= ext.store_timestamp > self._registered.proven_from
+        for position in self._registered.data.bit_positions or ():
             byte, bit = divmod(position, _BYTE_BITS)
-            may_match[rows] &= bitmaps[:, byte] >> bit & 1 != 0
+            may_match &= ~believed | (ext.bitmaps[:, byte] >> bit & 1 != 0)
         return may_match
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
@@ -145,6 +147,14 @@ def filter_of_pull(
     if isinstance(given, SqlFilter):
         return SqlMessageFilter(given, registered())
     return given
+
+
+def proving_filters(
+    sql_filter: SqlFilter, registered: Iterable[RegisteredFilter]
+) -> tuple[SqlMessageFilter, ...]:
+    """Return the filter once for each group whose bits speak of it: any of them may say no."""
+    filters = (SqlMessageFilter(sql_filter, entry) for entry in registered)
+    return tuple(each for each in filters if each.bitmap_bytes)
 
 
 def _speaks_of(registered: RegisteredFilter | None, sql_filter: SqlFilter) -> bool:

@@ -26,14 +26,16 @@ class ExtUnits(NamedTuple):
     """Rows parallel to the addresses that were read.
 
     Where ``found`` is false, ``tags_code`` is the address as it was given (a filter lets such
-    messages pass) and ``store_timestamp`` is 0.
+    messages pass), and ``store_timestamp`` and ``bitmap_size`` are 0.
     """
 
     tags_code: npt.NDArray[np.int64]
     store_timestamp: npt.NDArray[np.int64]
     found: npt.NDArray[np.bool_]
-    bitmaps: list[bytes | None]
-    """Filter bitmaps, None where a unit has none; empty unless they were asked for."""
+    bitmap_size: npt.NDArray[np.int64]
+    """Bytes of filter bitmaps; 0 where a unit has none."""
+    bitmaps: npt.NDArray[np.uint8]
+    """Shape ``(rows, bytes asked for)``: bitmaps of just this size; zeros in other rows."""
 
 
 class ConsumeQueueExt:
@@ -51,10 +53,17 @@ class ConsumeQueueExt:
         self.directory = directory
         self.segments = segments
 
-    def read(self, addresses: npt.NDArray[np.int64], *, with_bitmaps: bool = False) -> ExtUnits:
+    def read(self, addresses: npt.NDArray[np.int64], *, bitmap_bytes: int = 0) -> ExtUnits:
         """Look up units by address (``ConsumeQueueExt.get``, RocketMQ 5.3.3).
 
         Units that are missing, cut, or contradict themselves count as not found.
+
+        Parameters
+        ----------
+        addresses
+            Tags codes; those that are no addresses are of no unit.
+        bitmap_bytes
+            Bitmaps of this size are read too, this many bytes for each address; 0: none are.
 
         Raises
         ------
@@ -66,7 +75,8 @@ class ConsumeQueueExt:
             addresses.copy(),
             np.zeros(count, np.int64),
             np.zeros(count, bool),
-            [None] * count if with_bitmaps else [],
+            np.zeros(count, np.int64),
+            np.zeros((count, bitmap_bytes), np.uint8),
         )
         real_offset = addresses - EXT_ADDRESS_BASE  # of other tags codes: after every file
         real_offset[~is_ext_address(addresses)] = -1
@@ -97,14 +107,15 @@ def _read_rows(
     good = (bit_map_size >= 0) & (unit_size == CQ_EXT_UNIT.size + bit_map_size)
     good &= position + unit_size <= source.size
     rows, position, units = rows[good], position[good], units[good]
+    bit_map_size = bit_map_size[good]
     result.tags_code[rows] = units["tags_code"]
     result.store_timestamp[rows] = units["store_timestamp"]
     result.found[rows] = True
-    if result.bitmaps:
-        for row, at, length in zip(
-            rows.tolist(), (position + CQ_EXT_UNIT.size).tolist(), bit_map_size[good].tolist()
-        ):
-            result.bitmaps[row] = source.read_at(at, length) if length else None
+    result.bitmap_size[rows] = bit_map_size
+    wanted = result.bitmaps.shape[1]
+    if wanted:
+        fits = bit_map_size == wanted
+        result.bitmaps[rows[fits]] = source.gather(position[fits] + CQ_EXT_UNIT.size, wanted)
 
 
 def open_consume_queue_ext(

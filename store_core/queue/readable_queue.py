@@ -31,7 +31,7 @@ LOWER, UPPER = "lower", "upper"
 class UnitRun(NamedTuple):
     """Units that follow each other in one file: parallel lists, and the tags codes as an array.
 
-    ``ext`` are their extension units with bitmaps, where these were asked for and are there.
+    ``ext`` are their extension units, where bitmaps were asked for and there are such units.
     """
 
     queue_offset: list[int]
@@ -58,11 +58,12 @@ class ReadableQueue(Protocol):
     unit_bytes: int
 
     def units_from(
-        self, queue_offset: int, max_units: int, *, with_bitmaps: bool = False
+        self, queue_offset: int, max_units: int, *, bitmap_bytes: int = 0
     ) -> UnitRun | None:
         """Return units from the one that holds ``queue_offset`` to the end of its file at most.
 
-        None when no file holds it (``iterateFrom`` of RocketMQ's queues, 5.3.3).
+        None when no file holds it (``iterateFrom`` of RocketMQ's queues, 5.3.3). With extension
+        units and their bitmaps of ``bitmap_bytes`` where this is not 0.
         """
 
     def roll_next_file(self, queue_offset: int) -> int:
@@ -116,7 +117,7 @@ class SimpleQueue:
         self._open_ext = open_ext
 
     def units_from(
-        self, queue_offset: int, max_units: int, *, with_bitmaps: bool = False
+        self, queue_offset: int, max_units: int, *, bitmap_bytes: int = 0
     ) -> UnitRun | None:
         """Return units of one file; see `ReadableQueue`."""
         file_stop = self.queue.file_stop(queue_offset)
@@ -125,14 +126,14 @@ class SimpleQueue:
         stop = min(file_stop, self.max_offset, queue_offset + max_units)
         units = self.queue.read_units(queue_offset, stop)
         tags_code = np.ascontiguousarray(units["tags_code"])
-        ext = self._ext_units(tags_code, with_bitmaps=with_bitmaps)
+        ext = self._ext_units(tags_code, bitmap_bytes)
         return UnitRun(
             list(range(queue_offset, queue_offset + len(units))),
             [1] * len(units),
             units["commit_log_offset"].tolist(),
             units["message_size"].tolist(),
             tags_code if ext is None else ext.tags_code,
-            ext if with_bitmaps else None,
+            ext if bitmap_bytes else None,
         )
 
     def unit_columns(self, queue_offset: int, max_units: int) -> Units:
@@ -143,16 +144,16 @@ class SimpleQueue:
         """
         stop = min(self.max_offset, queue_offset + max_units)
         units = self.queue.read_units(queue_offset, stop)
-        ext = self._ext_units(np.ascontiguousarray(units["tags_code"]), with_bitmaps=False)
+        ext = self._ext_units(np.ascontiguousarray(units["tags_code"]))
         if ext is not None:
             units["tags_code"] = ext.tags_code
         return units
 
-    def _ext_units(self, tags_code: Int64s, *, with_bitmaps: bool) -> ExtUnits | None:
+    def _ext_units(self, tags_code: Int64s, bitmap_bytes: int = 0) -> ExtUnits | None:
         if not is_ext_address(tags_code).any():
             return None
         ext = self._open_ext()
-        return None if ext is None else ext.read(tags_code, with_bitmaps=with_bitmaps)
+        return None if ext is None else ext.read(tags_code, bitmap_bytes=bitmap_bytes)
 
     def roll_next_file(self, queue_offset: int) -> int:
         """Return the first queue offset of the next file."""
@@ -200,10 +201,10 @@ class BatchQueue:
         self.max_offset = max_queue_offset(units)
 
     def units_from(
-        self, queue_offset: int, max_units: int, *, with_bitmaps: bool = False
+        self, queue_offset: int, max_units: int, *, bitmap_bytes: int = 0
     ) -> UnitRun | None:
         """Return units of one file; see `ReadableQueue`. There are no bitmaps."""
-        del with_bitmaps
+        del bitmap_bytes
         row = find_unit(self.units, queue_offset)
         if row is None:
             return None

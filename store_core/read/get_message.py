@@ -90,7 +90,7 @@ class _Pull:
             run = self._queue.units_from(
                 self._next,
                 self._filter_bytes // self._queue.unit_bytes + 1,
-                with_bitmaps=self._filter is not None and self._filter.reads_bitmaps,
+                bitmap_bytes=0 if self._filter is None else self._filter.bitmap_bytes,
             )
             if run is None:
                 self._status = GetMessageStatus.OFFSET_FOUND_NULL

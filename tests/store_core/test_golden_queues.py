@@ -10,6 +10,7 @@ import pytest
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
 from tests.store_core.golden_snapshot import open_golden
+from tests.store_core.queue.queue_writers import bitmaps_of
 
 FIVE_X = [name for name in STORE_NAMES if name != "classic-4x"]
 
@@ -18,8 +19,9 @@ def _ext_units(snapshot, line, units):
     path = snapshot.directory.resolve("consumequeue_ext", line["topic"], str(line["queue_id"]))
     size = snapshot.config.mapped_file_size_consume_queue_ext
     addresses = np.ascontiguousarray(units["tags_code"])
-    ext = open_consume_queue_ext(snapshot.directory, path, size).read(addresses, with_bitmaps=True)
-    bitmaps = [None if b is None else base64.b64encode(b).decode() for b in ext.bitmaps]
+    queue = open_consume_queue_ext(snapshot.directory, path, size)
+    ext, found = queue.read(addresses), bitmaps_of(queue, addresses)
+    bitmaps = [None if b is None else base64.b64encode(b).decode() for b in found]
     rows = zip(ext.found.tolist(), ext.tags_code.tolist(), ext.store_timestamp.tolist(), bitmaps)
     return [[*row] if found else None for found, *row in rows]
 

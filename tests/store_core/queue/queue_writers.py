@@ -38,6 +38,17 @@ def open_ext_writer(path, file_size):
     return ConsumeQueueExtWriter(ext, QueueFiles(path, file_size))
 
 
+def bitmaps_of(ext, addresses):
+    """Return the filter bitmap of each extension unit, None where there is none."""
+    sizes = ext.read(addresses).bitmap_size
+    found = [None] * len(addresses)
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        units = ext.read(addresses, bitmap_bytes=size)
+        for row in np.flatnonzero(sizes == size).tolist():
+            found[row] = units.bitmaps[row].tobytes()
+    return found
+
+
 def with_bitmaps(requests, bitmaps):
     """Return dispatch requests that have these filter bitmaps."""
     column = np.full(len(requests), None, object)

@@ -10,6 +10,7 @@ from store_core.layout.consume_queue import CQ_EXT_UNIT, EXT_ADDRESS_BASE
 from store_core.queue.consume_queue_ext import is_ext_address, open_consume_queue_ext
 from store_core.queue.queue_directories import CONSUME_QUEUE_EXT, list_consume_queues
 from tests.golden_store import golden
+from tests.store_core.queue.queue_writers import bitmaps_of
 
 
 @pytest.mark.parametrize("given_size", [None, 1024])
@@ -22,12 +23,11 @@ def test_golden_units(given_size):
     for row in rows:
         path = queues[row["topic"], row["queue_id"]]
         addresses = np.array([unit[2] for unit in row["units"]], np.int64)
-        units = open_consume_queue_ext(directory, path, given_size).read(
-            addresses, with_bitmaps=True
-        )
+        queue = open_consume_queue_ext(directory, path, given_size)
+        units, bitmaps = queue.read(addresses), bitmaps_of(queue, addresses)
         assert units.found.tolist() == [unit is not None for unit in row["ext_units"]]
         for number, unit in enumerate(row["ext_units"]):
-            bitmap = units.bitmaps[number]
+            bitmap = bitmaps[number]
             text = None if bitmap is None else base64.b64encode(bitmap).decode()
             found = [units.tags_code[number], units.store_timestamp[number], text]
             assert found == unit
@@ -53,9 +53,11 @@ def test_units_that_contradict_themselves_are_not_found(tmp_path):
     positions = [0, 24, 44, 64, 84, 95, 10_000, 2**62]
     codes = np.array([at + EXT_ADDRESS_BASE for at in positions] + [5], np.int64)
     queue = open_consume_queue_ext(StoreDirectory(str(tmp_path)), str(path), None)
-    units = queue.read(codes, with_bitmaps=True)
+    units = queue.read(codes, bitmap_bytes=4)
     assert units.found.tolist() == [True] + [False] * 8
     assert units.tags_code.tolist() == [7, *codes[1:].tolist()]
     assert units.store_timestamp.tolist() == [99] + [0] * 8
-    assert units.bitmaps == [b"\1\2\3\4"] + [None] * 8
-    assert queue.read(codes).bitmaps == []
+    assert units.bitmap_size.tolist() == [4] + [0] * 8
+    assert units.bitmaps.tolist() == [[1, 2, 3, 4]] + [[0] * 4] * 8
+    assert queue.read(codes, bitmap_bytes=3).bitmaps.tolist() == [[0] * 3] * 9
+    assert queue.read(codes).bitmaps.shape == (9, 0)

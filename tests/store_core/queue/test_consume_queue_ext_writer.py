@@ -7,15 +7,19 @@ from hypothesis import strategies as st
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_EXT_UNIT, CQ_UNIT, EXT_ADDRESS_BASE
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
-from tests.store_core.queue.queue_writers import open_ext_writer, open_writer, with_bitmaps
+from tests.store_core.queue.queue_writers import (
+    bitmaps_of,
+    open_ext_writer,
+    open_writer,
+    with_bitmaps,
+)
 from tests.store_core.queue.test_consume_queue_writer import in_row, requests_of
 
 FILE_SIZE = 64
 
 
-def read(directory, addresses):
-    ext = open_consume_queue_ext(StoreDirectory(str(directory)), str(directory), FILE_SIZE)
-    return ext.read(addresses, with_bitmaps=True)
+def reader_of(directory):
+    return open_consume_queue_ext(StoreDirectory(str(directory)), str(directory), FILE_SIZE)
 
 
 def writer_in(directory):
@@ -81,11 +85,13 @@ def test_readers_find_every_unit(tmp_path_factory, batches, resumed_after):
         100 + row if place is None else place + EXT_ADDRESS_BASE
         for row, place in zip(numbers, wanted)
     ]
-    units = read(directory, np.array(addresses, np.int64))
+    addresses = np.array(addresses, np.int64)
+    units = reader_of(directory).read(addresses)
+    bitmaps_found = bitmaps_of(reader_of(directory), addresses)
     assert units.found.tolist() == [place is not None for place in wanted]
     assert units.tags_code.tolist() == [100 + row for row in numbers]
     for found, bitmap, unit, time, row in zip(
-        units.found, flat, units.bitmaps, units.store_timestamp, numbers
+        units.found, flat, bitmaps_found, units.store_timestamp, numbers
     ):
         assert (unit, time) == ((bitmap or None, 5000 + row) if found else (None, 0))
 

@@ -19,6 +19,7 @@ from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuil
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
 from tests.store_core.closed_later import closed_later
 from tests.store_core.golden_snapshot import open_golden
+from tests.store_core.queue.queue_writers import bitmaps_of
 from tests.store_core.test_message_store_golden import bitmaps_by_offset
 from tests.store_factory import StoreFactory, small_store
 
@@ -53,8 +54,8 @@ def kept_bitmaps(root):
         queue = ConsumeQueue.open(directory, *key, path, None)
         units = queue.read_units(0, queue.end_of_units())
         ext = open_consume_queue_ext(directory, ext_paths[key], None)
-        found = ext.read(np.ascontiguousarray(units["tags_code"]), with_bitmaps=True)
-        bitmap_of.update(zip(units["commit_log_offset"].tolist(), found.bitmaps))
+        found = bitmaps_of(ext, np.ascontiguousarray(units["tags_code"]))
+        bitmap_of.update(zip(units["commit_log_offset"].tolist(), found))
     assert any(bitmap_of.values())
     return bitmaps_by_offset(bitmap_of)
 
