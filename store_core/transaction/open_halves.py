@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store_core.layout.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 from store_core.topics import CHECK_TIMES, HALF_TOPIC, OP_TOPIC
+from store_core.transaction.commit_records import committed_places
 from store_core.transaction_forms import (
     PREPARED_QUEUE_OFFSET,
     REMOVE_TAG,
@@ -24,11 +24,8 @@ from store_core.transaction_forms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy.typing as npt
 
-    from store_core.codec.message_batch_codec import MessageColumns
     from store_core.read.store_queries import StoreQueries
 
     Int64s = npt.NDArray[np.int64]
@@ -145,7 +142,7 @@ def find_open_halves(store: StoreQueries, half_start: int, op_start: int) -> Ope
     has_end = np.bincount(code, is_named) > 0
     still = np.flatnonzero(~has_end)
     wanted = np.isin(code, still)
-    committed = _committed_places(store, halves.take(np.flatnonzero(wanted)))
+    committed = committed_places(store, halves.commit_log_offset[wanted])
     has_end |= np.bincount(code, np.isin(halves.commit_log_offset, committed)) > 0
     newest = last[has_end]
     newest = newest[halves.queue_offset[newest] >= half_start]
@@ -171,7 +168,7 @@ def ended_copies(store: StoreQueries, half: HalfPlace, key: str) -> bool:
     copies = halves.take(np.flatnonzero(_same_keys(halves.key, pa.scalar(key))))
     named = read_ops(store, 0).named
     return bool(np.isin(copies.queue_offset, named).any()) or (
-        len(_committed_places(store, copies)) > 0
+        len(committed_places(store, copies.commit_log_offset)) > 0
     )
 
 
@@ -222,30 +219,6 @@ def _codes(keys: Any, is_copy: Bools) -> Int64s:
     code[alone] = len(encoded.dictionary) + np.arange(len(alone))
     numbers: Int64s = np.unique(code, return_inverse=True)[1].reshape(-1)
     return numbers
-
-
-def _committed_places(store: StoreQueries, halves: _Halves) -> Int64s:
-    """Return the places of those half messages that a commit record names."""
-    places = halves.commit_log_offset
-    if len(places) == 0:
-        return _NONE
-    found = [_NONE]
-    first = halves.key.filter(pa.array(places == 0))
-    for commits in _commits(store, int(places.min())):
-        prepared = commits.frames.column("prepared_transaction_offset")
-        named = np.isin(prepared, places)
-        if len(first):
-            # A delivery of a delay level and a retry have the flag of a commit, and name no place.
-            at = np.flatnonzero(named & (prepared == 0))
-            named[at] = _same_keys(transaction_keys(commits.of_rows(at)), first[0])
-        found.append(prepared[named])
-    return np.concatenate(found)
-
-
-def _commits(store: StoreQueries, start: int) -> Iterator[MessageColumns]:
-    for columns in store.log_columns(start):
-        flags = columns.frames.column("sys_flag") & TRANSACTION_MASK
-        yield columns.of_rows(np.flatnonzero(flags == TRANSACTION_COMMIT_TYPE))
 
 
 def _same_keys(keys: Any, key: Any) -> Bools:

@@ -58,6 +58,8 @@ def delivered(store: MessageStore) -> Counter[int]:
     for queue_id in range(QUEUES):
         for message in messages_in(store, TOPIC, queue_id):
             number = number_of(message)
+            if b"\0" in (message.properties_raw or b""):
+                continue  # no CRC covers them: torn, of a commit that was never flushed
             assert message.body == decided_message(number).body
             assert (message.unique_key, message.queue_id) == (f"U{number}", number % QUEUES)
             found[number] += 1

@@ -120,6 +120,42 @@ def test_a_commit_of_the_first_message_of_the_log_counts(root, clock):
         assert run.check(60_000).asked == 0
 
 
+def test_a_commit_that_a_loss_of_power_tore_is_none(root, clock):
+    """No CRC covers properties: the record passes for whole, its message has lost its key."""
+    with driven(root, clock, stop=False) as run:
+        run.prepare(1)
+        run.end(run.prepare(2), COMMIT)
+    tear(root, b"UNIQ_KEY", after="Orders")
+    with driven(root, clock) as run:
+        assert [half.unique_key for half in open_halves(run)] == ["U1", "U2"]
+        run.answers = {"U2": COMMIT}
+        run.check(60_000)
+        assert run.committed() == [None, "U2"]
+
+
+def test_a_commit_with_a_delay_level_counts(root, clock):
+    """Its properties are encoded anew, some with other values."""
+    with driven(root, clock, stop=False, message_delay_level="1s 2s") as run:
+        run.end(run.prepare(1, DELAY="9"), COMMIT)
+    with driven(root, clock, message_delay_level="1s 2s") as run:
+        assert run.ops() == [b"0,"]
+        assert open_halves(run) == []
+
+
+def open_halves(run):
+    offsets = run.service.open_queue_offsets().tolist()
+    return [half for half in run.halves() if half.queue_offset in offsets]
+
+
+def tear(root, name, after):
+    """Zero the properties of the log's last record from a name on."""
+    (path,) = (root / "commitlog").iterdir()
+    data = bytearray(path.read_bytes())
+    begin = data.index(name, data.rindex(after.encode() + bytes(1)))
+    data[begin : begin + 20] = bytes(20)
+    path.write_bytes(data)
+
+
 @pytest.mark.parametrize("act", ["check", "stop"])
 def test_a_store_that_is_closed_is_not_written(root, clock, act):
     """Somebody else may have it."""
