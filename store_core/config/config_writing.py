@@ -127,7 +127,7 @@ def write_delay_offsets(
     """
     path = Path(root, CONFIG_DIR, _DELAYS)
     backup = path.with_name(path.name + ".bak")
-    data, levels, is_torn = _next_delay_offsets(path, now_ms)
+    data, levels, is_sound = _next_delay_offsets(path, now_ms)
     levels.update(offsets)
     # Keys that are bare numbers, as a broker's JSON has them.
     table = ",".join(f"{level}:{levels[level]}" for level in sorted(levels))
@@ -137,7 +137,7 @@ def write_delay_offsets(
     text = text.replace(f"{name}}}", f"{name}{table}\n\t}}")
     try:
         make_directory(str(path.parent))
-        if path.exists() and not is_torn:
+        if is_sound:  # else the backup is all that there is
             replace(str(backup), read_file(str(path)))
         replace(str(path), text.encode())
     except OSError as err:
@@ -158,17 +158,14 @@ def require_delay_offsets(root: str) -> None:
 
 
 def _next_delay_offsets(path: Path, now_ms: int) -> tuple[dict[str, Any], dict[int, int], bool]:
-    """Return the next version of the file, its offsets, and whether only its backup is whole."""
-    is_torn = False
-    try:
-        data, source = _load(path)
-    except StoreFormatError:  # a broker that was killed while it wrote
-        (data, source), is_torn = _load(path.with_name(path.name + ".bak")), True
+    """Return the file's next version, its offsets, and whether they are not those of the backup."""
+    data, source = _load_whole(path)
+    is_sound = bool(data) and source == path
     with _broker_file(source):
         levels = {int(level): at for level, at in _levels(data).items()}
         if not data or "dataVersion" in data:
             _count_version(data, now_ms)
-    return data, levels, is_torn
+    return data, levels, is_sound
 
 
 def merge_consumer_offsets(

@@ -113,15 +113,7 @@ def put_file(path: str, data: bytes) -> None:
     OSError
         It cannot be written.
     """
-    fd = open_to_write(path, os.O_CREAT | os.O_TRUNC)
-    try:
-        write_all(fd, 0, memoryview(data))
-        os.fsync(fd)
-    except OSError as err:
-        err.filename = path  # a descriptor has no name
-        raise
-    finally:
-        os.close(fd)
+    _write_anew(path, data)
     flush_directory(os.path.dirname(os.path.abspath(path)))
 
 
@@ -134,17 +126,21 @@ def replace_file(path: str, data: bytes) -> None:
         It cannot be written.
     """
     temporary = path + ".tmp"
-    fd = open_to_write(temporary, os.O_CREAT | os.O_TRUNC)
+    _write_anew(temporary, data)
+    os.replace(temporary, path)
+    flush_directory(os.path.dirname(os.path.abspath(path)))
+
+
+def _write_anew(path: str, data: bytes) -> None:
+    fd = open_to_write(path, os.O_CREAT | os.O_TRUNC)
     try:
         write_all(fd, 0, memoryview(data))
         os.fsync(fd)
     except OSError as err:
-        err.filename = temporary
+        err.filename = path  # a descriptor has no name
         raise
     finally:
         os.close(fd)
-    os.replace(temporary, path)
-    flush_directory(os.path.dirname(os.path.abspath(path)))
 
 
 def make_directory(path: str) -> None:

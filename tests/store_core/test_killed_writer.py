@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def kill_some(directory: Path, writers: Writers, seed: int, kills: int) -> int:
         status = writers.run(task, generator.uniform(0, 0.12) if by_clock else None)
         assert status in {_CLEAN, signal.SIGKILL}, f"writer {task} ended with {status}"
         died += status != _CLEAN
-        for first, stop, is_acknowledged in ACKNOWLEDGEMENT.iter_unpack(_whole(log)):
+        for first, stop, is_acknowledged in acknowledgements(log):
             (acknowledged if is_acknowledged else put).update(range(first, stop))
             number = max(number, stop)
         if root.exists():
@@ -118,6 +119,8 @@ def kill_some(directory: Path, writers: Writers, seed: int, kills: int) -> int:
     return died
 
 
-def _whole(log: Path) -> bytes:
+def acknowledgements(log: Path) -> Iterator[tuple[int, int, bool]]:
+    """Return what a killed process has noted (see ``ACKNOWLEDGEMENT``), but for half an entry."""
     data = log.read_bytes() if log.exists() else b""
-    return data[: len(data) // ACKNOWLEDGEMENT.size * ACKNOWLEDGEMENT.size]
+    whole = data[: len(data) // ACKNOWLEDGEMENT.size * ACKNOWLEDGEMENT.size]
+    return ACKNOWLEDGEMENT.iter_unpack(whole)

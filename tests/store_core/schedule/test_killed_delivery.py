@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from store_core import MessageStore
-from tests.store_core.crash.killed_writer import ACKNOWLEDGEMENT, fast_clock_ms
+from tests.store_core.crash.killed_writer import fast_clock_ms
 from tests.store_core.schedule.judge import Deliveries, deliver_all, judge_repeats, look
 from tests.store_core.schedule.killed_delivery import delay_config
-from tests.store_core.test_killed_writer import Writers
+from tests.store_core.test_killed_writer import Writers, acknowledgements
 
 STORES, KILLS_PER_STORE = 3, 16
 _CLEAN = 0
@@ -64,9 +64,7 @@ def kill_some(directory: Path, writers: Writers, seed: int, kills: int) -> int:
         status = writers.run(task, generator.uniform(0, 0.12) if by_clock else None)
         assert status in {_CLEAN, signal.SIGKILL}, f"{json.dumps(task)} ended with {status}"
         died += status != _CLEAN
-        data = log.read_bytes() if log.exists() else b""
-        data = data[: len(data) // ACKNOWLEDGEMENT.size * ACKNOWLEDGEMENT.size]
-        for first, stop, _ in ACKNOWLEDGEMENT.iter_unpack(data):
+        for first, stop, _ in acknowledgements(log):
             acknowledged.update(range(first, stop))
             number = max(number, stop)
         if not root.exists():

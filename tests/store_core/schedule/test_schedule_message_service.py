@@ -299,14 +299,15 @@ def test_without_the_file_all_is_delivered_once_more(opened, clock):
     assert bodies(store) == [b"x", b"x"]
 
 
-def test_a_torn_file_is_read_from_its_backup_and_two_torn_ones_are_refused(opened, clock):
+@pytest.mark.parametrize("torn", ['{"offsetTa', "", " "])
+def test_a_torn_file_is_read_from_its_backup_and_two_torn_ones_are_refused(opened, clock, torn):
     store, service = opened
     for _ in range(2):
         put_delayed(store, 1, b"x")
     assert store.wait_for_dispatch()
     offset_file(store).parent.mkdir()
     backup = offset_file(store).with_name("delayOffset.json.bak")
-    offset_file(store).write_text('{"offsetTa')
+    offset_file(store).write_text(torn)
     backup.write_text('{\n\t"offsetTable":{1:1\n\t}\n}')
     deliver(store, service, clock.now + 1_000)
     assert bodies(store) == [b"x"]
@@ -317,6 +318,17 @@ def test_a_torn_file_is_read_from_its_backup_and_two_torn_ones_are_refused(opene
         path.write_text("{")
     with pytest.raises(StoreFormatError, match="not what a broker writes"):
         ScheduleMessageService(store).start()
+
+
+def test_a_torn_file_without_a_backup_is_refused_before_anything_is_delivered(opened, clock):
+    store, service = opened
+    put_delayed(store, 1, b"x")
+    assert store.wait_for_dispatch()
+    offset_file(store).parent.mkdir()
+    offset_file(store).write_text('{"offsetTa')
+    with pytest.raises(StoreFormatError, match=r"delayOffset\.json: not what a broker writes"):
+        deliver(store, service, clock.now + 1_000)
+    assert bodies(store) == []
 
 
 def test_the_file_is_saved_when_it_says_less_and_after_the_log(opened, clock, monkeypatch):

@@ -21,22 +21,10 @@ from tests.store_core.crash.messages import messages_in
 from tests.store_core.transaction.transactions_by_hand import (
     COMMIT,
     ROLLBACK,
-    START_MS,
     UNKNOWN,
     driven,
     sent_message,
 )
-
-
-@pytest.fixture
-def clock():
-    return [START_MS]
-
-
-@pytest.fixture
-def run(root, clock):
-    with driven(root, clock) as run:
-        yield run
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -1,0 +1,20 @@
+"""Fixtures of tests of transactions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.store_core.transaction.transactions_by_hand import START_MS, driven
+
+
+@pytest.fixture
+def clock():
+    """Return the time, ms, as a test may change it."""
+    return [START_MS]
+
+
+@pytest.fixture
+def run(root, clock):
+    """Open a store and its transactional service, driven by hand."""
+    with driven(root, clock) as run:
+        yield run
