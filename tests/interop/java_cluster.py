@@ -84,7 +84,7 @@ class Broker:
             "sent": str(directory / "sent.jsonl"),
             **options,
         }
-        command = [*self._java(release), "serve", str(store)]
+        command = [*java_options(directory, release), "serve", str(store)]
         for name, value in given.items():
             command += [f"--{name}", value]
         for key, value in settings.items():
@@ -97,22 +97,6 @@ class Broker:
                 stderr=err,
                 env={**os.environ, "LC_ALL": "C.UTF-8"},  # arguments are not ASCII
             )
-
-    def _java(self, release: str) -> list[str]:
-        # RocketMQ writes below user.home, and names index files in the JVM's time zone.
-        # One compiler: the program is over before another pays.
-        return [
-            "java",
-            "-Xmx512m",
-            "-XX:TieredStopAtLevel=1",
-            "-XX:+UseSerialGC",
-            f"-Duser.home={self._directory}",
-            f"-Djava.io.tmpdir={self._directory}",
-            "-Duser.timezone=UTC",
-            "-Dfile.encoding=UTF-8",
-            "-jar",
-            str(build(release)),
-        ]
 
     def __enter__(self) -> Broker:
         return self
@@ -146,6 +130,26 @@ class Broker:
     def _said(self) -> str:
         texts = [(self._directory / name).read_text("utf-8", "replace") for name in ("out", "err")]
         return "\n".join(text[-_SAID:] for text in texts)
+
+
+def java_options(directory: Path, release: str) -> list[str]:
+    """Return the command that starts the program; what it writes beside stores goes below a folder.
+
+    RocketMQ writes below user.home, and names index files in the JVM's time zone. One compiler: the
+    program is over before another pays.
+    """
+    return [
+        "java",
+        "-Xmx512m",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        f"-Duser.home={directory}",
+        f"-Djava.io.tmpdir={directory}",
+        "-Duser.timezone=UTC",
+        "-Dfile.encoding=UTF-8",
+        "-jar",
+        str(build(release)),
+    ]
 
 
 @functools.cache

@@ -1,0 +1,165 @@
+"""A process that holds a store as replication master or slave, obeys, and may be killed.
+
+RocketMQ's (java_replica) and this project's take the same commands, which oracle/cluster/README.md
+lists under ``ha-node``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_ANSWER_SECONDS = 120
+_NUDGE_MS = 20
+# A slave's first report, and the next ones while nothing comes, are a heartbeat interval apart.
+_HEARTBEAT_MS = 200
+_SAID = 4000
+
+
+class ReplicaError(Exception):
+    """The process failed to do something or is gone; the message holds what it said."""
+
+
+class Replica:
+    """A process that holds one store at a time; it starts at once.
+
+    Leaving the block kills the process, whatever became of it. Every method raises `ReplicaError`
+    where the store fails or the process is gone.
+
+    Parameters
+    ----------
+    directory
+        Takes what the process writes beside stores; made here.
+    command
+        Starts the process.
+    """
+
+    def __init__(self, directory: Path, command: Sequence[str]) -> None:
+        directory.mkdir(parents=True)
+        self._errors = directory / "err"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                encoding="utf-8",
+                env={**os.environ, "LC_ALL": "C.UTF-8"},
+            )
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._listener = threading.Thread(target=self._listen, name=directory.name, daemon=True)
+        self._listener.start()
+
+    def __enter__(self) -> Replica:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def open_master(
+        self, root: Path, port: int, role: str = "ASYNC_MASTER", **settings: object
+    ) -> dict[str, Any]:
+        """Open a store that slaves may follow at a port; return its state."""
+        return self._open(root, port, role, settings)
+
+    def open_slave(self, root: Path, master: str, port: int, **settings: object) -> dict[str, Any]:
+        """Open a store that follows ``HOST:PORT``; return its state. RocketMQ's listens as well."""
+        given = {"master": master, "nudge": _NUDGE_MS, **settings}
+        return self._open(root, port, "SLAVE", given)
+
+    def _open(
+        self, root: Path, port: int, role: str, settings: Mapping[str, object]
+    ) -> dict[str, Any]:
+        given = {"haSendHeartbeatInterval": _HEARTBEAT_MS, **settings}
+        words = [f"{key}={value}" for key, value in given.items()]
+        return self.ask(" ".join(["open", str(root), str(port), role, *words]))
+
+    def start_putting(
+        self,
+        count: int,
+        seed: int,
+        *,
+        threads: int = 1,
+        rate: int = 0,
+        journal: Path | None = None,
+    ) -> None:
+        """Let threads put messages, at most `rate` a second; `read_journal` reads the journal."""
+        words = [f"put {count} {seed} threads={threads} rate={rate}"]
+        self.ask(" ".join([*words, *([f"journal={journal}"] if journal else [])]))
+
+    def join(self) -> dict[str, Any]:
+        """Wait until all is put; return the state, with how often each status came."""
+        return self.ask("join")
+
+    def put(self, count: int, seed: int, **options: Any) -> dict[str, Any]:
+        """Put messages; return the state afterwards."""
+        self.start_putting(count, seed, **options)
+        return self.join()
+
+    def state(self) -> dict[str, Any]:
+        """Return offsets, connections and statuses so far."""
+        return self.ask("state")
+
+    def wait(self, offset: int, timeout_s: int) -> dict[str, Any]:
+        """Wait until the log reaches an offset and is dispatched; ``event`` is reached or late."""
+        return self.ask(f"wait {offset} {timeout_s}")
+
+    def stop(self) -> None:
+        """Close the store cleanly; the process can open another."""
+        self.ask("stop")
+
+    def kill(self) -> None:
+        """End the process as a crash does (SIGKILL)."""
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+    def ask(self, command: str) -> dict[str, Any]:
+        """Send one command; return the answer."""
+        if self._process.stdin is None or self._process.stdin.closed:
+            raise ReplicaError(f"{command}: the process was killed")
+        try:
+            self._process.stdin.write(command + "\n")
+            self._process.stdin.flush()
+            answer = self._answers.get(timeout=_ANSWER_SECONDS)
+        except (OSError, queue.Empty) as err:
+            raise ReplicaError(self._story(command)) from err
+        if answer is None or answer["event"] == "error":
+            raise ReplicaError(self._story(f"{command}: {answer}"))
+        return answer
+
+    def _listen(self) -> None:
+        if self._process.stdout is not None:
+            for line in self._process.stdout:
+                if line.startswith("{"):
+                    self._answers.put(json.loads(line))
+        self._answers.put(None)
+
+    def _story(self, what: str) -> str:
+        errors = self._errors.read_text("utf-8", "replace")[-_SAID:]
+        return f"{what}\nexit status {self._process.poll()}\n{errors}"
+
+
+def read_journal(path: Path) -> list[tuple[str, int, int]]:
+    """Return key, offset and size of each message that was acknowledged, in order of that."""
+    if not path.exists():
+        return []
+    whole = path.read_text("ascii").rpartition("\n")[0]
+    rows = (line.split(" ") for line in whole.splitlines())
+    return [(key, int(offset), int(size)) for key, offset, size in rows]
