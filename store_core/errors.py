@@ -133,6 +133,10 @@ class TransactionError(StoreError):
     """A transaction could not be opened or ended; the text says what holds now."""
 
 
+class HAError(StoreError):
+    """Replication cannot go on; the text names the peer, says what was found, and what to do."""
+
+
 class LogDamageError(StoreError):
     """Recovery would have to cut readable records off the log, and was not told to.
 

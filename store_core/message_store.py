@@ -18,7 +18,9 @@ from store_core.codec.client_message_id import ClientMessageIds
 from store_core.codec.hosts import parse_host
 from store_core.config.consumer_filter_file import save_consumer_filters
 from store_core.errors import (
+    HAError,
     StoreClosedError,
+    StoreConfigError,
     StoreFormatError,
     StoreReadError,
     TransactionError,
@@ -44,11 +46,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    import numpy as np
+    import numpy.typing as npt
+
     from store_core.arrow_types import RecordBatch
     from store_core.config.consumer_filter_file import ConsumerFilterData
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.filter.consumer_filter_manager import ConsumerFilterManager, RegisteredFilter
     from store_core.filter.message_filter import AnyFilter, MessageFilter
+    from store_core.log.commit_log_appender import Buffer
     from store_core.message import Message
     from store_core.progress import Progress
     from store_core.put.put_message import MessagePutter
@@ -56,10 +62,13 @@ if TYPE_CHECKING:
     from store_core.read.pinned_store import PinnedStore
     from store_core.recovery.recovery import LogRecovery
     from store_core.results import AppendBatchResult, GetMessageResult, PutMessageResult
+    from store_core.services.flush_manager import Replication
     from store_core.services.reput_message import Dispatcher
     from store_core.services.store_services import StoreServices
     from store_core.services.transaction_block import TransactionEnds
     from store_core.tools.repair.rebuild_in_place import RebuiltQueues
+
+    Bytes = npt.NDArray[np.uint8]
 
 logger = logging.getLogger(__name__)
 
@@ -319,6 +328,67 @@ class MessageStore(StoreQueries):
                 raise TransactionError("another service ends these transactions: stop it first")
             self._transaction_ends = ends
 
+    def append_to_commit_log(self, offset: int, data: Buffer) -> None:
+        """Append bytes of a master's log as they are, to that of a slave; they are dispatched.
+
+        They may begin and end anywhere, also within a record: what is not whole waits for its
+        rest, and is cut off when the store is shut down before it comes.
+
+        Parameters
+        ----------
+        offset
+            The end of the log; anywhere at the beginning of a segment while it is empty.
+        data
+            Bytes that end within their segment.
+
+        Raises
+        ------
+        ValueError
+            They do not lie there, or go past the end of their segment.
+        StoreConfigError
+            ``brokerRole`` is not SLAVE.
+        StoreClosedError, StoreWriteError
+            The store is not open, or a file cannot be written.
+        """
+        found = self._opened()
+        if not found.config.is_slave:
+            raise StoreConfigError(
+                f"brokerRole is {found.config.broker_role}: only the log of a SLAVE comes from "
+                "another store"
+            )
+        found.append_data(offset, data)
+
+    def commit_log_data(self, offset: int, most: int) -> AbstractContextManager[Bytes | None]:
+        """Lend readable bytes of the log from an offset on, up to ``most``, of one segment.
+
+        None where there are none: after the end, or in a segment that was deleted.
+
+        Raises
+        ------
+        StoreClosedError
+            The store is not open.
+        """
+        return self._opened().log_data(offset, most)
+
+    def use_replication(self, replication: Replication | None) -> None:
+        """Let somebody send the log to slaves; None: nobody.
+
+        A ``SYNC_MASTER`` with ``inSyncReplicas`` above 1 answers puts when it says so; while there
+        is nobody with ``FLUSH_SLAVE_TIMEOUT``. It ends with `shutdown`.
+
+        Raises
+        ------
+        HAError
+            Somebody else does.
+        StoreClosedError
+            The store is not open.
+        """
+        flush = self._opened().services.flush
+        with self._changing:
+            if replication is not None and flush.replication not in (None, replication):
+                raise HAError("another service replicates this store: shut it down first")
+            flush.replication = replication
+
     def get_message(
         self,
         group: str,
@@ -374,6 +444,11 @@ class MessageStore(StoreQueries):
     def min_phy_offset(self) -> int:
         """First byte of the log; -1 when it is empty."""
         return self._opened().parts.segments.min_offset
+
+    @property
+    def flushed_where(self) -> int:
+        """The log is forced to the disk up to this offset."""
+        return self._opened().parts.segments.flushed_where
 
     @property
     def max_phy_offset(self) -> int:

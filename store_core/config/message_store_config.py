@@ -17,6 +17,7 @@ from store_core.config.config_checks import (
     parse_value,
 )
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.layout.replication import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,9 +45,11 @@ DEFAULT_SIZES: dict[str, int] = {
     "max_hash_slot_num": DEFAULT_MAX_HASH_SLOT_NUM,
     "max_index_num": DEFAULT_MAX_INDEX_NUM,
 }
+SYNC_MASTER = "SYNC_MASTER"
+SLAVE = "SLAVE"
 _CHOICES = {
     "flush_disk_type": ("ASYNC_FLUSH", SYNC_FLUSH),
-    "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    "broker_role": ("ASYNC_MASTER", SYNC_MASTER, SLAVE),
 }
 _PERCENT = (1, 100)
 _FROM_ZERO = (0, INT_MAX)
@@ -61,6 +64,9 @@ _BOUNDS = {
     "expect_consumer_num_use_filter": (1, 25_000),  # of 1 %: as much as an extension unit takes
     "os_page_cache_busy_time_out_mills": (0, 2**63 - 1),
     "transaction_op_format": (4, 5),
+    "ha_listen_port": (0, 65_535),
+    "ha_transfer_batch_size": (1, MAX_BODY_BYTES),
+    "max_ha_transfer_byte_in_second": (1, 2**63 - 1),
     "filter_data_clean_time_span": (0, 2**63 - 1),
     **dict.fromkeys(
         (
@@ -145,6 +151,24 @@ class MessageStoreConfig:
     """Index messages in the light queues that their properties name."""
     broker_role: str = "ASYNC_MASTER"
     duplication_enable: bool = False
+
+    ha_listen_port: int = 10912
+    """Port for slaves; 0: any that is free."""
+    ha_send_heartbeat_interval: int = 5000
+    """Master and slave send something at least this often."""
+    ha_housekeeping_interval: int = 20_000
+    """A connection on which nothing came for longer is closed."""
+    ha_transfer_batch_size: int = 32_768
+    """Bytes of the log in one frame at most."""
+    ha_max_gap_not_in_sync: int = 268_435_456
+    """A slave that lacks fewer bytes counts as in sync."""
+    ha_flow_control_enable: bool = False
+    max_ha_transfer_byte_in_second: int = 104_857_600
+    """What a slave gets in a second with ``haFlowControlEnable``."""
+    in_sync_replicas: int = 1
+    """Stores, the master included, that must have a message before a ``SYNC_MASTER`` says so."""
+    slave_timeout: int = 3000
+    """How long a put waits for them."""
 
     flush_disk_type: str = "ASYNC_FLUSH"
     """``SYNC_FLUSH``: a put returns when its record is on the disk."""
@@ -240,6 +264,17 @@ class MessageStoreConfig:
     def delete_hours(self) -> tuple[int, ...]:
         """The hours of `delete_when`."""
         return parse_hours("deleteWhen", self.delete_when)
+
+    @property
+    def is_slave(self) -> bool:
+        """Messages come from a master only."""
+        return self.broker_role == SLAVE and not self.duplication_enable
+
+    @property
+    def waits_for_replicas(self) -> bool:
+        """A put is to be on other stores, too, before it is answered."""
+        is_sync = self.broker_role == SYNC_MASTER and not self.duplication_enable
+        return is_sync and self.in_sync_replicas > 1
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> MessageStoreConfig:

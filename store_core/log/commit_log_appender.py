@@ -17,12 +17,15 @@ from store_core.errors import StoreWriteError
 from store_core.layout.message import BLANK_RECORD_BYTES
 
 if TYPE_CHECKING:
+    from typing import Union
+
     import numpy.typing as npt
 
     from store_core.files.mapped_file import MappedFile
     from store_core.files.mapped_file_queue import MappedFileQueue
 
     Int64s = npt.NDArray[np.int64]
+    Buffer = Union[bytes, bytearray, memoryview]
 
 
 class SegmentNotMadeError(StoreWriteError):
@@ -181,6 +184,42 @@ class CommitLogAppender:
                 self.begin_time_in_lock = 0
         return AppendedRecords(first, stop, offsets, store_timestamp)
 
+    def append_data(self, offset: int, data: Buffer) -> None:
+        """Append bytes of another store's log as they are; they lie in one segment.
+
+        They may begin and end anywhere, also within a record.
+
+        Parameters
+        ----------
+        offset
+            Where they lie: at the end of the log; anywhere at the beginning of a segment while it
+            is empty.
+        data
+            Any buffer of single bytes.
+
+        Raises
+        ------
+        ValueError
+            They do not lie there, or go past the end of their segment.
+        SegmentNotMadeError, StoreWriteError
+            A segment cannot be made, or written; nothing was appended.
+        """
+        size = self._queue.file_size
+        with self._lock:
+            if self._is_closed:
+                raise self._closed()
+            last = self._queue.last
+            end = self._queue.max_wrote_offset if last is not None else offset - offset % size
+            if offset != end:
+                raise ValueError(f"bytes of offset {offset} do not lie at {end}")
+            if offset % size + len(data) > size:
+                raise ValueError(
+                    f"{len(data)} bytes of offset {offset} go past the end of their segment of "
+                    f"{size} bytes"
+                )
+            file = last if last is not None and not last.is_full else self._next_file(offset)
+            file.append(data)
+
     def close_segment(self) -> None:
         """Close the last segment with a blank record, unless it is empty or full.
 
@@ -198,7 +237,7 @@ class CommitLogAppender:
 
     def _file_with_room(self, size: int) -> MappedFile:
         if self._is_closed:
-            raise LogClosedError("the store was shut down meanwhile", self._queue.directories[0])
+            raise self._closed()
         if size > self.max_record_bytes:
             text = f"{size} bytes do not fit a segment, which takes {self.max_record_bytes}"
             raise ValueError(text)
@@ -214,8 +253,11 @@ class CommitLogAppender:
     def _close(file: MappedFile) -> None:
         file.append_last(encode_blank(file.file_size - file.wrote_position))
 
-    def _next_file(self) -> MappedFile:
+    def _closed(self) -> LogClosedError:
+        return LogClosedError("the store was shut down meanwhile", self._queue.directories[0])
+
+    def _next_file(self, start_offset: int = 0) -> MappedFile:
         try:
-            return self._queue.writable_file()
+            return self._queue.writable_file(start_offset)
         except StoreWriteError as err:
             raise SegmentNotMadeError(err.reason, err.path) from err

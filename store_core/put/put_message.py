@@ -121,7 +121,7 @@ class MessagePutter:
         self._is_batch_topic, self._stats = is_batch_topic, stats
         self._crc = config.enabled_append_prop_crc
         self._max_message_size = config.max_message_size
-        self._may_wait = config.flush_disk_type == SYNC_FLUSH
+        self._may_wait = config.flush_disk_type == SYNC_FLUSH or config.waits_for_replicas
         self._facts = self._context.facts
         self._columnar = RecordBatchPutter(self._context)
 

@@ -5,9 +5,9 @@ Source: RocketMQ ``CommitLog.DefaultFlushManager``, ``CommitLog.getConfirmOffset
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, Protocol
 
-from store_core.config.message_store_config import SYNC_FLUSH
+from store_core.config.message_store_config import SLAVE, SYNC_FLUSH
 from store_core.results import PutMessageStatus
 from store_core.services.flush_services import (
     CommitRealTimeService,
@@ -21,11 +21,19 @@ if TYPE_CHECKING:
     from store_core.services.service_thread import ServiceThread
     from store_core.state.checkpoint_file import CheckpointFile
 
-SLAVE = "SLAVE"
+
+class Replication(Protocol):
+    """What sends the log to other stores."""
+
+    def wakeup(self) -> None:
+        """Something was appended. Called with every put: it must not wait."""
+
+    def wait_for(self, next_offset: int) -> bool:
+        """Wait until enough stores have the log up to an offset; False if it is not in time."""
 
 
 class FlushManager:
-    """Owns the flush services that the configuration asks for.
+    """Owns the flush services that the configuration asks for; knows who replicates the log.
 
     Parameters
     ----------
@@ -37,6 +45,11 @@ class FlushManager:
         Gets the store time up to which the log is on the disk.
     clock
         Milliseconds.
+
+    Attributes
+    ----------
+    replication
+        None: no slave can connect.
     """
 
     def __init__(
@@ -47,6 +60,8 @@ class FlushManager:
         clock: Callable[[], int],
     ) -> None:
         self._queue, self._config = queue, config
+        self.replication: Replication | None = None
+        self._waits_for_replicas = config.waits_for_replicas
         self.group_commit: GroupCommitService | None = None
         self.commit_service: CommitRealTimeService | None = None
         if config.flush_disk_type == SYNC_FLUSH:
@@ -92,14 +107,26 @@ class FlushManager:
         next_offset
             End of what was appended.
         wait
-            The producer wants to know that it is on the disk (property ``WAIT``).
+            The producer wants to know that it is safe (property ``WAIT``).
 
         Returns
         -------
         PutMessageStatus
-            ``FLUSH_DISK_TIMEOUT`` if it is not, at most ``syncFlushTimeout`` later; else
-            ``PUT_OK``.
+            ``FLUSH_SLAVE_TIMEOUT`` if a ``SYNC_MASTER`` has fewer than ``inSyncReplicas`` stores
+            that have it, at most ``slaveTimeout`` later; ``FLUSH_DISK_TIMEOUT`` if it is not on
+            the disk, at most ``syncFlushTimeout`` later; else ``PUT_OK``.
         """
+        replication = self.replication
+        if replication is not None:
+            replication.wakeup()  # first: slaves get it while the disk is written
+        status = self._flush(next_offset, wait)
+        if not wait or not self._waits_for_replicas:
+            return status
+        if replication is None or not replication.wait_for(next_offset):
+            return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+        return status
+
+    def _flush(self, next_offset: int, wait: bool) -> PutMessageStatus:
         if self.group_commit is None:
             if self._woken is not None:
                 self._woken.wakeup()
@@ -110,7 +137,7 @@ class FlushManager:
         return PutMessageStatus.PUT_OK
 
     def confirm_offset(self) -> int:
-        """Return the end of what may be dispatched and replicated."""
+        """Return the end of what may be dispatched."""
         queue = self._queue
         if self.group_commit is None:
             return queue.max_offset

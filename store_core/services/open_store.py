@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
@@ -18,14 +19,19 @@ from store_core.services.store_services import StoreServices
 from store_core.state.running_flags import RunningFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    import numpy as np
+    import numpy.typing as npt
+
+    from store_core.log.commit_log_appender import Buffer
     from store_core.services.reput_message import Dispatcher
     from store_core.services.store_services import Environment
     from store_core.state.running_flags import RunningFlags
     from store_core.store_files import StoreParts
 
-_SLAVE = "SLAVE"
+    Bytes = npt.NDArray[np.uint8]
+
 _WAIT_S = 0.001
 _REASONS = (
     (RunningFlag.DISK_FULL, "the disk of the commit log is too full (diskSpaceWarningLevelRatio): "
@@ -75,7 +81,6 @@ class OpenStore:
         self.parts, self.flags, self.config = parts, flags, parts.config
         self.is_started = self._was_started = False
         self._environment, self.clock = environment, environment.clock
-        self._is_slave = self.config.broker_role == _SLAVE and not self.config.duplication_enable
         self.services = StoreServices(parts, flags, environment, dispatchers)
         position = parts.index
         self.index = LiveIndex(position.path, self.config, lambda: position.from_offset)
@@ -98,6 +103,8 @@ class OpenStore:
         """Stop all; return whether all is flushed and dispatched, and so ``abort`` is gone."""
         self._stop()
         log = self.parts.segments
+        if self.config.is_slave and not self.services.is_failing:
+            self._cut_unfinished_record()
         clean = (
             log.flushed_where >= log.max_wrote_offset
             and self.services.dispatch_behind_bytes == 0
@@ -149,6 +156,36 @@ class OpenStore:
             "consumeQueueDiskRatio": str(ratio(queues)),
         }
 
+    def append_data(self, offset: int, data: Buffer) -> None:
+        """Append bytes of the master's log; see ``CommitLogAppender.append_data``."""
+        if not self.parts.segments.mapped_files:
+            self.services.reput.reput_from_offset = offset
+        self._appender.append_data(offset, data)
+
+    @contextmanager
+    def log_data(self, offset: int, most: int) -> Iterator[Bytes | None]:
+        """Lend readable bytes of the log from an offset on, up to ``most``, of one segment.
+
+        None where there are none: after the end, or in a segment that was deleted.
+        """
+        file = self.parts.segments.find(offset)
+        if file is None:
+            yield None
+            return
+        at = offset - file.file_from_offset
+        length = min(file.readable_position - at, most)
+        if length <= 0:
+            yield None
+            return
+        with file.select(at, length) as data:
+            yield data
+
+    def _cut_unfinished_record(self) -> None:
+        """Erase a record of which the master has not sent all: it will be sent again."""
+        end = self.services.reput.reput_from_offset
+        if end < self.parts.segments.max_wrote_offset:
+            self.parts.segments.truncate_dirty_files(end)
+
     def _stop(self) -> None:
         """Let nobody append, then stop the services, so that they flush and dispatch all."""
         self.is_started = False
@@ -178,7 +215,7 @@ class OpenStore:
         if (
             self.is_started
             and self.flags.is_writeable
-            and not self._is_slave
+            and not self.config.is_slave
             and not self.services.flush.is_failing
         ):
             return None
@@ -188,7 +225,7 @@ class OpenStore:
         services, flags = self.services, self.flags.flags
         if not self.is_started:
             return "the store was shut down" if self._was_started else "start() the store first"
-        if self._is_slave:
+        if self.config.is_slave:
             return "brokerRole is SLAVE: messages come from the master only"
         for flag, reason in _REASONS:
             if flag in flags:

@@ -13,7 +13,13 @@ import numpy as np
 
 from store_core.codec.record_frames import RecordFrames
 from store_core.codec.record_walk import is_record, magic_code_hits, walk_records
-from store_core.layout.message import RECORD_PREFIX
+from store_core.errors import StoreFormatError
+from store_core.layout.message import (
+    COMMIT_LOG_OFFSET_AT,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    RECORD_PREFIX,
+)
 from store_core.queue.dispatch_request import ROUND_BYTES
 from store_core.services.service_thread import ServiceThread
 
@@ -41,6 +47,7 @@ _REST_SHARE = 9
 _MAX_REST_MS = 100
 _SEARCH_BYTES = 1 << 20
 _INTERVAL_MS = 5
+_OWN_OFFSET_END = COMMIT_LOG_OFFSET_AT + 8
 
 
 class ReputMessageService(ServiceThread):
@@ -64,6 +71,10 @@ class ReputMessageService(ServiceThread):
         Called in this order.
     end_offset
         Returns the end of what may be dispatched (``FlushManager.confirm_offset``).
+    is_slave
+        The log comes from a master, in pieces that end anywhere: a record of which the rest may
+        come is no damage. Where a segment of the master ends within one of this log, it raises
+        `StoreFormatError`.
 
     Attributes
     ----------
@@ -80,8 +91,11 @@ class ReputMessageService(ServiceThread):
         log: MappedFileQueue,
         dispatchers: Sequence[Dispatcher],
         end_offset: Callable[[], int],
+        *,
+        is_slave: bool = False,
     ) -> None:
         super().__init__(_INTERVAL_MS)
+        self._is_slave = is_slave
         self.reput_from_offset = 0
         self.dispatched_timestamp = 0
         self._log, self._dispatchers, self._end_offset = log, tuple(dispatchers), end_offset
@@ -140,13 +154,26 @@ class ReputMessageService(ServiceThread):
                 dispatcher(part)
             self.dispatched_timestamp = int(part.column("store_timestamp")[-1])
             self.reput_from_offset = base + int(ends[count - 1])
+            if self._is_slave:  # whoever appends here does not look at records
+                file.store_timestamp = self.dispatched_timestamp
         if good < len(frames) or walk.failed:
             at = int(walk.starts[good]) if good < len(frames) else walk.stop
-            self.reput_from_offset = base + at
-            self._skip(base + _next_record(data, base, at), "there is no valid record")
+            self._pass(file, data, base, at)
         elif walk.blank:
+            if self._is_slave:
+                _require_same_end(file, data, base, walk.stop)
             self.reput_from_offset = file.end_offset
         return count
+
+    def _pass(self, file: MappedFile, data: Bytes, base: int, at: int) -> None:
+        """Go on at the next record after ``at``, where none lies; or wait for the rest of it."""
+        self.reput_from_offset = base + at
+        if self._is_slave:
+            _require_room(file, data, base, at)
+        more_to = file.end_offset if self._is_slave else 0
+        if not may_become_record(data, base, at, more_to):
+            found = _next_record(data, base, at, more_to)
+            self._skip(base + found, "there is no valid record")
 
     def _skip(self, offset: int, reason: str) -> None:
         lost = offset - self.reput_from_offset
@@ -159,13 +186,71 @@ class ReputMessageService(ServiceThread):
         self.reput_from_offset = offset
 
 
-def _next_record(data: Bytes, base: int, at: int) -> int:
-    """Return where the first record after ``at`` starts; the end of the data if none does."""
-    at += 1
+def may_become_record(data: Bytes, base: int, at: int, more_to: int) -> bool:
+    """Return whether the bytes from ``at`` on are the beginning of a record.
+
+    Parameters
+    ----------
+    data, base
+        What there is of a segment, and the physical offset of its first byte.
+    at
+        No whole record starts there.
+    more_to
+        More may come, up to this physical offset.
+    """
+    left = len(data) - at
+    if base + len(data) >= more_to:
+        return False
+    if left < RECORD_PREFIX.size:
+        return True
+    size, magic = RECORD_PREFIX.struct.unpack_from(data, at)
+    if magic not in {MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2} or size <= left:
+        return False
+    return left < _OWN_OFFSET_END or _is_own_offset(data, base, at)
+
+
+def _is_own_offset(data: Bytes, base: int, at: int) -> bool:
+    own = data[at + COMMIT_LOG_OFFSET_AT : at + _OWN_OFFSET_END].tobytes()
+    return int.from_bytes(own, "big") == base + at
+
+
+def _require_room(file: MappedFile, data: Bytes, base: int, at: int) -> None:
+    """Raise where the beginning of a record is that of a record of a longer segment."""
+    if len(data) - at < _OWN_OFFSET_END:
+        return
+    size, magic = RECORD_PREFIX.struct.unpack_from(data, at)
+    is_message = magic in {MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2}
+    if is_message and _is_own_offset(data, base, at) and base + at + size > file.end_offset:
+        raise _other_size(f"the record at offset {base + at} ends at {base + at + size}", file)
+
+
+def _require_same_end(file: MappedFile, data: Bytes, base: int, at: int) -> None:
+    stop = base + at + RECORD_PREFIX.unpack(data, at).total_size
+    if stop != file.end_offset:
+        raise _other_size(f"the master's segment ends at {stop}", file)
+
+
+def _other_size(found: str, file: MappedFile) -> StoreFormatError:
+    text = (
+        f"{found}, the segment here at {file.end_offset}: the master has another "
+        "mappedFileSizeCommitLog, or its log is damaged there; begin with an empty directory "
+        "and the master's value"
+    )
+    return StoreFormatError(text, file.path)
+
+
+def _next_record(data: Bytes, base: int, at: int, more_to: int) -> int:
+    """Return where the first record after ``at`` starts; the end of the data if none does.
+
+    A record of which the rest may come, up to ``more_to``, counts.
+    """
+    begin = at = at + 1
     while at < len(data):
         upto = min(at + _SEARCH_BYTES, len(data))
         for hit in magic_code_hits(data[at : upto + RECORD_PREFIX.size - 1]):
-            if is_record(data, base, at + hit):
-                return at + hit
+            found = at + hit
+            if is_record(data, base, found) or may_become_record(data, base, found, more_to):
+                return found
         at = upto
-    return len(data)
+    few = max(len(data) - RECORD_PREFIX.size + 1, begin)
+    return few if may_become_record(data, base, few, more_to) else len(data)

@@ -97,6 +97,7 @@ class StoreServices:
                 *dispatchers,
             ],
             self._end_of_dispatch(parts),
+            is_slave=config.is_slave,
         )
         self.reput.reput_from_offset = parts.recovery.log_end
         self.reput.dispatched_timestamp = parts.recovery.last_timestamp

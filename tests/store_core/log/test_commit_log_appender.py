@@ -166,7 +166,7 @@ def test_after_a_segment_could_not_be_made_the_next_append_makes_it(queue):
 @pytest.mark.parametrize("as_block", [False, True])
 def test_while_an_append_goes_on_one_can_see_since_when(queue, monkeypatch, as_block):
     appender, seen = CommitLogAppender(queue, Clock(7)), []
-    monkeypatch.setattr(queue, "writable_file", lambda: seen.append(appender.begin_time_in_lock))
+    monkeypatch.setattr(queue, "writable_file", lambda _: seen.append(appender.begin_time_in_lock))
     append = appender.append_records if as_block else appender.append
     what = (block([1]), np.zeros(1, np.int64)) if as_block else (message(), 0)
     with pytest.raises(AttributeError):  # no segment came

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import store_core.services.reput_message as module
+from store_core.errors import StoreFormatError
+from store_core.layout.message import MIN_RECORD_BYTES
 from store_core.services.reput_message import ReputMessageService
 from tests.golden_store import golden
 from tests.store_core.services.growing_log import GrowingLog
@@ -254,3 +256,98 @@ def test_rests_after_few_records_only(log, reput, monkeypatch):
     log.add(*[10] * 3)
     assert reput.run_once()
     assert len(rests) == 1
+
+
+@pytest.fixture
+def slave(tmp_path, seen):
+    """Return an empty log that takes bytes of another one, and what dispatches it."""
+    copy = GrowingLog(tmp_path / "copy")
+    return copy, ReputMessageService(
+        copy.queue, [seen], lambda: copy.queue.max_offset, is_slave=True
+    )
+
+
+def replicate(log, copy, stop, *, most=1 << 20):
+    """Append bytes of a log to its copy, up to an offset; each piece lies in one segment."""
+    at = copy.queue.max_wrote_offset if copy.queue.mapped_files else log.queue.min_offset
+    while at < stop:
+        file = log.queue.find(at)
+        upto = min(stop, file.end_offset, at + most)
+        with file.select(at - file.file_from_offset, upto - at) as data:
+            copy.appender.append_data(at, data.tobytes())
+        at = upto
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(0, 900), min_size=1, max_size=12),
+    st.lists(st.integers(1, 1100), max_size=60),
+    st.integers(1, 5),
+)
+def test_a_slave_dispatches_what_comes_in_pieces(lengths, pieces, max_rows):
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        mock.patch.object(module, "_MAX_ROWS", max_rows),
+    ):
+        log, copy, seen = GrowingLog(directory + "/a"), GrowingLog(directory + "/b"), Collector()
+        reput = ReputMessageService(
+            copy.queue, [seen], lambda: copy.queue.max_offset, is_slave=True
+        )
+        end, at = log.add(*lengths), 0
+        for piece in pieces:
+            at = min(at + piece, end)
+            replicate(log, copy, at)
+            run_all(reput)
+            whole = [
+                o
+                for o, n in zip(log.offsets, lengths)
+                if o + MIN_RECORD_BYTES + len(b"T") + n <= at
+            ]
+            assert seen.offsets == whole
+        replicate(log, copy, end)
+        run_all(reput)
+        assert seen.offsets == log.offsets
+        assert reput.reput_from_offset == end
+        copy.queue.destroy()
+        log.queue.destroy()
+
+
+@pytest.mark.parametrize(("at", "data"), [(4, b"none"), (28, b"\1"), (0, b"\0\0\0\x80")])
+@pytest.mark.parametrize("piece", [1, 5, 64, 1000])
+def test_a_slave_passes_damage_of_its_master(log, slave, seen, at, data, piece):
+    copy, reput = slave
+    end = log.add(*[100] * 9)
+    damage(log, log.offsets[3] + at, data)
+    for stop in range(0, end + piece, piece):
+        replicate(log, copy, min(stop, end))
+        run_all(reput)
+    assert seen.offsets == [o for n, o in enumerate(log.offsets) if n != 3]
+    assert reput.behind_bytes == 0
+
+
+def test_a_slave_with_longer_segments_stops(log, tmp_path, seen):
+    log.add(*[600] * 3)
+    copy = GrowingLog(tmp_path / "copy", 2048)
+    reput = ReputMessageService(copy.queue, [seen], lambda: copy.queue.max_offset, is_slave=True)
+    replicate(log, copy, 2000)
+    with pytest.raises(StoreFormatError, match=r"segment ends at 1024.*mappedFileSizeCommitLog"):
+        run_all(reput)
+    assert seen.offsets == log.offsets[:1]
+
+
+def test_a_slave_with_shorter_segments_stops(tmp_path, seen):
+    log = GrowingLog(tmp_path / "long", 2048)
+    log.add(*[600] * 3)
+    copy = GrowingLog(tmp_path / "copy", 1024)
+    reput = ReputMessageService(copy.queue, [seen], lambda: copy.queue.max_offset, is_slave=True)
+    replicate(log, copy, 1024, most=1024)
+    with pytest.raises(StoreFormatError, match="another mappedFileSizeCommitLog"):
+        run_all(reput)
+
+
+def test_a_slave_notes_up_to_which_store_time_it_has_the_log(log, slave):
+    copy, reput = slave
+    end = log.add(10, 20)
+    replicate(log, copy, end - 1)
+    run_all(reput)
+    assert copy.queue.last.store_timestamp == log.clock.now - 1

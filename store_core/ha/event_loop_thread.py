@@ -1,0 +1,92 @@
+"""An asyncio event loop in a thread of its own, so that no socket waits in a caller's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+
+class EventLoopThread:
+    """Runs coroutines for other threads; it ends with `stop`, or with the process.
+
+    Parameters
+    ----------
+    name
+        Of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """It takes coroutines."""
+        return self._loop is not None
+
+    def start(self) -> None:
+        """Start the thread; a second call does nothing."""
+        if self._thread is not None:
+            return
+        loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(loop,), name=self._name, daemon=True
+        )
+        self._loop = loop
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Cancel what runs, wait until it has ended, and end the thread."""
+        loop, self._loop = self._loop, None
+        thread, self._thread = self._thread, None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine; the future may be waited for, or cancelled, in any other thread.
+
+        Raises
+        ------
+        RuntimeError
+            The loop does not run.
+        """
+        loop = self._loop
+        if loop is None:
+            work.close()
+            raise RuntimeError(f"{self._name} does not run")
+        return asyncio.run_coroutine_threadsafe(work, loop)
+
+    def call(self, function: Callable[..., object], *args: object) -> bool:
+        """Have the loop call a function soon; False if it does not run (any more)."""
+        loop = self._loop
+        if loop is None:
+            return False
+        try:
+            loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:  # closed meanwhile
+            return False
+        return True
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
