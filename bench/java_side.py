@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.side_process import SideProcess, parse_figures
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PROJECT = Path(__file__).parent / "java"
-_FIGURE = '{"figure"'
 
 
 class JavaSideError(Exception):
@@ -63,36 +63,36 @@ class JavaSide:
         options
             Options of the JVM, such as system properties.
         """
-        self.build()
-        self._logs.mkdir(parents=True, exist_ok=True)
-        output = self._run(
-            [
-                "java",
-                "-Xmx4g",
-                f"-Duser.home={self._logs.resolve()}",
-                "-Duser.timezone=UTC",
-                *options,
-                "-cp",
-                f"{self._target / 'java-baseline.jar'}:{self._target / 'dependency' / '*'}",
-                "bench.JavaBaseline",
-                *map(str, command),
-            ]
-        )
+        output = self._run(self._command(command, options))
         figures = parse_figures(output)
         if not figures:
             raise JavaSideError(f"the Java baseline printed no figure: {output[-2000:]}")
         return figures
+
+    def start(self, *command: str | int) -> SideProcess:
+        """Start a command that runs until its standard input ends."""
+        return SideProcess(self._command(command, ()))
+
+    def _command(self, command: Sequence[str | int], options: Sequence[str]) -> list[str]:
+        self.build()
+        self._logs.mkdir(parents=True, exist_ok=True)
+        return [
+            "java",
+            "-Xmx4g",
+            f"-Duser.home={self._logs.resolve()}",
+            "-Duser.timezone=UTC",
+            *options,
+            "-cp",
+            f"{self._target / 'java-baseline.jar'}:{self._target / 'dependency' / '*'}",
+            "bench.JavaBaseline",
+            *map(str, command),
+        ]
 
     def _run(self, command: list[str]) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise JavaSideError(f"{command[0]} failed: {(done.stdout + done.stderr)[-2000:]}")
         return done.stdout
-
-
-def parse_figures(output: str) -> list[dict[str, Any]]:
-    """Return the figures among RocketMQ's log lines."""
-    return [json.loads(line) for line in output.splitlines() if line.startswith(_FIGURE)]
 
 
 def last_round(figures: list[dict[str, Any]], name: str) -> dict[str, Any]:

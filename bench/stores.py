@@ -32,13 +32,17 @@ class StoreSpec:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The stores of a run, and the 10 GB that are written to tell the memory it takes."""
+    """The stores of a run, and the 10 GB that are written to tell the memory it takes.
+
+    The one that is replicated has 2 GiB.
+    """
 
     short: StoreSpec
     long: StoreSpec
     followed: StoreSpec
     ten_times: StoreSpec
     written: StoreSpec
+    replicated: StoreSpec
 
 
 FULL = Sizes(
@@ -47,6 +51,7 @@ FULL = Sizes(
     StoreSpec(1_000_000, 1024),
     StoreSpec(10_000_000, 100),
     StoreSpec(8_500_000, 1024),
+    StoreSpec(1_790_000, 1024),
 )
 QUICK = Sizes(
     StoreSpec(20_000, 100),
@@ -54,6 +59,7 @@ QUICK = Sizes(
     StoreSpec(12_000, 1024),
     StoreSpec(200_000, 100),
     StoreSpec(20_000, 1024),
+    StoreSpec(12_000, 1024),
 )
 
 

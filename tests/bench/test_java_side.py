@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.java_side import JavaSide, JavaSideError, last_round, parse_figures
+from bench.java_side import JavaSide, JavaSideError, last_round
+from bench.side_process import parse_figures
 
 OUTPUT = """2026-01-01 INFO store loaded
 {"figure":"scan_decode","count":5,"seconds":2.0,"round":0}
