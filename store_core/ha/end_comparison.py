@@ -1,0 +1,127 @@
+"""Is this copy a part of the master's log? Its end is asked for again, and compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from store_core.errors import HAError
+from store_core.ha.peer import ConnectionLostError
+
+if TYPE_CHECKING:
+    from store_core.message_store import MessageStore
+
+OVERLAP_BYTES = 1 << 16
+
+
+class DivergedError(HAError):
+    """The log of this copy is no part of the master's.
+
+    Parameters
+    ----------
+    text
+        Which, and what to do.
+    common_to
+        From where the comparison began the logs are equal up to here.
+    may_cut
+        What lies after that could be cut off; else the master lacks what is needed to go on.
+    """
+
+    def __init__(self, text: str, common_to: int, *, may_cut: bool) -> None:
+        super().__init__(text)
+        self.common_to, self.may_cut = common_to, may_cut
+
+
+def has_no_bytes(store: MessageStore) -> bool:
+    """Return whether the log is empty: without a segment, or with one that was only made."""
+    return store.max_phy_offset <= max(store.min_phy_offset, 0)
+
+
+def overlap_start(store: MessageStore, overlap_bytes: int = OVERLAP_BYTES) -> int:
+    """Return from where the master is asked to send, so that it sends what is here already.
+
+    ``overlap_bytes`` before the end of the log, at most to the beginning of its last segment; for
+    more bytes than `OVERLAP_BYTES` at most to the beginning of the log. More where all of that is
+    zeros, as after a blank record. Never 0, which means something else.
+    """
+    end, size = store.max_phy_offset, segment_size(store)
+    first = store.min_phy_offset
+    if overlap_bytes <= OVERLAP_BYTES:
+        first = max(first, (end - 1) - (end - 1) % size)
+    start = max(first, end - overlap_bytes)
+    while start > first and not _has_data(store, start, overlap_bytes):
+        start = max(first, start - overlap_bytes)
+    return max(start, 1)
+
+
+def segment_size(store: MessageStore) -> int:
+    """Return the bytes of a segment of an open store."""
+    size = store.config.mapped_file_size_commit_log
+    if size is None:
+        raise HAError("the store is not open")
+    return size
+
+
+class EndComparison:
+    """Compares what the master sends with what is here, up to the end of the log.
+
+    Parameters
+    ----------
+    store
+        The copy.
+    peer
+        For error texts.
+    start, end
+        Offsets: where the master begins to send, and where the log ends here.
+
+    Attributes
+    ----------
+    at
+        Up to here both are equal.
+    """
+
+    def __init__(self, store: MessageStore, peer: str, start: int, end: int) -> None:
+        self._store, self._peer = store, peer
+        self.start, self.at, self.end = start, start, end
+
+    @property
+    def is_done(self) -> bool:
+        """All is equal."""
+        return self.at >= self.end
+
+    def take(self, data: memoryview) -> memoryview:
+        """Compare the next bytes, which lie in one segment; return what follows the end.
+
+        Raises
+        ------
+        DivergedError
+            They differ.
+        ConnectionLostError
+            The segment was deleted here meanwhile.
+        """
+        count = min(len(data), self.end - self.at)
+        with self._store.commit_log_data(self.at, count) as own:
+            if own is None or len(own) != count:
+                raise ConnectionLostError(f"offset {self.at} was deleted here meanwhile")
+            same = own == np.frombuffer(data, np.uint8, count)
+            if not same.all():
+                raise self._different(self.at + int(np.argmin(same)))
+        self.at += count
+        return data[count:]
+
+    def _different(self, offset: int) -> DivergedError:
+        return DivergedError(
+            f"{self._peer} has other bytes at offset {offset}: it is another master, or one that "
+            f"went on without what this copy has from there to its end at {self.end}. Begin with "
+            "an empty directory, copy the master's files, or cut this copy where it differs (cut, "
+            "--cut; what is cut off is kept)",
+            offset,
+            may_cut=True,
+        )
+
+
+def _has_data(store: MessageStore, start: int, count: int) -> bool:
+    """Return whether any of the bytes of one segment from an offset on is not zero."""
+    with store.commit_log_data(start, count) as data:
+        return data is None or bool(data.any())

@@ -1,0 +1,290 @@
+"""The slave of a master: its log comes here, byte for byte.
+
+Source: RocketMQ ``DefaultHAClient`` (release 5.3.3; the same in 4.9.7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Callable
+
+from store_core.errors import (
+    HAError,
+    StoreClosedError,
+    StoreConfigError,
+    StoreError,
+    StoreWriteError,
+)
+from store_core.ha.end_comparison import has_no_bytes, overlap_start
+from store_core.ha.event_loop_thread import EventLoopThread
+from store_core.ha.follow_progress import FollowProgress
+from store_core.ha.follow_state import ConnectionState, FollowState
+from store_core.ha.master_connection import CONNECT_S, FollowSettings, MasterConnection
+from store_core.ha.peer import ConnectionLostError, connect, parse_address
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from store_core.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+ACKS = ("flushed", "appended", "never")
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+_POLL_S = 0.002
+_ENDED = (ConnectionState.STOPPED, ConnectionState.FAILED)
+
+
+class HAClient:
+    """Follows a master: appends its log, dispatches it, and reports what it has.
+
+    What the master sends is compared with the end of this copy before anything is appended. A
+    connection that breaks is made again, with growing pauses; what cannot be mended that way ends
+    it: see `failure`. Meanwhile the store may be read, here and by a `StoreSnapshot`.
+
+    A master counts every connection of which the reported offset reaches a message as a replica
+    of it (``inSyncReplicas``): ``ack`` says what is reported.
+
+    Parameters
+    ----------
+    store
+        Open, with ``brokerRole`` SLAVE. Intervals and sizes are those of its configuration.
+    address
+        ``HOST:PORT`` of the master (``haListenPort``).
+    ack
+        ``flushed``: what is on the disk here. ``appended``: what was appended, as RocketMQ does.
+        ``never``: the master gets to know nothing, its first offset is repeated.
+    on_connected
+        Called with the address after each connection, in a thread of its own; it must come to an
+        end. What it raises is logged. For what comes another way: topics, offsets.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        address: str,
+        *,
+        ack: str = "flushed",
+        on_connected: Callable[[str], object] | None = None,
+    ) -> None:
+        parse_address(address)
+        if ack not in ACKS:
+            raise StoreConfigError(f"ack={ack!r}: one of {', '.join(ACKS)}")
+        self._store, self._on_connected = store, on_connected
+        config = store.config
+        self._settings = FollowSettings(
+            address,
+            ack,
+            config.ha_send_heartbeat_interval / 1000,
+            config.ha_housekeeping_interval / 1000,
+        )
+        self._progress = FollowProgress()
+        self._failure: HAError | None = None
+        self._thread = EventLoopThread("ha-client")
+        self._running: Future[None] | None = None
+        self._changing = threading.Lock()
+
+    @property
+    def failure(self) -> HAError | None:
+        """Why this copy cannot go on; None while it can."""
+        return self._failure
+
+    def start(self) -> None:
+        """Begin to follow, and return; a second call does nothing.
+
+        Raises
+        ------
+        HAError
+            ``brokerRole`` of the store is not SLAVE.
+        StoreClosedError
+            The store is not open.
+        """
+        with self._changing:
+            if self._running is not None:
+                return
+            self._progress.max_offset = self._store.max_phy_offset
+            self._progress.flushed_offset = self._store.flushed_where
+            role = self._store.config.broker_role
+            if not self._store.config.is_slave:
+                raise HAError(
+                    f"brokerRole is {role}: open the store with brokerRole=SLAVE to follow a master"
+                )
+            self._failure = None
+            self._thread.start()
+            self._running = self._thread.submit(self._run())
+
+    def shutdown(self) -> None:
+        """Close the connection, and return when nothing is appended any more.
+
+        Shut the store down after that. A second call does nothing.
+        """
+        with self._changing:
+            self._thread.stop()
+            self._running = None
+            if self._failure is None:
+                self._end(ConnectionState.STOPPED)
+
+    def __enter__(self) -> HAClient:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def state(self) -> FollowState:
+        """Return where this slave is; cheap enough to be asked often."""
+        progress, flushed = self._progress, self._flushed_offset()
+        end, known, is_caught_up = (
+            progress.max_offset,
+            progress.master_offset,
+            progress.is_caught_up,
+        )
+        return FollowState(
+            connection=progress.connection,
+            max_offset=end,
+            flushed_offset=flushed,
+            acked_offset=progress.acked_offset,
+            master_offset=known,
+            is_caught_up=is_caught_up,
+            lag_bytes=None if known is None else max(known - end, 0),
+            lag_ms=self._lag_ms(is_caught_up),
+            bytes_received=progress.bytes_received,
+            reconnects=progress.reconnects,
+            error=progress.error,
+        )
+
+    def wait_for(self, offset: int, timeout_s: float) -> bool:
+        """Wait until the log has reached an offset, and all before it is in queues and index.
+
+        Returns
+        -------
+        bool
+            False when the time is over, or this slave has ended before.
+        """
+        deadline = time.monotonic() + timeout_s
+        progress = self._progress
+        with progress.changed:
+            while progress.max_offset < offset:
+                left = deadline - time.monotonic()
+                if progress.connection in _ENDED or left <= 0:
+                    return False
+                progress.changed.wait(left)
+        return self._wait_for_dispatch(offset, deadline)
+
+    def _wait_for_dispatch(self, offset: int, deadline: float) -> bool:
+        try:
+            while not self._is_dispatched(offset):
+                if self._failure is not None or time.monotonic() >= deadline:
+                    return False
+                time.sleep(_POLL_S)
+        except StoreClosedError:
+            return False
+        return True
+
+    def _is_dispatched(self, offset: int) -> bool:
+        services = self._store.services
+        return (
+            services.reput.reput_from_offset >= offset
+            and services.build_index.behind_bytes <= services.reput.reput_from_offset - offset
+        )
+
+    def _flushed_offset(self) -> int:
+        with suppress(StoreClosedError):
+            self._progress.flushed_offset = self._store.flushed_where
+        return self._progress.flushed_offset
+
+    def _lag_ms(self, is_caught_up: bool) -> int | None:
+        if is_caught_up:
+            return 0
+        try:
+            stored = self._store.services.reput.dispatched_timestamp
+        except StoreClosedError:
+            return None
+        return max(self._store.clock() - stored, 0) if stored > 0 else None
+
+    async def _run(self) -> None:
+        try:
+            await self._follow()
+        except asyncio.CancelledError:
+            raise
+        except HAError as err:
+            self._fail(err)
+        except StoreError as err:
+            self._fail(HAError(f"following {self._settings.address}: {err}"), err)
+        except Exception as err:
+            logger.exception("following %s ended", self._settings.address)
+            self._fail(HAError(f"following {self._settings.address}: {err!r}"), err)
+
+    async def _follow(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            begin = self._progress.bytes_received
+            try:
+                await self._follow_once()
+            except (ConnectionLostError, StoreWriteError) as err:
+                self._note_lost(err)
+            if self._progress.bytes_received > begin:
+                pause = _FIRST_PAUSE_S
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            self._progress.reconnects += 1
+
+    async def _follow_once(self) -> None:
+        sock = await connect(self._settings.address, CONNECT_S)
+        with sock:
+            self._connected()
+            request = self._request()
+            connection = MasterConnection(
+                sock, self._store, self._settings, self._progress, request
+            )
+            await connection.run()
+
+    def _request(self) -> int:
+        """Return where the master shall begin to send."""
+        store = self._store
+        if has_no_bytes(store):
+            return max(store.min_phy_offset, 0)
+        return overlap_start(store)
+
+    def _connected(self) -> None:
+        address = self._settings.address
+        logger.info("connected to the master %s", address)
+        self._progress.error = ""
+        if self._on_connected is not None:
+            asyncio.get_running_loop().run_in_executor(None, self._tell_connected)
+
+    def _tell_connected(self) -> None:
+        address = self._settings.address
+        try:
+            if self._on_connected is not None:
+                self._on_connected(address)
+        except Exception:
+            logger.exception("on_connected(%s) failed; the log is followed all the same", address)
+
+    def _note_lost(self, err: Exception) -> None:
+        progress = self._progress
+        if str(err) != progress.error:
+            logger.warning("%s; trying again", err)
+        progress.error, progress.is_caught_up = str(err), False
+        progress.connection = ConnectionState.NOT_CONNECTED
+
+    def _fail(self, err: HAError, cause: Exception | None = None) -> None:
+        if cause is not None:
+            err.__cause__ = cause
+        self._failure = err
+        self._progress.error = str(err)
+        logger.error("%s", err)
+        self._end(ConnectionState.FAILED)
+
+    def _end(self, state: ConnectionState) -> None:
+        progress = self._progress
+        progress.is_caught_up = False
+        with progress.changed:
+            progress.connection = state
+            progress.changed.notify_all()

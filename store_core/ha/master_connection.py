@@ -1,0 +1,330 @@
+"""One connection to a master: what comes is compared, appended, flushed and reported.
+
+Source: RocketMQ ``DefaultHAClient`` (release 5.3.3). Other than that, a slave here asks at first
+for bytes that it has, and appends nothing before they are found equal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from store_core.errors import HAError, StoreFormatError
+from store_core.ha.end_comparison import DivergedError, EndComparison, has_no_bytes, segment_size
+from store_core.ha.follow_state import ConnectionState
+from store_core.ha.frame_reader import FrameReader
+from store_core.ha.master_probe import ProbeResult, probe
+from store_core.ha.peer import ConnectionLostError, run_together
+from store_core.ha.report_sender import ReportSender
+
+if TYPE_CHECKING:
+    import socket
+
+    from store_core.ha.follow_progress import FollowProgress
+    from store_core.ha.frame_reader import LogRun
+    from store_core.message_store import MessageStore
+
+BUFFER_BYTES = 1 << 20
+_ROUNDS_AT_ONCE = 8
+_FLUSH_EVERY_S = 0.1
+_LONGEST_REST_S = 1.0
+_LEAST_SILENCE_S = 1.2
+_PROBE_AFTER_S = 1.0
+_REST_RETRY_S = 0.05
+CONNECT_S = 5.0
+
+
+@dataclass(frozen=True)
+class FollowSettings:
+    """How a master is followed; times in seconds.
+
+    Attributes
+    ----------
+    address
+        ``HOST:PORT`` of the master.
+    ack
+        ``flushed``, ``appended`` or ``never``.
+    heartbeat_s, housekeeping_s
+        ``haSendHeartbeatInterval``, ``haHousekeepingInterval``.
+    """
+
+    address: str
+    ack: str
+    heartbeat_s: float
+    housekeeping_s: float
+
+    @property
+    def answer_s(self) -> float:
+        """A master sends something within this time."""
+        return self.heartbeat_s + 2 * _LEAST_SILENCE_S
+
+
+class MasterConnection:
+    """Follows the master until the connection breaks.
+
+    Parameters
+    ----------
+    sock
+        Connected; closed by the caller.
+    store
+        The copy.
+    settings, progress
+        What to do, and where to note it.
+    request
+        Where the master shall begin to send; 0: at the beginning of its last segment.
+
+    Attributes
+    ----------
+    has_received
+        A frame came that fits.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        store: MessageStore,
+        settings: FollowSettings,
+        progress: FollowProgress,
+        request: int,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sock, self._store, self._settings = sock, store, settings
+        self._progress, self._request = progress, request
+        peer, end = settings.address, store.max_phy_offset
+        self._reader = FrameReader(peer, segment_size(store), request or None, BUFFER_BYTES)
+        self._sender = ReportSender(sock, peer, self._loop.time)
+        self._comparison = EndComparison(store, peer, request, end) if request < end else None
+        self._lacks_all = request > 0 and has_no_bytes(store)
+        self._unflushed, self._caught_up = asyncio.Event(), asyncio.Event()
+        self._flushed_at = 0.0
+        self._received_at = self._body_at = self._loop.time()
+        self._heartbeat_at: float | None = None  # the first after the last body
+
+    @property
+    def has_received(self) -> bool:
+        """A frame came that fits."""
+        return self._reader.frames > 0
+
+    async def run(self) -> None:
+        """Follow until the connection breaks.
+
+        Raises
+        ------
+        ConnectionLostError
+            It is broken.
+        HAError
+            This copy cannot follow this master.
+        StoreWriteError
+            The log cannot be written, or not forced to the disk.
+        """
+        is_compared = self._comparison is None
+        state = ConnectionState.FOLLOWING if is_compared else ConnectionState.COMPARING
+        self._progress.connection = state
+        self._sender.send(self._request)
+        self._note_ack()
+        await run_together(self._receive(), self._watch(), self._flush(), self._ask_for_end())
+
+    async def _receive(self) -> None:
+        rounds = 0
+        while True:
+            room = self._reader.room()
+            count = await self._loop.sock_recv_into(self._sock, room)
+            if not count:
+                raise ConnectionLostError(f"{self._settings.address} closed the connection")
+            self._received_at = self._loop.time()
+            runs = self._reader.take(count)
+            for run in runs:
+                self._accept(run)
+            self._after_round(bool(runs), is_full=count == len(room))
+            rounds += 1
+            if rounds % _ROUNDS_AT_ONCE == 0:  # what is there already is received without a pause
+                await asyncio.sleep(0)
+
+    def _accept(self, run: LogRun) -> None:
+        offset, data = run
+        self._progress.bytes_received += len(data)
+        if self._comparison is not None:
+            data = self._comparison.take(data)
+            if not self._comparison.is_done:
+                return
+            offset, self._comparison = self._comparison.end, None
+            self._progress.connection = ConnectionState.FOLLOWING
+            self._unflushed.set()
+        if data:
+            self._append(offset, data)
+
+    def _append(self, offset: int, data: memoryview) -> None:
+        try:
+            self._store.append_to_commit_log(offset, data)
+        except ValueError as err:
+            raise HAError(
+                f"what {self._settings.address} sends does not fit this copy: {err}"
+            ) from err
+        self._progress.grown(offset + len(data))
+        self._unflushed.set()
+
+    def _after_round(self, has_body: bool, *, is_full: bool) -> None:
+        reader, progress = self._reader, self._progress
+        if has_body:
+            self._body_at, self._heartbeat_at = self._received_at, None
+        elif reader.last_body == 0 and self._heartbeat_at is None:
+            self._heartbeat_at = self._received_at
+        known = reader.known_end
+        progress.master_offset = max(progress.master_offset or 0, known)
+        is_short = reader.last_body < reader.largest_body or reader.last_body == 0
+        self._set_caught_up(
+            self._comparison is None and is_short and not is_full and reader.is_between_frames
+        )
+        if self._settings.ack == "appended" and self._comparison is None:
+            self._report(progress.max_offset)
+
+    def _set_caught_up(self, is_caught_up: bool) -> None:
+        self._progress.is_caught_up = is_caught_up
+        if is_caught_up:
+            self._caught_up.set()
+        else:
+            self._caught_up.clear()
+
+    def _report(self, offset: int) -> None:
+        if offset > self._sender.offset:
+            self._sender.send(offset)
+            self._note_ack()
+
+    def _note_ack(self) -> None:
+        self._progress.acked_offset = self._sender.offset
+
+    async def _flush(self) -> None:
+        """Force to the disk what was appended, and report it: once for all that came meanwhile."""
+        if self._settings.ack != "flushed":
+            await asyncio.Event().wait()
+        while True:
+            await self._unflushed.wait()
+            await self._rest_before_flush()
+            self._unflushed.clear()
+            flushed = await self._loop.run_in_executor(None, self._store.flush)
+            self._flushed_at = self._loop.time()
+            self._progress.flushed_offset = flushed
+            self._report(flushed)
+
+    async def _rest_before_flush(self) -> None:
+        """Nobody waits for what a slave that is far behind reports: flush ten times a second."""
+        rest = self._flushed_at + _FLUSH_EVERY_S - self._loop.time()
+        if rest > 0 and not self._caught_up.is_set():
+            waiting = asyncio.ensure_future(self._caught_up.wait())
+            try:
+                await asyncio.wait({waiting}, timeout=rest)
+            finally:
+                waiting.cancel()
+
+    async def _watch(self) -> None:
+        """Send heartbeats; end what is silent, or leads nowhere."""
+        settings, sender = self._settings, self._sender
+        while True:
+            due = sender.sent_at + settings.heartbeat_s - self._loop.time()
+            rest = _REST_RETRY_S if sender.has_rest else max(due, 0.0)
+            await asyncio.sleep(min(rest, _LONGEST_REST_S, settings.heartbeat_s))
+            now = self._loop.time()
+            if sender.has_rest:
+                sender.send_rest()
+            elif now - sender.sent_at >= settings.heartbeat_s:
+                sender.repeat()
+            self._require_life(now)
+            self._require_dispatch()
+            if self._is_stuck(now):
+                await self._find_out_why()
+
+    def _require_life(self, now: float) -> None:
+        limit, address = self._settings.housekeeping_s, self._settings.address
+        if now - self._received_at > limit:
+            raise ConnectionLostError(
+                f"{address} was silent for {limit:g} s (haHousekeepingInterval)"
+            )
+        if self._sender.has_rest and now - self._sender.sent_at > limit:
+            raise ConnectionLostError(
+                f"{address} read no report for {limit:g} s (haHousekeepingInterval)"
+            )
+
+    def _require_dispatch(self) -> None:
+        reput = self._store.services.reput
+        if reput.is_failing and isinstance(reput.last_error, StoreFormatError):
+            raise HAError(f"following {self._settings.address}: {reput.last_error}")
+
+    def _is_stuck(self, now: float) -> bool:
+        """Return whether the master has nothing where it must have something.
+
+        A heartbeat that was due comes before data, and under flow control a master of RocketMQ
+        sends empty frames for up to a second: so that has to last.
+        """
+        if self._heartbeat_at is None:
+            return False
+        is_waiting = self._comparison is not None or (
+            self._lacks_all and self._reader.next_offset == self._request
+        )
+        patience = max(self._settings.heartbeat_s, _LEAST_SILENCE_S)
+        return (
+            is_waiting
+            and now - self._body_at >= patience
+            and now - self._heartbeat_at >= min(patience, _LONGEST_REST_S)
+        )
+
+    async def _find_out_why(self) -> None:
+        settings, seen = self._settings, self._body_at
+        found = await probe(settings.address, 0, CONNECT_S, settings.answer_s)
+        if self._body_at == seen:
+            self._judge(found)
+        self._heartbeat_at = None
+
+    def _judge(self, last: ProbeResult) -> None:
+        """Raise why the master sends nothing.
+
+        Parameters
+        ----------
+        last
+            The beginning of the master's last segment, and what it has there at least.
+        """
+        address, size = self._settings.address, segment_size(self._store)
+        comparison = self._comparison
+        at = comparison.at if comparison is not None else self._request
+        end = self._store.max_phy_offset
+        if last.offset % size:
+            raise HAError(
+                f"the last segment of {address} begins at {last.offset}, and "
+                f"mappedFileSizeCommitLog is {size} here: take the master's value, and an empty "
+                "directory"
+            )
+        if last.offset > at:
+            raise DivergedError(
+                f"{address} no longer has offset {at}, its log begins later (its last segment "
+                f"begins at {last.offset}), and this copy ends at {max(end, at)}. Begin with an "
+                "empty directory, or copy the master's files",
+                at,
+                may_cut=False,
+            )
+        if last.end > at or (comparison is None and last.offset == at):
+            return
+        if comparison is None:
+            raise HAError(
+                f"{address} has nothing at offset {at}: its last segment begins at {last.offset}"
+            )
+        known = f"it ends at {at}" if at > comparison.start else f"it has nothing at {at}"
+        raise DivergedError(
+            f"this copy is ahead of {address}, or of another master: it ends at {end}, and the "
+            f"master has less, {known}. Begin with an empty directory, copy the master's files, "
+            "or cut this copy where the master ends (cut, --cut; what is cut off is kept)",
+            at,
+            may_cut=True,
+        )
+
+    async def _ask_for_end(self) -> None:
+        """Ask a second connection how far the master is, where catching up takes longer."""
+        await asyncio.sleep(_PROBE_AFTER_S)
+        if not self._caught_up.is_set():
+            try:
+                found = await probe(self._settings.address, 0, CONNECT_S, self._settings.answer_s)
+            except ConnectionLostError:
+                pass
+            else:
+                progress = self._progress
+                progress.master_offset = max(progress.master_offset or 0, found.end)
+        await asyncio.Event().wait()
