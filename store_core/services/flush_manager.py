@@ -31,6 +31,9 @@ class Replication(Protocol):
     def wait_for(self, next_offset: int) -> bool:
         """Wait until enough stores have the log up to an offset; False if it is not in time."""
 
+    def store_closed(self) -> None:
+        """Let those go on who wait: the store is being shut down. It must not wait."""
+
 
 class FlushManager:
     """Owns the flush services that the configuration asks for; knows who replicates the log.
@@ -92,6 +95,12 @@ class FlushManager:
         if commit is not None and commit.is_failing:
             return commit.last_error
         return self.flush_service.last_error
+
+    def end_replication(self) -> None:
+        """Let whoever replicates the log know that the store is being shut down."""
+        replication, self.replication = self.replication, None
+        if replication is not None:
+            replication.store_closed()
 
     def settle(self) -> None:
         """Stop the services; then all of the log is on the disk, unless one of them failed."""

@@ -190,6 +190,7 @@ class OpenStore:
         """Let nobody append, then stop the services, so that they flush and dispatch all."""
         self.is_started = False
         self._appender.close()
+        self.services.flush.end_replication()
         self.services.shutdown()
         self.index.close()
 

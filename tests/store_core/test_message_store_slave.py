@@ -152,7 +152,7 @@ def test_log_data_of_one_segment(master):
 
 class Replicas:
     def __init__(self, answer):
-        self.answer, self.asked, self.woken = answer, [], 0
+        self.answer, self.asked, self.woken, self.is_ended = answer, [], 0, False
 
     def wakeup(self):
         self.woken += 1
@@ -160,6 +160,9 @@ class Replicas:
     def wait_for(self, next_offset):
         self.asked.append(next_offset)
         return self.answer
+
+    def store_closed(self):
+        self.is_ended = True
 
 
 @pytest.mark.parametrize(
@@ -190,3 +193,5 @@ def test_who_waits_for_replicas(tmp_path, role, in_sync, expected):
         assert in_time.woken == 2
         waited = [result.append_result.commit_log_offset + result.append_result.store_size]
         assert in_time.asked == (waited if expected is not PutMessageStatus.PUT_OK else [])
+    assert in_time.is_ended
+    assert not late.is_ended

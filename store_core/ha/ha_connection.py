@@ -1,0 +1,319 @@
+"""A slave that is connected to this master: its reports, and what it is sent.
+
+Source: RocketMQ ``DefaultHAConnection`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable, Protocol
+
+from store_core.errors import HAError, StoreClosedError, StoreReadError
+from store_core.ha.flow_monitor import FlowMonitor
+from store_core.ha.log_transfer import LogTransfer, Progress
+from store_core.layout.replication import REPORT
+from store_core.log.commit_log import DEFAULT_SEGMENT_BYTES
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from store_core.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES = 4096
+_NOTHING = -1
+_CHECKS_IN_INTERVAL = 10
+_TURN_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class SlaveState:
+    """What a master knows of a slave that is connected.
+
+    Attributes
+    ----------
+    address
+        ``HOST:PORT`` of the slave's end of the connection.
+    request_offset
+        Its first report, that says where the transfer begins (0: at the last segment); -1 before.
+    ack_offset
+        Its last report: the end of what it has; -1 before the first.
+    transfer_offset
+        End of what it was sent; -1 before its first report.
+    bytes_in_second
+        What it was sent in the last whole second, headers included.
+    is_in_sync
+        It has reported, and lacks fewer bytes than ``haMaxGapNotInSync``.
+    """
+
+    address: str
+    request_offset: int
+    ack_offset: int
+    transfer_offset: int
+    bytes_in_second: int
+    is_in_sync: bool
+
+
+class Connections(Protocol):
+    """Whoever keeps the connections, and is told what becomes of them in the loop's thread."""
+
+    def note_ack(self, ack_offset: int) -> None:
+        """Count a report of a slave."""
+
+    def note_at_end(self) -> None:
+        """Call `HAConnection.send` when there is more: the slave has all."""
+
+    def note_closed(self, connection: HAConnection) -> None:
+        """Forget a connection: it has ended."""
+
+    def note_store_closed(self) -> None:
+        """End all: the store was shut down."""
+
+
+class HAConnection:
+    """Serves one slave, in callbacks of an event loop; all calls are made in its thread.
+
+    Where RocketMQ goes on, this connection ends when the slave reports what cannot be: an offset
+    below 0, one beyond the end of this log at first (it is the copy of another master, or this log
+    was cut), or later one beyond what was sent here. No such report counts as acknowledgement.
+
+    Parameters
+    ----------
+    loop
+        The event loop.
+    sock
+        Connected, non-blocking; closed here.
+    address
+        The slave's, for people.
+    store
+        The master.
+    connections
+        Whoever made this connection.
+
+    Attributes
+    ----------
+    address
+        As given.
+    ack_offset
+        The last report; -1 before.
+    waits_for_data
+        The slave has all that there was.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        address: str,
+        store: MessageStore,
+        connections: Connections,
+    ) -> None:
+        config = store.config
+        self.address = address
+        self.request_offset = self.ack_offset = _NOTHING
+        self.waits_for_data = False
+        self._loop, self._sock, self._store, self._connections = loop, sock, store, connections
+        self._heartbeat_s = config.ha_send_heartbeat_interval / 1000
+        self._housekeeping_s = config.ha_housekeeping_interval / 1000
+        limited = config.ha_flow_control_enable
+        self._flow = FlowMonitor(config.max_ha_transfer_byte_in_second if limited else None)
+        self._transfer: LogTransfer | None = None
+        self._unread = b""
+        self._is_closed = self._resumes_by_itself = False
+        self._read_at = self._wrote_at = loop.time()
+        self._resumes: asyncio.TimerHandle | None = None
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop.add_reader(sock, self._guarded, self._read)
+        self._check = loop.call_later(self._next_check_s(), self._guarded, self._check_time)
+
+    def state(self, end_offset: int) -> SlaveState:
+        """Return what is known of the slave; any thread may ask.
+
+        Parameters
+        ----------
+        end_offset
+            End of the log.
+        """
+        transfer, ack_offset = self._transfer, self.ack_offset
+        return SlaveState(
+            address=self.address,
+            request_offset=self.request_offset,
+            ack_offset=ack_offset,
+            transfer_offset=_NOTHING if transfer is None else transfer.offset,
+            bytes_in_second=self._flow.bytes_in_second,
+            is_in_sync=self.is_in_sync(end_offset),
+        )
+
+    def is_in_sync(self, end_offset: int) -> bool:
+        """Return whether it has reported, and lacks less than ``haMaxGapNotInSync``."""
+        gap = self._store.config.ha_max_gap_not_in_sync
+        return self.ack_offset != _NOTHING and end_offset - self.ack_offset < gap
+
+    @property
+    def is_behind(self) -> bool:
+        """There is more in the log than it was sent."""
+        try:
+            return self._transfer is not None and self._transfer.is_behind
+        except StoreClosedError:
+            return True  # `send` finds out
+
+    def send(self) -> None:
+        """Send what there is, as far as the socket takes it; go on by itself until all is sent."""
+        self._guarded(self._send)
+
+    def close(self, reason: str = "", level: int = logging.INFO) -> None:
+        """End the connection; the reason is logged. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._loop.remove_reader(self._sock)
+        self._loop.remove_writer(self._sock)
+        self._check.cancel()
+        if self._resumes is not None:
+            self._resumes.cancel()
+        self._sock.close()
+        logger.log(level, "slave %s: the connection is closed: %s", self.address, reason)
+        self._connections.note_closed(self)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Run a callback; whatever goes wrong ends this connection and no other."""
+        if self._is_closed:
+            return
+        try:
+            work()
+        except HAError as err:
+            self.close(str(err), logging.WARNING)
+        except StoreClosedError:
+            self._connections.note_store_closed()
+        except StoreReadError as err:
+            self.close(f"the log cannot be read: {err}", logging.ERROR)
+        except OSError as err:
+            self.close(err.strerror or str(err))
+        except Exception:
+            logger.exception("slave %s: an error of this program", self.address)
+            self.close("see the error", logging.ERROR)
+
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        if not data:
+            self.close("the slave has ended it")
+            return
+        self._read_at = self._loop.time()
+        data = self._unread + data
+        stop = len(data) - len(data) % REPORT.size
+        self._unread = data[stop:]
+        if stop:
+            self._take_report(REPORT.unpack(data, stop - REPORT.size).max_offset)
+
+    def _take_report(self, max_offset: int) -> None:
+        if max_offset < 0:
+            raise HAError(
+                f"it reported the offset {max_offset}, which no log has: it is no slave of "
+                "RocketMQ, or of another release; look what connects to this port"
+            )
+        if self._transfer is None:
+            self._begin_transfer(max_offset)
+        elif max_offset > self._transfer.offset:
+            raise HAError(
+                f"it reported the offset {max_offset}, but was sent no more than up to "
+                f"{self._transfer.offset} here: somebody else writes its log; make its copy anew"
+            )
+        self.ack_offset = max_offset
+        self._connections.note_ack(max_offset)
+
+    def _begin_transfer(self, max_offset: int) -> None:
+        """Take the first report, which says where to begin."""
+        store = self._store
+        end, first = store.max_phy_offset, store.min_phy_offset
+        if max_offset > end:
+            raise HAError(
+                f"its log ends at {max_offset}, this one at {end}: it is a copy of another master, "
+                "or this master has lost the end of its log; cut the slave's log, or make its copy "
+                "anew"
+            )
+        is_below = 0 < max_offset < first
+        segment = store.config.mapped_file_size_commit_log or DEFAULT_SEGMENT_BYTES
+        offset = max_offset or end - end % segment
+        if is_below:
+            logger.warning(
+                "slave %s asks for offset %d, and the log begins at %d: it gets heartbeats only; "
+                "give it a copy of the files, or let it begin anew",
+                self.address,
+                max_offset,
+                first,
+            )
+        else:
+            logger.info("slave %s has %d, gets the log from %d", self.address, max_offset, offset)
+        self.request_offset = max_offset
+        self._transfer = LogTransfer(store, self._sock, offset, is_below_log=is_below)
+        self._loop.call_soon(self._guarded, self._send)  # first the report counts
+
+    def _send(self) -> None:
+        transfer = self._transfer
+        if transfer is None or self._resumes_by_itself:
+            return
+        self.waits_for_data = False
+        if not transfer.is_in_frame and self._heartbeat_is_due():
+            transfer.begin_heartbeat()
+        before = transfer.sent_bytes
+        progress = self._send_turn(transfer)
+        if transfer.sent_bytes > before:
+            self._wrote_at = self._loop.time()
+        if progress is Progress.AT_END:
+            self.waits_for_data = not transfer.is_below_log
+            self._connections.note_at_end()
+            return
+        self._resumes_by_itself = True
+        if progress is Progress.BLOCKED:
+            self._loop.add_writer(self._sock, self._guarded, self._resume)
+        else:
+            rest_s = 0.0 if self._flow.allowance_bytes else self._flow.next_second_s
+            self._resumes = self._loop.call_later(rest_s, self._guarded, self._resume)
+
+    def _send_turn(self, transfer: LogTransfer) -> Progress:
+        """Send about 1 MiB, then it is the turn of others."""
+        stop = transfer.sent_bytes + _TURN_BYTES
+        progress = Progress.SENT
+        while progress is Progress.SENT and transfer.sent_bytes < stop:
+            allowance = self._flow.allowance_bytes
+            if not allowance and not transfer.is_in_frame:
+                return Progress.SENT
+            before = transfer.sent_bytes
+            progress = transfer.send(allowance)
+            self._flow.add(transfer.sent_bytes - before)
+        return progress
+
+    def _resume(self) -> None:
+        self._loop.remove_writer(self._sock)
+        self._resumes, self._resumes_by_itself = None, False
+        self._send()
+
+    def _check_time(self) -> None:
+        silent_s = self._loop.time() - self._read_at
+        if silent_s > self._housekeeping_s:
+            raise HAError(
+                f"it has sent nothing for {silent_s:.1f} s (haHousekeepingInterval is "
+                f"{self._housekeeping_s:g} s): it hangs, or the network does; it may connect again"
+            )
+        if self._heartbeat_is_due():
+            self._send()
+        if not self._is_closed:
+            rest_s = self._next_check_s()
+            self._check = self._loop.call_later(rest_s, self._guarded, self._check_time)
+
+    def _heartbeat_is_due(self) -> bool:
+        return self._loop.time() - self._wrote_at >= self._heartbeat_s
+
+    def _next_check_s(self) -> float:
+        """Return how long it is until a heartbeat may be due, or the slave silent for too long."""
+        now = self._loop.time()
+        is_due_in = self._wrote_at + self._heartbeat_s - now
+        if is_due_in <= 0:  # and cannot be sent: the slave does not read, or has not reported
+            is_due_in = self._heartbeat_s / _CHECKS_IN_INTERVAL
+        return min(is_due_in, max(self._read_at + self._housekeeping_s - now, 0.001))

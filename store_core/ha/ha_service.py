@@ -1,0 +1,333 @@
+"""Sends the log of an open store to slaves that connect.
+
+Source: RocketMQ ``DefaultHAService`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Union
+
+from store_core.errors import HAError, StoreClosedError, StoreConfigError
+from store_core.ha.event_loop_thread import EventLoopThread
+from store_core.ha.group_transfer import GroupTransferService
+from store_core.ha.ha_connection import HAConnection, SlaveState
+from store_core.services.flush_manager import uses_transient_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from store_core.message_store import MessageStore
+
+    Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
+
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 64
+_BACKLOG = 16
+_REST_S = 0.002
+_POLL_S = 0.1
+_REST_AFTER_ACCEPT_ERROR_S = 1.0
+
+
+class HAService:
+    """Listens for slaves and sends them the log; a context manager that starts and stops it.
+
+    What is appended is sent at once where puts wait for slaves (``SYNC_MASTER`` with
+    ``inSyncReplicas`` above 1), else with a rest of 2 ms after each time: many small puts then
+    share one call of the system, and threads that put are hardly disturbed.
+
+    The protocol has no authentication: whoever can connect gets all of the log, and counts as a
+    replica when it says that it has it.
+
+    Parameters
+    ----------
+    store
+        A started store. It may be shut down first; then this ends, too.
+    host
+        Address to listen at; "" or "0.0.0.0": all of the machine's.
+    port
+        None: ``haListenPort``; 0: any that is free.
+    allowed_slaves
+        Addresses or networks ("10.0.0.7", "10.1.0.0/16", "::1") that may connect; None: any.
+
+    Raises
+    ------
+    StoreConfigError
+        One of `allowed_slaves` is neither.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        allowed_slaves: Iterable[str] | None = None,
+    ) -> None:
+        self._store, self._host, self._port = store, host, port
+        self._allowed = None if allowed_slaves is None else _networks(allowed_slaves)
+        self._changing = threading.Lock()
+        self._thread = EventLoopThread("HAService")
+        self._transfers = GroupTransferService(1, 0)
+        self._listener: socket.socket | None = None
+        self._connections: tuple[HAConnection, ...] = ()
+        self._is_registered = False
+        self._address = ""
+        self._pushed = 0
+        # Somebody waits for data, and nobody is going to look for it unless he is woken.
+        self._is_idle = self._look_is_due = False
+        self._rests, self._polls = True, False
+        self._poll: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> HAService:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, ``HOST:PORT``; "" while it does not."""
+        return self._address
+
+    @property
+    def push_to_slave_max_offset(self) -> int:
+        """The greatest offset that any slave has ever reported, 0 before."""
+        return self._pushed
+
+    def slaves(self) -> tuple[SlaveState, ...]:
+        """Return the slaves that are connected, oldest connection first."""
+        connections = self._connections
+        if not connections:
+            return ()
+        end = self._store.max_phy_offset
+        return tuple(connection.state(end) for connection in connections)
+
+    def in_sync_replicas_nums(self) -> int:
+        """Return how many stores are in sync: this one, and slaves that lack little.
+
+        As RocketMQ counts, but for a connection that has not reported yet: it is none.
+        """
+        return 1 + sum(slave.is_in_sync for slave in self.slaves())
+
+    def start(self) -> None:
+        """Listen; a second call does nothing.
+
+        Raises
+        ------
+        HAError
+            It cannot listen there, or another service replicates the store.
+        StoreClosedError
+            The store is not open.
+        """
+        with self._changing:
+            if self._listener is not None:
+                return
+            self._stop()
+            store, config = self._store, self._store.config
+            self._transfers = GroupTransferService(config.in_sync_replicas, config.slave_timeout)
+            self._rests = not config.waits_for_replicas
+            # Bytes become readable later than they are appended, or are appended without a put.
+            self._polls = uses_transient_pool(config) or config.is_slave
+            store.use_replication(self)
+            self._is_registered = True
+            try:
+                listener = self._bound()
+                self._thread.start()
+                self._thread.submit(self._listen(listener)).result()
+            except BaseException:
+                self._stop()
+                raise
+        logger.info("%s: slaves may connect to %s", config.store_path_root_dir, self._address)
+        host = self._address.rpartition(":")[0].strip("[]")
+        if self._allowed is None and not _ip_address(host).is_loopback:
+            logger.warning(
+                "%s: whoever reaches this port gets all messages, and counts as a replica: "
+                "name the slaves (allowed_slaves), or keep others off with a firewall",
+                self._address,
+            )
+
+    def shutdown(self) -> None:
+        """Close all connections and stop listening; puts that wait go on, as after their time.
+
+        A second call does nothing.
+        """
+        with self._changing:
+            self._stop()
+
+    def wakeup(self) -> None:
+        """Something was appended; called with every put."""
+        if self._is_idle:
+            self._is_idle = False
+            self._thread.call(self._look)
+
+    def wait_for(self, next_offset: int) -> bool:
+        """Wait until enough slaves have the log up to an offset; False if not in time.
+
+        Called by threads that put. Connections count whose last report is not below it.
+        """
+        return self._transfers.wait_for(next_offset)
+
+    def store_closed(self) -> None:
+        """Note that the store is shut down: let puts go on and connections end; does not wait."""
+        self._is_registered = False
+        self._transfers.close()
+        self._thread.call(self._end, "the store was shut down")
+
+    def note_ack(self, ack_offset: int) -> None:
+        """Note that a slave has reported."""
+        self._pushed = max(self._pushed, ack_offset)
+        self._note_acks()
+
+    def note_at_end(self) -> None:
+        """Look for more when somebody puts, unless that is going to happen anyway."""
+        if not self._look_is_due:
+            self._await_data()
+
+    def note_closed(self, connection: HAConnection) -> None:
+        """Forget a connection; what it acknowledged counts no more."""
+        self._connections = tuple(c for c in self._connections if c is not connection)
+        self._note_acks()
+
+    def note_store_closed(self) -> None:
+        """End: the store was shut down."""
+        self._is_registered = False
+        self._end("the store was shut down")
+
+    def _note_acks(self) -> None:
+        self._transfers.note_acks([connection.ack_offset for connection in self._connections])
+
+    def _look(self) -> None:
+        """Send what there is to all who wait for it."""
+        self._is_idle, self._look_is_due = False, True
+        for connection in self._connections:
+            if connection.waits_for_data:
+                connection.send()
+        if self._rests:
+            asyncio.get_running_loop().call_later(_REST_S, self._await_data)
+        else:
+            self._await_data()
+
+    def _await_data(self) -> None:
+        """Let the next put wake this up, unless there was one meanwhile."""
+        self._look_is_due = False
+        waiting = [c for c in self._connections if c.waits_for_data]
+        if not waiting:
+            return  # the next one who waits comes here
+        self._is_idle = True  # before the end is asked for: a put that is not seen here sees this
+        loop = asyncio.get_running_loop()
+        if any(connection.is_behind for connection in waiting):
+            self._is_idle, self._look_is_due = False, True
+            loop.call_soon(self._look)
+        elif self._polls:
+            if self._poll is not None:
+                self._poll.cancel()
+            self._poll = loop.call_later(_POLL_S, self._look)
+
+    async def _listen(self, listener: socket.socket) -> None:
+        self._listener = listener
+        asyncio.get_running_loop().add_reader(listener, self._accept)
+
+    def _accept(self) -> None:
+        listener, loop = self._listener, asyncio.get_running_loop()
+        if listener is None:
+            return
+        try:
+            sock, peer = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return
+        except OSError as err:  # too many files are open: it would be told again at once
+            logger.error("%s: cannot accept a slave: %s; trying again", self._address, err)  # noqa: TRY400 (the text says all)
+            loop.remove_reader(listener)
+            loop.call_later(_REST_AFTER_ACCEPT_ERROR_S, self._accept_again)
+            return
+        address = _host_and_port(peer)
+        refusal = self._refusal(peer[0])
+        if refusal:
+            sock.close()
+            logger.warning("slave %s is refused: %s", address, refusal)
+            return
+        logger.info("slave %s has connected", address)
+        sock.setblocking(False)
+        connection = HAConnection(loop, sock, address, self._store, self)
+        self._connections = (*self._connections, connection)
+
+    def _accept_again(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def _refusal(self, peer: str) -> str:
+        if self._allowed is not None:
+            address = _ip_address(peer)
+            if not any(address in network for network in self._allowed):
+                return "it is not among allowed_slaves; add its address if it is to have the log"
+        if len(self._connections) >= MAX_CONNECTIONS:
+            return f"{MAX_CONNECTIONS} are connected; look who they are, and end some"
+        return ""
+
+    def _bound(self) -> socket.socket:
+        host = self._host or "0.0.0.0"
+        port = self._store.config.ha_listen_port if self._port is None else self._port
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = socket.create_server(found[4][:2], family=found[0], backlog=_BACKLOG)
+        except (OSError, OverflowError) as err:
+            raise HAError(
+                f"cannot listen for slaves at {host}:{port}: {err}; choose another host or port "
+                "(haListenPort), or stop whoever uses it"
+            ) from err
+        listener.setblocking(False)
+        self._address = _host_and_port(listener.getsockname())
+        return listener
+
+    async def _ended(self, reason: str) -> None:
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        """Close all, in the loop's thread; puts that wait go on."""
+        listener, self._listener = self._listener, None
+        self._transfers.close()
+        self._is_idle, self._address = False, ""
+        if listener is not None:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        for connection in self._connections:
+            connection.close(reason)
+
+    def _stop(self) -> None:
+        if self._thread.is_running:
+            self._thread.submit(self._ended("this master stops")).result()
+            self._thread.stop()
+        if self._is_registered:
+            self._is_registered = False
+            with suppress(StoreClosedError):
+                self._store.use_replication(None)
+
+
+def _networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    networks = []
+    for text in texts:
+        try:
+            networks.append(ipaddress.ip_network(text))
+        except ValueError as err:
+            raise StoreConfigError(f"allowed_slaves: {err}; give addresses or networks") from err
+    return tuple(networks)
+
+
+def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return an address without its zone; an IPv4 one that a socket of IPv6 shows is IPv4."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _host_and_port(address: tuple[str, int]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
