@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         CorruptRecordError,
         FilterEvaluationError,
         FilterSyntaxError,
+        HAError,
         IgnoredInputWarning,
         LogDamageError,
         OffsetOutOfRangeError,
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     )
     from store_core.filter.sql_filter import SqlFilter
     from store_core.filter.tag_filter import TagFilter
+    from store_core.ha.follow_state import FollowState
+    from store_core.ha.ha_client import HAClient
+    from store_core.ha.ha_connection import SlaveState
+    from store_core.ha.ha_service import HAService
     from store_core.message import Message
     from store_core.message_store import MessageStore
     from store_core.results import (
@@ -59,8 +64,12 @@ __all__ = [
     "EndTransactionResult",
     "FilterEvaluationError",
     "FilterSyntaxError",
+    "FollowState",
     "GetMessageResult",
     "GetMessageStatus",
+    "HAClient",
+    "HAError",
+    "HAService",
     "IgnoredInputWarning",
     "LogDamageError",
     "Message",
@@ -71,6 +80,7 @@ __all__ = [
     "PutMessageStatus",
     "QueryMessageResult",
     "ScheduleMessageService",
+    "SlaveState",
     "SqlFilter",
     "StoreClosedError",
     "StoreConfigError",
@@ -95,8 +105,11 @@ _MODULES = {
     "CorruptBodyError": "codec.compression",
     "EndStatus": "transaction.end_results",
     "EndTransactionResult": "transaction.end_results",
+    "FollowState": "ha.follow_state",
     "GetMessageResult": "results",
     "GetMessageStatus": "results",
+    "HAClient": "ha.ha_client",
+    "HAService": "ha.ha_service",
     "Message": "message",
     "MessageStore": "message_store",
     "MessageStoreConfig": "config.message_store_config",
@@ -104,6 +117,7 @@ _MODULES = {
     "PutMessageStatus": "results",
     "QueryMessageResult": "results",
     "ScheduleMessageService": "schedule.schedule_message_service",
+    "SlaveState": "ha.ha_connection",
     "SqlFilter": "filter.sql_filter",
     "StoreSnapshot": "store_snapshot",
     "StoreState": "state.store_state",

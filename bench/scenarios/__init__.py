@@ -14,6 +14,7 @@ from bench.scenarios import (
     key_query,
     memory,
     reopening,
+    replication,
     salvage,
     scan,
     sink,
@@ -59,4 +60,8 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "za": filters.per_message,
     "zc": transactions.commit_in_bulk,
     "zd": delay.deliver_backlog,
+    "ze": replication.catch_up_of_java,
+    "zf": replication.catch_up_of_ours,
+    "zg": replication.synchronous,
+    "zh": replication.cost_of_a_slave,
 }

@@ -8,7 +8,6 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageStatus;
 import org.apache.rocketmq.store.ha.HAConnectionState;
-import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
 
 /** RocketMQ's own replication, master or slave in a process; each lives until its standard input ends. */
 final class HaLoop {
@@ -39,8 +38,7 @@ final class HaLoop {
             while (store.getMaxPhyOffset() < end) pause();
             figure.print("log", end - begin, System.nanoTime() - connected, "");
             while (store.dispatchBehindBytes() > 0) pause();
-            long nanos = System.nanoTime() - connected;
-            figure.print("dispatched", end - begin, nanos, ",\"units\":" + units(store));
+            figure.print("dispatched", end - begin, System.nanoTime() - connected, "");
         }
         untilInputEnds();
     }
@@ -76,11 +74,6 @@ final class HaLoop {
     private static boolean isReplicated(DefaultMessageStore store, int thread, int i, byte[] body) {
         // isOk() says only that the log has it.
         return store.putMessage(JavaBaseline.message(thread, i, body)).getPutMessageStatus() == PutMessageStatus.PUT_OK;
-    }
-
-    private static long units(DefaultMessageStore store) {
-        return store.getConsumeQueueTable().values().stream().flatMap(queues -> queues.values().stream())
-            .mapToLong(ConsumeQueueInterface::getMessageTotalInQueue).sum();
     }
 
     private static void start(DefaultMessageStore store) throws Exception {
