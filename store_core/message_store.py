@@ -40,6 +40,7 @@ from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import StoreState, store_state
 from store_core.store_files import OpenOptions, delete_files, open_parts
+from store_core.tools.repair.cut_log import cut_log
 from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
 
 if TYPE_CHECKING:
@@ -535,14 +536,44 @@ class MessageStore(StoreQueries):
             A file cannot be written; the old queues are in place.
         """
         root = self.config.store_path_root_dir
+        with self._shut_meanwhile():
+            return rebuild_queues_in_place(
+                root, self.config, accept_moved=accept_moved, progress=progress
+            )
+
+    def cut_log(self, offset: int) -> str:
+        """Cut the log where a record ends, with its queues and index; see ``cut_log``.
+
+        The store is shut down for that, and opened again as it was; meanwhile puts are refused and
+        reads raise `StoreClosedError`. After a kill the next load completes it.
+
+        Returns
+        -------
+        str
+            The directory with a copy of what was cut off.
+
+        Raises
+        ------
+        OffsetOutOfRangeError
+            Nothing would be left, or the log ends before.
+        StoreLockedError
+            A broker has opened the store in the short time in which it was not locked.
+        StoreWriteError
+            A file cannot be written.
+        """
+        root = self.config.store_path_root_dir
+        with self._shut_meanwhile():
+            return cut_log(root, self.config, offset, clock=self.clock)
+
+    @contextmanager
+    def _shut_meanwhile(self) -> Iterator[None]:
+        """Shut the store down, and in the end open it again as it was."""
         with self._changing:
             is_loaded = self._open is not None
             is_started = self._open is not None and self._open.is_started
             self.shutdown()
             try:
-                return rebuild_queues_in_place(
-                    root, self.config, accept_moved=accept_moved, progress=progress
-                )
+                yield
             finally:
                 if is_loaded:
                     self.load()

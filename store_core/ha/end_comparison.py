@@ -22,15 +22,15 @@ class DivergedError(HAError):
     ----------
     text
         Which, and what to do.
-    common_to
-        From where the comparison began the logs are equal up to here.
+    common
+        Offsets between which the logs were found equal.
     may_cut
         What lies after that could be cut off; else the master lacks what is needed to go on.
     """
 
-    def __init__(self, text: str, common_to: int, *, may_cut: bool) -> None:
+    def __init__(self, text: str, common: tuple[int, int], *, may_cut: bool) -> None:
         super().__init__(text)
-        self.common_to, self.may_cut = common_to, may_cut
+        self.common, self.may_cut = common, may_cut
 
 
 def has_no_bytes(store: MessageStore) -> bool:
@@ -116,7 +116,7 @@ class EndComparison:
             f"went on without what this copy has from there to its end at {self.end}. Begin with "
             "an empty directory, copy the master's files, or cut this copy where it differs (cut, "
             "--cut; what is cut off is kept)",
-            offset,
+            (self.start, offset),
             may_cut=True,
         )
 

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, Literal
 
 from store_core.errors import (
     HAError,
@@ -20,12 +20,20 @@ from store_core.errors import (
     StoreError,
     StoreWriteError,
 )
-from store_core.ha.end_comparison import has_no_bytes, overlap_start
+from store_core.ha.common_records import end_of_common_records
+from store_core.ha.end_comparison import (
+    OVERLAP_BYTES,
+    DivergedError,
+    has_no_bytes,
+    overlap_start,
+    segment_size,
+)
 from store_core.ha.event_loop_thread import EventLoopThread
+from store_core.ha.first_segment import first_segment
 from store_core.ha.follow_progress import FollowProgress
 from store_core.ha.follow_state import ConnectionState, FollowState
-from store_core.ha.master_connection import CONNECT_S, FollowSettings, MasterConnection
-from store_core.ha.peer import ConnectionLostError, connect, parse_address
+from store_core.ha.master_connection import FollowSettings, MasterConnection
+from store_core.ha.peer import CONNECT_S, ConnectionLostError, connect, parse_address
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -34,9 +42,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+EARLIEST: Literal["earliest"] = "earliest"
 ACKS = ("flushed", "appended", "never")
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
+_WIDER = 16
 _POLL_S = 0.002
 _ENDED = (ConnectionState.STOPPED, ConnectionState.FAILED)
 
@@ -60,6 +70,13 @@ class HAClient:
     ack
         ``flushed``: what is on the disk here. ``appended``: what was appended, as RocketMQ does.
         ``never``: the master gets to know nothing, its first offset is repeated.
+    first_offset
+        Where an empty log begins: the beginning of a segment that the master has (0 at best), or
+        ``earliest``: that of the first one, which is searched for. None: its last one, which is
+        what RocketMQ's masters and slaves agree upon. A log that is not empty goes on at its end.
+    cut
+        Where this copy is ahead of the master, or differs from it, cut it at the last record that
+        both have, and go on; see ``MessageStore.cut_log``. Else that ends it.
     on_connected
         Called with the address after each connection, in a thread of its own; it must come to an
         end. What it raises is logged. For what comes another way: topics, offsets.
@@ -71,12 +88,18 @@ class HAClient:
         address: str,
         *,
         ack: str = "flushed",
+        first_offset: int | Literal["earliest"] | None = None,
+        cut: bool = False,
         on_connected: Callable[[str], object] | None = None,
     ) -> None:
         parse_address(address)
         if ack not in ACKS:
             raise StoreConfigError(f"ack={ack!r}: one of {', '.join(ACKS)}")
+        if isinstance(first_offset, str) and first_offset != EARLIEST:
+            raise StoreConfigError(f"first_offset={first_offset!r}: an offset or {EARLIEST!r}")
         self._store, self._on_connected = store, on_connected
+        self._first_offset, self._cut = first_offset, cut
+        self._overlap_bytes = OVERLAP_BYTES
         config = store.config
         self._settings = FollowSettings(
             address,
@@ -102,6 +125,8 @@ class HAClient:
         ------
         HAError
             ``brokerRole`` of the store is not SLAVE.
+        StoreConfigError
+            ``first_offset`` is not the beginning of a segment.
         StoreClosedError
             The store is not open.
         """
@@ -115,6 +140,7 @@ class HAClient:
                 raise HAError(
                     f"brokerRole is {role}: open the store with brokerRole=SLAVE to follow a master"
                 )
+            self._require_segment()
             self._failure = None
             self._thread.start()
             self._running = self._thread.submit(self._run())
@@ -227,8 +253,11 @@ class HAClient:
             begin = self._progress.bytes_received
             try:
                 await self._follow_once()
+            except DivergedError as err:
+                await self._mend(err)
             except (ConnectionLostError, StoreWriteError) as err:
                 self._note_lost(err)
+                self._overlap_bytes = OVERLAP_BYTES
             if self._progress.bytes_received > begin:
                 pause = _FIRST_PAUSE_S
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
@@ -236,21 +265,61 @@ class HAClient:
             self._progress.reconnects += 1
 
     async def _follow_once(self) -> None:
+        request = await self._request()
         sock = await connect(self._settings.address, CONNECT_S)
         with sock:
             self._connected()
-            request = self._request()
             connection = MasterConnection(
                 sock, self._store, self._settings, self._progress, request
             )
             await connection.run()
 
-    def _request(self) -> int:
-        """Return where the master shall begin to send."""
-        store = self._store
-        if has_no_bytes(store):
-            return max(store.min_phy_offset, 0)
-        return overlap_start(store)
+    async def _request(self) -> int:
+        """Return where the master shall begin to send; 0: at its last segment."""
+        store, first = self._store, self._first_offset
+        if not has_no_bytes(store):
+            return overlap_start(store, self._overlap_bytes)
+        if store.min_phy_offset >= 0:  # another connection had begun
+            return max(store.min_phy_offset, 1)
+        if first is None:
+            return 0
+        if first == EARLIEST:
+            first = await first_segment(
+                self._settings.address, segment_size(store), self._settings.answer_s
+            )
+        return max(first, 1)
+
+    async def _mend(self, err: DivergedError) -> None:
+        """Cut this copy's log, or have more of it compared, so that the next try may go on."""
+        store, (start, stop) = self._store, err.common
+        if self._first_offset == EARLIEST and has_no_bytes(store):
+            self._note_lost(err)  # the master has deleted that segment meanwhile
+            return
+        if not self._cut or not err.may_cut:
+            raise err
+        self._note_lost(err)
+        end = end_of_common_records(store, start, stop)
+        if end is not None:
+            self._progress.connection = ConnectionState.CUTTING
+            await asyncio.get_running_loop().run_in_executor(None, store.cut_log, end)
+            self._progress.max_offset, self._progress.master_offset = end, None
+            self._overlap_bytes = OVERLAP_BYTES
+        elif start > max(store.min_phy_offset, 1):
+            self._overlap_bytes *= _WIDER
+        else:
+            raise HAError(
+                f"{self._settings.address} has nothing in common with this copy, from its "
+                f"beginning at {store.min_phy_offset} on: nothing was cut. Begin with an empty "
+                "directory"
+            ) from err
+
+    def _require_segment(self) -> None:
+        first, size = self._first_offset, segment_size(self._store)
+        if isinstance(first, int) and (first < 0 or first % size):
+            raise StoreConfigError(
+                f"first_offset={first}: segments begin at multiples of {size} "
+                "(mappedFileSizeCommitLog)"
+            )
 
     def _connected(self) -> None:
         address = self._settings.address
@@ -277,10 +346,10 @@ class HAClient:
     def _fail(self, err: HAError, cause: Exception | None = None) -> None:
         if cause is not None:
             err.__cause__ = cause
-        self._failure = err
         self._progress.error = str(err)
         logger.error("%s", err)
         self._end(ConnectionState.FAILED)
+        self._failure = err  # last: whoever sees it sees the rest
 
     def _end(self, state: ConnectionState) -> None:
         progress = self._progress

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from store_core.errors import HAError, StoreFormatError
 from store_core.ha.end_comparison import DivergedError, EndComparison, has_no_bytes, segment_size
+from store_core.ha.first_record import FirstRecord
 from store_core.ha.follow_state import ConnectionState
 from store_core.ha.frame_reader import FrameReader
 from store_core.ha.master_probe import ProbeResult, probe
@@ -32,7 +33,6 @@ _LONGEST_REST_S = 1.0
 _LEAST_SILENCE_S = 1.2
 _PROBE_AFTER_S = 1.0
 _REST_RETRY_S = 0.05
-CONNECT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class MasterConnection:
     settings, progress
         What to do, and where to note it.
     request
-        Where the master shall begin to send; 0: at the beginning of its last segment.
+        Where the master shall begin to send; 0: at the beginning of its last segment. 1 for an
+        empty log: byte 0 is made anew.
 
     Attributes
     ----------
@@ -96,6 +97,8 @@ class MasterConnection:
         self._sender = ReportSender(sock, peer, self._loop.time)
         self._comparison = EndComparison(store, peer, request, end) if request < end else None
         self._lacks_all = request > 0 and has_no_bytes(store)
+        asks_byte_0 = self._lacks_all and request == 1
+        self._first_record = FirstRecord(peer, segment_size(store)) if asks_byte_0 else None
         self._unflushed, self._caught_up = asyncio.Event(), asyncio.Event()
         self._flushed_at = 0.0
         self._received_at = self._body_at = self._loop.time()
@@ -155,6 +158,11 @@ class MasterConnection:
             self._append(offset, data)
 
     def _append(self, offset: int, data: memoryview) -> None:
+        if self._first_record is not None:
+            whole = self._first_record.take(data)
+            if whole is None:
+                return
+            offset, data, self._first_record = 0, whole, None
         try:
             self._store.append_to_commit_log(offset, data)
         except ValueError as err:
@@ -270,7 +278,7 @@ class MasterConnection:
 
     async def _find_out_why(self) -> None:
         settings, seen = self._settings, self._body_at
-        found = await probe(settings.address, 0, CONNECT_S, settings.answer_s)
+        found = await probe(settings.address, 0, settings.answer_s)
         if self._body_at == seen:
             self._judge(found)
         self._heartbeat_at = None
@@ -286,6 +294,7 @@ class MasterConnection:
         address, size = self._settings.address, segment_size(self._store)
         comparison = self._comparison
         at = comparison.at if comparison is not None else self._request
+        begin = comparison.start if comparison is not None else at
         end = self._store.max_phy_offset
         if last.offset % size:
             raise HAError(
@@ -295,24 +304,24 @@ class MasterConnection:
             )
         if last.offset > at:
             raise DivergedError(
-                f"{address} no longer has offset {at}, its log begins later (its last segment "
-                f"begins at {last.offset}), and this copy ends at {max(end, at)}. Begin with an "
-                "empty directory, or copy the master's files",
-                at,
+                f"{address} no longer has offset {at if at > 1 else 0}, its log begins later "
+                f"(its last segment begins at {last.offset}), and this copy ends at "
+                f"{max(end, at)}. Begin with an empty directory, or copy the master's files",
+                (begin, at),
                 may_cut=False,
             )
-        if last.end > at or (comparison is None and last.offset == at):
+        if last.end > at or (comparison is None and last.offset == at - at % size):
             return
         if comparison is None:
             raise HAError(
                 f"{address} has nothing at offset {at}: its last segment begins at {last.offset}"
             )
-        known = f"it ends at {at}" if at > comparison.start else f"it has nothing at {at}"
+        known = f"it ends at {at}" if at > begin else f"it has nothing at {at}"
         raise DivergedError(
             f"this copy is ahead of {address}, or of another master: it ends at {end}, and the "
             f"master has less, {known}. Begin with an empty directory, copy the master's files, "
             "or cut this copy where the master ends (cut, --cut; what is cut off is kept)",
-            at,
+            (begin, at),
             may_cut=True,
         )
 
@@ -321,7 +330,7 @@ class MasterConnection:
         await asyncio.sleep(_PROBE_AFTER_S)
         if not self._caught_up.is_set():
             try:
-                found = await probe(self._settings.address, 0, CONNECT_S, self._settings.answer_s)
+                found = await probe(self._settings.address, 0, self._settings.answer_s)
             except ConnectionLostError:
                 pass
             else:

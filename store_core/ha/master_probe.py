@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from store_core.ha.peer import ConnectionLostError, connect, within
+from store_core.ha.peer import CONNECT_S, ConnectionLostError, connect, within
 from store_core.layout.replication import MAX_BODY_BYTES, REPORT, TRANSFER_HEADER
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ProbeResult(NamedTuple):
         return self.offset + self.size
 
 
-async def probe(address: str, request: int, connect_s: float, answer_s: float) -> ProbeResult:
+async def probe(address: str, request: int, answer_s: float) -> ProbeResult:
     """Ask what a master has from an offset on; 0 asks for the beginning of its last segment.
 
     It answers at once with what it has, else with its heartbeat.
@@ -44,7 +44,7 @@ async def probe(address: str, request: int, connect_s: float, answer_s: float) -
     ConnectionLostError
         There is no answer in time.
     """
-    sock = await connect(address, connect_s)
+    sock = await connect(address, CONNECT_S)
     with sock:
         loop = asyncio.get_running_loop()
         try:

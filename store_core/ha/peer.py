@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 T = TypeVar("T")
+CONNECT_S = 5.0
 _MOST_PORT = 65_535
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from store_core.config.message_store_config import MessageStoreConfig
+from store_core.files.store_directory import StoreDirectory
 from store_core.message import Message
 from store_core.results import PutMessageStatus
 from store_core.store_snapshot import StoreSnapshot
@@ -50,7 +51,7 @@ def root_of(store):
 
 def assert_clean(root, config):
     """Nothing is wrong with a store."""
-    with StoreSnapshot(str(root), config) as view:
+    with StoreSnapshot(StoreDirectory(str(root)), config) as view:
         report = check_store(view)
     assert not [f for f in report.findings], report.findings
 
