@@ -132,7 +132,12 @@ class MasterConnection:
         rounds = 0
         while True:
             room = self._reader.room()
-            count = await self._loop.sock_recv_into(self._sock, room)
+            try:
+                count = await self._loop.sock_recv_into(self._sock, room)
+            except OSError as err:
+                raise ConnectionLostError(
+                    f"{self._settings.address}: {err.strerror or err}"
+                ) from err
             if not count:
                 raise ConnectionLostError(f"{self._settings.address} closed the connection")
             self._received_at = self._loop.time()
