@@ -1,0 +1,316 @@
+"""Rounds of replication: a master puts, a slave follows, the network and both processes fail.
+
+All of a round follows from its seed, but for the moments at which processes are hit.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store_core import MessageStoreConfig, StoreSnapshot
+from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from tests.cutting_proxy import CuttingProxy, Weather
+from tests.interop import java_oracle
+from tests.interop.java_cluster import RELEASES, free_port
+from tests.interop.java_replica import JavaReplica
+from tests.interop.python_replica import PythonReplica
+from tests.interop.replica import Replica, read_journal
+from tests.interop.served_store import assert_sound
+
+OURS = "ours"
+SEGMENT = 262_144
+SETTINGS = {
+    "mappedFileSizeCommitLog": SEGMENT,
+    "mappedFileSizeConsumeQueue": 4_000,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 2_000,
+}
+STARTS = ("empty", "behind", "equal")
+"""What the slave has when the round begins."""
+EVENTS = ("stop slave", "kill slave", "stop master", "kill master", "cut")
+_STEPS = 3
+_MESSAGES = 400
+_RATE = 2_000
+_LEAST_RECORD = 250
+_WAIT_SECONDS = 60
+_APIS = dict(zip(RELEASES, java_oracle.APIS))
+# A queue whose first units are elsewhere: RocketMQ writes this size into those before them.
+_NO_UNIT = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a round is about."""
+
+    seed: int
+    master: str
+    """A release of RocketMQ, or `OURS`."""
+    slave: str
+    start: str
+    weather: Weather
+
+    @classmethod
+    def of_seed(cls, seed: int) -> Case:
+        """Return the round of a seed; each twelve have every direction and start."""
+        chance = random.Random(f"case {seed}")
+        release = RELEASES[seed // 3 % 2]
+        pairs = ((release, OURS), (OURS, release), (OURS, OURS))
+        weather = Weather(
+            splits=chance.choice(("never", "randomly", "bytes")),
+            max_delay_ms=chance.choice((0, 5, 20)),
+            cut_after_bytes=None if seed % 4 == 0 else (40_000, 400_000),
+        )
+        return cls(seed, *pairs[seed % 3], STARTS[seed // 6 % 3], weather)
+
+    def __str__(self) -> str:
+        return f"{self.seed}: {self.master} to {self.slave}, {self.start}"
+
+
+class Processes:
+    """Processes of all kinds; those that are alive after a round are used again."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._changing = threading.Lock()
+        self._idle: defaultdict[str, list[Replica]] = defaultdict(list)
+        self._started = 0
+
+    def take(self, kind: str) -> Replica:
+        """Return a process that holds no store."""
+        with self._changing:
+            if self._idle[kind]:
+                return self._idle[kind].pop()
+            self._started += 1
+            directory = self._directory / f"{kind}-{self._started}"
+        return PythonReplica(directory) if kind == OURS else JavaReplica(directory, kind)
+
+    def give_back(self, kind: str, process: Replica) -> None:
+        """Keep a process that holds no store."""
+        with self._changing:
+            self._idle[kind].append(process)
+
+    def close(self) -> None:
+        """End all that are not in use."""
+        for processes in self._idle.values():
+            for process in processes:
+                process.kill()
+
+
+@dataclass
+class Side:
+    """The master or the slave of a round: a store, and the process that holds it."""
+
+    kind: str
+    root: Path
+    port: int = field(default_factory=free_port)
+    process: Replica | None = None
+
+    @property
+    def live(self) -> Replica:
+        assert self.process is not None
+        return self.process
+
+
+class Round:
+    """One round, from the first message to two stores that are stopped and equal."""
+
+    def __init__(self, case: Case, directory: Path, processes: Processes) -> None:
+        self.case = case
+        self.chance = random.Random(case.seed)
+        self.directory = directory
+        self.processes = processes
+        self.master = Side(case.master, directory / "master" / "store")
+        self.slave = Side(case.slave, directory / "slave" / "store")
+        self.journal = directory / "journal"
+        self.puts = 0
+        self.done: list[str] = []
+
+    def play(self) -> Counter[str]:
+        """Play it; return how often what happened.
+
+        Raises
+        ------
+        AssertionError
+            The stores are not equal, or not sound.
+        """
+        for side in (self.master, self.slave):
+            side.root.parent.mkdir(parents=True)
+            text = json.dumps({"store": SETTINGS})
+            (side.root.parent / "config.json").write_text(text, "utf-8")
+        try:
+            with CuttingProxy(f"127.0.0.1:{self.master.port}", self.case.weather, 1) as proxy:
+                self._open_master()
+                self._prepare()
+                self._open_slave(proxy)
+                for _ in range(_STEPS):
+                    self._step(proxy)
+                proxy.calm()
+                self._finish()
+        except AssertionError:
+            raise
+        except Exception as err:
+            raise AssertionError(f"{self.case}: after {self.done}: {err}") from err
+        finally:
+            for side in (self.master, self.slave):
+                if side.process is not None:
+                    side.process.kill()
+        try:
+            self.compare()
+        except AssertionError as err:
+            raise AssertionError(f"{self.case}: after {self.done}: {err}") from err
+        return Counter([*self.done, *["network cut"] * proxy.cuts])
+
+    def _open_master(self) -> None:
+        if self.master.process is None:
+            self.master.process = self.processes.take(self.master.kind)
+        self.master.live.open_master(self.master.root, self.master.port, **SETTINGS)
+
+    def _open_slave(self, proxy: CuttingProxy | None = None) -> None:
+        if self.slave.process is None:
+            self.slave.process = self.processes.take(self.slave.kind)
+        address = proxy.address if proxy else f"127.0.0.1:{self.master.port}"
+        self.slave.live.open_slave(self.slave.root, address, self.slave.port, **SETTINGS)
+
+    def _start_putting(self, rate: int) -> None:
+        self.puts += 1
+        seed = self.case.seed * 1_000 + self.puts
+        self.master.live.start_putting(_MESSAGES, seed, rate=rate, journal=self.journal)
+
+    def _prepare(self) -> None:
+        """Give the slave what it has at the start."""
+        if self.case.start != "empty":
+            self._open_slave()
+        self._start_putting(0)
+        end = self.master.live.join()["max_phy_offset"]
+        if self.case.start == "empty":
+            return
+        self._await(end)
+        self.slave.live.stop()
+        if self.case.start == "behind":
+            self._start_putting(0)
+            self.master.live.join()
+
+    def _await(self, end: int) -> None:
+        state = self.slave.live.wait(end, _WAIT_SECONDS)
+        assert state["event"] == "reached", f"{self.case}: after {self.done}: {end}: {state}"
+
+    def _step(self, proxy: CuttingProxy) -> None:
+        """Let something happen to one of them, or to the network, while the master puts."""
+        begin = self.master.live.state()["max_phy_offset"]
+        hit_at = begin + self.chance.randrange(_MESSAGES * _LEAST_RECORD)
+        self._start_putting(_RATE)
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while self.master.live.state()["max_phy_offset"] < hit_at:
+            assert time.monotonic() < deadline, f"{self.case}: the master does not put"
+        event = self.chance.choice(EVENTS)
+        self.done.append(event)
+        if event == "cut":
+            proxy.cut_all()
+        else:
+            verb, name = event.split(" ")
+            side = self.master if name == "master" else self.slave
+            if verb == "stop":
+                side.live.stop()
+            else:
+                side.live.kill()
+                side.process = None
+            if side is self.master:
+                self._open_master()
+            else:
+                self._open_slave(proxy)
+        self.master.live.join()
+
+    def _finish(self) -> None:
+        self._start_putting(0)
+        self._await(self.master.live.join()["max_phy_offset"])
+        for side in (self.slave, self.master):
+            side.live.stop()
+            self.processes.give_back(side.kind, side.live)
+            side.process = None
+
+    def compare(self) -> None:
+        """Compare the two stores, and check them."""
+        compare_stores(self.master.root, self.slave.root)
+        with opened(self.master.root) as snapshot:
+            for key, offset, size in read_journal(self.journal):
+                message = snapshot.look_message_by_offset(offset)
+                assert message is not None, f"{key} was acknowledged"
+                assert (message.keys[0], message.store_size) == (key, size)
+        release = next((k for k in (self.case.master, self.case.slave) if k != OURS), RELEASES[0])
+        for side in (self.master, self.slave):
+            if side.kind == OURS:
+                found = java_oracle.check(side.root, api=_APIS[release])
+                assert found["ok"], json.dumps(found)
+
+
+@contextmanager
+def opened(root: Path) -> Iterator[StoreSnapshot]:
+    """Open a store of the rounds for reading."""
+    config = MessageStoreConfig.from_properties({k: str(v) for k, v in SETTINGS.items()})
+    with StoreSnapshot.open(str(root), config) as snapshot:
+        yield snapshot
+
+
+def compare_stores(master: Path, slave: Path) -> None:
+    """Two stopped stores are sound, and equal from the slave's first byte on."""
+    with opened(master) as ours, opened(slave) as theirs:
+        for snapshot in (ours, theirs):
+            assert_sound(snapshot)
+        begin, end = theirs.min_phy_offset, theirs.max_phy_offset
+        assert end == ours.max_phy_offset
+    assert log_bytes(slave, begin, end) == log_bytes(master, begin, end)
+    assert queue_units(slave, begin, end) == queue_units(master, begin, end)
+    assert index_entries(slave, begin, end) == index_entries(master, begin, end)
+
+
+def log_bytes(root: Path, begin: int, end: int) -> bytes:
+    """Return the bytes of the log between two offsets, of which the first begins a segment."""
+    segments = sorted((root / "commitlog").iterdir())
+    data = b"".join(path.read_bytes() for path in segments if int(path.name) >= begin)
+    return data[: end - begin]
+
+
+def queue_units(root: Path, begin: int, end: int) -> dict[tuple[str, int], list[tuple[int, ...]]]:
+    """Return queue offset, place, size and tags code of the units of records between offsets."""
+    found = {}
+    for folder in (root / "consumequeue").glob("*/*"):
+        units: list[tuple[int, ...]] = []
+        for path in sorted(folder.iterdir()):
+            table = np.fromfile(path, CQ_UNIT.dtype)
+            first = int(path.name) // CQ_UNIT.size
+            units += [
+                (first + i, *row)
+                for i, row in enumerate(table.tolist())
+                if begin <= row[0] < end and 0 < row[1] < _NO_UNIT
+            ]
+        if units:
+            found[folder.parent.name, int(folder.name)] = units
+    return found
+
+
+def index_entries(root: Path, begin: int, end: int) -> set[tuple[int, int]]:
+    """Return key hash and place of the entries of records between offsets.
+
+    A set: a record may be indexed again after a crash. Seconds count from the first record of a
+    file, which may be another one.
+    """
+    found: set[tuple[int, int]] = set()
+    first = INDEX_HEADER.size + INDEX_SLOT.size * SETTINGS["maxHashSlotNum"]
+    for path in (root / "index").iterdir():
+        data = path.read_bytes()
+        count: Any = INDEX_HEADER.unpack(data).index_count
+        entries = INDEX_ENTRY.table(data, first, count)[1:]
+        found.update(zip(entries["key_hash"].tolist(), entries["commit_log_offset"].tolist()))
+    return {(key, offset) for key, offset in found if begin <= offset < end}
