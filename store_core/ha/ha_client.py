@@ -265,6 +265,8 @@ class HAClient:
             self._progress.reconnects += 1
 
     async def _follow_once(self) -> None:
+        if self._settings.ack == "flushed":  # the first report counts, too
+            await asyncio.get_running_loop().run_in_executor(None, self._store.flush)
         request = await self._request()
         sock = await connect(self._settings.address, CONNECT_S)
         with sock:

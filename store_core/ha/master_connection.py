@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from store_core.errors import HAError, StoreFormatError
-from store_core.ha.end_comparison import DivergedError, EndComparison, has_no_bytes, segment_size
+from store_core.ha.end_comparison import EndComparison, has_no_bytes, segment_size
 from store_core.ha.first_record import FirstRecord
 from store_core.ha.follow_state import ConnectionState
 from store_core.ha.frame_reader import FrameReader
 from store_core.ha.master_probe import ProbeResult, probe
 from store_core.ha.peer import ConnectionLostError, run_together
 from store_core.ha.report_sender import ReportSender
+from store_core.ha.silent_master import require_common_end, require_first
 
 if TYPE_CHECKING:
     import socket
@@ -285,50 +286,14 @@ class MasterConnection:
         settings, seen = self._settings, self._body_at
         found = await probe(settings.address, 0, settings.answer_s)
         if self._body_at == seen:
-            self._judge(found)
+            self._require_more(found)
         self._heartbeat_at = None
 
-    def _judge(self, last: ProbeResult) -> None:
-        """Raise why the master sends nothing.
-
-        Parameters
-        ----------
-        last
-            The beginning of the master's last segment, and what it has there at least.
-        """
-        address, size = self._settings.address, segment_size(self._store)
-        comparison = self._comparison
-        at = comparison.at if comparison is not None else self._request
-        begin = comparison.start if comparison is not None else at
-        end = self._store.max_phy_offset
-        if last.offset % size:
-            raise HAError(
-                f"the last segment of {address} begins at {last.offset}, and "
-                f"mappedFileSizeCommitLog is {size} here: take the master's value, and an empty "
-                "directory"
-            )
-        if last.offset > at:
-            raise DivergedError(
-                f"{address} no longer has offset {at if at > 1 else 0}, its log begins later "
-                f"(its last segment begins at {last.offset}), and this copy ends at "
-                f"{max(end, at)}. Begin with an empty directory, or copy the master's files",
-                (begin, at),
-                may_cut=False,
-            )
-        if last.end > at or (comparison is None and last.offset == at - at % size):
-            return
-        if comparison is None:
-            raise HAError(
-                f"{address} has nothing at offset {at}: its last segment begins at {last.offset}"
-            )
-        known = f"it ends at {at}" if at > begin else f"it has nothing at {at}"
-        raise DivergedError(
-            f"this copy is ahead of {address}, or of another master: it ends at {end}, and the "
-            f"master has less, {known}. Begin with an empty directory, copy the master's files, "
-            "or cut this copy where the master ends (cut, --cut; what is cut off is kept)",
-            (begin, at),
-            may_cut=True,
-        )
+    def _require_more(self, last: ProbeResult) -> None:
+        if self._comparison is not None:
+            require_common_end(self._store, self._settings.address, self._comparison, last)
+        else:
+            require_first(self._store, self._settings.address, self._request, last)
 
     async def _ask_for_end(self) -> None:
         """Ask a second connection how far the master is, where catching up takes longer."""

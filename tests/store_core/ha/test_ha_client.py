@@ -149,7 +149,7 @@ def test_a_master_without_the_offset(slave, written_log):
     master = RawMaster(written_log[begin:], SEGMENT, begin=begin)
     with master, HAClient(slave, master.address, cut=True) as client:
         text = ends(client)
-    assert "no longer has offset 0" in text
+    assert "no longer has offset 1" in text
     assert "begin with an empty directory" in text.lower()
 
 
