@@ -47,6 +47,7 @@ ACKS = ("flushed", "appended", "never")
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _WIDER = 16
+_REFUSALS = 3  # a connection may break at once for another reason
 _POLL_S = 0.002
 _ENDED = (ConnectionState.STOPPED, ConnectionState.FAILED)
 
@@ -99,7 +100,7 @@ class HAClient:
             raise StoreConfigError(f"first_offset={first_offset!r}: an offset or {EARLIEST!r}")
         self._store, self._on_connected = store, on_connected
         self._first_offset, self._cut = first_offset, cut
-        self._overlap_bytes = OVERLAP_BYTES
+        self._overlap_bytes, self._refusals = OVERLAP_BYTES, 0
         config = store.config
         self._settings = FollowSettings(
             address,
@@ -274,7 +275,13 @@ class HAClient:
             connection = MasterConnection(
                 sock, self._store, self._settings, self._progress, request
             )
-            await connection.run()
+            try:
+                await connection.run()
+            except ConnectionLostError:
+                self._refusals = self._refusals + 1 if connection.is_refused else 0
+                if self._refusals >= _REFUSALS:
+                    await connection.require_more()
+                raise
 
     async def _request(self) -> int:
         """Return where the master shall begin to send; 0: at its last segment."""

@@ -15,7 +15,7 @@ from store_core.ha.end_comparison import EndComparison, has_no_bytes, segment_si
 from store_core.ha.first_record import FirstRecord
 from store_core.ha.follow_state import ConnectionState
 from store_core.ha.frame_reader import FrameReader
-from store_core.ha.master_probe import ProbeResult, probe
+from store_core.ha.master_probe import probe
 from store_core.ha.peer import ConnectionLostError, run_together
 from store_core.ha.report_sender import ReportSender
 from store_core.ha.silent_master import require_common_end, require_first
@@ -98,8 +98,7 @@ class MasterConnection:
         self._sender = ReportSender(sock, peer, self._loop.time)
         self._comparison = EndComparison(store, peer, request, end) if request < end else None
         self._lacks_all = request > 0 and has_no_bytes(store)
-        asks_byte_0 = self._lacks_all and request == 1
-        self._first_record = FirstRecord(peer, segment_size(store)) if asks_byte_0 else None
+        self._first_record = FirstRecord(peer, segment_size(store)) if has_no_bytes(store) else None
         self._unflushed, self._caught_up = asyncio.Event(), asyncio.Event()
         self._flushed_at = 0.0
         self._received_at = self._body_at = self._loop.time()
@@ -128,6 +127,28 @@ class MasterConnection:
         self._sender.send(self._request)
         self._note_ack()
         await run_together(self._receive(), self._watch(), self._flush(), self._ask_for_end())
+
+    @property
+    def is_refused(self) -> bool:
+        """The master gave nothing for an offset that it was asked for, not even a heartbeat."""
+        return self._request > 0 and not self.has_received
+
+    async def require_more(self) -> None:
+        """Raise unless the master may have what it was asked for; it has sent nothing of it.
+
+        Raises
+        ------
+        HAError
+            It has not.
+        ConnectionLostError
+            It does not answer.
+        """
+        settings = self._settings
+        last = await probe(settings.address, 0, settings.answer_s)
+        if self._comparison is not None:
+            require_common_end(self._store, settings.address, self._comparison, last)
+        elif self._lacks_all:
+            require_first(self._store, settings.address, self._request, last)
 
     async def _receive(self) -> None:
         rounds = 0
@@ -165,10 +186,10 @@ class MasterConnection:
 
     def _append(self, offset: int, data: memoryview) -> None:
         if self._first_record is not None:
-            whole = self._first_record.take(data)
-            if whole is None:
+            beginning = self._first_record.take(offset, data)
+            if beginning is None:
                 return
-            offset, data, self._first_record = 0, whole, None
+            (offset, data), self._first_record = beginning, None
         try:
             self._store.append_to_commit_log(offset, data)
         except ValueError as err:
@@ -186,7 +207,8 @@ class MasterConnection:
             self._heartbeat_at = self._received_at
         known = reader.known_end
         progress.master_offset = max(progress.master_offset or 0, known)
-        is_short = reader.last_body < reader.largest_body or reader.last_body == 0
+        usual = max(reader.largest_body, self._store.config.ha_transfer_batch_size)
+        is_short = reader.last_body < usual  # else the master cut it there, and has more
         self._set_caught_up(
             self._comparison is None and is_short and not is_full and reader.is_between_frames
         )
@@ -283,17 +305,13 @@ class MasterConnection:
         )
 
     async def _find_out_why(self) -> None:
-        settings, seen = self._settings, self._body_at
-        found = await probe(settings.address, 0, settings.answer_s)
-        if self._body_at == seen:
-            self._require_more(found)
+        seen = self._body_at
+        try:
+            await self.require_more()
+        except HAError:
+            if self._body_at == seen:  # else something came meanwhile
+                raise
         self._heartbeat_at = None
-
-    def _require_more(self, last: ProbeResult) -> None:
-        if self._comparison is not None:
-            require_common_end(self._store, self._settings.address, self._comparison, last)
-        else:
-            require_first(self._store, self._settings.address, self._request, last)
 
     async def _ask_for_end(self) -> None:
         """Ask a second connection how far the master is, where catching up takes longer."""

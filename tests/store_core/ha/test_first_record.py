@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from store_core.errors import HAError
@@ -32,9 +34,10 @@ def test_it_is_the_high_byte_of_the_size(tmp_path, size):
     found = None
     for at in range(1, len(log), step):
         assert found is None
-        found = first.take(memoryview(log[at : at + step]))
+        found = first.take(at, memoryview(log[at : at + step]))
     assert found is not None
-    assert bytes(found) == log
+    assert found.offset == 0
+    assert bytes(found.data) == log
 
 
 @pytest.mark.parametrize("place", [1, 3, 5, 30, 87])
@@ -42,6 +45,19 @@ def test_no_record_is_refused(tmp_path, place):
     log = bytearray(log_of(tmp_path / "store", b"b" * 1000))
     log[place] ^= 0x41
     first = FirstRecord("m:1", 65536)
+    whole = memoryview(log + bytes(1 << 17))
     with pytest.raises(HAError, match="m:1 has no record at offset 0"):
-        for at in range(1, 1 << 17, 1000):
-            assert first.take(memoryview((bytes(log) + bytes(1 << 17))[at : at + 1000])) is None
+        deque((first.take(at, whole[at : at + 1000]) for at in range(1, 1 << 17, 1000)), maxlen=0)
+
+
+def test_a_segment_begins_with_a_record(tmp_path):
+    log = log_of(tmp_path / "store", b"b" * 1000)
+    first = FirstRecord("m:1", 1 << 26)
+    assert first.take(0, memoryview(log[:-1])) is None
+    offset, data = first.take(len(log) - 1, memoryview(log[-1:] + b"more"))
+    assert offset == 0
+    assert bytes(data) == log + b"more"
+    with pytest.raises(HAError, match="no record at offset 65536"):  # its own offset is another
+        FirstRecord("m:1", 65536).take(65536, memoryview(log))
+    with pytest.raises(HAError, match="no record at offset 0"):
+        FirstRecord("m:1", 65536).take(0, memoryview(bytes(200)))

@@ -1,0 +1,70 @@
+"""A slave is killed, again and again: it has what it reported, and goes on where it was."""
+
+from __future__ import annotations
+
+import random
+import signal
+
+import numpy as np
+import pytest
+
+from store_core.codec.record_walk import walk_records
+from store_core.message_store import MessageStore
+from tests.store_core.ha.raw_master import RawMaster
+from tests.store_core.ha.stores import SEGMENT, assert_clean, log_bytes, store_config
+from tests.store_core.test_killed_writer import Writers
+
+KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def slaves():
+    made = Writers("tests.store_core.ha.killed_slave")
+    yield made
+    made.close()
+
+
+def record_ends(log):
+    """Return where the records of a log end; the end of a segment is that of its last."""
+    ends = [0]
+    for segment in range(0, len(log), SEGMENT):
+        data = np.frombuffer(log[segment : segment + SEGMENT], np.uint8)
+        walk = walk_records(data, 0, len(data), 1 << 20, 1 << 30)
+        ends += [segment + int(start) for start in walk.starts[1:]]
+        ends += [segment + walk.stop, segment + len(data)]
+    return np.array(ends)
+
+
+def test_a_killed_slave_has_what_it_reported(tmp_path, slaves, written_log):
+    rng, ends = random.Random(5), record_ends(written_log)
+    config = store_config(tmp_path / "slave", broker_role="SLAVE")
+    killed = 0
+    with RawMaster(written_log, SEGMENT, most=3000) as master:
+        while killed < KILLS:
+            pieces = rng.choice([None, lambda data: [data[:700], data[700:]]])
+            master.pieces = pieces
+            task = {
+                "root": str(tmp_path / "slave"),
+                "address": master.address,
+                "seed": rng.randrange(1 << 30),
+                "die_after": rng.randrange(1, 150),
+                "until": master.end,
+            }
+            status = slaves.run(task, None)
+            assert status in {0, signal.SIGKILL}
+            killed += status != 0
+            reported = max((offset for offset in master.reports if offset <= master.end), default=0)
+            with MessageStore(config) as store:
+                end = store.max_phy_offset
+                assert store.wait_for_dispatch(10)
+            assert end >= ends[ends <= reported].max()
+            assert end in ends
+            if end:
+                assert log_bytes(tmp_path / "slave")[:end] == written_log[:end]
+                assert_clean(tmp_path / "slave", config)
+            if status == 0:  # it had all: begin anew
+                assert end == master.end
+                with MessageStore(config) as store:
+                    store.destroy()
+                with master._changed:
+                    master.reports.clear()

@@ -1,0 +1,160 @@
+"""A master and a slave, both of this project, and the network between them."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from store_core.ha.ha_client import HAClient
+from store_core.ha.ha_service import HAService
+from store_core.message_store import MessageStore
+from tests.cutting_proxy import CuttingProxy, Weather
+from tests.store_core.ha.stores import (
+    SEGMENT,
+    assert_clean,
+    log_bytes,
+    put,
+    store_config,
+    wait_until,
+)
+
+_WEATHERS = [
+    Weather(),
+    Weather("bytes"),
+    Weather("never", cut_after_bytes=(1, 60_000)),
+    Weather(cut_after_bytes=(1, 90_000), max_delay_ms=30),
+]
+
+
+def queues(store):
+    """Return the bodies of all queues."""
+    found = {}
+    for topic in ("T0", "T1"):
+        for queue_id in range(3):
+            last = store.get_max_offset_in_queue(topic, queue_id)
+            bodies = []
+            while len(bodies) < last:
+                result = store.get_message("g", topic, queue_id, len(bodies), 500)
+                bodies += [message.body for message in result.messages]
+            found[topic, queue_id] = bodies
+    return found
+
+
+def follow_for_a_while(config, address, rng, meanwhile):
+    """Follow until a part of what there is has come."""
+    ack = rng.choice(["flushed", "appended"])
+    with MessageStore(config) as slave, HAClient(slave, address, first_offset=0, ack=ack) as client:
+        reach = rng.randrange(slave.max_phy_offset, meanwhile())
+        wait_until(lambda: client.state().max_offset >= reach, 60)
+        assert client.failure is None
+
+
+@pytest.mark.parametrize("seed", range(len(_WEATHERS)))
+def test_all_weathers(tmp_path, seed):
+    """The slave stops and starts meanwhile, and the master goes on."""
+    rng = random.Random(seed)
+    config, slave_config = (
+        store_config(tmp_path / "m"),
+        store_config(tmp_path / "s", broker_role="SLAVE"),
+    )
+    master = MessageStore(config)
+
+    def put_some():
+        put(master, 40)
+        return master.max_phy_offset
+
+    with master, HAService(master, port=0) as service:
+        put(master, 150)
+        with CuttingProxy(service.address, _WEATHERS[seed], seed) as proxy:
+            for _ in range(3):
+                follow_for_a_while(slave_config, proxy.address, rng, put_some)
+            proxy.calm()
+            slave = MessageStore(slave_config)
+            with slave, HAClient(slave, proxy.address) as client:
+                end = master.max_phy_offset
+                assert client.wait_for(end, 30), client.state()
+                assert master.wait_for_dispatch(10)
+                assert queues(slave) == queues(master)
+                wait_until(lambda: service.push_to_slave_max_offset == end)
+    assert log_bytes(tmp_path / "s")[:end] == log_bytes(tmp_path / "m")[:end]
+    assert_clean(tmp_path / "s", slave_config)
+
+
+@pytest.mark.parametrize("ack", ["flushed", "appended"])
+def test_a_put_waits_for_the_slave(tmp_path, ack):
+    master = MessageStore(
+        store_config(
+            tmp_path / "m", broker_role="SYNC_MASTER", in_sync_replicas=2, slave_timeout=20_000
+        )
+    )
+    slave = MessageStore(store_config(tmp_path / "s", broker_role="SLAVE"))
+    service = HAService(master, port=0)
+    with master, slave, service, HAClient(slave, service.address, ack=ack):
+        for number in range(30):
+            put(master, 1, number)  # PUT_OK
+            end = slave.max_phy_offset
+            assert end == master.max_phy_offset
+            if ack == "flushed":
+                assert slave.flushed_where == end
+
+
+def test_a_slave_follows_while_threads_put(tmp_path):
+    slave_config = store_config(tmp_path / "s", broker_role="SLAVE")
+    master = MessageStore(store_config(tmp_path / "m"))
+    service = HAService(master, port=0)
+    slave = MessageStore(slave_config)
+    with master, service, slave, HAClient(slave, service.address, first_offset=0) as client:
+        threads = [
+            threading.Thread(target=put, args=(master, 200, first)) for first in range(0, 800, 200)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert client.wait_for(master.max_phy_offset, 30)
+        assert master.wait_for_dispatch(10)
+        assert queues(slave) == queues(master)
+        wait_until(lambda: client.state().is_caught_up)
+        assert client.state().lag_bytes == 0
+    assert slave_config.mapped_file_size_commit_log == SEGMENT
+    assert_clean(tmp_path / "s", slave_config)
+
+
+@pytest.mark.parametrize("first", [0, "earliest", None])
+def test_where_a_slave_begins(tmp_path, first):
+    slave_config = store_config(tmp_path / "s", broker_role="SLAVE")
+    with MessageStore(store_config(tmp_path / "m")) as master, HAService(master, port=0) as service:
+        put(master, 200)
+        slave = MessageStore(slave_config)
+        with slave, HAClient(slave, service.address, first_offset=first) as client:
+            assert client.wait_for(master.max_phy_offset, 30)
+            last = master.max_phy_offset // SEGMENT * SEGMENT
+            assert last > 0
+            assert slave.min_phy_offset == (last if first is None else 0)
+    assert_clean(tmp_path / "s", slave_config)
+
+
+def test_cut_after_a_failover(tmp_path):
+    """The old master had more than its slave, which has gone on as the master."""
+    old, new = store_config(tmp_path / "a"), store_config(tmp_path / "b", broker_role="SLAVE")
+    with MessageStore(old) as master, HAService(master, port=0) as service:
+        put(master, 100)
+        with MessageStore(new) as slave, HAClient(slave, service.address, first_offset=0) as client:
+            assert client.wait_for(master.max_phy_offset, 30)
+        put(master, 60, 100)
+    was_slave = store_config(tmp_path / "b")
+    was_master = store_config(tmp_path / "a", broker_role="SLAVE")
+    with MessageStore(was_slave) as master, HAService(master, port=0) as service:
+        put(master, 10, 500)
+        with MessageStore(was_master) as slave:
+            with HAClient(slave, service.address) as client:
+                wait_until(lambda: client.failure is not None)
+            with HAClient(slave, service.address, cut=True) as client:
+                wait_until(lambda: client.failure or client.state().is_caught_up, 30)
+                put(master, 30, 600)
+                assert client.wait_for(master.max_phy_offset, 10)
+            assert master.wait_for_dispatch(10)
+            assert queues(slave) == queues(master)
+    assert_clean(tmp_path / "a", was_master)
