@@ -67,8 +67,14 @@ SHOWN = {
         "refused: True",
         "205 messages mirrored",
         "205 rows in the lake",
+        "205 orders in the copy\n1 orders in the copy",
     ),
-    "store.md": ("GetMessageStatus.FOUND", "['K155']", "b'one coffee'"),
+    "store.md": (
+        "GetMessageStatus.FOUND",
+        "['K155']",
+        "b'one coffee'",
+        "True 0\nb'one tea'\n[True]\n",
+    ),
     "writing.md": ("|[o1]|", "3 messages from a stream", "121 messages replayed"),
 }
 """Page -> what its examples print, among other things. Pages without an example are not there."""

@@ -22,6 +22,7 @@ from rmqsource.cli.arguments import (
 from rmqsource.cli.arguments import examples as _examples
 from rmqsource.cli.check import check_and_tell, rebuild_index, rebuild_queues
 from rmqsource.cli.explore import add_commands
+from rmqsource.cli.follow import add_follow_command
 from rmqsource.cli.grep import Grep
 from rmqsource.cli.groups import add_group_commands
 from rmqsource.cli.info import FACTS, store_facts
@@ -274,3 +275,4 @@ add_waiting_commands(app)
 add_place_commands(app)
 add_salvage(app)
 add_sink_commands(app)
+add_follow_command(app)

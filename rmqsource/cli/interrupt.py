@@ -21,6 +21,18 @@ def interrupted_once() -> Iterator[None]:
 
 
 @contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """Turn Ctrl-C and SIGTERM into an event, for a command that they end as it is meant to end."""
+    asked = threading.Event()
+
+    def ask(_number: int, _frame: Any) -> None:
+        asked.set()
+
+    with _on_interrupt(ask), _on_interrupt(ask, signal.SIGTERM):
+        yield asked
+
+
+@contextmanager
 def cancelling(spark: Any, tell: Callable[[str], None]) -> Iterator[None]:
     """Let Ctrl-C cancel the jobs of a session, so that Spark itself takes back what they wrote.
 
@@ -74,12 +86,14 @@ def _raise_once(_number: int, _frame: Any) -> None:
 
 
 @contextmanager
-def _on_interrupt(handler: Callable[[int, Any], None]) -> Iterator[None]:
+def _on_interrupt(
+    handler: Callable[[int, Any], None], number: signal.Signals = signal.SIGINT
+) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # Python gives signals to the main thread only
         return
-    before = signal.signal(signal.SIGINT, handler)
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)

@@ -85,22 +85,40 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
     )
 
 
+def why_no_store(path: str) -> str | None:
+    """Return why a directory neither is a store nor can become one; None: it can, or is.
+
+    Raises
+    ------
+    OSError
+        It may not be read.
+    """
+    names = _names_in(path)
+    if not names or names & _STORE_NAMES:
+        return None
+    return (
+        f"the directory holds other things ({', '.join(sorted(names)[:5])}) and no RocketMQ store; "
+        "name a store, or an empty or new directory"
+    )
+
+
+def _names_in(path: str) -> set[str]:
+    try:
+        return {entry.name for entry in Path(path).iterdir()} - _FIRST_NAMES
+    except FileNotFoundError:
+        return set()
+
+
 def _check_root(options: SinkOptions) -> None:
     try:
-        names = {entry.name for entry in Path(options.path).iterdir()} - _FIRST_NAMES
-    except FileNotFoundError:
-        names = set()
+        reason = why_no_store(options.path)
+        is_there = bool(_names_in(options.path))
     except OSError as err:
         raise SinkCommitError(options.path, err.strerror or str(err)) from err
-    if names & _STORE_NAMES:
+    if reason is not None:
+        raise SinkCommitError(options.path, reason)
+    if is_there:
         return
-    if names:
-        found = ", ".join(sorted(names)[:5])
-        raise SinkCommitError(
-            options.path,
-            f"the directory holds other things ({found}) and no RocketMQ store; name a store, or "
-            "an empty or new directory",
-        )
     if not options.create_store:
         raise SinkCommitError(
             options.path, "there is no store; correct the path, or set 'createStore' to true"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqsource.exit_codes import FOUND, GOOD, MEANINGS, NOT_DONE
+from store_core import HAService, MessageStore, MessageStoreConfig
 from tests.conftest import ROOT
 from tests.golden_store import golden
 from tests.rmqsource.cli.command_line import Run
@@ -47,6 +49,7 @@ COMMANDS = {
     "queues": "{store}",
     "segments": "{store}",
     "plan": "{store}",
+    "follow": "{master} {store} --until 1",
 }
 """Command -> how it is called; ``--config`` follows where there is one."""
 
@@ -55,6 +58,7 @@ STARTS_SPARK = {"export", "copy", "import"}
 SEES_BODIES = {"messages", "check", "salvage", "report", "diff", "export", "copy"}
 HAS_ALERTS = {"lag": "3", "dlq": "0", "delayed": "0", "transactions": "0", "segments": "1k"}
 READS_NO_LOG = {"clean-staging"}
+MAKES_ITS_STORE = {"follow"}
 TOPIC_FLAG = {
     "topics": ("--option", "topic=Order"),
     **dict.fromkeys(
@@ -107,10 +111,23 @@ def expected(command: str, state: str) -> int:
 
 
 @pytest.fixture
-def call(run: Run, tmp_path: Path) -> Callable[..., tuple[int, str]]:
+def master(tmp_path: Path) -> Iterator[str]:
+    """Give the address of a master that has the log of the good store."""
+    settings = MessageStoreConfig.from_file(str(STORE.config_file))
+    settings = replace(settings, store_path_root_dir=str(good(tmp_path / "master")))
+    with MessageStore(settings) as store, HAService(store, port=0) as service:
+        yield service.address
+
+
+@pytest.fixture
+def call(
+    run: Run, tmp_path: Path, request: pytest.FixtureRequest
+) -> Callable[..., tuple[int, str]]:
     def called(command: str, store: Path, *more: str) -> tuple[int, str]:
         words = COMMANDS[command].split()
         places = {"store": store, "good": STORE.root, "out": tmp_path / "out"}
+        if command == "follow":
+            places["master"] = request.getfixturevalue("master")
         config = () if command in WITHOUT_CONFIG else SIZES
         answer = run(command, *(word.format(**places) for word in words), *config, *more)
         assert "Traceback" not in answer.err
@@ -142,6 +159,8 @@ def test_stores(
 ) -> None:
     if command in STARTS_SPARK and state not in {other, missing}:
         return  # below
+    if command in MAKES_ITS_STORE and state is missing:
+        return  # that is what it is for
     store = state(tmp_path / "store")
     before = sorted(store.rglob("*"))
     code, said = call(command, store)

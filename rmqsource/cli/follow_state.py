@@ -1,0 +1,153 @@
+"""How ``rocketmq-store follow`` tells how far it is: JSON lines, or notes and a bar."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime, timezone
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Callable
+
+from rmqsource.cli.output import Display, Format, row_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqsource.cli.report import Report
+    from store_core.ha.follow_state import FollowState
+
+    Tell = Callable[[FollowState], None]
+else:
+    Tell = Callable
+
+_TELL_SECONDS = 1.0
+_SECOND_MS = 1000
+_MB = 1e6
+_BAR_CELLS = 8
+
+
+@contextmanager
+def telling(path: str, master: str, said: Report, *, as_json: bool) -> Iterator[Tell]:
+    """Give what tells of a state, as often as it likes.
+
+    JSON lines go to standard output, one a second; notes and the bar to standard error, the bar
+    only for a person who watches.
+    """
+    if as_json:
+        lines = _Lines(path, master)
+        yield lines.tell
+        lines.end()
+        return
+    notes = _Notes(master, said)
+    if not sys.stderr.isatty():
+        yield notes.tell
+        return
+    bar = _Bar()
+
+    def tell(state: FollowState) -> None:
+        notes.tell(state)
+        bar.tell(state)
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
+
+
+class _Lines:
+    """Writes a line a second, and the last state at the end."""
+
+    def __init__(self, path: str, master: str) -> None:
+        self._where = {"store": path, "master": master}
+        self._writer = row_writer(Display(Format.json), ())
+        self._next = 0.0
+        self._last: FollowState | None = None
+
+    def tell(self, state: FollowState) -> None:
+        self._last = state
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _TELL_SECONDS
+            self._write(state)
+
+    def end(self) -> None:
+        if self._last is not None:
+            self._write(self._last)
+
+    def _write(self, state: FollowState) -> None:
+        self._last = None
+        self._writer.write({"time": datetime.now(timezone.utc), **self._where, **state_row(state)})
+        self._writer.flush()
+
+
+def state_row(state: FollowState) -> dict[str, Any]:
+    """Return a state by name, as JSON has it."""
+    values = asdict(state).items()
+    return {name: value.value if isinstance(value, Enum) else value for name, value in values}
+
+
+class _Notes:
+    """Says when the copy has all; that a connection is lost, the client says itself."""
+
+    def __init__(self, master: str, said: Report) -> None:
+        self._master, self._said = master, said
+        self._told_at = -1
+
+    def tell(self, state: FollowState) -> None:
+        if state.is_caught_up and state.reconnects != self._told_at:
+            self._told_at = state.reconnects
+            self._said.note(f"has all that {self._master} has, up to offset {state.max_offset}")
+
+
+class _Bar:
+    """A short bar, from where the copy was to where its master is, and numbers."""
+
+    def __init__(self) -> None:
+        from rich import progress  # noqa: PLC0415 (for a person only)
+        from rich.console import Console  # noqa: PLC0415
+
+        columns = (progress.BarColumn(_BAR_CELLS), progress.TextColumn("{task.description}"))
+        self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("", total=None)
+        self._rate = _Rate()
+        self._begin: int | None = None
+        self._bar.start()
+
+    def tell(self, state: FollowState) -> None:
+        if self._begin is None:
+            self._begin = state.max_offset
+        speed = self._rate.of(state.bytes_received) / _MB
+        self._bar.update(
+            self._task,
+            completed=state.max_offset - self._begin,
+            total=max(state.master_offset or 0, state.max_offset) - self._begin,
+            description=f"offset {state.max_offset:,}, {speed:.1f} MB/s, {lag_text(state)}",
+        )
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+class _Rate:
+    """Bytes a second over the last second or so."""
+
+    def __init__(self) -> None:
+        self._time, self._bytes, self._rate = time.monotonic(), 0, 0.0
+
+    def of(self, received: int) -> float:
+        passed = time.monotonic() - self._time
+        if passed >= _TELL_SECONDS:
+            self._rate = (received - self._bytes) / passed
+            self._time, self._bytes = self._time + passed, received
+        return self._rate
+
+
+def lag_text(state: FollowState) -> str:
+    """Return how far a copy is behind, for a person."""
+    if state.is_caught_up:
+        return "has all"
+    if state.lag_bytes is None:
+        return "how far behind is not known"
+    seconds = "" if state.lag_ms is None else f", {state.lag_ms / _SECOND_MS:.1f} s"
+    return f"{state.lag_bytes:,} bytes{seconds} behind"
