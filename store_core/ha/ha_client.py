@@ -32,7 +32,7 @@ from store_core.ha.event_loop_thread import EventLoopThread
 from store_core.ha.first_segment import first_segment
 from store_core.ha.follow_progress import FollowProgress
 from store_core.ha.follow_state import ConnectionState, FollowState
-from store_core.ha.master_connection import FollowSettings, MasterConnection
+from store_core.ha.master_connection import FirstReport, FollowSettings, MasterConnection
 from store_core.ha.peer import CONNECT_S, ConnectionLostError, connect, parse_address
 
 if TYPE_CHECKING:
@@ -268,12 +268,12 @@ class HAClient:
     async def _follow_once(self) -> None:
         if self._settings.ack == "flushed":  # the first report counts, too
             await asyncio.get_running_loop().run_in_executor(None, self._store.flush)
-        request = await self._request()
+        first_report = await self._first_report()
         sock = await connect(self._settings.address, CONNECT_S)
         with sock:
             self._connected()
             connection = MasterConnection(
-                sock, self._store, self._settings, self._progress, request
+                sock, self._store, self._settings, self._progress, first_report
             )
             try:
                 await connection.run()
@@ -283,20 +283,23 @@ class HAClient:
                     await connection.require_more()
                 raise
 
-    async def _request(self) -> int:
-        """Return where the master shall begin to send; 0: at its last segment."""
+    async def _first_report(self) -> FirstReport:
+        """Return from where the master shall send."""
         store, first = self._store, self._first_offset
         if not has_no_bytes(store):
-            return overlap_start(store, self._overlap_bytes)
+            start = overlap_start(store, self._overlap_bytes)
+            return FirstReport(start, start)
         if store.min_phy_offset >= 0:  # another connection had begun
-            return max(store.min_phy_offset, 1)
+            first = store.min_phy_offset
         if first is None:
-            return 0
+            return FirstReport(0, None)
         if first == EARLIEST:
             first = await first_segment(
                 self._settings.address, segment_size(store), self._settings.answer_s
             )
-        return max(first, 1)
+        if first == 0 and self._refusals % 2:  # an empty master refuses 1, and begins at 0
+            return FirstReport(0, 0)
+        return FirstReport(max(first, 1), max(first, 1))
 
     async def _mend(self, err: DivergedError) -> None:
         """Cut this copy's log, or have more of it compared, so that the next try may go on."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.errors import HAError, StoreFormatError
 from store_core.ha.end_comparison import EndComparison, has_no_bytes, segment_size
@@ -61,6 +61,21 @@ class FollowSettings:
         return self.heartbeat_s + 2 * _LEAST_SILENCE_S
 
 
+class FirstReport(NamedTuple):
+    """What a master is told at first: from where it shall send.
+
+    Attributes
+    ----------
+    offset
+        0: the beginning of its last segment. 1 for an empty log: byte 0 is made anew.
+    next_offset
+        What it must begin with; None: the beginning of any segment.
+    """
+
+    offset: int
+    next_offset: int | None
+
+
 class MasterConnection:
     """Follows the master until the connection breaks.
 
@@ -72,9 +87,8 @@ class MasterConnection:
         The copy.
     settings, progress
         What to do, and where to note it.
-    request
-        Where the master shall begin to send; 0: at the beginning of its last segment. 1 for an
-        empty log: byte 0 is made anew.
+    first_report
+        What the master is told at first, and what it must begin with.
 
     Attributes
     ----------
@@ -88,13 +102,16 @@ class MasterConnection:
         store: MessageStore,
         settings: FollowSettings,
         progress: FollowProgress,
-        request: int,
+        first_report: FirstReport,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock, self._store, self._settings = sock, store, settings
-        self._progress, self._request = progress, request
+        self._progress, request = progress, first_report.offset
+        self._request = request
         peer, end = settings.address, store.max_phy_offset
-        self._reader = FrameReader(peer, segment_size(store), request or None, BUFFER_BYTES)
+        self._reader = FrameReader(
+            peer, segment_size(store), first_report.next_offset, BUFFER_BYTES
+        )
         self._sender = ReportSender(sock, peer, self._loop.time)
         self._comparison = EndComparison(store, peer, request, end) if request < end else None
         self._lacks_all = request > 0 and has_no_bytes(store)

@@ -41,6 +41,20 @@ def put(store, count, first=0):
         assert store.put_message(message).status is PutMessageStatus.PUT_OK
 
 
+def queues(store):
+    """Return the bodies of all queues."""
+    found = {}
+    for topic in ("T0", "T1"):
+        for queue_id in range(3):
+            last = max(store.get_max_offset_in_queue(topic, queue_id), 0)
+            bodies = []
+            while len(bodies) < last:
+                result = store.get_message("g", topic, queue_id, len(bodies), 500)
+                bodies += [message.body for message in result.messages]
+            found[topic, queue_id] = bodies
+    return found
+
+
 def log_bytes(root):
     return b"".join(path.read_bytes() for path in sorted((Path(root) / "commitlog").iterdir()))
 

@@ -16,6 +16,7 @@ from tests.store_core.ha.stores import (
     assert_clean,
     log_bytes,
     put,
+    queues,
     store_config,
     wait_until,
 )
@@ -26,20 +27,6 @@ _WEATHERS = [
     Weather("never", cut_after_bytes=(1, 60_000)),
     Weather(cut_after_bytes=(1, 90_000), max_delay_ms=30),
 ]
-
-
-def queues(store):
-    """Return the bodies of all queues."""
-    found = {}
-    for topic in ("T0", "T1"):
-        for queue_id in range(3):
-            last = store.get_max_offset_in_queue(topic, queue_id)
-            bodies = []
-            while len(bodies) < last:
-                result = store.get_message("g", topic, queue_id, len(bodies), 500)
-                bodies += [message.body for message in result.messages]
-            found[topic, queue_id] = bodies
-    return found
 
 
 def follow_for_a_while(config, address, rng, meanwhile):
@@ -158,3 +145,16 @@ def test_cut_after_a_failover(tmp_path):
             assert master.wait_for_dispatch(10)
             assert queues(slave) == queues(master)
     assert_clean(tmp_path / "a", was_master)
+
+
+@pytest.mark.parametrize("first", [0, "earliest", None])
+def test_a_master_that_is_empty(tmp_path, first):
+    slave_config = store_config(tmp_path / "s", broker_role="SLAVE")
+    master, slave = MessageStore(store_config(tmp_path / "m")), MessageStore(slave_config)
+    service = HAService(master, port=0)
+    with master, slave, service, HAClient(slave, service.address, first_offset=first) as client:
+        wait_until(lambda: client.state().is_caught_up)
+        put(master, 200)
+        assert client.wait_for(master.max_phy_offset, 30)
+        assert slave.min_phy_offset == 0
+    assert_clean(tmp_path / "s", slave_config)

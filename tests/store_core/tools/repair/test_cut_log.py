@@ -1,0 +1,112 @@
+"""A log is cut where a record ends; queues and index with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from store_core.errors import OffsetOutOfRangeError, StoreClosedError, StoreLockedError
+from store_core.files.mapped_file_queue import MappedFileQueue
+from store_core.message_store import MessageStore
+from store_core.tools.repair.cut_log import cut_log
+from tests.store_core.ha.stores import SEGMENT, assert_clean, log_bytes, put, queues, store_config
+
+COUNT = 200
+
+
+@pytest.fixture
+def config(tmp_path):
+    return store_config(tmp_path / "store")
+
+
+@pytest.fixture
+def ends(config):
+    """Where the log ends after each message."""
+    with MessageStore(config) as store:
+        found = []
+        for number in range(COUNT):
+            put(store, 1, number)
+            found.append(store.max_phy_offset)
+    return found
+
+
+def count(store):
+    return sum(map(len, queues(store).values()))
+
+
+@pytest.mark.parametrize("kept", [1, 20, 90, COUNT - 1, COUNT])
+def test_what_is_left_is_whole(config, ends, kept):
+    root = config.store_path_root_dir
+    before = log_bytes(root)
+    with MessageStore(config) as store:
+        directory = store.cut_log(ends[kept - 1])
+        assert store.max_phy_offset == ends[kept - 1]
+        assert count(store) == kept
+        assert store.query_message(f"T{(kept - 1) % 2}", f"k{kept - 1}", 9, 0, 2**62).messages
+        for gone in range(kept, COUNT):
+            assert not store.query_message(f"T{gone % 2}", f"k{gone}", 9, 0, 2**62).messages
+        put(store, 30, 1000)
+        assert store.wait_for_dispatch(10)
+        assert count(store) == kept + 30
+    assert log_bytes(root)[: ends[kept - 1]] == before[: ends[kept - 1]]
+    assert f"{ends[kept - 1]:020d}-" in directory
+    assert_clean(root, config)
+
+
+def test_the_end_of_a_segment(config, ends):
+    with MessageStore(config) as store:
+        store.cut_log(SEGMENT)
+        assert store.max_phy_offset == SEGMENT
+        assert count(store) == sum(end < SEGMENT for end in ends)
+    assert_clean(config.store_path_root_dir, config)
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 1 << 40])
+def test_what_cannot_be_cut(config, ends, offset):
+    with MessageStore(config) as store:
+        with pytest.raises(OffsetOutOfRangeError, match="something must be left"):
+            store.cut_log(offset)
+        assert store.max_phy_offset == ends[-1]
+        assert count(store) == COUNT
+    assert_clean(config.store_path_root_dir, config)
+
+
+def test_a_store_that_is_open_is_refused(config, ends):
+    root = config.store_path_root_dir
+    with MessageStore(config), pytest.raises(StoreLockedError):
+        cut_log(root, config, ends[3], clock=lambda: 0)
+
+
+def test_a_store_that_is_not_open_stays_so(config, ends):
+    store = MessageStore(config)
+    store.cut_log(ends[3])
+    with pytest.raises(StoreClosedError):
+        assert store.max_phy_offset
+    with MessageStore(config) as opened:
+        assert opened.max_phy_offset == ends[3]
+        assert count(opened) == 4
+
+
+@pytest.mark.parametrize("files", [0, 1, 2])
+def test_a_crash_in_between_is_recovered(config, ends, monkeypatch, files):
+    """Some segments are deleted, the others are not cut yet."""
+    root = config.store_path_root_dir
+    before = log_bytes(root)
+
+    class Killed(BaseException):
+        pass
+
+    def partly(queue, offset):
+        for file in queue.mapped_files[len(queue.mapped_files) - files :]:
+            queue._destroy(file)
+        raise Killed
+
+    monkeypatch.setattr(MappedFileQueue, "truncate_dirty_files", partly)
+    with pytest.raises(Killed):
+        cut_log(root, config, ends[10], clock=lambda: 0)
+    monkeypatch.undo()
+    with MessageStore(config) as store:
+        end = store.max_phy_offset
+        assert end >= ends[10]
+        assert count(store) == sum(found <= end for found in ends)
+    assert log_bytes(root)[:end] == before[:end]
+    assert_clean(root, config)
