@@ -11,9 +11,10 @@ from typing import Callable
 
 
 class FlowMonitor:
-    """Counts what a connection was sent, second by second.
+    """Counts the bytes of the log that a connection was sent, second by second.
 
-    RocketMQ counts headers only, so that its limit lets a multiple through; here all bytes count.
+    RocketMQ counts those of the headers instead, so that its limit lets thousands of times as much
+    through; and it sends one empty frame after the other when the limit is reached.
 
     Parameters
     ----------

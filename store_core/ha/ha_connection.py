@@ -44,7 +44,7 @@ class SlaveState:
     transfer_offset
         End of what it was sent; -1 before its first report.
     bytes_in_second
-        What it was sent in the last whole second, headers included.
+        Bytes of the log that it was sent in the last whole second.
     is_in_sync
         It has reported, and lacks fewer bytes than ``haMaxGapNotInSync``.
     """
@@ -284,9 +284,9 @@ class HAConnection:
             allowance = self._flow.allowance_bytes
             if not allowance and not transfer.is_in_frame:
                 return Progress.SENT
-            before = transfer.sent_bytes
+            before = transfer.offset
             progress = transfer.send(allowance)
-            self._flow.add(transfer.sent_bytes - before)
+            self._flow.add(transfer.offset - before)
         return progress
 
     def _resume(self) -> None:

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
 _BACKLOG = 16
-_REST_S = 0.002
+_REST_S = 0.005
 _POLL_S = 0.1
 _REST_AFTER_ACCEPT_ERROR_S = 1.0
 
@@ -39,7 +39,7 @@ class HAService:
     """Listens for slaves and sends them the log; a context manager that starts and stops it.
 
     What is appended is sent at once where puts wait for slaves (``SYNC_MASTER`` with
-    ``inSyncReplicas`` above 1), else with a rest of 2 ms after each time: many small puts then
+    ``inSyncReplicas`` above 1), else with a rest of 5 ms after each time: many small puts then
     share one call of the system, and threads that put are hardly disturbed.
 
     The protocol has no authentication: whoever can connect gets all of the log, and counts as a

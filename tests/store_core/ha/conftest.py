@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from store_core.ha.ha_service import HAService
 from store_core.message_store import MessageStore
+from tests.store_core.ha import raw_slave
 from tests.store_core.ha.raw_master import RawMaster
 from tests.store_core.ha.stores import SEGMENT, log_bytes, put, store_config
 
@@ -29,3 +31,18 @@ def slave(tmp_path):
 def master(written_log):
     with RawMaster(written_log, SEGMENT) as made:
         yield made
+
+
+@pytest.fixture
+def live_master(tmp_path):
+    """A master of small segments that is open here, with some messages."""
+    with MessageStore(raw_slave.store_config(tmp_path / "master")) as store:
+        raw_slave.put(store, 30)
+        yield store
+
+
+@pytest.fixture
+def service(live_master):
+    """The service that sends its log."""
+    with HAService(live_master, port=0) as service:
+        yield service

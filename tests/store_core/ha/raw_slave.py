@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import socket
+import threading
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from store_core.config.message_store_config import MessageStoreConfig
+from store_core.ha.ha_service import HAService
 from store_core.layout.replication import REPORT, TRANSFER_HEADER
 from store_core.message import Message
+from store_core.message_store import MessageStore
 from store_core.results import PutMessageStatus
 
 SEGMENT = 4096
@@ -37,6 +43,23 @@ def put(store, count, body_bytes=300, **properties):
     return result.append_result.commit_log_offset + result.append_result.store_size
 
 
+@contextmanager
+def serving(root, **changes):
+    config = store_config(root, **changes)
+    with MessageStore(config) as store, HAService(store, port=0) as service:
+        put_anyhow(store, 30)
+        yield store, service
+
+
+def put_anyhow(store, count):
+    """Put messages that wait for nobody."""
+    return put(store, count, WAIT="false")
+
+
+def warnings_of(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 def log_bytes(store, start, stop):
     found = b""
     while start + len(found) < stop:
@@ -54,7 +77,7 @@ def wait_until(condition, what="it"):
 
 
 class RawSlave:
-    """Reports and receives when a test says so.
+    """Reports and receives when a test says so; at most so much at once as ``reads`` say.
 
     Attributes
     ----------
@@ -64,7 +87,7 @@ class RawSlave:
         All bodies in a row.
     """
 
-    def __init__(self, address, receive_buffer_bytes=None):
+    def __init__(self, address, receive_buffer_bytes=None, reads=()):
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -73,7 +96,8 @@ class RawSlave:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(DEADLINE_S)
         self.socket.connect((host, int(port)))
-        self.frames, self.body = [], b""
+        self.frames, self.body = [], bytearray()
+        self._reads = itertools.cycle([*reads] or [1 << 20])
 
     def __enter__(self):
         return self
@@ -87,7 +111,7 @@ class RawSlave:
     def read(self, size):
         data = b""
         while len(data) < size:
-            part = self.socket.recv(size - len(data))
+            part = self.socket.recv(min(size - len(data), next(self._reads)))
             if not part:
                 raise EOFError(data)
             data += part
@@ -99,17 +123,59 @@ class RawSlave:
         self.frames.append((offset, size))
         return offset, size
 
+    @property
+    def end(self):
+        """Up to where the log has come; -1 before the first frame."""
+        return sum(self.frames[-1]) if self.frames else -1
+
+    @property
+    def address(self):
+        return "{}:{}".format(*self.socket.getsockname())
+
     def follow(self, stop):
         """Receive frames until the log has come up to an offset; heartbeats count as frames."""
-        while sum(self.frames[-1] if self.frames else (-1,)) < stop:
+        while self.end < stop:
             self.frame()
         return self.frames
 
-    def is_dropped(self):
-        """Whether the master closes the connection; frames before that are left out."""
-        try:
+    def wait_for_end(self):
+        """Wait until the master closes the connection; what comes before is left out."""
+        with suppress(ConnectionResetError):
             while self.socket.recv(1 << 16):
                 pass
-        except ConnectionResetError:
-            pass
-        return True
+
+
+class AckingSlave(RawSlave):
+    """Reports what it gets, in a thread of its own, until the connection ends."""
+
+    def __init__(self, address, first):
+        super().__init__(address)
+        self.report(first)
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def __exit__(self, *_):
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        super().__exit__()
+
+    def _run(self):
+        with suppress(EOFError, OSError):
+            while True:
+                self.report(sum(self.frame()))
+
+
+@contextmanager
+def serving_one(root, **changes):
+    """A service, and a slave that has connected."""
+    with serving(root, **changes) as (store, service), RawSlave(service.address) as slave:
+        wait_until(service.slaves)
+        yield store, service, slave
+
+
+def still_serves(service, store):
+    with RawSlave(service.address) as slave:
+        slave.report(1)
+        slave.follow(store.max_phy_offset)
+        return slave.body == log_bytes(store, 1, store.max_phy_offset)

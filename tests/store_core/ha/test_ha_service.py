@@ -1,63 +1,195 @@
-"""A master against sockets that behave as slaves do, or as they should not."""
+"""Who may connect, and how a master starts and stops."""
 
 from __future__ import annotations
 
+import errno
+import socket
+import threading
+from contextlib import ExitStack
+
 import pytest
 
+from store_core.errors import HAError, StoreClosedError, StoreConfigError
+from store_core.ha import ha_service
 from store_core.ha.ha_service import HAService
 from store_core.message_store import MessageStore
 from tests.store_core.ha.raw_slave import (
     SEGMENT,
+    AckingSlave,
     RawSlave,
-    log_bytes,
     put,
+    serving_one,
+    still_serves,
     store_config,
+    wait_until,
+    warnings_of,
 )
 
 
-@pytest.fixture
-def master(tmp_path):
-    with MessageStore(store_config(tmp_path / "master")) as store:
+def test_more_connections_than_are_allowed(live_master, service, monkeypatch, caplog):
+    monkeypatch.setattr(ha_service, "MAX_CONNECTIONS", 3)
+    with ExitStack() as stack:
+        slaves = [stack.enter_context(RawSlave(service.address)) for _ in range(3)]
+        wait_until(lambda: len(service.slaves()) == 3)
+        with RawSlave(service.address) as refused:
+            refused.wait_for_end()
+        slaves[0].socket.close()
+        wait_until(lambda: len(service.slaves()) == 2)
+        assert still_serves(service, live_master)
+    (text,) = warnings_of(caplog)
+    assert "is refused: 3 are connected" in text
+
+
+@pytest.mark.parametrize("allowed", [["127.0.0.1"], ["10.0.0.0/8", "127.0.0.0/30"]])
+def test_slaves_that_are_allowed(live_master, allowed):
+    with HAService(live_master, port=0, allowed_slaves=allowed) as service:
+        assert still_serves(service, live_master)
+
+
+@pytest.mark.parametrize("allowed", [[], ["10.0.0.0/8", "::1"]])
+def test_slaves_that_are_not_allowed(live_master, allowed, caplog):
+    with HAService(live_master, port=0, allowed_slaves=allowed) as service:
+        with RawSlave(service.address) as slave:
+            slave.wait_for_end()
+        assert service.slaves() == ()
+    (text,) = warnings_of(caplog)
+    assert "not among allowed_slaves" in text
+
+
+def test_an_ipv4_address_that_a_socket_of_ipv6_shows():
+    assert str(ha_service._ip_address("::ffff:10.0.0.7")) == "10.0.0.7"
+    assert str(ha_service._ip_address("fe80::1%eth0")) == "fe80::1"
+
+
+def test_ipv6(live_master):
+    with HAService(live_master, host="::1", port=0, allowed_slaves=["::1"]) as service:
+        assert service.address.startswith("[::1]:")
+        assert still_serves(service, live_master)
+
+
+@pytest.mark.parametrize("text", ["10.0.0.0/33", "slave.example", "10.0.0.1/8"])
+def test_allowed_slaves_are_addresses_or_networks(live_master, text):
+    with pytest.raises(StoreConfigError, match=r"allowed_slaves: .*give addresses or networks"):
+        HAService(live_master, allowed_slaves=[text])
+
+
+def test_listening_to_all_is_warned_of(live_master, caplog):
+    with HAService(live_master, host="0.0.0.0", port=0):
+        assert "whoever reaches this port gets all messages" in warnings_of(caplog)[0]
+    caplog.clear()
+    with HAService(live_master, host="0.0.0.0", port=0, allowed_slaves=["10.0.0.0/8"]):
+        assert not warnings_of(caplog)
+
+
+def test_the_port_is_taken(live_master, service):
+    port = int(service.address.rpartition(":")[2])
+    service.shutdown()
+    with socket.create_server(("127.0.0.1", port)):
+        other = HAService(live_master, port=port)
+        with pytest.raises(HAError, match=rf"cannot listen for slaves at 127.0.0.1:{port}: .*haL"):
+            other.start()
+        assert other.address == ""
+    with HAService(live_master, port=port) as again:  # nothing was left behind
+        assert still_serves(again, live_master)
+
+
+def test_the_port_of_the_configuration(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = store_config(tmp_path, ha_listen_port=port)
+    with MessageStore(config) as store, HAService(store) as service:
+        assert service.address == f"127.0.0.1:{port}"
+
+
+def test_a_host_that_is_none(live_master):
+    with pytest.raises(HAError, match=r"cannot listen for slaves at no\.such\.host\.invalid:0"):
+        HAService(live_master, host="no.such.host.invalid", port=0).start()
+
+
+def test_too_many_open_files_pass(live_master, service, monkeypatch, caplog):
+    monkeypatch.setattr(ha_service, "_REST_AFTER_ACCEPT_ERROR_S", 0.01)
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "too many")] * 3
+
+    def failing(listener):
+        if failures:
+            raise failures.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", failing)
+    assert still_serves(service, live_master)
+    assert len(warnings_of(caplog)) == 3
+
+
+def test_a_store_that_is_shut_down_first_ends_its_connections(tmp_path, caplog):
+    store = MessageStore(store_config(tmp_path))
+    with store, HAService(store, port=0) as service:
         put(store, 30)
-        yield store
+        with AckingSlave(service.address, 1) as slave:
+            store.shutdown()
+            slave.thread.join(20)
+            assert not slave.thread.is_alive()
+    assert not warnings_of(caplog)
 
 
-@pytest.fixture
-def service(master):
-    with HAService(master, port=0) as service:
-        yield service
+def test_start_and_shutdown_may_be_repeated(live_master):
+    service = HAService(live_master, port=0)
+    service.shutdown()
+    for _ in range(3):
+        service.start()
+        address = service.address
+        service.start()
+        assert service.address == address
+        assert still_serves(service, live_master)
+        service.shutdown()
+        service.shutdown()
+        assert service.address == ""
+        with pytest.raises(ConnectionRefusedError):
+            RawSlave(address)
+    assert "HAService" not in {thread.name for thread in threading.enumerate()}
 
 
-def frames_of(start, stop, batch=700):
-    found = []
-    while start < stop:
-        size = min(batch, stop - start, SEGMENT - start % SEGMENT)
-        found.append((start, size))
-        start += size
-    return found
+def test_one_service_of_a_store(live_master, service):
+    other = HAService(live_master, port=0)
+    with pytest.raises(HAError, match="another service replicates"):
+        other.start()
+    other.shutdown()
+    put(live_master, 1)
+    assert still_serves(service, live_master)
 
 
-@pytest.mark.parametrize("start", [1, 100, 700, SEGMENT - 1, SEGMENT, SEGMENT + 5])
-def test_transfer_begins_where_the_first_report_says(master, service, start):
-    end = master.max_phy_offset
+def test_a_store_that_is_not_open(tmp_path):
+    with pytest.raises(StoreClosedError):
+        HAService(MessageStore(store_config(tmp_path)), port=0).start()
+
+
+def test_shutdown_ends_connections(live_master):
+    with ExitStack() as stack:
+        with HAService(live_master, port=0) as service:
+            slaves = [stack.enter_context(RawSlave(service.address)) for _ in range(5)]
+            slaves[0].report(1)
+            wait_until(lambda: len(service.slaves()) == 5)
+        for slave in slaves:
+            slave.wait_for_end()
+    assert service.slaves() == ()
+
+
+def test_what_is_known_of_slaves(live_master, service):
+    end = live_master.max_phy_offset
     with RawSlave(service.address) as slave:
-        slave.report(start)
-        assert slave.follow(end) == frames_of(start, end)
-        assert slave.body == log_bytes(master, start, end)
+        slave.report(SEGMENT)
+        slave.follow(end)
+        wait_until(lambda: service.slaves() and service.slaves()[0].transfer_offset == end)
+        (state,) = service.slaves()
+        assert state.address == slave.address
+        assert (state.request_offset, state.ack_offset) == (SEGMENT, SEGMENT)
+        assert state.is_in_sync
+        assert service.in_sync_replicas_nums() == 2
+    wait_until(lambda: not service.slaves())
 
 
-def test_an_empty_slave_gets_the_last_segment(master, service):
-    end = master.max_phy_offset
-    with RawSlave(service.address) as slave:
-        slave.report(0)
-        assert slave.follow(end) == frames_of(end - end % SEGMENT, end)
-
-
-def test_what_is_put_later_follows(master, service):
-    begin = end = master.max_phy_offset
-    with RawSlave(service.address) as slave:
-        slave.report(begin)
-        for _ in range(40):
-            end = put(master, 1)
-            slave.follow(end)
-        assert slave.body == log_bytes(master, begin, end)
+@pytest.mark.parametrize(("gap", "count"), [(1000, 1), (1001, 2)])
+def test_in_sync_is_who_lacks_less_than_the_gap(tmp_path, gap, count):
+    with serving_one(tmp_path, ha_max_gap_not_in_sync=gap) as (store, service, slave):
+        slave.report(store.max_phy_offset - 1000)
+        wait_until(lambda: service.slaves() and service.slaves()[0].ack_offset > 0)
+        assert service.in_sync_replicas_nums() == count

@@ -1,0 +1,106 @@
+"""Puts that wait until slaves have their records."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from store_core.errors import StoreClosedError
+from store_core.ha.ha_service import HAService
+from store_core.message import Message
+from store_core.message_store import MessageStore
+from store_core.results import PutMessageStatus
+from tests.store_core.ha.raw_slave import (
+    AckingSlave,
+    RawSlave,
+    log_bytes,
+    serving,
+    still_serves,
+    store_config,
+    wait_until,
+)
+
+SYNC = {"broker_role": "SYNC_MASTER", "in_sync_replicas": 2, "slave_timeout": 60_000}
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(3) as pool:
+        yield pool
+
+
+def put_one(store):
+    return store.put_message(Message("T", b"x" * 100, queue_id=0))
+
+
+def is_waiting(service, count=1):
+    return lambda: len(service._transfers._waiters) == count
+
+
+def test_without_a_slave_in_time(tmp_path):
+    with serving(tmp_path, **{**SYNC, "slave_timeout": 30}) as (store, service):
+        result = put_one(store)
+        assert result.status is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+        offset = result.append_result.commit_log_offset
+        assert store.look_message_by_offset(offset).body == b"x" * 100
+        with AckingSlave(service.address, 1):
+            wait_until(lambda: service.push_to_slave_max_offset == store.max_phy_offset)
+            assert put_one(store).status is PutMessageStatus.PUT_OK
+
+
+def test_puts_of_many_threads_wait_for_a_slave(tmp_path):
+    with serving(tmp_path, **SYNC) as (store, service), AckingSlave(service.address, 1) as slave:
+        with ThreadPoolExecutor(6) as pool:
+            results = list(pool.map(lambda _: put_one(store), range(600)))
+        assert {result.status for result in results} == {PutMessageStatus.PUT_OK}
+        end = store.max_phy_offset
+        assert slave.body == log_bytes(store, 1, end)
+        assert service.push_to_slave_max_offset == end
+
+
+def test_three_stores(tmp_path, pool):
+    three = {**SYNC, "in_sync_replicas": 3}
+    with serving(tmp_path, **three) as (store, service), AckingSlave(service.address, 1):
+        waiting = pool.submit(put_one, store)
+        end = store.max_phy_offset
+        wait_until(lambda: service.push_to_slave_max_offset >= end)
+        wait_until(is_waiting(service))
+        with AckingSlave(service.address, 1):
+            assert waiting.result(20).status is PutMessageStatus.PUT_OK
+            assert service.in_sync_replicas_nums() == 3
+
+
+def test_a_slave_that_reports_too_much_is_no_replica(tmp_path, pool):
+    with serving(tmp_path, **SYNC) as (store, service):
+        waiting = pool.submit(put_one, store)
+        wait_until(is_waiting(service))
+        with RawSlave(service.address) as liar:
+            liar.report(2**62)
+            liar.wait_for_end()
+        assert not waiting.done()
+        service.shutdown()
+        assert waiting.result(20).status is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+
+
+def test_the_store_is_shut_down_while_puts_wait(tmp_path, pool):
+    config = store_config(tmp_path, **SYNC)
+    store = MessageStore(config)
+    with store, HAService(store, port=0) as service:
+        with RawSlave(service.address) as slave:
+            slave.report(0)
+            waiting = [pool.submit(put_one, store) for _ in range(3)]
+            wait_until(is_waiting(service, 3))
+            store.shutdown()
+            statuses = {future.result(20).status for future in waiting}
+            assert statuses == {PutMessageStatus.FLUSH_SLAVE_TIMEOUT}
+            slave.wait_for_end()
+        wait_until(lambda: service.address == "")
+        assert service.slaves() == ()
+        service.shutdown()
+        with pytest.raises(StoreClosedError):
+            service.start()
+        store.load()
+        store.start()
+        service.start()
+        assert still_serves(service, store)
