@@ -6,7 +6,6 @@ Source: RocketMQ ``DefaultHAConnection`` (release 5.3.3).
 from __future__ import annotations
 
 import logging
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Protocol
 
@@ -18,6 +17,7 @@ from store_core.log.commit_log import DEFAULT_SEGMENT_BYTES
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
 
     from store_core.message_store import MessageStore
 
@@ -125,7 +125,6 @@ class HAConnection:
         self._is_closed = self._resumes_by_itself = False
         self._read_at = self._wrote_at = loop.time()
         self._resumes: asyncio.TimerHandle | None = None
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         loop.add_reader(sock, self._guarded, self._read)
         self._check = loop.call_later(self._next_check_s(), self._guarded, self._check_time)
 

@@ -103,7 +103,13 @@ class HAService:
         return self._pushed
 
     def slaves(self) -> tuple[SlaveState, ...]:
-        """Return the slaves that are connected, oldest connection first."""
+        """Return the slaves that are connected, oldest connection first.
+
+        Raises
+        ------
+        StoreClosedError
+            The store was shut down just now.
+        """
         connections = self._connections
         if not connections:
             return ()
@@ -133,6 +139,7 @@ class HAService:
             self._stop()
             store, config = self._store, self._store.config
             self._transfers = GroupTransferService(config.in_sync_replicas, config.slave_timeout)
+            self._is_idle = self._look_is_due = False  # as left by a loop that was stopped
             self._rests = not config.waits_for_replicas
             # Bytes become readable later than they are appended, or are appended without a put.
             self._polls = uses_transient_pool(config) or config.is_slave
@@ -254,8 +261,13 @@ class HAService:
             sock.close()
             logger.warning("slave %s is refused: %s", address, refusal)
             return
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:  # it has gone already
+            sock.close()
+            return
         logger.info("slave %s has connected", address)
-        sock.setblocking(False)
         connection = HAConnection(loop, sock, address, self._store, self)
         self._connections = (*self._connections, connection)
 

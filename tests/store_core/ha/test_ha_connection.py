@@ -81,6 +81,7 @@ def test_what_is_put_later_follows(live_master, service):
             end = put(live_master, 1)
             slave.follow(end)
         assert slave.body == log_bytes(live_master, begin, end)
+        assert all(size for _, size in slave.frames)  # nothing waited for a heartbeat
 
 
 def test_nothing_is_sent_before_the_first_report(tmp_path):

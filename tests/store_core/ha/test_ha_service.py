@@ -139,7 +139,11 @@ def test_start_and_shutdown_may_be_repeated(live_master):
         address = service.address
         service.start()
         assert service.address == address
-        assert still_serves(service, live_master)
+        with RawSlave(service.address) as slave:
+            slave.report(1)
+            slave.follow(live_master.max_phy_offset)
+            slave.follow(put(live_master, 1))  # shut down while it rests after that
+            assert all(size for _, size in slave.frames)  # it did not wait for a heartbeat
         service.shutdown()
         service.shutdown()
         assert service.address == ""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.errors import HAError
@@ -75,6 +75,7 @@ def send_all(transfer, allowances=None):
         progress = transfer.send(next(allowances) if allowances else sys.maxsize)
 
 
+@settings(deadline=None)  # of the machine's other work
 @given(
     start=st.integers(1, 600),
     length=st.integers(0, 900),
