@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Callable, Literal
+from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import (
     HAError,
@@ -25,24 +25,28 @@ from store_core.ha.end_comparison import (
     OVERLAP_BYTES,
     DivergedError,
     has_no_bytes,
-    overlap_start,
-    segment_size,
 )
 from store_core.ha.event_loop_thread import EventLoopThread
-from store_core.ha.first_segment import first_segment
+from store_core.ha.first_report import (
+    EARLIEST,
+    report_of_copy,
+    report_of_empty,
+    require_segment,
+)
 from store_core.ha.follow_progress import FollowProgress
+from store_core.ha.follow_settings import FollowSettings
 from store_core.ha.follow_state import ConnectionState, FollowState
-from store_core.ha.master_connection import FirstReport, FollowSettings, MasterConnection
+from store_core.ha.master_connection import MasterConnection
 from store_core.ha.peer import CONNECT_S, ConnectionLostError, connect, parse_address
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from store_core.ha.first_report import FirstOffset, FirstReport
     from store_core.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
-EARLIEST: Literal["earliest"] = "earliest"
 ACKS = ("flushed", "appended", "never")
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
@@ -89,7 +93,7 @@ class HAClient:
         address: str,
         *,
         ack: str = "flushed",
-        first_offset: int | Literal["earliest"] | None = None,
+        first_offset: FirstOffset = None,
         cut: bool = False,
         on_connected: Callable[[str], object] | None = None,
     ) -> None:
@@ -141,7 +145,7 @@ class HAClient:
                 raise HAError(
                     f"brokerRole is {role}: open the store with brokerRole=SLAVE to follow a master"
                 )
-            self._require_segment()
+            require_segment(self._store, self._first_offset)
             self._failure = None
             self._thread.start()
             self._running = self._thread.submit(self._run())
@@ -251,7 +255,7 @@ class HAClient:
     async def _follow(self) -> None:
         pause = _FIRST_PAUSE_S
         while True:
-            begin = self._progress.bytes_received
+            end, since = self._progress.max_offset, time.monotonic()
             try:
                 await self._follow_once()
             except DivergedError as err:
@@ -259,7 +263,8 @@ class HAClient:
             except (ConnectionLostError, StoreWriteError) as err:
                 self._note_lost(err)
                 self._overlap_bytes = OVERLAP_BYTES
-            if self._progress.bytes_received > begin:
+            lasted = time.monotonic() - since > _LONGEST_PAUSE_S
+            if lasted or self._progress.max_offset > end:
                 pause = _FIRST_PAUSE_S
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -284,22 +289,13 @@ class HAClient:
                 raise
 
     async def _first_report(self) -> FirstReport:
-        """Return from where the master shall send."""
-        store, first = self._store, self._first_offset
+        store = self._store
         if not has_no_bytes(store):
-            start = overlap_start(store, self._overlap_bytes)
-            return FirstReport(start, start)
-        if store.min_phy_offset >= 0:  # another connection had begun
-            first = store.min_phy_offset
-        if first is None:
-            return FirstReport(0, None)
-        if first == EARLIEST:
-            first = await first_segment(
-                self._settings.address, segment_size(store), self._settings.answer_s
-            )
-        if first == 0 and self._refusals % 2:  # an empty master refuses 1, and begins at 0
-            return FirstReport(0, 0)
-        return FirstReport(max(first, 1), max(first, 1))
+            return report_of_copy(store, self._overlap_bytes)
+        was_refused = self._refusals % 2 == 1
+        return await report_of_empty(
+            store, self._settings, self._first_offset, was_refused=was_refused
+        )
 
     async def _mend(self, err: DivergedError) -> None:
         """Cut this copy's log, or have more of it compared, so that the next try may go on."""
@@ -324,14 +320,6 @@ class HAClient:
                 f"beginning at {store.min_phy_offset} on: nothing was cut. Begin with an empty "
                 "directory"
             ) from err
-
-    def _require_segment(self) -> None:
-        first, size = self._first_offset, segment_size(self._store)
-        if isinstance(first, int) and (first < 0 or first % size):
-            raise StoreConfigError(
-                f"first_offset={first}: segments begin at multiples of {size} "
-                "(mappedFileSizeCommitLog)"
-            )
 
     def _connected(self) -> None:
         address = self._settings.address

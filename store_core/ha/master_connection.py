@@ -7,12 +7,12 @@ for bytes that it has, and appends nothing before they are found equal.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from store_core.errors import HAError, StoreFormatError
 from store_core.ha.end_comparison import EndComparison, has_no_bytes, segment_size
 from store_core.ha.first_record import FirstRecord
+from store_core.ha.follow_settings import LEAST_SILENCE_S
 from store_core.ha.follow_state import ConnectionState
 from store_core.ha.frame_reader import FrameReader
 from store_core.ha.master_probe import probe
@@ -23,7 +23,9 @@ from store_core.ha.silent_master import require_common_end, require_first
 if TYPE_CHECKING:
     import socket
 
+    from store_core.ha.first_report import FirstReport
     from store_core.ha.follow_progress import FollowProgress
+    from store_core.ha.follow_settings import FollowSettings
     from store_core.ha.frame_reader import LogRun
     from store_core.message_store import MessageStore
 
@@ -31,49 +33,8 @@ BUFFER_BYTES = 1 << 20
 _ROUNDS_AT_ONCE = 8
 _FLUSH_EVERY_S = 0.1
 _LONGEST_REST_S = 1.0
-_LEAST_SILENCE_S = 1.2
 _PROBE_AFTER_S = 1.0
 _REST_RETRY_S = 0.05
-
-
-@dataclass(frozen=True)
-class FollowSettings:
-    """How a master is followed; times in seconds.
-
-    Attributes
-    ----------
-    address
-        ``HOST:PORT`` of the master.
-    ack
-        ``flushed``, ``appended`` or ``never``.
-    heartbeat_s, housekeeping_s
-        ``haSendHeartbeatInterval``, ``haHousekeepingInterval``.
-    """
-
-    address: str
-    ack: str
-    heartbeat_s: float
-    housekeeping_s: float
-
-    @property
-    def answer_s(self) -> float:
-        """A master sends something within this time."""
-        return self.heartbeat_s + 2 * _LEAST_SILENCE_S
-
-
-class FirstReport(NamedTuple):
-    """What a master is told at first: from where it shall send.
-
-    Attributes
-    ----------
-    offset
-        0: the beginning of its last segment. 1 for an empty log: byte 0 is made anew.
-    next_offset
-        What it must begin with; None: the beginning of any segment.
-    """
-
-    offset: int
-    next_offset: int | None
 
 
 class MasterConnection:
@@ -314,7 +275,7 @@ class MasterConnection:
         is_waiting = self._comparison is not None or (
             self._lacks_all and self._reader.next_offset == self._request
         )
-        patience = max(self._settings.heartbeat_s, _LEAST_SILENCE_S)
+        patience = max(self._settings.heartbeat_s, LEAST_SILENCE_S)
         return (
             is_waiting
             and now - self._body_at >= patience

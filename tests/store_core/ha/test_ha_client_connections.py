@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 
 import pytest
 
@@ -120,23 +119,6 @@ def test_a_silent_master_is_left(tmp_path):
         assert "was silent for 0.3 s (haHousekeepingInterval)" in error_of(client)
         silent.wait_until(lambda: silent.accepted > 1)
         assert client.failure is None
-
-
-def test_a_master_that_reads_nothing_is_left(tmp_path, written_log):
-    """Its frames come, so it lives; but it does not know what this copy has."""
-    config = store_config(tmp_path, broker_role="SLAVE", ha_housekeeping_interval=500)
-
-    def deaf(master, sock):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-        while True:
-            sock.sendall(HEADER.pack(0, 0))
-            time.sleep(0.01)
-
-    with MessageStore(config) as slave, Scripted(deaf) as master:
-        client = HAClient(slave, master.address)
-        with client:
-            wait_until(lambda: client.state().acked_offset == 0)
-            assert client.failure is None
 
 
 GARBAGE = [

@@ -1,0 +1,81 @@
+"""What a slave reports at first: from where its master shall send."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, Union
+
+from store_core.errors import StoreConfigError
+from store_core.ha.end_comparison import overlap_start, segment_size
+from store_core.ha.first_segment import first_segment
+
+if TYPE_CHECKING:
+    from store_core.ha.follow_settings import FollowSettings
+    from store_core.message_store import MessageStore
+
+EARLIEST: Literal["earliest"] = "earliest"
+FirstOffset = Union[int, Literal["earliest"], None]
+
+
+class FirstReport(NamedTuple):
+    """What a master is told at first.
+
+    Attributes
+    ----------
+    offset
+        0: it shall send from the beginning of its last segment. 1 for an empty log: byte 0 is made
+        anew.
+    next_offset
+        What it must begin with; None: the beginning of any segment.
+    """
+
+    offset: int
+    next_offset: int | None
+
+
+def require_segment(store: MessageStore, first_offset: FirstOffset) -> None:
+    """Raise `StoreConfigError` unless an offset is the beginning of a segment."""
+    size = segment_size(store)
+    if isinstance(first_offset, int) and (first_offset < 0 or first_offset % size):
+        raise StoreConfigError(
+            f"first_offset={first_offset}: segments begin at multiples of {size} "
+            "(mappedFileSizeCommitLog)"
+        )
+
+
+def report_of_copy(store: MessageStore, overlap_bytes: int) -> FirstReport:
+    """Return what a log that has bytes begins with: some of its own."""
+    start = overlap_start(store, overlap_bytes)
+    return FirstReport(start, start)
+
+
+async def report_of_empty(
+    store: MessageStore, settings: FollowSettings, first: FirstOffset, *, was_refused: bool
+) -> FirstReport:
+    """Return what an empty log begins with.
+
+    Parameters
+    ----------
+    store, settings
+        The log, and its master.
+    first
+        What is wanted; where another connection had begun, it goes on with that.
+    was_refused
+        The master has closed the last connection at once: one that is empty refuses 1, and begins
+        at 0 by itself.
+
+    Raises
+    ------
+    ConnectionLostError
+        The master does not answer where its first segment is searched for.
+    HAError
+        Its segments have another size.
+    """
+    if store.min_phy_offset >= 0:
+        first = store.min_phy_offset
+    if first is None:
+        return FirstReport(0, None)
+    if first == EARLIEST:
+        first = await first_segment(settings.address, segment_size(store), settings.answer_s)
+    if first == 0 and was_refused:
+        return FirstReport(0, 0)
+    return FirstReport(max(first, 1), max(first, 1))
