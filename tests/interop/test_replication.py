@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.interop import java_cluster, java_oracle
-from tests.interop.replication_rounds import Case, Processes, Round
+from tests.interop.java_cluster import RELEASES, Broker, free_port
+from tests.interop.replica import Replica, read_journal
+from tests.interop.replication_rounds import (
+    OURS,
+    SETTINGS,
+    Case,
+    Processes,
+    Round,
+    Side,
+    compare_stores,
+    opened,
+)
+from tests.interop.synchronous_kills import DIRECTIONS, KilledMaster
 
 pytestmark = pytest.mark.interop
 
 ROUNDS = 20
 # They mostly wait.
 _AT_ONCE = 3
+KILLS = 2
+"""Of a synchronous master, in each direction."""
+_WAIT_SECONDS = 60
+_MASTERS = (*RELEASES, OURS)
 
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    for release in java_cluster.RELEASES:
+    for release in RELEASES:
         java_cluster.build(release)
     for api in java_oracle.APIS:
         java_oracle.build(api)
@@ -44,3 +63,126 @@ def rounds(
 @pytest.mark.parametrize("seed", range(ROUNDS), ids=lambda seed: str(Case.of_seed(seed)))
 def test_both_are_equal_in_the_end(rounds, seed):
     assert rounds[seed].result()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS, ids=" to ".join)
+def test_a_killed_synchronous_master_loses_nothing_that_it_acknowledged(
+    tmp_path, processes, direction
+):
+    with KilledMaster(tmp_path / "stores", processes, direction, seed=1) as killed:
+        for _ in range(KILLS):
+            assert killed.kill() > 0
+
+
+class Pair:
+    """A master of any kind and a slave of ours."""
+
+    def __init__(self, directory: Path, processes: Processes, kind: str, stack: ExitStack) -> None:
+        self._processes, self._stack = processes, stack
+        self.directory = directory
+        self.master = Side(kind, directory / "master")
+        self.slave = Side(OURS, directory / "slave")
+
+    def start(self, side: Side) -> Replica:
+        """Return a process for a side, which ends with the test."""
+        if side.process is None or not side.process.is_alive:
+            side.process = self._stack.enter_context(self._processes.take(side.kind))
+        return side.process
+
+    def open_master(self) -> Replica:
+        master = self.start(self.master)
+        master.open_master(self.master.root, self.master.port, **SETTINGS)
+        return master
+
+    def open_slave(self, **settings: object) -> Replica:
+        slave = self.start(self.slave)
+        address = f"127.0.0.1:{self.master.port}"
+        slave.open_slave(self.slave.root, address, self.slave.port, **SETTINGS, **settings)
+        return slave
+
+    def follow(self, end: int, **settings: object) -> None:
+        """Let the slave follow up to an offset, and stop it."""
+        slave = self.open_slave(**settings)
+        state = slave.wait(end, _WAIT_SECONDS)
+        assert state["event"] == "reached", state
+        slave.stop()
+
+
+@pytest.fixture(params=_MASTERS)
+def pair(request, tmp_path, processes):
+    with ExitStack() as stack:
+        yield Pair(tmp_path, processes, request.param, stack)
+
+
+def test_a_whole_copy_of_a_master_with_many_segments(pair):
+    master = pair.open_master()
+    end = master.put(1_000, 1)["max_phy_offset"]
+    assert end > 3 * SETTINGS["mappedFileSizeCommitLog"]
+    pair.follow(end, firstOffset=0)
+    master.stop()
+    with opened(pair.slave.root) as snapshot:
+        assert (snapshot.min_phy_offset, snapshot.max_phy_offset) == (0, end)
+    compare_stores(pair.master, pair.slave)
+
+
+@pytest.mark.parametrize("puts_after", [0, 100, 1_500])
+def test_a_slave_that_is_ahead_says_so_and_is_cut_if_that_is_wanted(pair, puts_after):
+    """A copy of the master that was made before its last messages is the next master."""
+    master = pair.open_master()
+    common = master.put(300, 1)["max_phy_offset"]
+    master.stop()
+    older = pair.directory / "older"
+    shutil.copytree(pair.master.root, older)
+    master = pair.open_master()
+    slave = pair.open_slave()
+    ahead = master.put(700, 2)["max_phy_offset"]
+    assert slave.wait(ahead, _WAIT_SECONDS)["event"] == "reached"
+    slave.stop()
+    master.stop()
+
+    pair.master.root = older
+    master = pair.open_master()
+    end = master.put(puts_after, 3)["max_phy_offset"] if puts_after else common
+    slave = pair.open_slave()
+    assert slave.wait(2**40, _WAIT_SECONDS)["event"] == "late"
+    failure = slave.state()["failure"]
+    assert failure is not None
+    assert ("ahead" in failure) or ("differ" in failure), failure
+    slave.stop()
+    with opened(pair.slave.root) as snapshot:
+        assert snapshot.max_phy_offset == ahead
+
+    pair.follow(end, cut="true")
+    master.stop()
+    compare_stores(pair.master, pair.slave)
+    kept = [path.stat().st_size for path in (pair.slave.root / "_cut").rglob("*") if path.is_file()]
+    assert sum(kept) >= ahead - common
+
+
+@pytest.mark.parametrize(("kind", "release"), [*zip(RELEASES, RELEASES), (OURS, RELEASES[0])])
+def test_a_broker_serves_all_that_was_acknowledged_from_the_copy_of_a_dead_master(
+    tmp_path, processes, kind, release
+):
+    journal = tmp_path / "journal"
+    with ExitStack() as stack:
+        pair = Pair(tmp_path, processes, kind, stack)
+        pair.open_slave()
+        master = pair.start(pair.master)
+        settings = {**SETTINGS, "inSyncReplicas": 2}
+        master.open_master(pair.master.root, pair.master.port, "SYNC_MASTER", **settings)
+        statuses = master.put(600, 1, threads=4, journal=journal)["statuses"]
+        master.kill()
+        pair.slave.process.kill()
+    acknowledged = read_journal(journal)
+    assert len(acknowledged) == statuses["PUT_OK"] > 100
+    with opened(pair.slave.root) as snapshot:
+        bodies = [snapshot.look_message_by_offset(at) for _, at, _ in acknowledged]
+    topics = {message.topic for message in bodies}
+    broker = {**SETTINGS, "listenPort": free_port(), "brokerIP1": "127.0.0.1"}
+    keys = ",".join(f"{message.topic}:{message.keys[0]}" for message in bodies[::50])
+    options = {"topics": ",".join(topics), "keys": keys}
+    with Broker(pair.slave.root, tmp_path / "broker", release, broker, options) as running:
+        served = running.wait()
+    assert served.ok, served.said
+    pulled = {row["keys"].split(" ")[0] for row in served.received}
+    assert {key for key, _, _ in acknowledged} <= pulled
