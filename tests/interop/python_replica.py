@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from store_core import Message, MessageStore, MessageStoreConfig
+from store_core.errors import StoreClosedError
 from store_core.ha.ha_client import HAClient
 from store_core.ha.ha_service import HAService
 from tests.interop.replica import Replica
@@ -123,20 +124,25 @@ class _Node:
                 time.sleep(pause)
 
     def _state(self, event: str) -> dict[str, Any]:
-        store, service, client = self._store, self._service, self._client
+        service, client = self._service, self._client
         with self._counting:
             statuses = dict(self._statuses)
         return {
             "event": event,
-            "min_phy_offset": store.min_phy_offset,
-            "max_phy_offset": store.max_phy_offset,
-            "dispatch_behind_bytes": store.dispatch_behind_bytes,
+            **self._offsets(),
             "connections": len(service.slaves()) if service else 0,
             "slave_acknowledged_offset": service.push_to_slave_max_offset if service else 0,
             "statuses": statuses,
             "failure": str(client.failure) if client and client.failure else None,
             "error": client.state().error if client else None,
         }
+
+    def _offsets(self) -> dict[str, int]:
+        store, names = self._store, ("min_phy_offset", "max_phy_offset", "dispatch_behind_bytes")
+        try:
+            return {name: getattr(store, name) for name in names}
+        except StoreClosedError:  # while its log is cut
+            return dict.fromkeys(names, -1)
 
 
 def _message(seed: int, number: int) -> Message:
