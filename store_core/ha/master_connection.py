@@ -19,6 +19,7 @@ from store_core.ha.master_probe import probe
 from store_core.ha.peer import ConnectionLostError, run_together
 from store_core.ha.report_sender import ReportSender
 from store_core.ha.silent_master import require_common_end, require_first
+from store_core.ha.whole_records import WholeRecords
 
 if TYPE_CHECKING:
     import socket
@@ -77,6 +78,7 @@ class MasterConnection:
         self._comparison = EndComparison(store, peer, request, end) if request < end else None
         self._lacks_all = request > 0 and has_no_bytes(store)
         self._first_record = FirstRecord(peer, segment_size(store)) if has_no_bytes(store) else None
+        self._whole_records = WholeRecords(segment_size(store))
         self._unflushed, self._caught_up = asyncio.Event(), asyncio.Event()
         self._flushed_at = 0.0
         self._received_at = self._body_at = self._loop.time()
@@ -168,14 +170,15 @@ class MasterConnection:
             if beginning is None:
                 return
             (offset, data), self._first_record = beginning, None
-        try:
-            self._store.append_to_commit_log(offset, data)
-        except ValueError as err:
-            raise HAError(
-                f"what {self._settings.address} sends does not fit this copy: {err}"
-            ) from err
-        self._progress.grown(offset + len(data))
-        self._unflushed.set()
+        for part in self._whole_records.take(offset, data):
+            try:
+                self._store.append_to_commit_log(*part)
+            except ValueError as err:
+                raise HAError(
+                    f"what {self._settings.address} sends does not fit this copy: {err}"
+                ) from err
+            self._progress.grown(part.offset + len(part.data))
+            self._unflushed.set()
 
     def _after_round(self, has_body: bool, *, is_full: bool) -> None:
         reader, progress = self._reader, self._progress

@@ -6,6 +6,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from store_core.codec.record_walk import walk_records
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.message import Message
@@ -57,6 +60,17 @@ def queues(store):
 
 def log_bytes(root):
     return b"".join(path.read_bytes() for path in sorted((Path(root) / "commitlog").iterdir()))
+
+
+def record_ends(log):
+    """Return where the records of a log end; the end of a segment is that of its last."""
+    ends = [0]
+    for segment in range(0, len(log), SEGMENT):
+        data = np.frombuffer(log[segment : segment + SEGMENT], np.uint8)
+        walk = walk_records(data, 0, len(data), 1 << 20, 1 << 30)
+        ends += [segment + int(start) for start in walk.starts[1:]]
+        ends += [segment + walk.stop, segment + len(data)]
+    return np.array(ends)
 
 
 def root_of(store):

@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import signal
 
-import numpy as np
 import pytest
 
-from store_core.codec.record_walk import walk_records
 from store_core.message_store import MessageStore
 from tests.store_core.ha.raw_master import RawMaster
-from tests.store_core.ha.stores import SEGMENT, assert_clean, log_bytes, store_config
+from tests.store_core.ha.stores import (
+    SEGMENT,
+    assert_clean,
+    log_bytes,
+    record_ends,
+    store_config,
+)
 from tests.store_core.test_killed_writer import Writers
 
 KILLS = 20
@@ -22,17 +26,6 @@ def slaves():
     made = Writers("tests.store_core.ha.killed_slave")
     yield made
     made.close()
-
-
-def record_ends(log):
-    """Return where the records of a log end; the end of a segment is that of its last."""
-    ends = [0]
-    for segment in range(0, len(log), SEGMENT):
-        data = np.frombuffer(log[segment : segment + SEGMENT], np.uint8)
-        walk = walk_records(data, 0, len(data), 1 << 20, 1 << 30)
-        ends += [segment + int(start) for start in walk.starts[1:]]
-        ends += [segment + walk.stop, segment + len(data)]
-    return np.array(ends)
 
 
 def test_a_killed_slave_has_what_it_reported(tmp_path, slaves, written_log):
