@@ -122,12 +122,12 @@ def follow(
     *,
     source: Source,
 ) -> None:
-    """Keep a copy of a running master's messages, as a slave of it.
+    """Keep a copy of a running master's messages.
 
-    The log comes byte for byte over the master's replication port; queues and index are made here.
-    Meanwhile the copy can be read as the store of a broker that runs, by Spark too. Ends with code
-    0 on Ctrl-C or SIGTERM, and where --until says; called again it goes on where it was. A lost
-    connection is made again. It ends with code 1 where the copy is not one of this master.
+    As a slave of it: the log comes byte for byte over the master's replication port, queues and
+    index are made here. Meanwhile the copy can be read as the store of a broker that runs, by Spark
+    too. Ends with code 0 on Ctrl-C or SIGTERM, and where --until says; called again it goes on
+    where it was. A lost connection is made again. Code 1: the copy is not one of this master.
     """
     with reporting(warnings_are_damage=False) as said:
         wanted = Wanted(master, path, until, ack, _first_offset(from_offset), cut)
