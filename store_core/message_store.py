@@ -384,8 +384,8 @@ class MessageStore(StoreQueries):
         StoreClosedError
             The store is not open.
         """
-        flush = self._opened().services.flush
         with self._changing:
+            flush = self._opened().services.flush
             if replication is not None and flush.replication not in (None, replication):
                 raise HAError("another service replicates this store: shut it down first")
             flush.replication = replication
@@ -517,7 +517,8 @@ class MessageStore(StoreQueries):
         """Make all queues anew from the log; see ``rebuild_queues_in_place``.
 
         The store is shut down for that, and opened again as it was; meanwhile puts are refused and
-        reads raise `StoreClosedError`. A kill leaves the old queues or the new ones.
+        reads raise `StoreClosedError`. Whoever replicates it goes on afterwards, with connections
+        that slaves make anew. A kill leaves the old queues or the new ones.
 
         Parameters
         ----------
@@ -545,7 +546,8 @@ class MessageStore(StoreQueries):
         """Cut the log where a record ends, with its queues and index; see ``cut_log``.
 
         The store is shut down for that, and opened again as it was; meanwhile puts are refused and
-        reads raise `StoreClosedError`. After a kill the next load completes it.
+        reads raise `StoreClosedError`. Whoever replicates it goes on afterwards, with connections
+        that slaves make anew. After a kill the next load completes it.
 
         Returns
         -------
@@ -571,14 +573,29 @@ class MessageStore(StoreQueries):
         with self._changing:
             is_loaded = self._open is not None
             is_started = self._open is not None and self._open.is_started
-            self.shutdown()
+            replication = None
+            if self._open is not None:
+                replication = self._open.services.flush.pause_replication()
             try:
+                self.shutdown()
                 yield
             finally:
-                if is_loaded:
-                    self.load()
+                try:
+                    if is_loaded:
+                        self.load()
+                finally:
+                    if replication is not None:
+                        self._go_on_with(replication)
                 if is_started:
                     self.start()
+
+    def _go_on_with(self, replication: Replication) -> None:
+        """Let replication go on, or end where the store could not be opened again."""
+        if self._open is None:
+            replication.store_closed()
+        else:
+            replication.store_goes_on()
+            self.use_replication(replication)
 
     def _consumer_filter(self, topic: str, group: str) -> RegisteredFilter | None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
@@ -16,6 +17,8 @@ T = TypeVar("T")
 class EventLoopThread:
     """Runs coroutines for other threads; it ends with `stop`, or with the process.
 
+    In a forked child it does not run: the thread is the parent's.
+
     Parameters
     ----------
     name
@@ -26,27 +29,29 @@ class EventLoopThread:
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._process = os.getpid()
 
     @property
     def is_running(self) -> bool:
         """It takes coroutines."""
-        return self._loop is not None
+        return self._running_loop() is not None
 
     def start(self) -> None:
         """Start the thread; a second call does nothing."""
-        if self._thread is not None:
+        if self._running_loop() is not None:
             return
         loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._run, args=(loop,), name=self._name, daemon=True
         )
-        self._loop = loop
+        self._loop, self._process = loop, os.getpid()
         self._thread.start()
 
     def stop(self) -> None:
         """Cancel what runs, wait until it has ended, and end the thread."""
-        loop, self._loop = self._loop, None
+        loop = self._running_loop()
         thread, self._thread = self._thread, None
+        self._loop = None
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
@@ -59,7 +64,7 @@ class EventLoopThread:
         RuntimeError
             The loop does not run.
         """
-        loop = self._loop
+        loop = self._running_loop()
         if loop is None:
             work.close()
             raise RuntimeError(f"{self._name} does not run")
@@ -67,7 +72,7 @@ class EventLoopThread:
 
     def call(self, function: Callable[..., object], *args: object) -> bool:
         """Have the loop call a function soon; False if it does not run (any more)."""
-        loop = self._loop
+        loop = self._running_loop()
         if loop is None:
             return False
         try:
@@ -75,6 +80,10 @@ class EventLoopThread:
         except RuntimeError:  # closed meanwhile
             return False
         return True
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop | None:
+        """Return the loop, but not in a child: what wakes it there is the parent's, too."""
+        return self._loop if self._process == os.getpid() else None
 
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:

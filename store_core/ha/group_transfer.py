@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,14 +48,19 @@ class GroupTransferService:
         self._acked = sys.maxsize if self._slaves < 1 else _NONE
         self._is_closed = False
 
-    def wait_for(self, next_offset: int) -> bool:
-        """Wait until enough slaves have the log up to an offset; False if not in time."""
+    def wait_for(self, next_offset: int, since: float | None = None) -> bool:
+        """Wait until enough slaves have the log up to an offset; False if not in time.
+
+        ``since``: when it was appended (``time.monotonic()``), None: now; the time counts from
+        there.
+        """
         waiter = _Waiter(next_offset)
         with self._lock:
             if next_offset <= self._acked or self._is_closed:
                 return not self._is_closed
             self._waiters.append(waiter)
-        if not waiter.is_waiting.acquire(timeout=self._timeout_s):
+        passed_s = 0.0 if since is None else time.monotonic() - since
+        if not waiter.is_waiting.acquire(timeout=max(self._timeout_s - passed_s, 0)):
             with self._lock:
                 self._waiters = [other for other in self._waiters if other is not waiter]
         return waiter.is_done

@@ -177,6 +177,11 @@ class HAConnection:
         logger.log(level, "slave %s: the connection is closed: %s", self.address, reason)
         self._connections.note_closed(self)
 
+    def leave_to_parent(self) -> None:
+        """Close the socket and nothing else, in a child of the process that serves the slave."""
+        self._is_closed = True
+        self._sock.close()
+
     def _guarded(self, work: Callable[[], None]) -> None:
         """Run a callback; whatever goes wrong ends this connection and no other."""
         if self._is_closed:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import socket
 import threading
+import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Union
 
@@ -29,10 +31,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
-_BACKLOG = 16
+_BACKLOG = 128
 _REST_S = 0.005
 _POLL_S = 0.1
 _REST_AFTER_ACCEPT_ERROR_S = 1.0
+_SHUT_DOWN = "the store was shut down"
+_PAUSED = "the store is shut down for a while"
+_services: weakref.WeakSet[HAService] = weakref.WeakSet()
+"""Those of this process, which a child that it forks must not keep open."""
 
 
 class HAService:
@@ -48,7 +54,8 @@ class HAService:
     Parameters
     ----------
     store
-        A started store. It may be shut down first; then this ends, too.
+        A started store. It may be shut down first; then this ends, too. Where it is shut down and
+        opened again by a call of its own (``rebuild_consume_queue``, ``cut_log``), this goes on.
     host
         Address to listen at; "" or "0.0.0.0": all of the machine's.
     port
@@ -77,13 +84,14 @@ class HAService:
         self._transfers = GroupTransferService(1, 0)
         self._listener: socket.socket | None = None
         self._connections: tuple[HAConnection, ...] = ()
-        self._is_registered = False
+        self._is_registered = self._is_paused = False
         self._address = ""
         self._pushed = 0
         # Somebody waits for data, and nobody is going to look for it unless he is woken.
         self._is_idle = self._look_is_due = False
         self._rests, self._polls = True, False
         self._poll: asyncio.TimerHandle | None = None
+        _services.add(self)
 
     def __enter__(self) -> HAService:
         self.start()
@@ -134,12 +142,12 @@ class HAService:
             The store is not open.
         """
         with self._changing:
-            if self._listener is not None:
+            if self._listener is not None and self._is_registered:
                 return
             self._stop()
             store, config = self._store, self._store.config
-            self._transfers = GroupTransferService(config.in_sync_replicas, config.slave_timeout)
-            self._is_idle = self._look_is_due = False  # as left by a loop that was stopped
+            self._transfers = self._new_transfers()
+            self._is_idle = self._look_is_due = self._is_paused = False  # as left when it stopped
             self._rests = not config.waits_for_replicas
             # Bytes become readable later than they are appended, or are appended without a put.
             self._polls = uses_transient_pool(config) or config.is_slave
@@ -175,18 +183,34 @@ class HAService:
             self._is_idle = False
             self._thread.call(self._look)
 
-    def wait_for(self, next_offset: int) -> bool:
+    def wait_for(self, next_offset: int, since: float) -> bool:
         """Wait until enough slaves have the log up to an offset; False if not in time.
 
         Called by threads that put. Connections count whose last report is not below it.
+        ``since``: when it was appended (``time.monotonic()``); the time counts from there.
         """
-        return self._transfers.wait_for(next_offset)
+        return self._transfers.wait_for(next_offset, since)
 
     def store_closed(self) -> None:
         """Note that the store is shut down: let puts go on and connections end; does not wait."""
         self._is_registered = False
         self._transfers.close()
-        self._thread.call(self._end, "the store was shut down")
+        self._thread.call(self._end, _SHUT_DOWN)
+
+    def store_pauses(self) -> None:
+        """Note that the store is shut down for a while: let puts go on; does not wait.
+
+        Connections end, as its log may be another one afterwards; whoever connects waits.
+        """
+        self._is_paused = True
+        self._transfers.close()
+        self._thread.call(self._pause)
+
+    def store_goes_on(self) -> None:
+        """Note that the store is open again: slaves may connect; does not wait."""
+        if self._listener is not None:
+            self._transfers = self._new_transfers()  # nobody counts before `_go_on`
+        self._thread.call(self._go_on)
 
     def note_ack(self, ack_offset: int) -> None:
         """Note that a slave has reported."""
@@ -204,12 +228,16 @@ class HAService:
         self._note_acks()
 
     def note_store_closed(self) -> None:
-        """End: the store was shut down."""
+        """End, or wait until it is open again: the store was shut down."""
+        if self._is_paused:
+            self._end_connections(_PAUSED)
+            return
         self._is_registered = False
-        self._end("the store was shut down")
+        self._end(_SHUT_DOWN)
 
     def _note_acks(self) -> None:
-        self._transfers.note_acks([connection.ack_offset for connection in self._connections])
+        if not self._is_paused:  # else it was the log before the pause that they have
+            self._transfers.note_acks([connection.ack_offset for connection in self._connections])
 
     def _look(self) -> None:
         """Send what there is to all who wait for it."""
@@ -290,7 +318,7 @@ class HAService:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             listener = socket.create_server(found[4][:2], family=found[0], backlog=_BACKLOG)
-        except (OSError, OverflowError) as err:
+        except (OSError, OverflowError, UnicodeError) as err:
             raise HAError(
                 f"cannot listen for slaves at {host}:{port}: {err}; choose another host or port "
                 "(haListenPort), or stop whoever uses it"
@@ -304,14 +332,47 @@ class HAService:
 
     def _end(self, reason: str) -> None:
         """Close all, in the loop's thread; puts that wait go on."""
+        if self._listener is not None:
+            logger.info("%s: slaves cannot connect any more: %s", self._address, reason)
         listener, self._listener = self._listener, None
         self._transfers.close()
         self._is_idle, self._address = False, ""
         if listener is not None:
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()
+        self._end_connections(reason)
+
+    def _end_connections(self, reason: str) -> None:
         for connection in self._connections:
             connection.close(reason)
+
+    def _pause(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._end_connections(_PAUSED)
+
+    def _go_on(self) -> None:
+        """Serve the store that is open again; in the loop's thread, after `_pause`."""
+        self._is_paused = False
+        self._accept_again()
+
+    def _new_transfers(self) -> GroupTransferService:
+        config = self._store.config
+        return GroupTransferService(config.in_sync_replicas, config.slave_timeout)
+
+    def _leave_to_parent(self) -> None:
+        """Close what the parent has open, too: else nothing would end where it closes it.
+
+        The loop is left alone: it waits for sockets together with that of the parent.
+        """
+        self._changing = threading.Lock()
+        connections, self._connections = self._connections, ()
+        listener, self._listener = self._listener, None
+        self._address = ""
+        if listener is not None:
+            listener.close()
+        for connection in connections:
+            connection.leave_to_parent()
 
     def _stop(self) -> None:
         if self._thread.is_running:
@@ -321,6 +382,15 @@ class HAService:
             self._is_registered = False
             with suppress(StoreClosedError):
                 self._store.use_replication(None)
+
+
+def _leave_all_to_parent() -> None:
+    for service in tuple(_services):
+        service._leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def _networks(texts: Iterable[str]) -> tuple[Network, ...]:

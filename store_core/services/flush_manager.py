@@ -5,6 +5,7 @@ Source: RocketMQ ``CommitLog.DefaultFlushManager``, ``CommitLog.getConfirmOffset
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Callable, Protocol
 
 from store_core.config.message_store_config import SLAVE, SYNC_FLUSH
@@ -28,11 +29,20 @@ class Replication(Protocol):
     def wakeup(self) -> None:
         """Something was appended. Called with every put: it must not wait."""
 
-    def wait_for(self, next_offset: int) -> bool:
-        """Wait until enough stores have the log up to an offset; False if it is not in time."""
+    def wait_for(self, next_offset: int, since: float) -> bool:
+        """Wait until enough stores have the log up to an offset; False if it is not in time.
+
+        ``since``: when it was appended (``time.monotonic()``); the time counts from there.
+        """
 
     def store_closed(self) -> None:
         """Let those go on who wait: the store is being shut down. It must not wait."""
+
+    def store_pauses(self) -> None:
+        """Let those go on who wait: the store is shut down for a while. It must not wait."""
+
+    def store_goes_on(self) -> None:
+        """Go on: the store is open again, and its log may be another one. It must not wait."""
 
 
 class FlushManager:
@@ -102,6 +112,13 @@ class FlushManager:
         if replication is not None:
             replication.store_closed()
 
+    def pause_replication(self) -> Replication | None:
+        """Let whoever replicates the log wait while the store is shut down; return who it is."""
+        replication, self.replication = self.replication, None
+        if replication is not None:
+            replication.store_pauses()
+        return replication
+
     def settle(self) -> None:
         """Stop the services; then all of the log is on the disk, unless one of them failed."""
         if self.commit_service is not None:
@@ -122,16 +139,18 @@ class FlushManager:
         -------
         PutMessageStatus
             ``FLUSH_SLAVE_TIMEOUT`` if a ``SYNC_MASTER`` has fewer than ``inSyncReplicas`` stores
-            that have it, at most ``slaveTimeout`` later; ``FLUSH_DISK_TIMEOUT`` if it is not on
-            the disk, at most ``syncFlushTimeout`` later; else ``PUT_OK``.
+            that have it, ``slaveTimeout`` after the append; ``FLUSH_DISK_TIMEOUT`` if it is not on
+            the disk ``syncFlushTimeout`` after it; else ``PUT_OK``. Both times run at once.
         """
+        waits_for_replicas = wait and self._waits_for_replicas
+        since = time.monotonic() if waits_for_replicas else 0.0
         replication = self.replication
         if replication is not None:
             replication.wakeup()  # first: slaves get it while the disk is written
         status = self._flush(next_offset, wait)
-        if not wait or not self._waits_for_replicas:
+        if not waits_for_replicas:
             return status
-        if replication is None or not replication.wait_for(next_offset):
+        if replication is None or not replication.wait_for(next_offset, since):
             return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
         return status
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -100,3 +101,12 @@ def test_many_threads_and_offsets(pool):
         done.set()
         thread.join()
     assert not service._waiters
+
+
+def test_the_time_counts_from_the_append():
+    service = GroupTransferService(2, 60_000)
+    begin = time.monotonic()
+    assert not service.wait_for(10, begin - 61)
+    assert time.monotonic() - begin < 30
+    service.note_acks([10])
+    assert service.wait_for(10, begin - 61)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -104,3 +105,18 @@ def test_the_store_is_shut_down_while_puts_wait(tmp_path, pool):
         store.start()
         service.start()
         assert still_serves(service, store)
+
+
+def test_the_time_for_slaves_runs_while_the_disk_works(tmp_path, monkeypatch):
+    with serving(tmp_path, flush_disk_type="SYNC_FLUSH", **SYNC) as (store, service):
+        disk_began, given = [], []
+        monkeypatch.setattr(
+            store.services.flush.group_commit,
+            "wait_for",
+            lambda *_: disk_began.append(time.monotonic()),  # in vain
+        )
+        monkeypatch.setattr(service, "wait_for", lambda _, since: bool(given.append(since) or 1))
+        assert put_one(store).status is PutMessageStatus.FLUSH_DISK_TIMEOUT
+        assert given[0] <= disk_began[0]
+        monkeypatch.setattr(service, "wait_for", lambda *_: False)
+        assert put_one(store).status is PutMessageStatus.FLUSH_SLAVE_TIMEOUT  # counts before disk
