@@ -225,8 +225,10 @@ def _tell_start(wanted: Wanted, store: MessageStore, said: Report) -> None:
             f"{wanted.path} is new, and begins at the first byte of the master's last segment; "
             "--from-offset earliest begins with the oldest message that the master has"
         )
+    elif wanted.first_offset == _EARLIEST:
+        said.note(f"{wanted.path} is new, and begins with the oldest message that the master has")
     else:
-        said.note(f"{wanted.path} is new, and begins at {wanted.first_offset}")
+        said.note(f"{wanted.path} is new, and begins at offset {wanted.first_offset}")
     said.note(_ACK_MEANS[wanted.ack], _NOT_REPLICATED)
 
 

@@ -191,7 +191,7 @@ class MasterConnection:
         usual = max(reader.largest_body, self._store.config.ha_transfer_batch_size)
         is_short = reader.last_body < usual  # else the master cut it there, and has more
         self._set_caught_up(
-            self._comparison is None and is_short and not is_full and reader.is_between_frames
+            is_short and not is_full and reader.is_between_frames and not self._lacks_old()
         )
         if self._settings.ack == "appended" and self._comparison is None:
             self._report(progress.max_offset)
@@ -275,15 +275,17 @@ class MasterConnection:
         """
         if self._heartbeat_at is None:
             return False
-        is_waiting = self._comparison is not None or (
-            self._lacks_all and self._reader.next_offset == self._request
-        )
         patience = max(self._settings.heartbeat_s, LEAST_SILENCE_S)
         return (
-            is_waiting
+            self._lacks_old()
             and now - self._body_at >= patience
             and now - self._heartbeat_at >= min(patience, _LONGEST_REST_S)
         )
+
+    def _lacks_old(self) -> bool:
+        """Return whether the master has not sent yet what it must have had before."""
+        is_first = self._lacks_all and self._reader.next_offset == self._request
+        return is_first or self._comparison is not None
 
     async def _find_out_why(self) -> None:
         seen = self._body_at

@@ -96,7 +96,7 @@ def test_a_whole_copy_is_made_and_read(
         *("--from-offset", "earliest", "--until", end),
     )
     assert (answer.code, answer.out) == (GOOD, "")
-    assert f"{copy} is new, and begins at earliest" in answer.err
+    assert f"{copy} is new, and begins with the oldest message" in answer.err
     assert "inSyncReplicas above 1 counts this copy as a replica" in answer.err
     assert "consumer offsets, delay offsets and consumer groups do not come" in answer.err
     assert (
@@ -142,6 +142,16 @@ def test_json_lines_tell_how_far_it_is(
     assert last["acked_offset"] == 0
     assert {"time", "connection", "lag_bytes", "lag_ms", "flushed_offset", "error"} <= set(last)
     assert "nothing that comes is acknowledged" in answer.err
+
+
+def test_a_copy_cannot_begin_after_the_end_of_the_master(
+    run: Run, service: HAService, tmp_path: Path
+) -> None:
+    follow = ("follow", service.address, tmp_path / "copy", *OPTIONS, *impatient(tmp_path))
+    answer = run(*follow, "--from-offset", 100 * SEGMENT)
+    assert answer.code == FOUND
+    assert f"has nothing at offset {100 * SEGMENT}" in answer.err
+    assert "has all" not in answer.err
 
 
 def impatient(place: Path) -> tuple[str, str]:
