@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 BUFFER_BYTES = 1 << 20
 _ROUNDS_AT_ONCE = 8
 _FLUSH_EVERY_S = 0.1
+_MUCH_UNFLUSHED_BYTES = 1 << 20
 _LONGEST_REST_S = 1.0
 _PROBE_AFTER_S = 1.0
 _REST_RETRY_S = 0.05
@@ -225,9 +226,14 @@ class MasterConnection:
             self._report(flushed)
 
     async def _rest_before_flush(self) -> None:
-        """Nobody waits for what a slave that is far behind reports: flush ten times a second."""
+        """Nobody waits for what a slave that is far behind reports: flush ten times a second.
+
+        Where little came since the last flush, somebody may wait for it: a master that waits for
+        its slaves sends frames of any size.
+        """
         rest = self._flushed_at + _FLUSH_EVERY_S - self._loop.time()
-        if rest > 0 and not self._caught_up.is_set():
+        unflushed = self._progress.max_offset - self._progress.flushed_offset
+        if rest > 0 and unflushed >= _MUCH_UNFLUSHED_BYTES and not self._caught_up.is_set():
             waiting = asyncio.ensure_future(self._caught_up.wait())
             try:
                 await asyncio.wait({waiting}, timeout=rest)

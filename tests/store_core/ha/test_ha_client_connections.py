@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 
 import pytest
 
@@ -14,6 +15,7 @@ from store_core.ha.follow_state import ConnectionState
 from store_core.ha.ha_client import HAClient
 from store_core.ha.master_probe import probe
 from store_core.ha.peer import ConnectionLostError
+from store_core.message import Message
 from store_core.message_store import MessageStore
 from store_core.store_snapshot import StoreSnapshot
 from tests.store_core.ha.raw_master import HEADER, REPORT, RawMaster
@@ -295,3 +297,29 @@ def test_a_probe_of_somebody_else(slave):
                 asked.result(10)
     finally:
         loop.stop()
+
+
+def test_a_master_that_waits_is_told_at_once(tmp_path):
+    """Frames as long as frames can be, each sent when the one before is on the slave's disk."""
+    root, count = tmp_path / "m", 40
+    with MessageStore(store_config(root)) as store:
+        for _ in range(count):
+            store.put_message(Message(topic="T", queue_id=0, body=b"x" * 300))
+        end = store.max_phy_offset
+    log, size = log_bytes(root)[:end], end // count
+    took = []
+
+    def in_step(master, sock):
+        master._exactly(sock, REPORT.size)
+        begin = time.monotonic()
+        for at in range(0, end, size):
+            sock.sendall(HEADER.pack(at, size) + log[at : at + size])
+            while REPORT.unpack(master._exactly(sock, REPORT.size))[0] < at + size:
+                pass
+        took.append(time.monotonic() - begin)
+
+    config = store_config(tmp_path / "s", broker_role="SLAVE", ha_transfer_batch_size=size)
+    with MessageStore(config) as slave, Scripted(in_step) as master:
+        with HAClient(slave, master.address):
+            wait_until(lambda: took, 30)
+    assert took[0] < count * 0.1 / 2  # the rest of those for whom nobody waits
