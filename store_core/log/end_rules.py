@@ -26,7 +26,8 @@ row  stopped  what is found                                                     
 Rows 5 and 7 to 9 hold only where no later segment has a readable record: recovery deletes those.
 Where row 6 holds for a record that a read has (it fails a CRC alone), recovery cuts it off only if
 the store crashed, or if its queue ends before it: a clean stop leaves no half-written record.
-A reader takes a crash's tail for damage, as it lies; recovery may cut it, and keeps a copy.
+A reader takes a crash's tail for damage, as it lies; recovery may cut it, and keeps a copy. Not of
+an append to a slave that a kill ended: its first bytes are zeros, and the master has all of it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ OLDER = "the next readable record is older: an old cut of the log"
 NEVER_DISPATCHED = "what follows was never dispatched: an old cut of the log"
 NO_RECORD = "damaged bytes, and no record after them"
 CRASH_TAIL = "the store crashed before what follows was flushed or dispatched"
+UNFINISHED_APPEND = "bytes of the master that were not yet appended before a crash"
 DAMAGED = "a record is damaged"
 LAST_DAMAGED = "the last record fails its CRC, and the store was stopped cleanly"
 

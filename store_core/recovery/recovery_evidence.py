@@ -25,7 +25,7 @@ class QueueEvidence:
 
     def __init__(self, parts: RecoveryParts) -> None:
         checkpoint = parts.checkpoint
-        self.stopped_cleanly = parts.last_exit_ok
+        self.stopped_cleanly, self.is_slave = parts.last_exit_ok, parts.config.is_slave
         self.confirm_phy_offset = checkpoint.confirm_phy_offset
         self.logics_msg_timestamp = checkpoint.logics_msg_timestamp
         self.physic_msg_timestamp = checkpoint.physic_msg_timestamp

@@ -13,11 +13,13 @@ import numpy as np
 
 from store_core.errors import LogDamageError
 from store_core.files.nonzero_bytes import last_nonzero
+from store_core.files.reserved_window import HEAD_BYTES
 from store_core.log.end_rules import (
     CRASH_TAIL,
     DAMAGED,
     DISPATCHED,
     LAST_DAMAGED,
+    UNFINISHED_APPEND,
     UNKNOWN,
     ZEROS,
     CutEvidence,
@@ -71,9 +73,12 @@ class RecoveryEvidence(CutEvidence, Protocol):
     ----------
     physic_msg_timestamp
         The checkpoint's: store time up to which the log was flushed; 0 or None = not known.
+    is_slave
+        The log comes from a master.
     """
 
     physic_msg_timestamp: int | None
+    is_slave: bool
 
     def is_dispatched_behind(self, offset: int) -> bool:
         """Return whether a queue had a unit of a readable record after an offset."""
@@ -155,6 +160,8 @@ def judge_cut(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cu
         return Cut(ZEROS, 0, Behind(), Loss.NOTHING)
     behind = records_behind(log, end)
     if not behind.in_later_segment:
+        if behind.records and _is_unfinished_append(log, end, evidence):
+            return Cut(UNFINISHED_APPEND, data_bytes, Behind(), Loss.NOTHING)
         failure = Failure(end, walk.last_start, walk.last_timestamp)
         reason = reason_for_end(log, failure, behind.first_offset, evidence)
         if reason is not None:
@@ -172,6 +179,16 @@ def judge_cut(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cu
     if not evidence.stopped_cleanly and is_new and not evidence.is_dispatched_behind(end):
         return Cut(CRASH_TAIL, data_bytes, behind, Loss.CRASH_TAIL)
     return Cut(DAMAGED, data_bytes, behind, Loss.MESSAGES)
+
+
+def _is_unfinished_append(log: ReadableLog, end: int, evidence: RecoveryEvidence) -> bool:
+    """Return whether a kill ended what a slave appended at once: the first bytes come last."""
+    segment = log.segments.find(end)
+    if evidence.stopped_cleanly or not evidence.is_slave or segment is None:
+        return False
+    at, stop = end - segment.from_offset, _end_of_segment(log, segment)
+    is_begun = log.records(segment, stop).is_zero(at, at + HEAD_BYTES)
+    return is_begun and not evidence.is_dispatched_behind(end)
 
 
 def _damaged_last(log: ReadableLog, end: int, evidence: RecoveryEvidence) -> Behind:

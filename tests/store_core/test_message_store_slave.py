@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,3 +196,38 @@ def test_who_waits_for_replicas(tmp_path, role, in_sync, expected):
         assert in_time.asked == (waited if expected is not PutMessageStatus.PUT_OK else [])
     assert in_time.is_ended
     assert not late.is_ended
+
+
+@pytest.mark.parametrize("back_ms", [0, 5000])
+def test_an_append_that_was_killed_half_way_leaves_no_trace(tmp_path, monkeypatch, back_ms):
+    """Of what is appended at once the first bytes are written last: whole records follow zeros.
+
+    Also where the master's clock was set back: then they are older than what is on the disk.
+    """
+    now = 1_700_000_000_000
+    master = MessageStore(store_config(tmp_path / "master"), clock=lambda: now)
+    with master:
+        put(master, 4)
+        first = master.max_phy_offset
+        now -= back_ms
+        put(master, 4, 4)
+        end = master.max_phy_offset
+    log = log_bytes(master)[:end]
+    assert end < SEGMENT
+    config = store_config(tmp_path / "slave", broker_role="SLAVE")
+    with MessageStore(config) as slave:
+        slave.append_to_commit_log(0, log[:first])
+        assert slave.flush() == first
+        assert slave.wait_for_dispatch(10)
+        killed = tmp_path / "killed"
+        shutil.copytree(tmp_path / "slave", killed)
+    with (killed / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(first + 8)
+        file.write(log[first + 8 :])
+    with MessageStore(replace(config, store_path_root_dir=str(killed))) as slave:
+        assert slave.max_phy_offset == first
+        slave.append_to_commit_log(first, log[first:])
+        assert slave.wait_for_dispatch(10)
+        assert sum(map(len, queues(slave).values())) == 8
+    assert log_bytes(slave)[:end] == log
+    assert not (killed / "_cut").exists()

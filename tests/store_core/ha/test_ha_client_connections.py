@@ -319,7 +319,7 @@ def test_a_master_that_waits_is_told_at_once(tmp_path):
         took.append(time.monotonic() - begin)
 
     config = store_config(tmp_path / "s", broker_role="SLAVE", ha_transfer_batch_size=size)
-    with MessageStore(config) as slave, Scripted(in_step) as master:
-        with HAClient(slave, master.address):
-            wait_until(lambda: took, 30)
+    slave, master = MessageStore(config), Scripted(in_step)
+    with slave, master, HAClient(slave, master.address):
+        wait_until(lambda: took, 30)
     assert took[0] < count * 0.1 / 2  # the rest of those for whom nobody waits
