@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import OffsetOutOfRangeError
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.store_paths import CHECKPOINT_FILE
 from store_core.log.commit_log import CommitLog, open_segments
+from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.recovery.saved_truncation import keep_cut_bytes
+from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import StoreLock
 
 if TYPE_CHECKING:
@@ -50,9 +54,36 @@ def cut_log(root: str, config: MessageStoreConfig, offset: int, *, clock: Callab
             segments.load()
             lock.create_abort()
             kept = keep_cut_bytes(log, lock.root, offset, clock())
+            _lower_checkpoint(log, lock.root, offset)
             logger.warning("the log is cut at offset %d; what lay after it is in %s", offset, kept)
             segments.truncate_dirty_files(offset)
         return kept
+
+
+def _lower_checkpoint(log: ReadableLog, root: str, offset: int) -> None:
+    """Let no time of the checkpoint be that of a record that is cut off.
+
+    Newer records may be older than those, as another master's: after a crash recovery would
+    take them for flushed, and begin behind them.
+    """
+    with closing(CheckpointFile(str(Path(root) / CHECKPOINT_FILE))) as checkpoint:
+        checkpoint.load()
+        newest = _newest_timestamp(log, offset)
+        checkpoint.physic_msg_timestamp = min(checkpoint.physic_msg_timestamp, newest)
+        checkpoint.logics_msg_timestamp = min(checkpoint.logics_msg_timestamp, newest)
+        checkpoint.index_msg_timestamp = min(checkpoint.index_msg_timestamp, newest)
+        checkpoint.flush()
+
+
+def _newest_timestamp(log: ReadableLog, offset: int) -> int:
+    """Return the greatest store time (ms) of the last segment with records before an offset."""
+    for segment in reversed([s for s in log.segments if s.from_offset < offset]):
+        stop = min(offset, segment.from_offset + log.segments.file_size)
+        begin = log.next_record(segment.from_offset, stop)
+        if begin >= 0:
+            found = scan_frames(log, begin, stop, on_gap=skip_gap)
+            return max(int(frames.column("store_timestamp").max()) for frames in found)
+    return 0
 
 
 def _require_within(log: ReadableLog, offset: int) -> None:

@@ -7,6 +7,7 @@ import pytest
 from store_core.errors import OffsetOutOfRangeError, StoreClosedError, StoreLockedError
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.message_store import MessageStore
+from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.cut_log import cut_log
 from tests.store_core.ha.stores import SEGMENT, assert_clean, log_bytes, put, queues, store_config
 
@@ -110,3 +111,19 @@ def test_a_crash_in_between_is_recovered(config, ends, monkeypatch, files):
         assert count(store) == sum(found <= end for found in ends)
     assert log_bytes(root)[:end] == before[:end]
     assert_clean(root, config)
+
+
+def test_the_checkpoint_knows_nothing_of_what_was_cut(config):
+    """Another master's records may be older: after a crash they are not known to be flushed."""
+    now = 1_700_000_000_000
+    with MessageStore(config, clock=lambda: now) as store:
+        put(store, 50)
+        end = store.max_phy_offset
+        now += 3_600_000
+        put(store, 50, 50)
+    with MessageStore(config, clock=lambda: now) as store:
+        store.cut_log(end)
+    with StoreSnapshot.open(config.store_path_root_dir, config) as view:
+        assert 0 < view.checkpoint.physic_msg_timestamp <= now - 3_600_000
+        assert 0 < view.checkpoint.logics_msg_timestamp <= now - 3_600_000
+    assert_clean(config.store_path_root_dir, config)
