@@ -189,7 +189,7 @@ def _follow(wanted: Wanted, config: MessageStoreConfig, output: FollowFormat, sa
             store,
             wanted.master,
             ack=wanted.ack.value,
-            first_offset=wanted.first_offset,
+            first_offset=None if store.max_phy_offset else wanted.first_offset,
             cut=wanted.cut,
         )
         as_json = output is FollowFormat.json

@@ -208,11 +208,11 @@ class HAConnection:
         if not data:
             self.close("the slave has ended it")
             return
-        self._read_at = self._loop.time()
         data = self._unread + data
         stop = len(data) - len(data) % REPORT.size
         self._unread = data[stop:]
-        if stop:
+        if stop:  # less than a report is no sign of a slave: bytes now and then would keep it
+            self._read_at = self._loop.time()
             self._take_report(REPORT.unpack(data, stop - REPORT.size).max_offset)
 
     def _take_report(self, max_offset: int) -> None:
@@ -302,7 +302,7 @@ class HAConnection:
         silent_s = self._loop.time() - self._read_at
         if silent_s > self._housekeeping_s:
             raise HAError(
-                f"it has sent nothing for {silent_s:.1f} s (haHousekeepingInterval is "
+                f"it has sent no report for {silent_s:.1f} s (haHousekeepingInterval is "
                 f"{self._housekeeping_s:g} s): it hangs, or the network does; it may connect again"
             )
         if self._heartbeat_is_due():

@@ -118,7 +118,7 @@ def test_it_goes_on_where_it_was(
     begin = master.max_phy_offset - master.max_phy_offset % SEGMENT
     assert min(log_bytes(copy)) == f"{begin:020}"
     end = put(master, 300, 600)
-    again = ("follow", service.address, copy, *OPTIONS, "--until", end, "--from-offset", "0")
+    again = ("follow", service.address, copy, *OPTIONS, "--until", end, "--from-offset", "5")
     answer = run(*again)
     assert answer.code == GOOD
     assert "from offset" in answer.err

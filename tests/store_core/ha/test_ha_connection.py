@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -162,7 +163,24 @@ def test_a_slave_that_says_nothing_is_dropped(tmp_path, caplog):
                 done.set()
                 thread.join()
     (text,) = warnings_of(caplog)
-    assert "has sent nothing for 0.2" in text
+    assert "has sent no report for 0.2" in text
+
+
+def test_a_peer_that_only_begins_a_report_is_dropped(tmp_path, caplog):
+    """Bytes that come now and then do not keep a place that a slave could have."""
+    with serving_one(tmp_path, ha_housekeeping_interval=1000) as (_, _, peer):
+        peer.socket.settimeout(0.25)
+        sent = 0
+        with suppress(ConnectionError):  # dropped
+            for _ in range(7):  # would make no report
+                peer.socket.sendall(b"\0")
+                sent += 1
+                with suppress(socket.timeout):
+                    assert peer.socket.recv(1) == b""
+                    break
+        assert 1 < sent < 7
+    (text,) = warnings_of(caplog)
+    assert "has sent no report for 1.0" in text
     assert "haHousekeepingInterval" in text
 
 
