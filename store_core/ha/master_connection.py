@@ -117,6 +117,9 @@ class MasterConnection:
     async def require_more(self) -> None:
         """Raise unless the master may have what it was asked for; it has sent nothing of it.
 
+        All of its last segment is asked for, if need be: a connection may have ended for another
+        reason.
+
         Raises
         ------
         HAError
@@ -125,7 +128,8 @@ class MasterConnection:
             It does not answer.
         """
         settings = self._settings
-        last = await probe(settings.address, 0, settings.answer_s)
+        at = None if self._comparison is None else self._comparison.at
+        last = await probe(settings.address, 0, settings.answer_s, upto=at)
         if self._comparison is not None:
             require_common_end(self._store, settings.address, self._comparison, last)
         elif self._lacks_all:

@@ -23,6 +23,7 @@ from tests.store_core.ha.stores import (
     SEGMENT,
     assert_clean,
     log_bytes,
+    put,
     root_of,
     store_config,
     wait_until,
@@ -323,3 +324,32 @@ def test_a_master_that_waits_is_told_at_once(tmp_path):
     with slave, master, HAClient(slave, master.address):
         wait_until(lambda: took, 30)
     assert took[0] < count * 0.1 / 2  # the rest of those for whom nobody waits
+
+
+def test_a_network_that_closes_connections_at_once_is_no_verdict(tmp_path):
+    """The master's first frame alone does not reach up to where this copy is compared."""
+    size = 1 << 18
+    with MessageStore(store_config(tmp_path / "m", mapped_file_size_commit_log=size)) as store:
+        put(store, 200)
+        end = store.max_phy_offset
+        assert (1 << 17) < end < size
+    log = log_bytes(tmp_path / "m")[:end]
+
+    class Closing(RawMaster):
+        def serve(self, sock):
+            if len(self.requests) < 6 and self._peeked(sock):
+                self._note(self.requests, REPORT.unpack(self._exactly(sock, REPORT.size))[0])
+            else:
+                super().serve(sock)
+
+        @staticmethod
+        def _peeked(sock):
+            return REPORT.unpack(sock.recv(REPORT.size, socket.MSG_PEEK))[0] > 0
+
+    config = store_config(tmp_path / "s", mapped_file_size_commit_log=size, broker_role="SLAVE")
+    with MessageStore(config) as slave, Closing(log, size) as master:
+        slave.append_to_commit_log(0, log)
+        with HAClient(slave, master.address) as client:
+            wait_until(lambda: client.state().is_caught_up or client.failure, 30)
+            assert client.failure is None
+        assert master.requests[:6].count(end - (1 << 16)) >= 3
