@@ -26,8 +26,8 @@ row  stopped  what is found                                                     
 Rows 5 and 7 to 9 hold only where no later segment has a readable record: recovery deletes those.
 Where row 6 holds for a record that a read has (it fails a CRC alone), recovery cuts it off only if
 the store crashed, or if its queue ends before it: a clean stop leaves no half-written record.
-A reader takes a crash's tail for damage, as it lies; recovery may cut it, and keeps a copy. Not of
-an append to a slave that a kill ended: its first bytes are zeros, and the master has all of it.
+A reader takes a crash's tail for damage, as it lies; recovery may cut it, and keeps a copy. Also of
+an append to a slave that a kill ended (its first bytes are zeros): the master may be gone by then.
 """
 
 from __future__ import annotations

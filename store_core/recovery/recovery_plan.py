@@ -161,7 +161,7 @@ def judge_cut(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cu
     behind = records_behind(log, end)
     if not behind.in_later_segment:
         if behind.records and _is_unfinished_append(log, end, evidence):
-            return Cut(UNFINISHED_APPEND, data_bytes, Behind(), Loss.NOTHING)
+            return Cut(UNFINISHED_APPEND, data_bytes, behind, Loss.CRASH_TAIL)
         failure = Failure(end, walk.last_start, walk.last_timestamp)
         reason = reason_for_end(log, failure, behind.first_offset, evidence)
         if reason is not None:
@@ -182,7 +182,10 @@ def judge_cut(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cu
 
 
 def _is_unfinished_append(log: ReadableLog, end: int, evidence: RecoveryEvidence) -> bool:
-    """Return whether a kill ended what a slave appended at once: the first bytes come last."""
+    """Return whether a kill ended what a slave appended at once: the first bytes come last.
+
+    Whatever their store times say: a master's clock may have been set back.
+    """
     segment = log.segments.find(end)
     if evidence.stopped_cleanly or not evidence.is_slave or segment is None:
         return False

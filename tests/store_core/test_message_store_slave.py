@@ -158,7 +158,7 @@ class Replicas:
     def wakeup(self):
         self.woken += 1
 
-    def wait_for(self, next_offset):
+    def wait_for(self, next_offset, since):
         self.asked.append(next_offset)
         return self.answer
 
@@ -199,7 +199,7 @@ def test_who_waits_for_replicas(tmp_path, role, in_sync, expected):
 
 
 @pytest.mark.parametrize("back_ms", [0, 5000])
-def test_an_append_that_was_killed_half_way_leaves_no_trace(tmp_path, monkeypatch, back_ms):
+def test_an_append_that_was_killed_half_way_is_cut_and_kept(tmp_path, back_ms):
     """Of what is appended at once the first bytes are written last: whole records follow zeros.
 
     Also where the master's clock was set back: then they are older than what is on the disk.
@@ -230,4 +230,5 @@ def test_an_append_that_was_killed_half_way_leaves_no_trace(tmp_path, monkeypatc
         assert slave.wait_for_dispatch(10)
         assert sum(map(len, queues(slave).values())) == 8
     assert log_bytes(slave)[:end] == log
-    assert not (killed / "_cut").exists()
+    (kept,) = (killed / "_cut").rglob("0*/*")
+    assert kept.read_bytes() == bytes(8) + log[first + 8 :]
