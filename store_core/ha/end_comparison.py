@@ -26,11 +26,15 @@ class DivergedError(HAError):
         Offsets between which the logs were found equal.
     may_cut
         What lies after that could be cut off; else the master lacks what is needed to go on.
+    is_torn
+        Where they differ there are zeros here: bytes that never reached the disk.
     """
 
-    def __init__(self, text: str, common: tuple[int, int], *, may_cut: bool) -> None:
+    def __init__(
+        self, text: str, common: tuple[int, int], *, may_cut: bool, is_torn: bool = False
+    ) -> None:
         super().__init__(text)
-        self.common, self.may_cut = common, may_cut
+        self.common, self.may_cut, self.is_torn = common, may_cut, is_torn
 
 
 def has_no_bytes(store: MessageStore) -> bool:
@@ -106,11 +110,12 @@ class EndComparison:
                 raise ConnectionLostError(f"offset {self.at} was deleted here meanwhile")
             same = own == np.frombuffer(data, np.uint8, count)
             if not same.all():
-                raise self._different(self.at + int(np.argmin(same)))
+                is_torn = not own[~same].any()
+                raise self._different(self.at + int(np.argmin(same)), is_torn=is_torn)
         self.at += count
         return data[count:]
 
-    def _different(self, offset: int) -> DivergedError:
+    def _different(self, offset: int, *, is_torn: bool) -> DivergedError:
         return DivergedError(
             f"{self._peer} has other bytes at offset {offset}: it is another master, or one that "
             f"went on without what this copy has from there to its end at {self.end}. Begin with "
@@ -118,6 +123,7 @@ class EndComparison:
             "--cut; what is cut off is kept)",
             (self.start, offset),
             may_cut=True,
+            is_torn=is_torn,
         )
 
 

@@ -42,9 +42,11 @@ def require_segment(store: MessageStore, first_offset: FirstOffset) -> None:
         )
 
 
-def report_of_copy(store: MessageStore, overlap_bytes: int) -> FirstReport:
-    """Return what a log that has bytes begins with: some of its own."""
+def report_of_copy(store: MessageStore, overlap_bytes: int, unproven: int | None) -> FirstReport:
+    """Return what a log that has bytes begins with: some of its own, and all that is unproven."""
     start = overlap_start(store, overlap_bytes)
+    if unproven is not None:
+        start = min(start, max(unproven, store.min_phy_offset, 1))
     return FirstReport(start, start)
 
 

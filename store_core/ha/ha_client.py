@@ -105,6 +105,7 @@ class HAClient:
         self._store, self._on_connected = store, on_connected
         self._first_offset, self._cut = first_offset, cut
         self._overlap_bytes, self._refusals = OVERLAP_BYTES, 0
+        self._unproven: int | None = None  # a crash may have taken bytes from there on
         config = store.config
         self._settings = FollowSettings(
             address,
@@ -146,6 +147,8 @@ class HAClient:
                     f"brokerRole is {role}: open the store with brokerRole=SLAVE to follow a master"
                 )
             require_segment(self._store, self._first_offset)
+            recovery = self._store.load()  # it is open
+            self._unproven = None if recovery.last_exit_ok else recovery.unproven_offset
             self._failure = None
             self._thread.start()
             self._running = self._thread.submit(self._run())
@@ -283,6 +286,8 @@ class HAClient:
             try:
                 await connection.run()
             except ConnectionLostError:
+                if connection.is_compared:
+                    self._unproven = None
                 self._refusals = self._refusals + 1 if connection.is_refused else 0
                 if self._refusals >= _REFUSALS:
                     await connection.require_more()
@@ -291,7 +296,7 @@ class HAClient:
     async def _first_report(self) -> FirstReport:
         store = self._store
         if not has_no_bytes(store):
-            return report_of_copy(store, self._overlap_bytes)
+            return report_of_copy(store, self._overlap_bytes, self._unproven)
         was_refused = self._refusals % 2 == 1
         return await report_of_empty(
             store, self._settings, self._first_offset, was_refused=was_refused
@@ -303,7 +308,12 @@ class HAClient:
         if self._first_offset == EARLIEST and has_no_bytes(store):
             self._note_lost(err)  # the master has deleted that segment meanwhile
             return
-        if not self._cut or not err.may_cut:
+        if self._unproven is not None and not err.may_cut:  # it has what follows, perhaps
+            self._note_lost(err)
+            self._unproven = None
+            return
+        is_torn = err.is_torn and self._unproven is not None and stop >= self._unproven
+        if not (self._cut or is_torn) or not err.may_cut:
             raise err
         self._note_lost(err)
         end = end_of_common_records(store, start, stop)

@@ -110,6 +110,11 @@ class MasterConnection:
         await run_together(self._receive(), self._watch(), self._flush(), self._ask_for_end())
 
     @property
+    def is_compared(self) -> bool:
+        """What this copy has is the master's."""
+        return self._comparison is None
+
+    @property
     def is_refused(self) -> bool:
         """The master gave nothing for an offset that it was asked for, not even a heartbeat."""
         return self._request > 0 and not self.has_received

@@ -83,6 +83,9 @@ class LogRecovery:
         Readable records among them.
     loss
         What those are.
+    unproven_offset
+        All before was on the disk: the store was stopped cleanly, or the checkpoint says so. What
+        is after that may have lost bytes where the power was lost; no checksum covers properties.
     kept_at
         Directory with a copy of them; empty where there is none.
     deleted_files
@@ -107,6 +110,7 @@ class LogRecovery:
     cut_bytes: int = 0
     records_behind: int = 0
     loss: Loss = Loss.NOTHING
+    unproven_offset: int = 0
     kept_at: str = ""
     deleted_files: tuple[str, ...] = ()
     queues_cut: tuple[QueueKey, ...] = ()
@@ -240,7 +244,12 @@ def _start(parts: RecoveryParts) -> int:
 def _walk(
     parts: RecoveryParts, dispatch: RecoveryDispatch, start: int, evidence: QueueEvidence
 ) -> tuple[LogWalk, Cut]:
-    walk = LogWalk(parts.log, start, check_crc=parts.config.check_crc_on_recover)
+    walk = LogWalk(
+        parts.log,
+        start,
+        check_crc=parts.config.check_crc_on_recover,
+        flushed_ms=parts.checkpoint.physic_msg_timestamp or 0,
+    )
     segments = list(parts.log.segments)
     total = segments[-1].from_offset + segments[-1].size - start if segments else 0
     for frames in walk.frames():
@@ -332,6 +341,7 @@ def _result(
         cut_bytes=found.data_bytes,
         records_behind=found.behind.records,
         loss=found.loss,
+        unproven_offset=walk.end_offset if parts.last_exit_ok else walk.flushed_end,
         kept_at=kept_at,
         deleted_files=deleted_files,
         queues_cut=queues_cut,

@@ -35,6 +35,8 @@ class LogWalk:
         Start of a segment, or of a record.
     check_crc
         See `first_invalid`.
+    flushed_ms
+        Store time up to which the log is known to be on the disk; 0: not known.
 
     Attributes
     ----------
@@ -44,10 +46,15 @@ class LogWalk:
         The last good record: its start (-1: none) and its store time, ms.
     records
         Good records so far.
+    flushed_end
+        Up to here all of them are older than ``flushed_ms``.
     """
 
-    def __init__(self, log: ReadableLog, start_offset: int, *, check_crc: bool = True) -> None:
-        self.end_offset = start_offset
+    def __init__(
+        self, log: ReadableLog, start_offset: int, *, check_crc: bool = True, flushed_ms: int = 0
+    ) -> None:
+        self.end_offset = self.flushed_end = start_offset
+        self._flushed_ms, self._is_flushed = flushed_ms, True
         self.last_start, self.last_timestamp, self.records = -1, 0, 0
         self._log, self._check_crc = log, check_crc
 
@@ -77,11 +84,23 @@ class LogWalk:
             frames = frames if good == len(frames) else frames.take(np.arange(good))
             self.records += good
             self.last_start = int(frames.column("commit_log_offset")[-1])
-            self.last_timestamp = int(frames.column("store_timestamp")[-1])
+            self._note_times(frames)
             seen, at = at, window.start + stop
             self.end_offset = segment.from_offset + at
             yield frames
             source.forget(seen, at - seen)
+
+    def _note_times(self, frames: RecordFrames) -> None:
+        times = frames.column("store_timestamp")
+        self.last_timestamp = int(times[-1])
+        if self._is_flushed:
+            late = np.append(times >= self._flushed_ms, True)
+            count = int(np.argmax(late))
+            if count:
+                last = frames.take(np.array([count - 1]))
+                begin = int(last.column("commit_log_offset")[0])
+                self.flushed_end = begin + int(last.column("total_size")[0])
+            self._is_flushed = count == len(frames)
 
     def _is_blank(self, segment: Segment) -> bool:
         """Return whether a blank record closes the segment at the end so far."""

@@ -1,4 +1,4 @@
-"""A slave stands still within a record: nobody may take its beginning for a whole one."""
+"""What a crash leaves of a slave's records is not taken for the master's."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.store_core.ha.stores import (
     SEGMENT,
     assert_clean,
     log_bytes,
+    queues,
     store_config,
     wait_until,
 )
@@ -49,4 +50,53 @@ def test_a_kill_within_a_record(tmp_path, three, lacking):
             assert client.wait_for(ends[2], 10), client.state()
         assert log_bytes(tmp_path / "killed")[: len(log)] == log
     assert_clean(tmp_path / "killed", killed)
+    assert not (tmp_path / "killed" / "_cut").exists()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_bytes_that_never_reached_the_disk(tmp_path, whole):
+    """The power was lost: properties far before the end are zeros, which no checksum tells."""
+    with MessageStore(store_config(tmp_path / "m")) as store:
+        for number in range(300):
+            properties = {"KEYS": f"k{number}", "ORIGIN": "o" * 400}
+            store.put_message(Message(topic="T0", queue_id=0, body=b"b", properties=properties))
+        end = store.max_phy_offset
+    log = log_bytes(tmp_path / "m")[:end]
+    assert end > 2 * SEGMENT
+    config = store_config(tmp_path / "s", broker_role="SLAVE")
+    with MessageStore(config) as slave:
+        for at in range(0, end, SEGMENT):
+            slave.append_to_commit_log(at, log[at : min(at + SEGMENT, end)])
+        assert slave.wait_for_dispatch(10)
+        shutil.copytree(tmp_path / "s", tmp_path / "lost")
+    lost = store_config(tmp_path / "lost", broker_role="SLAVE")
+    if not whole:
+        with (tmp_path / "lost" / "commitlog" / f"{0:020d}").open("r+b") as file:
+            file.seek(log.index(b"oooo", SEGMENT // 4))
+            file.write(bytes(50))
+    with MessageStore(lost) as slave, RawMaster(log, SEGMENT) as master:
+        assert slave.max_phy_offset == end
+        with HAClient(slave, master.address) as client:
+            wait_until(lambda: client.failure or client.state().acked_offset == end, 20)
+            assert client.failure is None
+        assert log_bytes(tmp_path / "lost")[:end] == log
+        assert slave.wait_for_dispatch(10)
+        assert len(queues(slave)["T0", 0]) == 300
+    assert_clean(tmp_path / "lost", lost)
+    assert (tmp_path / "lost" / "_cut").exists() is not whole
+
+
+def test_what_was_lost_is_no_reason_to_cut_another_log(tmp_path, written_log):
+    """Other bytes are no zeros: the copy is of another master, crash or not."""
+    other, at = bytearray(written_log), written_log.index(b"KEYS", 3000)
+    other[at : at + 4] = b"SEYK"
+    config = store_config(tmp_path / "s", broker_role="SLAVE")
+    with MessageStore(config) as slave:
+        slave.append_to_commit_log(0, other[:SEGMENT])
+        shutil.copytree(tmp_path / "s", tmp_path / "killed")
+    killed = store_config(tmp_path / "killed", broker_role="SLAVE")
+    master = RawMaster(written_log, SEGMENT)
+    with MessageStore(killed) as slave, master, HAClient(slave, master.address) as client:
+        wait_until(lambda: client.failure)
+        assert "has other bytes at offset" in str(client.failure)
     assert not (tmp_path / "killed" / "_cut").exists()
