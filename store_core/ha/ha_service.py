@@ -34,6 +34,7 @@ MAX_CONNECTIONS = 64
 _BACKLOG = 128
 _REST_S = 0.005
 _POLL_S = 0.1
+_MAPPED_PREFIX_BITS = 96
 _REST_AFTER_ACCEPT_ERROR_S = 1.0
 _SHUT_DOWN = "the store was shut down"
 _PAUSED = "the store is shut down for a while"
@@ -397,10 +398,20 @@ def _networks(texts: Iterable[str]) -> tuple[Network, ...]:
     networks = []
     for text in texts:
         try:
-            networks.append(ipaddress.ip_network(text))
+            networks.append(_unmapped(ipaddress.ip_network(text)))
         except ValueError as err:
             raise StoreConfigError(f"allowed_slaves: {err}; give addresses or networks") from err
     return tuple(networks)
+
+
+def _unmapped(network: Network) -> Network:
+    """Return a network of IPv4 addresses that is written as one of IPv6 as that of IPv4."""
+    mapped = None
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= _MAPPED_PREFIX_BITS:
+        mapped = network.network_address.ipv4_mapped
+    if mapped is None:
+        return network
+    return ipaddress.ip_network((mapped, network.prefixlen - _MAPPED_PREFIX_BITS))
 
 
 def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

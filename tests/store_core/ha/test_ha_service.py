@@ -40,13 +40,21 @@ def test_more_connections_than_are_allowed(live_master, service, monkeypatch, ca
     assert "is refused: 3 are connected" in text
 
 
-@pytest.mark.parametrize("allowed", [["127.0.0.1"], ["10.0.0.0/8", "127.0.0.0/30"]])
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        ["127.0.0.1"],
+        ["10.0.0.0/8", "127.0.0.0/30"],
+        ["::ffff:127.0.0.1"],  # IPv4 in the words of IPv6
+        ["::ffff:127.0.0.0/104"],
+    ],
+)
 def test_slaves_that_are_allowed(live_master, allowed):
     with HAService(live_master, port=0, allowed_slaves=allowed) as service:
         assert still_serves(service, live_master)
 
 
-@pytest.mark.parametrize("allowed", [[], ["10.0.0.0/8", "::1"]])
+@pytest.mark.parametrize("allowed", [[], ["10.0.0.0/8", "::1", "::ffff:10.0.0.0/104"]])
 def test_slaves_that_are_not_allowed(live_master, allowed, caplog):
     with HAService(live_master, port=0, allowed_slaves=allowed) as service:
         with RawSlave(service.address) as slave:
