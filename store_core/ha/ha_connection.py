@@ -235,6 +235,12 @@ class HAConnection:
         """Take the first report, which says where to begin."""
         store = self._store
         end, first = store.max_phy_offset, store.min_phy_offset
+        if max_offset > end == 0:
+            raise HAError(
+                f"it asks for the log from offset {max_offset} on, and this one is empty: a new "
+                "slave comes again by itself; one that has a log is a copy of another master, or "
+                "this master has lost its log"
+            )
         if max_offset > end:
             raise HAError(
                 f"its log ends at {max_offset}, this one at {end}: it is a copy of another master, "

@@ -241,6 +241,16 @@ def test_flow_control(tmp_path):
         assert slave.body == log_bytes(store, end - 9000, end)
 
 
+def test_an_empty_log_is_no_reason_to_make_a_new_slave_anew(tmp_path, caplog):
+    """A new slave that wants all of the log asks for offset 1 at first."""
+    store = MessageStore(store_config(tmp_path))
+    with store, HAService(store, port=0) as service, RawSlave(service.address) as slave:
+        slave.report(1)
+        slave.wait_for_end()
+    (text,) = warnings_of(caplog)
+    assert "this one is empty: a new slave comes again by itself" in text
+
+
 @pytest.mark.parametrize(
     ("first", "text"),
     [
