@@ -103,6 +103,7 @@ class MasterConnection:
             The log cannot be written, or not forced to the disk.
         """
         is_compared = self._comparison is None
+        self._progress.master_offset = None  # it may have gone back since the last connection
         state = ConnectionState.FOLLOWING if is_compared else ConnectionState.COMPARING
         self._progress.connection = state
         self._sender.send(self._request)
@@ -199,9 +200,12 @@ class MasterConnection:
         known = reader.known_end
         progress.master_offset = max(progress.master_offset or 0, known)
         usual = max(reader.largest_body, self._store.config.ha_transfer_batch_size)
-        is_short = reader.last_body < usual  # else the master cut it there, and has more
+        ends_segment = reader.last_body > 0 and known % segment_size(self._store) == 0
+        is_cut = ends_segment or reader.last_body >= usual  # the master has more, perhaps
         self._set_caught_up(
-            is_short and not is_full and reader.is_between_frames and not self._lacks_old()
+            not (is_cut or is_full or self._lacks_old())
+            and reader.is_between_frames
+            and known >= progress.master_offset
         )
         if self._settings.ack == "appended" and self._comparison is None:
             self._report(progress.max_offset)

@@ -353,3 +353,36 @@ def test_a_network_that_closes_connections_at_once_is_no_verdict(tmp_path):
             wait_until(lambda: client.state().is_caught_up or client.failure, 30)
             assert client.failure is None
         assert master.requests[:6].count(end - (1 << 16)) >= 3
+
+
+def test_the_end_of_a_segment_is_not_the_masters_end(slave, written_log):
+    """A frame is short there because frames do not cross segments."""
+    more, is_told = threading.Event(), threading.Event()
+
+    def speak(master, sock):
+        master._exactly(sock, REPORT.size)
+        for at, stop in ((0, 30_000), (30_000, 60_000), (60_000, SEGMENT)):
+            sock.sendall(HEADER.pack(at, stop - at) + written_log[at:stop])
+        assert more.wait(20)
+        sock.sendall(HEADER.pack(SEGMENT, 0))
+        is_told.set()
+        master._read_reports(sock)
+
+    with Scripted(speak) as master, HAClient(slave, master.address, ack="appended") as client:
+        wait_until(lambda: client.state().acked_offset == SEGMENT)
+        assert not client.state().is_caught_up
+        assert client.state().lag_ms != 0
+        more.set()
+        assert is_told.wait(10)
+        wait_until(lambda: client.state().is_caught_up)
+
+
+def test_a_master_that_has_less_than_it_had(slave, written_log):
+    """What is known of its end is known of a connection."""
+    with RawMaster(written_log, SEGMENT) as master, HAClient(slave, master.address) as client:
+        wait_until(lambda: client.state().is_caught_up)
+        client._progress.master_offset = 1 << 40  # a second connection was told so
+        assert client.state().lag_bytes > 0
+        master.drop()
+        wait_until(lambda: client.state().reconnects > 0 and client.state().is_caught_up)
+        assert client.state().lag_bytes == 0
