@@ -10,6 +10,7 @@ import logging
 import random
 import threading
 import time
+import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Callable
 
@@ -54,6 +55,11 @@ _WIDER = 16
 _REFUSALS = 3  # a connection may break at once for another reason
 _POLL_S = 0.002
 _ENDED = (ConnectionState.STOPPED, ConnectionState.FAILED)
+
+
+_taking = threading.Lock()
+_followers: weakref.WeakValueDictionary[int, HAClient] = weakref.WeakValueDictionary()
+"""Who appends to which store, by its `id`: a client keeps its store alive."""
 
 
 class HAClient:
@@ -130,7 +136,7 @@ class HAClient:
         Raises
         ------
         HAError
-            ``brokerRole`` of the store is not SLAVE.
+            ``brokerRole`` of the store is not SLAVE, or another client appends to it.
         StoreConfigError
             ``first_offset`` is not the beginning of a segment.
         StoreClosedError
@@ -147,6 +153,7 @@ class HAClient:
                     f"brokerRole is {role}: open the store with brokerRole=SLAVE to follow a master"
                 )
             require_segment(self._store, self._first_offset)
+            self._take_store()
             recovery = self._store.load()  # it is open
             self._unproven = None if recovery.last_exit_ok else recovery.unproven_offset
             self._failure = None
@@ -161,8 +168,21 @@ class HAClient:
         with self._changing:
             self._thread.stop()
             self._running = None
+            with _taking:
+                if _followers.get(id(self._store)) is self:
+                    del _followers[id(self._store)]
             if self._failure is None:
                 self._end(ConnectionState.STOPPED)
+
+    def _take_store(self) -> None:
+        with _taking:
+            other = _followers.get(id(self._store))
+            if other is not None and other is not self and other.failure is None:
+                raise HAError(
+                    f"another client follows {other._settings.address} into this store: shut it "
+                    "down first"
+                )
+            _followers[id(self._store)] = self
 
     def __enter__(self) -> HAClient:
         self.start()

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from store_core.errors import StoreWriteError
+from store_core.errors import HAError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.ha.event_loop_thread import EventLoopThread
 from store_core.ha.follow_state import ConnectionState
@@ -386,3 +386,15 @@ def test_a_master_that_has_less_than_it_had(slave, written_log):
         master.drop()
         wait_until(lambda: client.state().reconnects > 0 and client.state().is_caught_up)
         assert client.state().lag_bytes == 0
+
+
+def test_a_store_has_one_client(slave, master):
+    other = HAClient(slave, master.address)
+    with HAClient(slave, master.address) as client:
+        with pytest.raises(HAError, match="another client follows") as caught:
+            other.start()
+        assert master.address in str(caught.value)
+        assert client.wait_for(master.end, 10)
+    with other:
+        assert other.wait_for(master.end, 10)
+        wait_until(lambda: other.state().connection is ConnectionState.FOLLOWING)
