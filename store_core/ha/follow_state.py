@@ -49,7 +49,8 @@ class FollowState:
     reconnects
         Connections, and tries to connect, after the first.
     error
-        What broke the last connection, or why there is none; empty if nothing did.
+        What broke the last connection, or why there is none; else why queues and index do not get
+        what comes. Empty if nothing is wrong.
     """
 
     connection: ConnectionState

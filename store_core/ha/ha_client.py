@@ -210,7 +210,7 @@ class HAClient:
             lag_ms=self._lag_ms(is_caught_up),
             bytes_received=progress.bytes_received,
             reconnects=progress.reconnects,
-            error=progress.error,
+            error=progress.error or self._dispatch_error(),
         )
 
     def wait_for(self, offset: int, timeout_s: float) -> bool:
@@ -252,6 +252,13 @@ class HAClient:
         with suppress(StoreClosedError):
             self._progress.flushed_offset = self._store.flushed_where
         return self._progress.flushed_offset
+
+    def _dispatch_error(self) -> str:
+        with suppress(StoreClosedError):
+            reput = self._store.services.reput
+            if reput.is_failing:
+                return f"what came is not dispatched: {reput.last_error}"
+        return ""
 
     def _lag_ms(self, is_caught_up: bool) -> int | None:
         if is_caught_up:

@@ -398,3 +398,21 @@ def test_a_store_has_one_client(slave, master):
     with other:
         assert other.wait_for(master.end, 10)
         wait_until(lambda: other.state().connection is ConnectionState.FOLLOWING)
+
+
+def test_says_that_queues_cannot_be_written(tmp_path, master):
+    full = threading.Event()
+    full.set()
+
+    def dispatch(frames):
+        if full.is_set():
+            raise StoreWriteError("No space left on device", "/store/consumequeue/T/0")
+
+    slave = MessageStore(store_config(tmp_path, broker_role="SLAVE"), dispatchers=[dispatch])
+    with slave, HAClient(slave, master.address) as client:
+        wait_until(lambda: client.state().connection is ConnectionState.FOLLOWING)
+        assert "not dispatched: /store/consumequeue/T/0: No space left" in error_of(client)
+        assert not client.wait_for(master.end, 0.1)
+        full.clear()
+        assert client.wait_for(master.end, 10)
+        wait_until(lambda: not client.state().error)
