@@ -42,6 +42,7 @@ def test_what_is_left_is_whole(config, ends, kept):
         directory = store.cut_log(ends[kept - 1])
         assert store.max_phy_offset == ends[kept - 1]
         assert count(store) == kept
+        assert store.wait_for_dispatch(10)  # the index is made anew
         assert store.query_message(f"T{(kept - 1) % 2}", f"k{kept - 1}", 9, 0, 2**62).messages
         for gone in range(kept, COUNT):
             assert not store.query_message(f"T{gone % 2}", f"k{gone}", 9, 0, 2**62).messages
