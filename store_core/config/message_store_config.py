@@ -17,7 +17,6 @@ from store_core.config.config_checks import (
     parse_value,
 )
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
-from store_core.layout.replication import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +64,6 @@ _BOUNDS = {
     "os_page_cache_busy_time_out_mills": (0, 2**63 - 1),
     "transaction_op_format": (4, 5),
     "ha_listen_port": (0, 65_535),
-    "ha_transfer_batch_size": (1, MAX_BODY_BYTES),
     "max_ha_transfer_byte_in_second": (1, 2**63 - 1),
     "filter_data_clean_time_span": (0, 2**63 - 1),
     **dict.fromkeys(
@@ -159,7 +157,7 @@ class MessageStoreConfig:
     ha_housekeeping_interval: int = 20_000
     """A connection on which nothing came for longer is closed."""
     ha_transfer_batch_size: int = 32_768
-    """Bytes of the log in one frame at most."""
+    """Bytes of the log in one frame at most; no frame has more than 1 MiB."""
     ha_max_gap_not_in_sync: int = 268_435_456
     """A slave that lacks fewer bytes counts as in sync."""
     ha_flow_control_enable: bool = False
