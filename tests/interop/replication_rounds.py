@@ -273,8 +273,10 @@ def compare_stores(master: Side, slave: Side) -> None:
     with opened(master.root) as ours, opened(slave.root) as theirs:
         for side, snapshot in ((master, ours), (slave, theirs)):
             kinds = {finding.kind for finding in check_store(snapshot).findings}
+            if side.kind != OURS:  # also after a clean restart, 4.9.7 did once in 74 rounds
+                kinds.discard(FindingKind.INDEX_DOUBLE)
             if side.loses_keys:
-                kinds -= {FindingKind.NOT_FOUND_BY_KEY, FindingKind.INDEX_DOUBLE}
+                kinds.discard(FindingKind.NOT_FOUND_BY_KEY)
             assert not kinds, f"{side.root}: {check_store(snapshot).findings}"
         begin, end = theirs.min_phy_offset, theirs.max_phy_offset
         assert end == ours.max_phy_offset
