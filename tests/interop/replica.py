@@ -11,6 +11,7 @@ import os
 import queue
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ _NUDGE_MS = 20
 # A slave's first report, and the next ones while nothing comes, are a heartbeat interval apart.
 _HEARTBEAT_MS = 200
 _SAID = 4000
+_FIRST_SEED = 1_000_000  # of nobody else
 
 
 class ReplicaError(Exception):
@@ -107,6 +109,17 @@ class Replica:
         """Put messages; return the state afterwards."""
         self.start_putting(count, seed, **options)
         return self.join()
+
+    def put_until_acknowledged(self, timeout_s: int) -> int:
+        """Put messages until a slave is there; return how many were acknowledged.
+
+        A synchronous master of 4.9.7 does not wait for one.
+        """
+        deadline, seed = time.monotonic() + timeout_s, _FIRST_SEED
+        while not (done := self.put(1, seed)["statuses"].get("PUT_OK", 0)):
+            assert time.monotonic() < deadline, "no slave has come"
+            seed += 1
+        return int(done)
 
     def state(self) -> dict[str, Any]:
         """Return offsets, connections and statuses so far."""

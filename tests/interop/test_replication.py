@@ -173,15 +173,6 @@ def test_a_slave_that_is_ahead_says_so_and_is_cut_if_that_is_wanted(pair, puts_a
         assert log.startswith(path.read_bytes(), int(path.name)), path
 
 
-def _put_until_acknowledged(master: Replica) -> int:
-    """Put messages until the slave is there; a master of 4.9.7 does not wait for one."""
-    deadline, seed = time.monotonic() + _WAIT_SECONDS, 1_000
-    while not (done := master.put(1, seed)["statuses"].get("PUT_OK", 0)):
-        assert time.monotonic() < deadline, "no slave has come"
-        seed += 1
-    return int(done)
-
-
 @pytest.mark.parametrize(("kind", "release"), [*zip(RELEASES, RELEASES), (OURS, RELEASES[0])])
 def test_a_broker_serves_all_that_was_acknowledged_from_the_copy_of_a_dead_master(
     tmp_path, processes, kind, release
@@ -193,7 +184,7 @@ def test_a_broker_serves_all_that_was_acknowledged_from_the_copy_of_a_dead_maste
         master = pair.start(pair.master)
         settings = {**SETTINGS, "inSyncReplicas": 2}
         master.open_master(pair.master.root, pair.master.port, "SYNC_MASTER", **settings)
-        before = _put_until_acknowledged(master)
+        before = master.put_until_acknowledged(_WAIT_SECONDS)
         statuses = master.put(600, 1, threads=4, journal=journal)["statuses"]
         master.kill()
         pair.slave.process.kill()
