@@ -45,6 +45,23 @@ def end_of_common_records(store: MessageStore, start: int, stop: int) -> int | N
     return None
 
 
+def start_of_last_blank(store: MessageStore) -> int | None:
+    """Return where the blank record begins with which the log ends; None if it ends otherwise."""
+    end, size = store.max_phy_offset, segment_size(store)
+    at = segment = (end - 1) - (end - 1) % size
+    while 0 <= at < end:
+        with store.commit_log_data(at, segment + size - at) as data:
+            if data is None:
+                return None
+            walk = walk_records(data, 0, len(data), _ROWS, _BYTES)
+        at += walk.stop
+        if walk.blank:
+            return at
+        if walk.failed or not len(walk.starts):
+            return None
+    return None
+
+
 def _records(store: MessageStore, segment: int) -> Iterator[tuple[Int64s, Int64s]]:
     """Yield starts and ends of the records of one segment, in offset order, some at a time."""
     at, size = segment, segment_size(store)

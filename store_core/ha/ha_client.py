@@ -21,7 +21,7 @@ from store_core.errors import (
     StoreError,
     StoreWriteError,
 )
-from store_core.ha.common_records import end_of_common_records
+from store_core.ha.common_records import end_of_common_records, start_of_last_blank
 from store_core.ha.end_comparison import (
     OVERLAP_BYTES,
     DivergedError,
@@ -339,16 +339,15 @@ class HAClient:
             self._note_lost(err)
             self._unproven = None
             return
+        if err.may_cut and await self._mend_blank(err):
+            return
         is_torn = err.is_torn and self._unproven is not None and stop >= self._unproven
         if not (self._cut or is_torn) or not err.may_cut:
             raise err
         self._note_lost(err)
         end = end_of_common_records(store, start, stop)
         if end is not None:
-            self._progress.connection = ConnectionState.CUTTING
-            await asyncio.get_running_loop().run_in_executor(None, store.cut_log, end)
-            self._progress.max_offset, self._progress.master_offset = end, None
-            self._overlap_bytes = OVERLAP_BYTES
+            await self._cut_at(end)
         elif start > max(store.min_phy_offset, 1):
             self._overlap_bytes *= _WIDER
         else:
@@ -357,6 +356,30 @@ class HAClient:
                 f"beginning at {store.min_phy_offset} on: nothing was cut. Begin with an empty "
                 "directory"
             ) from err
+
+    async def _mend_blank(self, err: DivergedError) -> bool:
+        """Cut the blank record with which this copy ends, if all before it is the master's.
+
+        A master that is killed when it has just closed a segment loses that record at its next
+        start, and may put a message in its place. None of this copy's messages is cut.
+        """
+        start, stop = err.common
+        blank = start_of_last_blank(self._store)
+        if blank is None or stop < blank:
+            return False
+        self._note_lost(err)
+        if start < blank:
+            await self._cut_at(blank)
+        else:  # nothing before it was compared
+            self._overlap_bytes *= _WIDER
+        return True
+
+    async def _cut_at(self, offset: int) -> None:
+        progress = self._progress
+        progress.connection = ConnectionState.CUTTING
+        await asyncio.get_running_loop().run_in_executor(None, self._store.cut_log, offset)
+        progress.max_offset, progress.master_offset = offset, None
+        self._overlap_bytes = OVERLAP_BYTES
 
     def _connected(self) -> None:
         address = self._settings.address

@@ -9,6 +9,7 @@ import pytest
 from store_core.errors import HAError, StoreConfigError
 from store_core.ha.follow_state import ConnectionState
 from store_core.ha.ha_client import HAClient
+from store_core.message import Message
 from store_core.message_store import MessageStore
 from tests.store_core.ha.raw_master import HEADER, REPORT, RawMaster
 from tests.store_core.ha.stores import (
@@ -205,6 +206,30 @@ def test_cut_goes_on_with_the_master(tmp_path, written_log, other_log, ahead):
         whole = own[int(path.name) : stop]
         assert whole.startswith(found)
         assert not any(whole[len(found) :])
+    assert_clean(tmp_path / "slave", config)
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_blank_record_that_a_killed_master_lost_is_cut(tmp_path, written_log, after):
+    """It may have put a message in its place since; ``cut`` is not asked for."""
+    blank = int(record_ends(written_log[:SEGMENT])[-2])
+    assert written_log[blank + 4 : blank + 8] == b"\xcb\xd4\x31\x94"
+    with MessageStore(store_config(tmp_path / "m", broker_role="SLAVE")) as store:
+        fill(store, written_log, blank)
+    with MessageStore(store_config(tmp_path / "m")) as store:
+        for _ in range(after):
+            store.put_message(Message(topic="T0", queue_id=0, body=b"x"))
+        end = store.max_phy_offset
+    served = log_bytes(tmp_path / "m")[:end]
+    config = store_config(tmp_path / "slave", broker_role="SLAVE")
+    with MessageStore(config) as slave, RawMaster(served, SEGMENT) as master:
+        fill(slave, written_log, SEGMENT)
+        with HAClient(slave, master.address) as client:
+            wait_until(lambda: client.failure or client.state().is_caught_up, 30)
+            assert client.failure is None
+            wait_until(lambda: slave.max_phy_offset == end)
+            assert client.wait_for(end, 10)
+        assert own_log(slave)[:end] == served
     assert_clean(tmp_path / "slave", config)
 
 
