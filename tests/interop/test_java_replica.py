@@ -22,7 +22,10 @@ def test_a_slave_follows_its_master_over_restarts_and_a_kill(tmp_path, release):
         master.open_master(master_root, port)
         with JavaReplica(tmp_path / "slave", other) as slave:
             slave.open_slave(slave_root, address, slaves_port)
-            put = master.put(300, 1, journal=journal)
+            # An empty slave begins at the last segment that there is when it comes.
+            first = master.put(1, 0, journal=journal)
+            assert slave.wait(first["max_phy_offset"], _WAIT_SECONDS)["event"] == "reached"
+            put = master.put(299, 1, journal=journal)
             assert put["statuses"] == {"PUT_OK": 300}
             assert slave.wait(put["max_phy_offset"], _WAIT_SECONDS)["event"] == "reached"
             slave.stop()
