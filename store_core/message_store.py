@@ -457,6 +457,11 @@ class MessageStore(StoreQueries):
         return self._opened().parts.segments.max_offset
 
     @property
+    def replicable_offset(self) -> int:
+        """End of what slaves may have: without a blank record that nothing follows."""
+        return self._opened().replicable_offset
+
+    @property
     def dispatch_behind_bytes(self) -> int:
         """Bytes of the log that may be dispatched and are not yet in queues and index."""
         return self.services.dispatch_behind_bytes

@@ -49,6 +49,8 @@ class MappedFile(WritableMap):
     wrote_position, committed_position, flushed_position
         Bytes that were appended, written to the file, and forced to the disk. Of an opened file
         all three are its length: only recovery knows where its data ends.
+    closed_at
+        Where the last append of all began, if it was `append_last`; else the file's length.
     store_timestamp
         Store time (ms) of the last appended message; 0 until the appender says it.
 
@@ -79,6 +81,7 @@ class MappedFile(WritableMap):
         position = 0 if create else file_size
         self.wrote_position = self.committed_position = self.flushed_position = position
         self._data_end = position  # after it nothing was written, up to the wrote position
+        self.closed_at = file_size
 
     @property
     def end_offset(self) -> int:
@@ -132,7 +135,8 @@ class MappedFile(WritableMap):
 
     def append_last(self, data: Any) -> int:
         """Append bytes and declare the file full; what lies after them stays as it is."""
-        at = self.append(data)
+        self.closed_at = at = self.wrote_position  # before anybody can see that it is full
+        self.append(data)
         self.wrote_position = self.file_size
         if self._buffer is None:
             self.committed_position = self.file_size
@@ -221,7 +225,7 @@ class MappedFile(WritableMap):
         if self._buffer is not None:
             self._buffer[position:] = bytes(self.file_size - position)
         self.wrote_position = self.committed_position = self.flushed_position = position
-        self._data_end = position
+        self._data_end, self.closed_at = position, self.file_size
 
     @contextmanager
     def select(

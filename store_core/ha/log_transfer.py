@@ -73,7 +73,7 @@ class LogTransfer:
     @property
     def is_behind(self) -> bool:
         """There are bytes in the log that come next."""
-        return not self.is_below_log and self.offset < self._store.max_phy_offset
+        return not self.is_below_log and self.offset < self._store.replicable_offset
 
     def begin_heartbeat(self) -> None:
         """Let an empty frame come next; no frame is begun."""
@@ -110,7 +110,8 @@ class LogTransfer:
         return Progress.BLOCKED if self._header else Progress.SENT
 
     def _send_data(self, allowance_bytes: int) -> Progress:
-        most = max(min(self._most_bytes, allowance_bytes), self._body_left)
+        there_is = self._store.replicable_offset - self.offset
+        most = max(min(self._most_bytes, allowance_bytes, there_is), self._body_left)
         with self._store.commit_log_data(self.offset, most) as data:
             if data is None or len(data) < self._body_left:
                 return Progress.AT_END

@@ -156,6 +156,18 @@ class OpenStore:
             "consumeQueueDiskRatio": str(ratio(queues)),
         }
 
+    @property
+    def replicable_offset(self) -> int:
+        """End of what slaves may have: without a blank record that nothing follows.
+
+        After a crash such a blank record is cut, and another record may take its place; a slave
+        that had it would count as one that has this record.
+        """
+        log = self.parts.segments
+        end = log.max_offset
+        closed = None if end % log.file_size else log.find(end - 1)
+        return end if closed is None else closed.file_from_offset + closed.closed_at
+
     def append_data(self, offset: int, data: Buffer) -> None:
         """Append bytes of the master's log; see ``CommitLogAppender.append_data``."""
         if not self.parts.segments.mapped_files:

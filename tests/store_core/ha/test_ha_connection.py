@@ -14,9 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from store_core.errors import StoreWriteError
+from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.ha.ha_service import HAService
 from store_core.layout.replication import REPORT
+from store_core.message import Message
 from store_core.message_store import MessageStore
+from store_core.results import PutMessageStatus
 from tests.store_core.ha.raw_slave import (
     SEGMENT,
     AckingSlave,
@@ -191,6 +195,36 @@ def test_bytes_that_wait_in_memory_follow_when_they_are_written(tmp_path):
         slave.report(1)
         end = put(store, 1)
         slave.follow(end)
+
+
+@pytest.mark.parametrize("pool", [False, True], ids=["", "transient store pool"])
+def test_a_blank_record_is_sent_with_what_follows_it(tmp_path, monkeypatch, pool):
+    """A master that is killed in between cuts it, and puts another record there."""
+    changes = {"transient_store_pool_enable": pool, "transient_store_pool_size": 2}
+    with serving_one(tmp_path, ha_send_heartbeat_interval=20, **changes) as (store, service, slave):
+        wait_until(lambda: store.max_phy_offset)
+        slave.report(1)
+        end = store.max_phy_offset
+        while SEGMENT - end % SEGMENT > 1000:
+            end = put(store, 1)
+        slave.follow(end)
+        with monkeypatch.context() as patched:
+            patched.setattr(MappedFileQueue, "writable_file", no_space)
+            result = store.put_message(Message("T", bytes(1000), queue_id=0))
+            assert result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+            assert store.replicable_offset == end
+            wait_until(lambda: store.max_phy_offset == end - end % SEGMENT + SEGMENT)
+            assert store.replicable_offset == end
+            with RawSlave(service.address) as another:
+                another.report(end)
+                assert another.frame() == (end, 0)
+        end = put(store, 1)
+        slave.follow(end)
+        assert slave.body == log_bytes(store, 1, end)
+
+
+def no_space(queue, start_offset):
+    raise StoreWriteError("no space left", queue.directories[0])
 
 
 def test_a_slave_may_have_slaves(live_master, tmp_path):

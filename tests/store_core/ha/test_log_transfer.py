@@ -22,12 +22,12 @@ class Log:
 
     def __init__(self, batch_bytes, end=0, first=0):
         self.config = SimpleNamespace(ha_transfer_batch_size=batch_bytes)
-        self.min_phy_offset, self.max_phy_offset = first, end
+        self.min_phy_offset, self.replicable_offset = first, end
         self.is_lent = False
 
     @contextmanager
     def commit_log_data(self, offset, most):
-        stop = min(self.max_phy_offset, offset - offset % SEGMENT + SEGMENT, offset + most)
+        stop = min(self.replicable_offset, offset - offset % SEGMENT + SEGMENT, offset + most)
         if not self.min_phy_offset <= offset < stop:
             yield None
             return
@@ -94,7 +94,7 @@ def test_the_stream_is_the_log_however_little_is_taken(
     heartbeats, last = itertools.cycle(heartbeats), -1
     allowances = itertools.cycle(allowances)
     for more in [*grows, 0]:
-        log.max_phy_offset += more
+        log.replicable_offset += more
         progress = Progress.SENT
         while progress is not Progress.AT_END:
             if not transfer.is_in_frame and transfer.offset > last and next(heartbeats):
@@ -110,7 +110,7 @@ def test_the_stream_is_the_log_however_little_is_taken(
         assert not body or offset // SEGMENT == (offset + len(body) - 1) // SEGMENT
         assert body == np.arange(at, at + len(body)).astype(np.uint8).tobytes()
         at += len(body)
-    assert at == log.max_phy_offset == transfer.offset
+    assert at == log.replicable_offset == transfer.offset
 
 
 def test_frames_are_as_long_as_may_be():
