@@ -133,13 +133,14 @@ class MasterConnection:
         ConnectionLostError
             It does not answer.
         """
-        settings = self._settings
-        at = None if self._comparison is None else self._comparison.at
-        last = await probe(settings.address, 0, settings.answer_s, upto=at)
-        if self._comparison is not None:
-            require_common_end(self._store, settings.address, self._comparison, last)
+        store, settings, has_answered = self._store, self._settings, self.has_received
+        address, comparison = settings.address, self._comparison
+        at = None if comparison is None else comparison.at
+        last = await probe(address, 0, settings.answer_s, upto=at)
+        if comparison is not None:
+            require_common_end(store, address, comparison, last, has_answered=has_answered)
         elif self._lacks_all:
-            require_first(self._store, settings.address, self._request, last)
+            require_first(store, address, self._request, last, has_answered=has_answered)
 
     async def _receive(self) -> None:
         rounds = 0

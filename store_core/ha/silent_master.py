@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def require_common_end(
-    store: MessageStore, address: str, comparison: EndComparison, last: ProbeResult
+    store: MessageStore,
+    address: str,
+    comparison: EndComparison,
+    last: ProbeResult,
+    *,
+    has_answered: bool,
 ) -> None:
     """Raise unless the master has more than was compared with this copy.
 
@@ -28,6 +33,9 @@ def require_common_end(
         Nothing came any more at its position.
     last
         The beginning of the master's last segment, and what it has there at least.
+    has_answered
+        It sent heartbeats when it was asked for that position: so it does not have it. Else the
+        connection may have ended before it could answer.
 
     Raises
     ------
@@ -38,7 +46,7 @@ def require_common_end(
     """
     at, end, common = comparison.at, comparison.end, (comparison.start, comparison.at)
     _require_size(store, address, last)
-    if last.offset > at:
+    if last.offset > at and has_answered:
         raise _gone(address, at, end, last, common)
     if last.end > at:
         return
@@ -52,12 +60,14 @@ def require_common_end(
     )
 
 
-def require_first(store: MessageStore, address: str, first: int, last: ProbeResult) -> None:
+def require_first(
+    store: MessageStore, address: str, first: int, last: ProbeResult, *, has_answered: bool
+) -> None:
     """Raise unless the master may yet send what an empty copy begins with.
 
     Parameters
     ----------
-    store, address, last
+    store, address, last, has_answered
         As in `require_common_end`.
     first
         The offset that was asked for; 1 stands for 0.
@@ -71,7 +81,7 @@ def require_first(store: MessageStore, address: str, first: int, last: ProbeResu
     """
     _require_size(store, address, last)
     segment = first - first % segment_size(store)
-    if last.offset > segment:
+    if last.offset > segment and has_answered:
         raise _gone(address, segment, segment, last, (segment, segment))
     if last.offset < segment:
         raise HAError(
