@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,7 +119,7 @@ class Side:
     process: Replica | None = None
     loses_keys: bool = False
     """RocketMQ throws its last index file away after a crash, and fills the new one from another
-    record on: a later one, or one that is in the file before."""
+    record on: a later one, or one that is in the file before. Its last record may be half."""
 
     @property
     def live(self) -> Replica:
@@ -280,15 +280,41 @@ def compare_stores(master: Side, slave: Side) -> None:
             assert not kinds, f"{side.root}: {check_store(snapshot).findings}"
         begin, end = theirs.min_phy_offset, theirs.max_phy_offset
         assert end == ours.max_phy_offset
-    assert log_bytes(slave.root, begin, end) == log_bytes(master.root, begin, end)
-    assert queue_units(slave.root, begin, end) == queue_units(master.root, begin, end)
-    entries = [index_entries(side.root, begin, end) for side in (master, slave)]
+    torn = torn_records(master, slave, begin, end) if slave.loses_keys else set()
+    if not torn:
+        assert log_bytes(slave.root, begin, end) == log_bytes(master.root, begin, end)
+    units = [queue_units(side.root, begin, end, torn) for side in (master, slave)]
+    assert units[0] == units[1]
+    entries = [index_entries(side.root, begin, end, torn) for side in (master, slave)]
     if master.loses_keys:
         assert entries[0] <= entries[1]
     elif slave.loses_keys:
         assert entries[0] >= entries[1]
     else:
         assert entries[0] == entries[1]
+
+
+def torn_records(master: Side, slave: Side, begin: int, end: int) -> set[int]:
+    """Return where records are of which a killed slave of RocketMQ has the first part only.
+
+    It is killed while it copies what came, and takes the rest, zeros, for properties: no checksum
+    covers them. Seen once in 120 rounds: the record was cut where a page of the file begins.
+    """
+    ours, theirs = (
+        np.frombuffer(log_bytes(side.root, begin, end), np.uint8) for side in (master, slave)
+    )
+    differs = np.flatnonzero(ours != theirs)
+    assert not theirs[differs].any()
+    torn = set()
+    for units in queue_units(master.root, begin, end).values():
+        for _, place, size, _ in units:
+            first, last = np.searchsorted(differs, (place - begin, place + size - begin))
+            if first < last:
+                torn.add(place)
+                differs = np.delete(differs, slice(first, last))
+    assert not len(differs)
+    assert len(torn) <= 1
+    return torn
 
 
 def log_bytes(root: Path, begin: int, end: int) -> bytes:
@@ -298,8 +324,13 @@ def log_bytes(root: Path, begin: int, end: int) -> bytes:
     return data[: end - begin]
 
 
-def queue_units(root: Path, begin: int, end: int) -> dict[tuple[str, int], list[tuple[int, ...]]]:
-    """Return queue offset, place, size and tags code of the units of records between offsets."""
+def queue_units(
+    root: Path, begin: int, end: int, torn: Collection[int] = ()
+) -> dict[tuple[str, int], list[tuple[int, ...]]]:
+    """Return queue offset, place, size and tags code of the units of records between offsets.
+
+    Those of torn records are left out.
+    """
     found = {}
     for folder in (root / "consumequeue").glob("*/*"):
         units: list[tuple[int, ...]] = []
@@ -309,14 +340,16 @@ def queue_units(root: Path, begin: int, end: int) -> dict[tuple[str, int], list[
             units += [
                 (first + i, *row)
                 for i, row in enumerate(table.tolist())
-                if begin <= row[0] < end and 0 < row[1] < _NO_UNIT
+                if begin <= row[0] < end and 0 < row[1] < _NO_UNIT and row[0] not in torn
             ]
         if units:
             found[folder.parent.name, int(folder.name)] = units
     return found
 
 
-def index_entries(root: Path, begin: int, end: int) -> set[tuple[int, int]]:
+def index_entries(
+    root: Path, begin: int, end: int, torn: Collection[int] = ()
+) -> set[tuple[int, int]]:
     """Return key hash and place of the entries of records between offsets.
 
     A set: a record may be indexed again after a crash. Seconds count from the first record of a
@@ -329,4 +362,4 @@ def index_entries(root: Path, begin: int, end: int) -> set[tuple[int, int]]:
         count: Any = INDEX_HEADER.unpack(data).index_count
         entries = INDEX_ENTRY.table(data, first, count)[1:]
         found.update(zip(entries["key_hash"].tolist(), entries["commit_log_offset"].tolist()))
-    return {(key, offset) for key, offset in found if begin <= offset < end}
+    return {(key, at) for key, at in found if begin <= at < end and at not in torn}
