@@ -231,6 +231,7 @@ class Round:
                 side.live.kill()
                 side.process = None
                 side.loses_keys |= side.kind != OURS
+                remove_empty_files(side)
             if side is self.master:
                 self._open_master()
             else:
@@ -292,6 +293,14 @@ def compare_stores(master: Side, slave: Side) -> None:
         assert entries[0] >= entries[1]
     else:
         assert entries[0] == entries[1]
+
+
+def remove_empty_files(side: Side) -> None:
+    """Remove a file that RocketMQ had only just made when it was killed: 4.9.7 refuses to start."""
+    if side.kind != OURS:
+        for path in side.root.glob("*/**/[0-9]*"):
+            if path.is_file() and not path.stat().st_size:
+                path.unlink()
 
 
 def torn_records(master: Side, slave: Side, begin: int, end: int) -> set[int]:

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from tests.interop.java_cluster import RELEASES
 from tests.interop.replica import read_journal
-from tests.interop.replication_rounds import OURS, SETTINGS, Processes, Side, opened
+from tests.interop.replication_rounds import (
+    OURS,
+    SETTINGS,
+    Processes,
+    Side,
+    opened,
+    remove_empty_files,
+)
 
 DIRECTIONS = (
     *((release, OURS) for release in RELEASES),
@@ -77,6 +84,7 @@ class KilledMaster:
             time.sleep(self._chance.random() / 100)
         self.master.live.kill()
         self.master.process = None
+        remove_empty_files(self.master)
         acknowledged = read_journal(journal)
         with opened(self.slave.root) as snapshot:
             for key, offset, size in acknowledged:
