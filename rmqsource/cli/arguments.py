@@ -171,7 +171,9 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
 
     A group is a parameter whose type is a dataclass.
     """
-    hints = get_type_hints(command, include_extras=True)
+    # Not get_type_hints: before Python 3.11 it hides what stands in an Annotated whose default is
+    # None within an Optional, and typer then sees neither help nor bounds.
+    hints = command.__annotations__
     groups: dict[str, Any] = {}
     flat: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():

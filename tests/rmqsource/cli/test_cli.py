@@ -277,3 +277,10 @@ def test_closed_pipe_is_quiet_and_spark_is_not_loaded(store: GoldenStore) -> Non
         process.stdout.close()
         errors = process.stderr.read().decode()
         assert (process.wait(), errors) == (0, "False\n")
+
+
+def test_help_knows_what_options_without_a_default_take(run: Run) -> None:
+    """Also before Python 3.11, where their annotations are wrapped once more."""
+    shown = run("messages", "--help").out
+    assert "--grep REGEX" in shown
+    assert "--last N" in shown
