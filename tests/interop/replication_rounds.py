@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -313,17 +314,21 @@ def torn_records(master: Side, slave: Side, begin: int, end: int) -> set[int]:
         np.frombuffer(log_bytes(side.root, begin, end), np.uint8) for side in (master, slave)
     )
     differs = np.flatnonzero(ours != theirs)
+    if not len(differs):
+        return set()
     assert not theirs[differs].any()
-    torn = set()
-    for units in queue_units(master.root, begin, end).values():
-        for _, place, size, _ in units:
-            first, last = np.searchsorted(differs, (place - begin, place + size - begin))
-            if first < last:
-                torn.add(place)
-                differs = np.delete(differs, slice(first, last))
-    assert not len(differs)
-    assert len(torn) <= 1
-    return torn
+    units = chain.from_iterable(queue_units(master.root, begin, end).values())
+    torn = [
+        place for _, place, size, _ in units if begin + differs[-1] in range(place, place + size)
+    ]
+    assert len(torn) == 1
+    with opened(master.root) as snapshot:
+        record = snapshot.look_message_by_offset(torn[0])
+    assert record is not None
+    assert record.properties_raw
+    stop = torn[0] + record.store_size
+    assert stop - len(record.properties_raw) <= begin + differs[0]
+    return set(torn)
 
 
 def log_bytes(root: Path, begin: int, end: int) -> bytes:
