@@ -118,13 +118,14 @@ def test_no_command_lets_anything_through(run: Run, tmp_path: Path, seed: int) -
         root = os.fspath(Path(root).rename(f"{root}\udcff"))
     for command in COMMANDS:
         words = [word.replace("{}", root) for word in command]
+        has_format = words[0] not in {"copy", HOSTILE[0]}
         for output in ("table", "json", "spreadsheet"):
-            answer = run(
-                *words, *([] if words[0] in {"copy", HOSTILE[0]} else ["--format", output])
-            )
+            answer = run(*words, *(["--format", output] if has_format else []))
             for line in f"{answer.out}\n{answer.err}".split("\n"):
                 assert line.isprintable(), (command, output, line)
             assert "Traceback" not in answer.err
+            if not has_format:
+                continue  # what is shown is for people; click 8.1 shows its help
             if output == "json":
                 assert all(answer.rows) or not answer.rows
             if output == "spreadsheet" and answer.code in {0, 1}:
