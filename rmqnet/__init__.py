@@ -1,0 +1,1 @@
+"""RocketMQ on the network: its protocol, and a client of running clusters."""
