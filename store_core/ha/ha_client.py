@@ -21,13 +21,13 @@ from store_core.errors import (
     StoreError,
     StoreWriteError,
 )
+from store_core.event_loop_thread import EventLoopThread
 from store_core.ha.common_records import end_of_common_records, start_of_last_blank
 from store_core.ha.end_comparison import (
     OVERLAP_BYTES,
     DivergedError,
     has_no_bytes,
 )
-from store_core.ha.event_loop_thread import EventLoopThread
 from store_core.ha.first_report import (
     EARLIEST,
     report_of_copy,

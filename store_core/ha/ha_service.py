@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Union
 
 from store_core.errors import HAError, StoreClosedError, StoreConfigError
-from store_core.ha.event_loop_thread import EventLoopThread
+from store_core.event_loop_thread import EventLoopThread
 from store_core.ha.group_transfer import GroupTransferService
 from store_core.ha.ha_connection import HAConnection, SlaveState
 from store_core.services.flush_manager import uses_transient_pool

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from store_core.errors import HAError, StoreWriteError
+from store_core.event_loop_thread import EventLoopThread
 from store_core.files.store_directory import StoreDirectory
-from store_core.ha.event_loop_thread import EventLoopThread
 from store_core.ha.follow_state import ConnectionState
 from store_core.ha.ha_client import HAClient
 from store_core.ha.master_probe import probe

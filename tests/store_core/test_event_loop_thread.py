@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from store_core.ha.event_loop_thread import EventLoopThread
+from store_core.event_loop_thread import EventLoopThread
 
 
 @pytest.fixture
