@@ -6,30 +6,24 @@ lists under ``ha-node``.
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import subprocess
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_ANSWER_SECONDS = 120
+from tests.interop.obedient_process import ObedientProcess, ProcessError
+
 _NUDGE_MS = 20
 # A slave's first report, and the next ones while nothing comes, are a heartbeat interval apart.
 _HEARTBEAT_MS = 200
-_SAID = 4000
 _FIRST_SEED = 1_000_000  # of nobody else
 
 
-class ReplicaError(Exception):
+class ReplicaError(ProcessError):
     """The process failed to do something or is gone; the message holds what it said."""
 
 
-class Replica:
+class Replica(ObedientProcess):
     """A process that holds one store at a time; it starts at once.
 
     Leaving the block kills the process, whatever became of it. Every method raises `ReplicaError`
@@ -44,31 +38,10 @@ class Replica:
     """
 
     def __init__(self, directory: Path, command: Sequence[str]) -> None:
-        directory.mkdir(parents=True)
-        self._errors = directory / "err"
-        with self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                encoding="utf-8",
-                env={**os.environ, "LC_ALL": "C.UTF-8"},
-            )
-        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._listener = threading.Thread(target=self._listen, name=directory.name, daemon=True)
-        self._listener.start()
+        super().__init__(directory, command, error=ReplicaError)
 
     def __enter__(self) -> Replica:
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process.poll() is None
 
     def open_master(
         self, root: Path, port: int, role: str = "ASYNC_MASTER", **settings: object
@@ -133,40 +106,12 @@ class Replica:
         """Close the store cleanly; the process can open another."""
         self.ask("stop")
 
-    def kill(self) -> None:
-        """End the process as a crash does (SIGKILL)."""
-        self._process.kill()
-        self._process.wait()
-        self._listener.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-
     def ask(self, command: str) -> dict[str, Any]:
         """Send one command; return the answer."""
-        if self._process.stdin is None or self._process.stdin.closed:
-            raise ReplicaError(f"{command}: the process was killed")
-        try:
-            self._process.stdin.write(command + "\n")
-            self._process.stdin.flush()
-            answer = self._answers.get(timeout=_ANSWER_SECONDS)
-        except (OSError, queue.Empty) as err:
-            raise ReplicaError(self._story(command)) from err
-        if answer is None or answer["event"] == "error":
-            raise ReplicaError(self._story(f"{command}: {answer}"))
+        answer = self.exchange(command)
+        if answer["event"] == "error":
+            raise ReplicaError(self.story(f"{command}: {answer}"))
         return answer
-
-    def _listen(self) -> None:
-        if self._process.stdout is not None:
-            for line in self._process.stdout:
-                if line.startswith("{"):
-                    self._answers.put(json.loads(line))
-        self._answers.put(None)
-
-    def _story(self, what: str) -> str:
-        errors = self._errors.read_text("utf-8", "replace")[-_SAID:]
-        return f"{what}\nexit status {self._process.poll()}\n{errors}"
 
 
 def read_journal(path: Path) -> list[tuple[str, int, int]]:

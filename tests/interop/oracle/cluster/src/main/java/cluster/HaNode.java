@@ -235,26 +235,7 @@ final class HaNode {
         putters.clear();
         statuses.clear();
         nudger = null;
-        Thread stopper = new Thread(store::shutdown, "stopper");
-        stopper.start();
-        while (stopper.isAlive()) {
-            if (sleepsInShutdown(stopper.getStackTrace())) {
-                stopper.interrupt();
-            }
-            stopper.join(20);
-        }
+        CleanStop.run(store::shutdown);
         store = null;
-    }
-
-    private static boolean sleepsInShutdown(StackTraceElement[] frames) {
-        for (int i = 0; i + 1 < frames.length; i++) {
-            if (frames[i].getClassName().equals("java.lang.Thread") && frames[i].getMethodName().startsWith("sleep")) {
-                String caller = frames[i + 1].getClassName() + "." + frames[i + 1].getMethodName();
-                if (caller.equals(DefaultMessageStore.class.getName() + ".shutdown")) {
-                    return true;
-                }
-            }
-        }
-        return false;
     }
 }

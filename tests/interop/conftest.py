@@ -1,0 +1,31 @@
+"""Clusters that several tests share: starting one takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.java_cluster import RELEASES
+from tests.interop.live_cluster import LiveCluster
+
+
+@pytest.fixture(scope="session", params=RELEASES)
+def live_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveCluster]:
+    """A name server and a broker of each release; tests take topics and groups of their own.
+
+    A test that stops or kills something takes a cluster of its own.
+    """
+    directory = tmp_path_factory.mktemp("live-cluster")
+    with LiveCluster(directory, request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def live_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+    """Two brokers of 5.3.3, to be shared as `live_cluster`."""
+    directory = tmp_path_factory.mktemp("live-pair")
+    with LiveCluster(directory, "5.3.3", brokers=("broker-a", "broker-b")) as cluster:
+        yield cluster

@@ -1,0 +1,169 @@
+"""A running RocketMQ on loopback: name servers and brokers, each in a JVM of its own.
+
+Commands ``name_server``, ``broker`` and ``stop`` of ``server-node`` in oracle/cluster.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.interop.java_cluster import free_port
+from tests.interop.java_node import JavaNode
+
+BROKER = "broker-a"
+# Levels 1 and 2 as RocketMQ has them at half the time; retries begin at 3 and are over in seconds.
+DELAY_LEVELS = "1s 2s 1s 1s 1s 1s " + " ".join(["2s"] * 12)
+_SMALL_FILES = {
+    "mappedFileSizeCommitLog": 64 << 20,
+    "mappedFileSizeConsumeQueue": 20 * 30_000,
+    "maxHashSlotNum": 50_000,
+    "maxIndexNum": 200_000,
+    "messageDelayLevel": DELAY_LEVELS,
+}
+_names = itertools.count(1)
+
+
+def unique(prefix: str) -> str:
+    """Return a name for a topic or group that no other test of this process has."""
+    return f"{prefix}_{next(_names)}"
+
+
+class LiveCluster:
+    """Name servers and brokers that run until the block is left.
+
+    Delay levels and transaction checks take seconds, topics and groups are made when they are first
+    used, and SQL filters are allowed; see ``quickSettings`` in the program for all.
+
+    Parameters
+    ----------
+    directory
+        Takes stores (``stores/NAME``) and all else that the processes write.
+    release
+        One of `java_cluster.RELEASES`.
+    brokers
+        Names; ``NAME:1`` is the slave of broker ``NAME``.
+    name_servers
+        How many.
+    settings
+        Of each broker, by RocketMQ's keys.
+    settings_of
+        More for single brokers, by their names.
+    properties
+        System properties of each JVM, as ``tls.server.mode=enforcing``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        release: str = "5.3.3",
+        *,
+        brokers: Sequence[str] = (BROKER,),
+        name_servers: int = 1,
+        settings: Mapping[str, object] | None = None,
+        settings_of: Mapping[str, Mapping[str, object]] | None = None,
+        properties: Sequence[str] = (),
+    ) -> None:
+        self.directory = directory
+        self.release = release
+        self._settings = {**_SMALL_FILES, **(settings or {})}
+        self._settings_of = settings_of or {}
+        self._properties = properties
+        self._started = itertools.count(1)
+        self._name_server_ports = [free_port() for _ in range(name_servers)]
+        self._name_servers: dict[int, JavaNode] = {}
+        self._ports = {name: free_port() for name in brokers}
+        self._brokers: dict[str, JavaNode] = {}
+
+    def __enter__(self) -> LiveCluster:
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            nodes = {name: self._node(name) for name in self._ports}
+            for index in range(len(self._name_server_ports)):
+                self.start_name_server(index)
+            self._brokers.update(nodes)
+            commands = {name: self._begin(name) for name in nodes}
+            for name, command in commands.items():
+                nodes[name].finish(command)
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill all that runs: a clean stop is `stop_broker`'s."""
+        for node in [*self._brokers.values(), *self._name_servers.values()]:
+            node.kill()
+        self._brokers.clear()
+        self._name_servers.clear()
+
+    @property
+    def namesrv_addr(self) -> str:
+        """Every name server, as clients are told: ``127.0.0.1:PORT;…``."""
+        return ";".join(f"127.0.0.1:{port}" for port in self._name_server_ports)
+
+    @property
+    def brokers(self) -> list[str]:
+        """Names, running or not."""
+        return list(self._ports)
+
+    def address(self, name: str = BROKER) -> str:
+        """Return a broker's ``HOST:PORT``, the same after each start."""
+        return f"127.0.0.1:{self._ports[name]}"
+
+    def store(self, name: str = BROKER) -> Path:
+        """Return the root of a broker's store."""
+        return self.directory / "stores" / name.replace(":", "-")
+
+    def kill_broker(self, name: str = BROKER) -> None:
+        """End a broker as a crash does (SIGKILL)."""
+        self._brokers.pop(name).kill()
+
+    def stop_broker(self, name: str = BROKER) -> None:
+        """Stop a broker cleanly: one to three seconds, the store's final flush included."""
+        node = self._brokers.pop(name)
+        try:
+            node.ask("stop")
+        finally:
+            node.kill()
+
+    def start_broker(self, name: str = BROKER) -> None:
+        """Start a broker again: the same store, port and settings; it is registered afterwards."""
+        node = self._brokers[name] = self._node(name)
+        node.finish(self._begin(name))
+
+    def kill_name_server(self, index: int = 0) -> None:
+        """End a name server (SIGKILL)."""
+        self._name_servers.pop(index).kill()
+
+    def start_name_server(self, index: int = 0) -> None:
+        """Start a name server on its port; brokers find it again within ten seconds or so."""
+        node = self._name_servers[index] = self._node(f"name-server-{index}")
+        port = self._name_server_ports[index]
+        node.ask("name_server", port=port, directory=str(self.directory / f"name-server-{index}"))
+
+    def _node(self, name: str) -> JavaNode:
+        folder = f"{name.replace(':', '-')}.{next(self._started)}"
+        return JavaNode(
+            self.directory / "jvm" / folder, self.release, "server-node", self._properties
+        )
+
+    def _begin(self, name: str) -> str:
+        return self._brokers[name].begin(
+            "broker",
+            store=str(self.store(name)),
+            port=self._ports[name],
+            namesrv_addr=self.namesrv_addr,
+            settings=self._broker_settings(name),
+        )
+
+    def _broker_settings(self, name: str) -> dict[str, Any]:
+        broker_name, _, broker_id = name.partition(":")
+        own: dict[str, Any] = {"brokerName": broker_name}
+        if broker_id:
+            own.update(brokerId=int(broker_id), brokerRole="SLAVE")
+        return {**own, **self._settings, **self._settings_of.get(name, {})}

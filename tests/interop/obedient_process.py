@@ -1,0 +1,114 @@
+"""A process that obeys its standard input: a command a line, each answered by a line of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_ANSWER_SECONDS = 120
+_SAID = 4000
+
+
+class ProcessError(Exception):
+    """The process failed to do something or is gone; the message holds what it said."""
+
+
+class ObedientProcess:
+    """Starts at once; leaving the block kills it, whatever became of it.
+
+    Parameters
+    ----------
+    directory
+        Takes what the process writes, its errors in file ``err``; made here.
+    command
+        Starts the process.
+    error
+        What is raised where a command fails or the process is gone.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        command: Sequence[str],
+        *,
+        error: type[ProcessError] = ProcessError,
+    ) -> None:
+        directory.mkdir(parents=True)
+        self._error = error
+        self._errors = directory / "err"
+        self._asking = threading.Lock()
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                encoding="utf-8",
+                env={**os.environ, "LC_ALL": "C.UTF-8"},
+            )
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._listener = threading.Thread(target=self._listen, name=directory.name, daemon=True)
+        self._listener.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End the process as a crash does (SIGKILL)."""
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+    def exchange(self, command: str, timeout_s: float = _ANSWER_SECONDS) -> dict[str, Any]:
+        """Send one line; return what the process answers, which may be that it failed."""
+        with self._asking:
+            self.send(command)
+            return self.receive(command, timeout_s)
+
+    def send(self, command: str) -> None:
+        """Send one line; its answer must be received before the next is sent."""
+        if self._process.stdin is None or self._process.stdin.closed:
+            raise self._error(f"{command}: the process was killed")
+        try:
+            self._process.stdin.write(command + "\n")
+            self._process.stdin.flush()
+        except OSError as err:
+            raise self._error(self.story(command)) from err
+
+    def receive(self, command: str, timeout_s: float = _ANSWER_SECONDS) -> dict[str, Any]:
+        """Return the answer to what was sent."""
+        try:
+            answer = self._answers.get(timeout=timeout_s)
+        except queue.Empty as err:
+            raise self._error(self.story(command)) from err
+        if answer is None:
+            raise self._error(self.story(command))
+        return answer
+
+    def story(self, what: str) -> str:
+        """Return a text for people: what was asked, and the end of what the process said."""
+        errors = self._errors.read_text("utf-8", "replace")[-_SAID:]
+        return f"{what}\nexit status {self._process.poll()}\n{errors}"
+
+    def _listen(self) -> None:
+        if self._process.stdout is not None:
+            for line in self._process.stdout:
+                if line.startswith("{"):
+                    self._answers.put(json.loads(line))
+        self._answers.put(None)
