@@ -1,0 +1,236 @@
+"""Between commands and the bytes on the wire.
+
+A frame is: 4 bytes, the length of what follows; 1 byte, the form of the header; 3 bytes, its
+length; the header; the body. Numbers are big-endian.
+
+Source: RocketMQ ``RemotingCommand``, ``RocketMQSerializable``, ``NettyDecoder`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from json.encoder import encode_basestring_ascii as _quoted
+from typing import Any
+
+from rmqnet.errors import RemotingFormatError
+from rmqnet.remoting.codes import LanguageCode, SerializeType
+from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.rocketmq_header import decode_rocketmq_header, encode_rocketmq_header
+from store_core.config.lenient_json import parse_lenient_json
+
+MAX_FRAME_BYTES = 1 << 24
+"""RocketMQ's own limit of a whole frame (``com.rocketmq.remoting.frameMaxLength``)."""
+
+_PREFIX = struct.Struct(">iI")  # length of what follows; form and length of the header
+_MAX_HEADER_BYTES = (1 << 24) - 1
+_SMALL_PIECE_BYTES = 4096
+_INT_END = 1 << 31
+_LANGUAGES: dict[str, LanguageCode] = {code.name: code for code in LanguageCode}
+
+
+def encode_frame(command: RemotingCommand, max_frame_bytes: int = MAX_FRAME_BYTES) -> bytes:
+    """Return the frame of a command.
+
+    Raises
+    ------
+    RemotingFormatError
+        The frame would be longer than the limit, or the header does not fit in its form.
+    """
+    if command.serialize_type is SerializeType.JSON:
+        header = _encode_json_header(command)
+    else:
+        header = encode_rocketmq_header(command)
+    length = 4 + len(header) + len(command.body)
+    if len(header) > _MAX_HEADER_BYTES or length + 4 > max_frame_bytes:
+        raise RemotingFormatError(
+            f"{command!r} would be a frame of {length + 4} bytes; at most {max_frame_bytes} are "
+            "taken"
+        )
+    prefix = _PREFIX.pack(length, command.serialize_type << 24 | len(header))
+    return b"".join((prefix, header, command.body))
+
+
+class FrameDecoder:
+    """Makes commands of the bytes of one connection, however they are cut.
+
+    Parameters
+    ----------
+    peer
+        Who sends them, for errors.
+    max_frame_bytes
+        Longer frames are errors as soon as their length has come; nothing is kept for them.
+    """
+
+    def __init__(self, peer: str, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._peer = peer
+        self._max_frame_bytes = max_frame_bytes
+        self._at = 0  # of the frame being read, in all bytes of the connection
+        self._head = bytearray()  # of a frame whose header has not come whole,
+        self._head_end = 0  # and how long that will be, as far as known
+        self._command: RemotingCommand | None = None  # whose body has not come whole
+        self._missing = 0  # bytes of that body
+        self._pieces: list[bytes | bytearray] = []
+
+    def feed(self, data: bytes) -> list[RemotingCommand]:
+        """Return the commands that are complete with these bytes, in their order.
+
+        Each byte is copied a fixed number of times, however small the pieces are that come.
+
+        Raises
+        ------
+        RemotingFormatError
+            The bytes are not frames, or one is too long; the message names the peer and the
+            place. The connection cannot go on.
+        """
+        commands: list[RemotingCommand] = []
+        if self._command is not None:
+            data = self._feed_body(self._command, data, commands)
+        if self._head:
+            self._head += data
+            if len(self._head) < self._head_end:
+                return commands
+            data = bytes(self._head)
+            self._head.clear()
+        try:
+            self._read_frames(data, commands)
+        except RemotingFormatError as err:
+            raise RemotingFormatError(
+                f"{self._peer} sent what is not a frame, at byte {self._at} of the connection: "
+                f"{err}"
+            ) from err
+        return commands
+
+    def _read_frames(self, data: bytes, commands: list[RemotingCommand]) -> None:
+        begin, end = 0, len(data)
+        head_end = _PREFIX.size
+        while begin + _PREFIX.size <= end:
+            length, mark = _PREFIX.unpack_from(data, begin)
+            self._check_lengths(length, mark & _MAX_HEADER_BYTES)
+            body_begin = begin + _PREFIX.size + (mark & _MAX_HEADER_BYTES)
+            if body_begin > end:
+                head_end = body_begin - begin
+                break
+            command = _decode_header(mark >> 24, data[begin + _PREFIX.size : body_begin])
+            begin += 4 + length
+            self._at += 4 + length
+            command.body = data[body_begin:begin]
+            if begin > end:
+                self._command, self._missing = command, begin - end
+                self._pieces = [command.body]
+                return
+            commands.append(command)
+        self._head += data[begin:]
+        self._head_end = head_end
+
+    def _feed_body(
+        self, command: RemotingCommand, data: bytes, commands: list[RemotingCommand]
+    ) -> bytes:
+        """Take what belongs to the body; return the rest."""
+        piece = data[: self._missing]
+        self._missing -= len(piece)
+        last = self._pieces[-1]
+        if len(piece) > _SMALL_PIECE_BYTES:
+            self._pieces.append(piece)
+        elif isinstance(last, bytearray):  # else millions of objects, where each byte comes alone
+            last += piece
+        else:
+            self._pieces.append(bytearray(piece))
+        if self._missing == 0:
+            command.body = b"".join(self._pieces)
+            commands.append(command)
+            self._command, self._pieces = None, []
+        return data[len(piece) :]
+
+    def _check_lengths(self, length: int, header_bytes: int) -> None:
+        if length + 4 > self._max_frame_bytes:
+            raise RemotingFormatError(
+                f"a frame of {length + 4} bytes; at most {self._max_frame_bytes} are taken"
+            )
+        if header_bytes + 4 > length:
+            raise RemotingFormatError(
+                f"a header of {header_bytes} bytes in a frame of {length + 4} bytes"
+            )
+
+
+def _decode_header(form: int, header: bytes) -> RemotingCommand:
+    if form == SerializeType.JSON:
+        return _decode_json_header(header)
+    if form == SerializeType.ROCKETMQ:
+        return decode_rocketmq_header(header)
+    raise RemotingFormatError(f"a header of the unknown form {form}")
+
+
+def _encode_json_header(command: RemotingCommand) -> bytes:
+    # By hand: a third of the time of json.dumps.
+    fields = ",".join(
+        [f"{_quoted(name)}:{_quoted(value)}" for name, value in command.ext_fields.items()]
+    )
+    remark = "" if command.remark is None else f'"remark":{_quoted(command.remark)},'
+    return (
+        f'{{"code":{int(command.code)},"extFields":{{{fields}}},"flag":{command.flag},'
+        f'"language":"{command.language.name}","opaque":{command.opaque},{remark}'
+        f'"serializeTypeCurrentRPC":"JSON","version":{command.version}}}'
+    ).encode()
+
+
+def _decode_json_header(header: bytes) -> RemotingCommand:
+    content = _parse(header)
+    if not isinstance(content, dict):
+        raise RemotingFormatError(f"a header that is not a JSON object: {content!r:.80}")
+    fields = content.get("extFields")
+    remark = content.get("remark")
+    if remark is not None and not isinstance(remark, str):
+        raise RemotingFormatError(f"remark must be a text, not {remark!r:.80}")
+    return RemotingCommand(
+        _number(content, "code"),
+        {} if fields is None else _texts(fields),
+        b"",
+        remark,
+        _number(content, "opaque"),
+        _number(content, "flag", 0),
+        _LANGUAGES.get(str(content.get("language")), LanguageCode.OTHER),
+        _number(content, "version", 0),
+    )
+
+
+def _parse(header: bytes) -> Any:
+    try:
+        text = str(header, "utf-8")
+    except UnicodeDecodeError as err:
+        raise RemotingFormatError(f"a JSON header that is not UTF-8: {err}") from err
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass  # maybe JSON as fastjson writes it
+    try:
+        return parse_lenient_json(text)
+    except ValueError as err:
+        raise RemotingFormatError(f"a header that is not JSON: {err}") from err
+
+
+def _number(content: dict[str, Any], name: str, default: int | None = None) -> int:
+    value = content.get(name, default)
+    if value.__class__ is int and -_INT_END <= value < _INT_END:
+        return value
+    raise RemotingFormatError(f"{name} must be a number of 32 bits, not {value!r:.80}")
+
+
+def _texts(fields: Any) -> dict[str, str]:
+    if not isinstance(fields, dict):
+        raise RemotingFormatError(f"extFields must be an object, not {fields!r:.80}")
+    for name, value in fields.items():
+        if value.__class__ is not str or name.__class__ is not str:
+            return {
+                str(name): _text(name, value) for name, value in fields.items() if value is not None
+            }
+    return fields
+
+
+def _text(name: str, value: Any) -> str:
+    """Return the text that RocketMQ takes for a value of JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise RemotingFormatError(f"the field {name!r:.80} must be a text, not {value!r:.80}")

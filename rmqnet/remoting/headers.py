@@ -1,0 +1,804 @@
+"""Fields of every request that a client sends or gets, and of the answers that have fields.
+
+One class a request, named as RocketMQ's; requests that are not here have no fields. ``bname`` is
+the name of the broker that is meant. Source: RocketMQ ``remoting/protocol/header`` (release 5.3.3),
+and what clients of 5.3.3 and 4.9.7 were seen to send.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rmqnet.remoting.codes import RequestCode
+from rmqnet.remoting.header_fields import Header, RequestHeader, short_name, wire_name
+
+
+@dataclass(frozen=True)
+class SendMessageRequestHeader(RequestHeader):
+    """A message to be stored; the body is its body."""
+
+    REQUEST_CODE = RequestCode.SEND_MESSAGE
+
+    producer_group: str = field(metadata=short_name("a"))
+    topic: str = field(metadata=short_name("b"))
+    default_topic: str = field(metadata=short_name("c"))
+    default_topic_queue_nums: int = field(metadata=short_name("d"))
+    queue_id: int = field(metadata=short_name("e"))
+    sys_flag: int = field(metadata=short_name("f"))
+    born_timestamp: int = field(metadata=short_name("g"))
+    flag: int = field(metadata=short_name("h"))
+    properties: str | None = field(default=None, metadata=short_name("i"))
+    reconsume_times: int | None = field(default=None, metadata=short_name("j"))
+    unit_mode: bool | None = field(default=None, metadata=short_name("k"))
+    batch: bool | None = field(default=None, metadata=short_name("m"))
+    max_reconsume_times: int | None = field(default=None, metadata=short_name("l"))
+    bname: str | None = field(default=None, metadata=short_name("n"))
+
+
+@dataclass(frozen=True)
+class SendMessageRequestHeaderV2(SendMessageRequestHeader):
+    """The same fields under names of one letter, as clients send them."""
+
+    REQUEST_CODE = RequestCode.SEND_MESSAGE_V2
+    HAS_SHORT_NAMES = True
+
+
+@dataclass(frozen=True)
+class PullMessageRequestHeader(RequestHeader):
+    """Messages of one queue from an offset on."""
+
+    REQUEST_CODE = RequestCode.PULL_MESSAGE
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int
+    sys_flag: int
+    commit_offset: int
+    suspend_timeout_millis: int
+    sub_version: int
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: int | None = None
+    request_source: int | None = None
+    proxy_forward_client_id: str | None = field(
+        default=None, metadata=wire_name("proxyFrowardClientId")
+    )
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class QueryMessageRequestHeader(RequestHeader):
+    """Messages by key, or by unique key."""
+
+    REQUEST_CODE = RequestCode.QUERY_MESSAGE
+
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: int
+    end_timestamp: int
+    unique_key_query: bool | None = field(default=None, metadata=wire_name("_UNIQUE_KEY_QUERY"))
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class QueryConsumerOffsetRequestHeader(RequestHeader):
+    """Where a group is in a queue."""
+
+    REQUEST_CODE = RequestCode.QUERY_CONSUMER_OFFSET
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class UpdateConsumerOffsetRequestHeader(RequestHeader):
+    """Where a group is in a queue, to be kept."""
+
+    REQUEST_CODE = RequestCode.UPDATE_CONSUMER_OFFSET
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: int
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateTopicRequestHeader(RequestHeader):
+    """A topic to be made or changed."""
+
+    REQUEST_CODE = RequestCode.UPDATE_AND_CREATE_TOPIC
+
+    topic: str
+    default_topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str
+    order: bool
+    topic_sys_flag: int | None = None
+    attributes: str | None = None
+    force: bool | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class SearchOffsetRequestHeader(RequestHeader):
+    """The offset in a queue at a time."""
+
+    REQUEST_CODE = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+
+    topic: str
+    queue_id: int
+    timestamp: int
+    boundary_type: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetMaxOffsetRequestHeader(RequestHeader):
+    """The end of a queue."""
+
+    REQUEST_CODE = RequestCode.GET_MAX_OFFSET
+
+    topic: str
+    queue_id: int
+    committed: bool | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetMinOffsetRequestHeader(RequestHeader):
+    """The begin of a queue."""
+
+    REQUEST_CODE = RequestCode.GET_MIN_OFFSET
+
+    topic: str
+    queue_id: int
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
+    """When the first message of a queue was stored."""
+
+    REQUEST_CODE = RequestCode.GET_EARLIEST_MSG_STORETIME
+
+    topic: str
+    queue_id: int
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class ViewMessageRequestHeader(RequestHeader):
+    """One message, by its place in the commit log."""
+
+    REQUEST_CODE = RequestCode.VIEW_MESSAGE_BY_ID
+
+    offset: int
+    topic: str | None = None
+
+
+@dataclass(frozen=True)
+class UnregisterClientRequestHeader(RequestHeader):
+    """A client goes, as member of these groups."""
+
+    REQUEST_CODE = RequestCode.UNREGISTER_CLIENT
+
+    client_id: str = field(metadata=wire_name("clientID"))
+    producer_group: str | None = None
+    consumer_group: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class ConsumerSendMsgBackRequestHeader(RequestHeader):
+    """A message that could not be consumed, to be tried again later."""
+
+    REQUEST_CODE = RequestCode.CONSUMER_SEND_MSG_BACK
+
+    offset: int
+    group: str
+    delay_level: int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: int | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class EndTransactionRequestHeader(RequestHeader):
+    """How a transaction ended."""
+
+    REQUEST_CODE = RequestCode.END_TRANSACTION
+
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+    msg_id: str
+    topic: str | None = None
+    from_transaction_check: bool | None = None
+    transaction_id: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetConsumerListByGroupRequestHeader(RequestHeader):
+    """Ids of the clients of a group."""
+
+    REQUEST_CODE = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+
+    consumer_group: str
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class CheckTransactionStateRequestHeader(RequestHeader):
+    """A broker asks a producer how a transaction ended; the body is its message."""
+
+    REQUEST_CODE = RequestCode.CHECK_TRANSACTION_STATE
+
+    tran_state_table_offset: int
+    commit_log_offset: int
+    topic: str | None = None
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class NotifyConsumerIdsChangedRequestHeader(RequestHeader):
+    """A broker tells a consumer that its group has changed."""
+
+    REQUEST_CODE = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+    consumer_group: str
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class PutKVConfigRequestHeader(RequestHeader):
+    """A value that name servers keep."""
+
+    REQUEST_CODE = RequestCode.PUT_KV_CONFIG
+
+    namespace: str
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class GetKVConfigRequestHeader(RequestHeader):
+    """A value that name servers keep, by its key."""
+
+    REQUEST_CODE = RequestCode.GET_KV_CONFIG
+
+    namespace: str
+    key: str
+
+
+@dataclass(frozen=True)
+class DeleteKVConfigRequestHeader(RequestHeader):
+    """A value that name servers keep no more."""
+
+    REQUEST_CODE = RequestCode.DELETE_KV_CONFIG
+
+    namespace: str
+    key: str
+
+
+@dataclass(frozen=True)
+class RegisterBrokerRequestHeader(RequestHeader):
+    """A broker tells a name server of itself; its topics are the body."""
+
+    REQUEST_CODE = RequestCode.REGISTER_BROKER
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: int
+    heartbeat_timeout_millis: int | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool | None = None
+    body_crc32: int | None = None
+
+
+@dataclass(frozen=True)
+class UnRegisterBrokerRequestHeader(RequestHeader):
+    """A broker leaves."""
+
+    REQUEST_CODE = RequestCode.UNREGISTER_BROKER
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+@dataclass(frozen=True)
+class GetRouteInfoRequestHeader(RequestHeader):
+    """Brokers and queues of a topic."""
+
+    REQUEST_CODE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetTopicStatsInfoRequestHeader(RequestHeader):
+    """Offsets and last store times of a topic's queues."""
+
+    REQUEST_CODE = RequestCode.GET_TOPIC_STATS_INFO
+
+    topic: str
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetConsumerConnectionListRequestHeader(RequestHeader):
+    """Connections and subscriptions of a group."""
+
+    REQUEST_CODE = RequestCode.GET_CONSUMER_CONNECTION_LIST
+
+    consumer_group: str
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetProducerConnectionListRequestHeader(RequestHeader):
+    """Connections of a group of producers."""
+
+    REQUEST_CODE = RequestCode.GET_PRODUCER_CONNECTION_LIST
+
+    producer_group: str
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class WipeWritePermOfBrokerRequestHeader(RequestHeader):
+    """A broker shall get no more messages."""
+
+    REQUEST_CODE = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+
+    broker_name: str
+
+
+@dataclass(frozen=True)
+class DeleteSubscriptionGroupRequestHeader(RequestHeader):
+    """A group to be removed."""
+
+    REQUEST_CODE = RequestCode.DELETE_SUBSCRIPTIONGROUP
+
+    group_name: str
+    clean_offset: bool | None = None
+    remove_offset: bool | None = None
+    """As release 4.9 calls it."""
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetConsumeStatsRequestHeader(RequestHeader):
+    """Offsets of a group and of the queues that it reads."""
+
+    REQUEST_CODE = RequestCode.GET_CONSUME_STATS
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class DeleteTopicRequestHeader(RequestHeader):
+    """A topic to be removed from a broker."""
+
+    REQUEST_CODE = RequestCode.DELETE_TOPIC_IN_BROKER
+
+    topic: str
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class DeleteTopicFromNamesrvRequestHeader(RequestHeader):
+    """A topic to be forgotten by a name server."""
+
+    REQUEST_CODE = RequestCode.DELETE_TOPIC_IN_NAMESRV
+
+    topic: str
+    cluster_name: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetKVListByNamespaceRequestHeader(RequestHeader):
+    """All values of a namespace that name servers keep."""
+
+    REQUEST_CODE = RequestCode.GET_KVLIST_BY_NAMESPACE
+
+    namespace: str
+
+
+@dataclass(frozen=True)
+class ResetOffsetRequestHeader(RequestHeader):
+    """A group shall go on elsewhere; a broker tells its clients with the same fields (220)."""
+
+    REQUEST_CODE = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+
+    group: str
+    topic: str
+    timestamp: int
+    is_force: bool
+    queue_id: int | None = None
+    offset: int | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetConsumerStatusRequestHeader(RequestHeader):
+    """Offsets that the clients of a group hold; a broker asks them with the same fields (221)."""
+
+    REQUEST_CODE = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetTopicsByClusterRequestHeader(RequestHeader):
+    """Topics of a cluster."""
+
+    REQUEST_CODE = RequestCode.GET_TOPICS_BY_CLUSTER
+
+    cluster: str
+
+
+@dataclass(frozen=True)
+class QueryTopicConsumeByWhoRequestHeader(RequestHeader):
+    """Groups that read a topic."""
+
+    REQUEST_CODE = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+
+    topic: str
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class QueryConsumeTimeSpanRequestHeader(RequestHeader):
+    """From when to when the messages of a topic are, and where a group is."""
+
+    REQUEST_CODE = RequestCode.QUERY_CONSUME_TIME_SPAN
+
+    topic: str
+    group: str
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetConsumerRunningInfoRequestHeader(RequestHeader):
+    """What a consumer does; a broker asks it with the same fields."""
+
+    REQUEST_CODE = RequestCode.GET_CONSUMER_RUNNING_INFO
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class ConsumeMessageDirectlyResultRequestHeader(RequestHeader):
+    """One message to be consumed now; a broker sends it to the client with the same fields."""
+
+    REQUEST_CODE = RequestCode.CONSUME_MESSAGE_DIRECTLY
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class QueryConsumeQueueRequestHeader(RequestHeader):
+    """Entries of a consume queue."""
+
+    REQUEST_CODE = RequestCode.QUERY_CONSUME_QUEUE
+
+    topic: str | None = None
+    queue_id: int | None = None
+    index: int | None = None
+    count: int | None = None
+    consumer_group: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class QueryDataVersionRequestHeader(RequestHeader):
+    """Whether a name server's knowledge of a broker is old."""
+
+    REQUEST_CODE = RequestCode.QUERY_DATA_VERSION
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+@dataclass(frozen=True)
+class ReplyMessageRequestHeader(RequestHeader):
+    """A broker brings the reply to a request between clients; the body is its body."""
+
+    REQUEST_CODE = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    born_host: str
+    store_host: str
+    store_timestamp: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class AddWritePermOfBrokerRequestHeader(RequestHeader):
+    """A broker may get messages again."""
+
+    REQUEST_CODE = RequestCode.ADD_WRITE_PERM_OF_BROKER
+
+    broker_name: str
+
+
+@dataclass(frozen=True)
+class QueryTopicsByConsumerRequestHeader(RequestHeader):
+    """Topics that a group reads."""
+
+    REQUEST_CODE = RequestCode.QUERY_TOPICS_BY_CONSUMER
+
+    group: str
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class QuerySubscriptionByConsumerRequestHeader(RequestHeader):
+    """What of a topic a group reads."""
+
+    REQUEST_CODE = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
+
+    group: str
+    topic: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetTopicConfigRequestHeader(RequestHeader):
+    """Configuration of a topic."""
+
+    REQUEST_CODE = RequestCode.GET_TOPIC_CONFIG
+
+    topic: str
+    bname: str | None = None
+    lo: bool | None = None
+
+
+@dataclass(frozen=True)
+class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
+    """Configuration of a group."""
+
+    REQUEST_CODE = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+
+    group: str
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class RecallMessageRequestHeader(RequestHeader):
+    """A timer message that shall not be delivered."""
+
+    REQUEST_CODE = RequestCode.RECALL_MESSAGE
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class SendMessageResponseHeader(Header):
+    """Where a message was stored; several ids have commas between them."""
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+    msg_region: str | None = field(default=None, metadata=wire_name("MSG_REGION"))
+    trace_on: bool | None = field(default=None, metadata=wire_name("TRACE_ON"))
+
+
+@dataclass(frozen=True)
+class PullMessageResponseHeader(Header):
+    """Where to go on; the body is the messages."""
+
+    suggest_which_broker_id: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    offset_delta: int | None = None
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None
+    forbidden_type: int | None = None
+
+
+@dataclass(frozen=True)
+class HeartbeatResponseHeader(Header):
+    """What the broker makes of heartbeats; release 5 only."""
+
+    is_support_heart_beat_v2: bool | None = field(
+        default=None, metadata=wire_name("IS_SUPPORT_HEART_BEAT_V2")
+    )
+    is_sub_change: bool | None = field(default=None, metadata=wire_name("IS_SUB_CHANGE"))
+
+
+@dataclass(frozen=True)
+class QueryMessageResponseHeader(Header):
+    """How far the index goes; the body is the messages."""
+
+    index_last_update_timestamp: int
+    index_last_update_phyoffset: int
+
+
+@dataclass(frozen=True)
+class QueryConsumerOffsetResponseHeader(Header):
+    """Where a group is in a queue."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class SearchOffsetResponseHeader(Header):
+    """The offset at a time."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class GetMaxOffsetResponseHeader(Header):
+    """The end of a queue."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class GetMinOffsetResponseHeader(Header):
+    """The begin of a queue."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class GetEarliestMsgStoretimeResponseHeader(Header):
+    """When the first message was stored, in ms; -1: never."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class GetKVConfigResponseHeader(Header):
+    """The value."""
+
+    value: str | None = None
+
+
+@dataclass(frozen=True)
+class GetBrokerConfigResponseHeader(Header):
+    """Version of the configuration; the body is its text."""
+
+    version: str
+
+
+@dataclass(frozen=True)
+class RegisterBrokerResponseHeader(Header):
+    """Where the master of a slave is."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@dataclass(frozen=True)
+class QueryDataVersionResponseHeader(Header):
+    """Whether the broker has to register again."""
+
+    changed: bool
+
+
+@dataclass(frozen=True)
+class WipeWritePermOfBrokerResponseHeader(Header):
+    """In how many topics."""
+
+    wipe_topic_count: int
+
+
+@dataclass(frozen=True)
+class AddWritePermOfBrokerResponseHeader(Header):
+    """In how many topics."""
+
+    add_topic_count: int
+
+
+@dataclass(frozen=True)
+class RecallMessageResponseHeader(Header):
+    """The recalled message."""
+
+    msg_id: str
+
+
+_ALSO: dict[int, type[RequestHeader]] = {
+    RequestCode.SEND_BATCH_MESSAGE: SendMessageRequestHeaderV2,
+    RequestCode.SEND_REPLY_MESSAGE: SendMessageRequestHeader,
+    RequestCode.SEND_REPLY_MESSAGE_V2: SendMessageRequestHeaderV2,
+    RequestCode.LITE_PULL_MESSAGE: PullMessageRequestHeader,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: ResetOffsetRequestHeader,
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: GetConsumerStatusRequestHeader,
+}
+
+_CLASSES: list[type[RequestHeader]] = [
+    *RequestHeader.__subclasses__(),
+    SendMessageRequestHeaderV2,
+]
+
+REQUEST_HEADERS: dict[int, type[RequestHeader]] = {
+    **{cls.REQUEST_CODE: cls for cls in _CLASSES},
+    **_ALSO,
+}
+"""The class of a request's fields, by request code; requests that are not here have none."""
+
+RESPONSE_HEADERS: dict[int, type[Header]] = {
+    RequestCode.SEND_MESSAGE: SendMessageResponseHeader,
+    RequestCode.SEND_MESSAGE_V2: SendMessageResponseHeader,
+    RequestCode.SEND_BATCH_MESSAGE: SendMessageResponseHeader,
+    RequestCode.SEND_REPLY_MESSAGE: SendMessageResponseHeader,
+    RequestCode.SEND_REPLY_MESSAGE_V2: SendMessageResponseHeader,
+    RequestCode.PULL_MESSAGE: PullMessageResponseHeader,
+    RequestCode.LITE_PULL_MESSAGE: PullMessageResponseHeader,
+    RequestCode.QUERY_MESSAGE: QueryMessageResponseHeader,
+    RequestCode.QUERY_CONSUMER_OFFSET: QueryConsumerOffsetResponseHeader,
+    RequestCode.HEART_BEAT: HeartbeatResponseHeader,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: SearchOffsetResponseHeader,
+    RequestCode.GET_MAX_OFFSET: GetMaxOffsetResponseHeader,
+    RequestCode.GET_MIN_OFFSET: GetMinOffsetResponseHeader,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: GetEarliestMsgStoretimeResponseHeader,
+    RequestCode.GET_KV_CONFIG: GetKVConfigResponseHeader,
+    RequestCode.GET_BROKER_CONFIG: GetBrokerConfigResponseHeader,
+    RequestCode.REGISTER_BROKER: RegisterBrokerResponseHeader,
+    RequestCode.QUERY_DATA_VERSION: QueryDataVersionResponseHeader,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: WipeWritePermOfBrokerResponseHeader,
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: AddWritePermOfBrokerResponseHeader,
+    RequestCode.RECALL_MESSAGE: RecallMessageResponseHeader,
+}
+"""The class of the fields of a successful answer, by request code."""

@@ -1,0 +1,435 @@
+"""A client of any number of servers, in one event loop.
+
+Source of the behaviour: RocketMQ ``NettyRemotingClient`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
+
+from rmqnet.errors import (
+    RemotingConnectError,
+    RemotingError,
+    RemotingTooMuchRequestError,
+)
+from rmqnet.remoting.acl import sign
+from rmqnet.remoting.codes import ResponseCode, request_name
+from rmqnet.remoting.frame_codec import MAX_FRAME_BYTES, encode_frame
+from rmqnet.remoting.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from rmqnet.remoting.remoting_connection import RemotingConnection, WaitingRequest
+
+if TYPE_CHECKING:
+    from rmqnet.remoting.acl import AclCredentials
+    from rmqnet.remoting.tls import TlsConfig
+
+logger = logging.getLogger(__name__)
+
+_MAX_OPAQUE = (1 << 31) - 1
+_CLOSE_SECONDS = 1.0
+_MAX_PORT = 65535
+
+T = TypeVar("T")
+
+Processor = Callable[[str, RemotingCommand], Awaitable[Optional[RemotingCommand]]]
+"""Takes the address of a server and its request, returns the answer; None: there is none."""
+
+
+@dataclass(frozen=True)
+class RemotingClientConfig:
+    """Limits of a client.
+
+    Parameters
+    ----------
+    connect_timeout_s
+        To make a connection, TLS included.
+    max_idle_s
+        Seconds without any byte after which a connection is closed; 0: never.
+    min_reconnect_pause_s, max_reconnect_pause_s
+        After a failed attempt a server is left alone for the first, and after each further one
+        for twice as long, up to the second; requests fail at once meanwhile.
+    max_waiting_requests
+        Of one server.
+    max_frame_bytes
+        Of a frame in either direction.
+    """
+
+    connect_timeout_s: float = 3.0
+    max_idle_s: float = 120.0
+    min_reconnect_pause_s: float = 0.1
+    max_reconnect_pause_s: float = 5.0
+    max_waiting_requests: int = 65535
+    max_frame_bytes: int = MAX_FRAME_BYTES
+
+
+class _Server:
+    """What is known of a server beside its connection."""
+
+    def __init__(self) -> None:
+        self.connecting: asyncio.Task[RemotingConnection] | None = None
+        self.failures = 0  # attempts in a row after which no answer came
+        self.retry_at = 0.0
+        self.reason = ""
+
+
+class RemotingClient:
+    """Sends requests to servers by their addresses, and answers theirs.
+
+    It keeps one connection an address, made when the first request needs it. All calls are made
+    in one event loop.
+
+    Parameters
+    ----------
+    config
+        Limits.
+    credentials
+        Sign every request with them; None: none.
+    tls
+        How connections are encrypted; None: not at all.
+
+    Raises
+    ------
+    ClientError
+        A file that ``tls`` names cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: RemotingClientConfig | None = None,
+        credentials: AclCredentials | None = None,
+        tls: TlsConfig | None = None,
+    ) -> None:
+        self._config = config or RemotingClientConfig()
+        self._credentials = credentials
+        self._tls = tls
+        self._ssl_context = None if tls is None else tls.ssl_context()
+        self._processors: dict[int, Processor] = {}
+        self._close_listeners: list[Callable[[str], object]] = []
+        self._servers: dict[str, _Server] = {}
+        self._connections: dict[str, RemotingConnection] = {}  # those that take requests
+        self._open: set[RemotingConnection] = set()  # and those that go away
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._opaque = 0
+        self._is_closed = False
+
+    def register_processor(self, request_code: int, processor: Processor) -> None:
+        """Have requests of servers with this code worked on; others are refused."""
+        self._processors[request_code] = processor
+
+    def on_close(self, callback: Callable[[str], object]) -> None:
+        """Have a function called with the address of each connection that ends."""
+        self._close_listeners.append(callback)
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_s: float
+    ) -> RemotingCommand:
+        """Send a request and return the answer, whatever its code.
+
+        Parameters
+        ----------
+        address
+            Of the server, ``host:port``.
+        command
+            The request; its number, and the signature, are set here.
+        timeout_s
+            For all of it, the connection included.
+
+        Raises
+        ------
+        RemotingConnectError
+            There is no connection, or it ended before the answer came.
+        RemotingTimeoutError
+            The answer did not come in time.
+        RemotingTooMuchRequestError
+            Too many requests wait.
+        RemotingFormatError
+            The frame would be too long.
+        """
+        return await self.invoke_future(address, command, timeout_s)
+
+    def invoke_future(
+        self, address: str, command: RemotingCommand, timeout_s: float
+    ) -> asyncio.Future[RemotingCommand]:
+        """Do as `invoke`, without a coroutine: the cheapest way to have many requests under way.
+
+        All errors come by the future.
+        """
+        loop = asyncio.get_running_loop()
+        request = WaitingRequest(command, timeout_s, loop)
+        self._start(address, request)
+        return request.future
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_s: float) -> None:
+        """Send a request that is not answered; that it arrives is not known.
+
+        Raises
+        ------
+        RemotingConnectError
+            There is no connection.
+        RemotingTooMuchRequestError
+            The server took nothing until the time was over.
+        RemotingFormatError
+            The frame would be too long.
+        """
+        command.flag |= ONEWAY_FLAG
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_writable:
+            deadline = asyncio.get_running_loop().time() + timeout_s
+            connection = await self._writable_connection(address, deadline)
+        connection.write(self._frame(command))
+
+    async def close(self) -> None:
+        """Close all connections; what waits fails."""
+        self._is_closed = True
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        connections = list(self._open)
+        for connection in connections:
+            connection.close("the client was closed")
+        if connections:
+            ends = [asyncio.ensure_future(each.wait_closed()) for each in connections]
+            _, late = await asyncio.wait(ends, timeout=_CLOSE_SECONDS)
+            for connection in list(self._open):
+                connection.abort()
+            await asyncio.gather(*late)
+
+    # What connections call.
+
+    def note_request(self, connection: RemotingConnection, command: RemotingCommand) -> None:
+        """Work on a request of a server."""
+        processor = self._processors.get(command.code)
+        if processor is not None:
+            self._run(self._process(connection, command, processor))
+            return
+        logger.info("%s asks for %s: not supported", connection.address, command)
+        remark = f"request type {command.code} not supported"
+        self._answer(connection, command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+    def note_refused(self, connection: RemotingConnection, request: WaitingRequest) -> None:
+        """Send a request by a new connection: this one's server goes away."""
+        address = connection.address
+        if self._connections.get(address) is connection:
+            logger.info("%s goes away", address)
+            del self._connections[address]
+        connection.retire()
+        if request.was_refused:
+            name = request_name(request.command.code)
+            request.fail(RemotingConnectError(f"{address} refused {name} twice: it goes away"))
+        else:
+            request.was_refused = True
+            self._start(address, request)
+
+    def note_closed(self, connection: RemotingConnection) -> None:
+        """Forget a connection."""
+        address = connection.address
+        self._open.discard(connection)
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+        server = self._server(address)
+        if connection.has_answered:
+            server.failures, server.retry_at = 0, 0.0
+        elif not connection.reason:
+            self._note_failure(server, "it closed the connection without an answer")
+        logger.info("the connection to %s ended", address)
+        for listener in self._close_listeners:
+            try:
+                listener(address)
+            except Exception:
+                logger.exception("on the end of the connection to %s", address)
+
+    # What happens inside.
+
+    def _start(self, address: str, request: WaitingRequest) -> None:
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_writable:
+            self._send(connection, request)
+        elif len(self._tasks) >= self._config.max_waiting_requests:
+            request.fail(self._too_many(address))
+        else:
+            self._run(self._start_later(address, request))
+
+    async def _start_later(self, address: str, request: WaitingRequest) -> None:
+        try:
+            connection = await self._writable_connection(address, request.deadline)
+        except RemotingError as err:
+            request.fail(err)
+        except asyncio.CancelledError:
+            request.fail(RemotingConnectError(f"{address}: the client was closed"))
+            raise
+        else:
+            if not request.future.done():
+                self._send(connection, request)
+
+    def _send(self, connection: RemotingConnection, request: WaitingRequest) -> None:
+        if len(connection.waiting) >= self._config.max_waiting_requests:
+            request.fail(self._too_many(connection.address))
+            return
+        try:
+            frame = self._frame(request.command)
+        except RemotingError as err:
+            request.fail(err)
+            return
+        connection.send(request, frame)
+
+    def _frame(self, command: RemotingCommand) -> bytes:
+        self._opaque = command.opaque = (self._opaque + 1) & _MAX_OPAQUE
+        if self._credentials is not None:
+            sign(command, self._credentials)
+        return encode_frame(command, self._config.max_frame_bytes)
+
+    async def _writable_connection(self, address: str, deadline: float) -> RemotingConnection:
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            connection = await self._within(
+                asyncio.shield(self._connecting(address)),
+                deadline,
+                RemotingConnectError(f"{address}: no connection in time"),
+            )
+        while not connection.is_writable and connection.is_open:
+            await self._within(connection.writable(), deadline, self._too_many(address))
+        if not connection.is_open:
+            raise RemotingConnectError(f"the connection to {address} ended")
+        return connection
+
+    async def _within(self, work: Awaitable[Any], deadline: float, error: RemotingError) -> Any:
+        left = deadline - asyncio.get_running_loop().time()
+        try:
+            return await asyncio.wait_for(work, left)
+        except asyncio.TimeoutError:
+            raise error from None
+
+    def _connecting(self, address: str) -> asyncio.Task[RemotingConnection]:
+        """Return the one attempt to connect that is under way; begin it if there is none."""
+        if self._is_closed:
+            raise RemotingConnectError(f"{address}: the client was closed")
+        server = self._server(address)
+        if server.connecting is None:
+            self._check_pause(address, server)
+            server.connecting = self._run(self._connect(address, server))
+        return server.connecting
+
+    def _check_pause(self, address: str, server: _Server) -> None:
+        pause = server.retry_at - asyncio.get_running_loop().time()
+        if pause > 0:
+            raise RemotingConnectError(
+                f"{address} is left alone for {pause:.1f} s more after {server.failures} failed "
+                f"attempts; the last one: {server.reason}"
+            )
+
+    async def _connect(self, address: str, server: _Server) -> RemotingConnection:
+        try:
+            connection = await asyncio.wait_for(
+                self._open_connection(address), self._config.connect_timeout_s
+            )
+        except (OSError, asyncio.TimeoutError) as err:
+            reason = self._why(err)
+            self._note_failure(server, reason)
+            raise RemotingConnectError(f"cannot connect to {address}: {reason}") from err
+        finally:
+            server.connecting = None
+        if not connection.is_open:
+            raise RemotingConnectError(f"{address} closed the connection at once")
+        self._open.add(connection)
+        self._connections[address] = connection
+        logger.info("connected to %s", address)
+        return connection
+
+    async def _open_connection(self, address: str) -> RemotingConnection:
+        host, port = _host_and_port(address)
+        name = None
+        if self._tls is not None:
+            name = self._tls.server_hostname or host
+        config = self._config
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: RemotingConnection(address, self, config.max_frame_bytes, config.max_idle_s),
+            host,
+            port,
+            ssl=self._ssl_context,
+            server_hostname=name,
+        )
+        return connection
+
+    def _note_failure(self, server: _Server, reason: str) -> None:
+        config = self._config
+        pause = min(
+            config.min_reconnect_pause_s * 2.0 ** min(server.failures, 30),
+            config.max_reconnect_pause_s,
+        )
+        server.failures += 1
+        server.reason = reason
+        server.retry_at = asyncio.get_running_loop().time() + pause
+
+    def _why(self, err: Exception) -> str:
+        if isinstance(err, asyncio.TimeoutError):
+            return f"nothing came within {self._config.connect_timeout_s:g} s"
+        if isinstance(err, ssl.SSLCertVerificationError):
+            return (
+                f"its certificate is not accepted ({err.verify_message}); ca_file names the "
+                "authorities to trust, server_hostname the name to expect"
+            )
+        if isinstance(err, ssl.SSLError):
+            return f"TLS failed ({err.reason or err}); does this port speak TLS?"
+        return str(err) or type(err).__name__
+
+    async def _process(
+        self, connection: RemotingConnection, command: RemotingCommand, processor: Processor
+    ) -> None:
+        try:
+            response = await processor(connection.address, command)
+        except Exception as err:
+            logger.exception("%s asked for %r", connection.address, command)
+            remark = f"{type(err).__name__}: {err}"
+            self._answer(connection, command, ResponseCode.SYSTEM_ERROR, remark)
+        else:
+            if response is not None and not command.is_oneway:
+                self._write_answer(connection, command, response)
+
+    def _answer(
+        self, connection: RemotingConnection, command: RemotingCommand, code: int, remark: str
+    ) -> None:
+        if not command.is_oneway:
+            response = RemotingCommand.response_to(command, code, remark)
+            self._write_answer(connection, command, response)
+
+    def _write_answer(
+        self, connection: RemotingConnection, command: RemotingCommand, response: RemotingCommand
+    ) -> None:
+        response.opaque = command.opaque
+        response.flag |= RESPONSE_FLAG
+        try:
+            connection.write(encode_frame(response, self._config.max_frame_bytes))
+        except RemotingError as err:
+            logger.warning("no answer to %s: %s", connection.address, err)
+
+    def _server(self, address: str) -> _Server:
+        return self._servers.setdefault(address, _Server())
+
+    def _too_many(self, address: str) -> RemotingTooMuchRequestError:
+        return RemotingTooMuchRequestError(
+            f"{address}: {self._config.max_waiting_requests} requests wait for it, or it takes "
+            "nothing; the request was not sent"
+        )
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it has it; nobody needs to
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > _MAX_PORT:
+        raise RemotingConnectError(f"{address!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,294 @@
+"""One connection to a server: many requests at once, and what the server asks by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from rmqnet.errors import RemotingConnectError, RemotingFormatError, RemotingTimeoutError
+from rmqnet.remoting.codes import ResponseCode, request_name
+from rmqnet.remoting.frame_codec import FrameDecoder
+
+if TYPE_CHECKING:
+    from rmqnet.remoting.remoting_command import RemotingCommand
+
+logger = logging.getLogger(__name__)
+
+_WRITE_BUFFER_BYTES = 1 << 20
+_CLOCK_SECONDS = 0.002  # timers of the loop may come that much early
+_MIN_SILENCE_SECONDS = 0.1
+
+
+class WaitingRequest:
+    """A request whose answer has not come.
+
+    Parameters
+    ----------
+    command
+        What is sent.
+    timeout_s
+        How long its answer may take.
+    loop
+        The loop that all happens in.
+    """
+
+    __slots__ = ("command", "deadline", "future", "timeout_s", "was_refused")
+
+    def __init__(
+        self, command: RemotingCommand, timeout_s: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.command = command
+        self.timeout_s = timeout_s
+        self.deadline = loop.time() + timeout_s
+        self.future: asyncio.Future[RemotingCommand] = loop.create_future()
+        self.was_refused = False  # by a server that goes away; it is sent once more only
+
+    def answer(self, response: RemotingCommand) -> None:
+        """Hand the answer to whoever waits, if anybody still does."""
+        if not self.future.done():
+            self.future.set_result(response)
+
+    def fail(self, error: Exception) -> None:
+        """Hand an error to whoever waits, if anybody still does."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class ConnectionOwner(Protocol):
+    """Whoever made a connection, and is told in the loop what becomes of it."""
+
+    def note_request(self, connection: RemotingConnection, command: RemotingCommand) -> None:
+        """Work on a request of the server."""
+
+    def note_refused(self, connection: RemotingConnection, request: WaitingRequest) -> None:
+        """Send a request elsewhere: the server of this connection goes away."""
+
+    def note_closed(self, connection: RemotingConnection) -> None:
+        """Forget the connection: it has ended."""
+
+
+class RemotingConnection(asyncio.Protocol):
+    """One connection; all calls are made in its loop.
+
+    The first frame of a turn of the loop is written at once, further ones of the same turn
+    together, by one call of the system.
+
+    Parameters
+    ----------
+    address
+        Of the server, ``host:port``.
+    owner
+        Who is told.
+    max_frame_bytes
+        Of one answer or request of the server.
+    max_idle_s
+        Seconds without any byte after which it is closed; 0: never.
+    """
+
+    def __init__(
+        self, address: str, owner: ConnectionOwner, max_frame_bytes: int, max_idle_s: float
+    ) -> None:
+        self.address = address
+        self.waiting: dict[int, WaitingRequest] = {}  # by opaque
+        self.is_open = False
+        self.is_writable = False  # open, and the server takes what it is sent
+        self.has_answered = False
+        self.reason = ""  # why it was closed from this side
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder(address, max_frame_bytes)
+        self._max_idle_s = max_idle_s
+        self._transport: asyncio.Transport | None = None
+        self._frames: list[bytes] = []  # to be written together
+        self._is_joining = False
+        self._is_retired = False
+        self._resumed: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._received_at = self._active_at = self._loop.time()
+
+    # What the client calls.
+
+    async def writable(self) -> None:
+        """Wait until the server takes more, or the connection has ended."""
+        if self.is_open and not self.is_writable:
+            await asyncio.shield(self._resumed)
+
+    def send(self, request: WaitingRequest, frame: bytes) -> None:
+        """Send a request, and wait for its answer until its deadline."""
+        self.waiting[request.command.opaque] = request
+        timer = self._deadline_timer
+        if timer is None or request.deadline < timer.when():
+            self._set_deadline(request.deadline)
+        self.write(frame)
+
+    def write(self, frame: bytes) -> None:
+        """Send a frame that nobody waits for."""
+        if self._transport is None:
+            return  # its requests have failed already
+        if self._is_joining:
+            self._frames.append(frame)
+            return
+        self._is_joining = True
+        self._active_at = self._loop.time()
+        self._loop.call_soon(self._write_joined)
+        self._transport.write(frame)
+
+    def retire(self) -> None:
+        """Close it as soon as no request waits."""
+        self._is_retired = True
+        self._close_if_done()
+
+    def close(self, reason: str) -> None:
+        """Close it; its waiting requests fail when it has ended."""
+        if self._transport is not None:
+            self.reason = self.reason or reason
+            self._write_joined()
+            self._transport.close()
+            self._take_no_more()
+
+    def abort(self) -> None:
+        """Close it, whatever was not sent."""
+        if self._transport is not None:
+            self._transport.abort()
+            self._take_no_more()
+
+    async def wait_closed(self) -> None:
+        """Wait until it has ended."""
+        await asyncio.shield(self._closed)
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)
+        transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        self._transport = transport
+        self.is_open = self.is_writable = True
+        if self._max_idle_s:
+            self._idle_timer = self._loop.call_later(self._max_idle_s, self._check_idle)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand what is complete to whoever waits for it."""
+        self._received_at = self._active_at = self._loop.time()
+        try:
+            commands = self._decoder.feed(data)
+        except RemotingFormatError as err:
+            logger.warning("%s", err)
+            self.reason = str(err)
+            self.abort()
+            return
+        for command in commands:
+            if command.is_response:
+                self._take_answer(command)
+            else:
+                self._owner.note_request(self, command)
+        if self._is_retired:
+            self._close_if_done()
+
+    def pause_writing(self) -> None:
+        """Let requests wait: the server takes nothing now."""
+        self.is_writable = False
+        self._resumed = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Let requests go on."""
+        self.is_writable = self.is_open
+        self._wake_writers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what waits, and tell the owner."""
+        self._transport = None
+        self._frames.clear()
+        for timer in (self._deadline_timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        self._take_no_more()
+        self._owner.note_closed(self)
+        reason = self.reason or (str(exc) if exc else "the server closed it")
+        self._fail_waiting(reason)
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    # What happens inside.
+
+    def _take_no_more(self) -> None:
+        self.is_open = self.is_writable = False
+        self._wake_writers()
+
+    def _wake_writers(self) -> None:
+        if not self._resumed.done():
+            self._resumed.set_result(None)
+
+    def _take_answer(self, response: RemotingCommand) -> None:
+        self.has_answered = True
+        request = self.waiting.pop(response.opaque, None)
+        if request is None:
+            logger.debug("%s: an answer to no request: %r", self.address, response)
+        elif response.code == ResponseCode.GO_AWAY:
+            self._owner.note_refused(self, request)
+        else:
+            request.answer(response)
+
+    def _write_joined(self) -> None:
+        self._is_joining = False
+        if self._frames and self._transport is not None:
+            frames, self._frames = self._frames, []
+            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def _close_if_done(self) -> None:
+        if self._is_retired and not self.waiting:
+            self.close("the server goes away")
+
+    def _fail_waiting(self, reason: str) -> None:
+        waiting, self.waiting = self.waiting, {}
+        for request in waiting.values():
+            name = request_name(request.command.code)
+            request.fail(
+                RemotingConnectError(
+                    f"the connection to {self.address} ended before {name} was answered: {reason}"
+                )
+            )
+
+    def _set_deadline(self, deadline: float) -> None:
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        self._deadline_timer = self._loop.call_at(deadline, self._fail_late)
+
+    def _fail_late(self) -> None:
+        """End the requests whose time is up; one timer serves all of a connection."""
+        self._deadline_timer = None
+        now = self._loop.time() + _CLOCK_SECONDS
+        late = [opaque for opaque, request in self.waiting.items() if request.deadline <= now]
+        is_silent = False
+        for opaque in late:
+            request = self.waiting.pop(opaque)
+            is_silent = is_silent or self._was_silent_since(request)
+            name = request_name(request.command.code)
+            request.fail(
+                RemotingTimeoutError(
+                    f"{self.address} did not answer {name} within {request.timeout_s:g} s"
+                )
+            )
+        if self.waiting:
+            self._set_deadline(min(request.deadline for request in self.waiting.values()))
+        if is_silent:
+            self.reason = "the server was silent"
+            self.abort()
+        self._close_if_done()
+
+    def _was_silent_since(self, request: WaitingRequest) -> bool:
+        """Nothing at all came since the request was sent: maybe the peer is gone unnoticed."""
+        is_long = request.timeout_s >= _MIN_SILENCE_SECONDS
+        return is_long and self._received_at <= request.deadline - request.timeout_s
+
+    def _check_idle(self) -> None:
+        idle = self._loop.time() - self._active_at
+        left = self._max_idle_s - idle
+        if left <= _CLOCK_SECONDS and not self.waiting:
+            self.close(f"nothing was sent or received for {self._max_idle_s:g} s")
+            return
+        left = left if left > _CLOCK_SECONDS else self._max_idle_s
+        self._idle_timer = self._loop.call_later(left, self._check_idle)

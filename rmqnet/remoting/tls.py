@@ -1,0 +1,76 @@
+"""Encrypted connections."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+
+from rmqnet.errors import ClientError
+
+
+@dataclass(frozen=True)
+class TlsConfig:
+    """How servers prove who they are, and who this client is.
+
+    Parameters
+    ----------
+    ca_file
+        PEM file of the authorities whose certificates are accepted; None: those of the system.
+    cert_file, key_file
+        PEM files of this client's own certificate and key, where servers ask for them; the key
+        may stand in ``cert_file``.
+    key_password
+        Of the key; never shown.
+    verify
+        False: any certificate is accepted, and anybody may be in between.
+    server_hostname
+        The name that certificates must be for; None: the host of the address.
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    verify: bool = True
+    server_hostname: str | None = None
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """Return what connections are made with.
+
+        Raises
+        ------
+        ClientError
+            A file cannot be read, or is not what it must be; the message names it.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        self._load_authorities(context)
+        self._load_own(context)
+        return context
+
+    def _load_authorities(self, context: ssl.SSLContext) -> None:
+        if self.ca_file is None:
+            context.load_default_certs()
+            return
+        try:
+            context.load_verify_locations(self.ca_file)
+        except (OSError, ValueError) as err:
+            raise ClientError(
+                f"ca_file {self.ca_file} is not a readable PEM file of certificates: {err}"
+            ) from err
+
+    def _load_own(self, context: ssl.SSLContext) -> None:
+        if self.cert_file is None:
+            if self.key_file is not None:
+                raise ClientError(f"key_file {self.key_file} is given without cert_file")
+            return
+        try:
+            context.load_cert_chain(self.cert_file, self.key_file, self.key_password or "")
+        except (OSError, ValueError) as err:
+            raise ClientError(
+                f"cert_file {self.cert_file} and key_file {self.key_file} are not a certificate "
+                f"and its key in PEM, or key_password does not open the key: {err}"
+            ) from err
