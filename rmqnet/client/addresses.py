@@ -1,0 +1,57 @@
+"""Addresses of servers, ``host:port``, and of this machine."""
+
+from __future__ import annotations
+
+import socket
+
+from rmqnet.errors import ClientError
+
+_MAX_PORT = 65535
+# Nobody has this address (TEST-NET-1, RFC 5737). Nothing is sent to it: an unconnected protocol
+# only looks up the way that a packet would take.
+_FAR_ADDRESS = ("192.0.2.1", 9876)
+_LOOPBACK = "127.0.0.1"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port`` or ``[ipv6]:port``.
+
+    Raises
+    ------
+    ClientError
+        It is none of the two.
+    """
+    host, separator, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not separator or not host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
+        raise ClientError(f"{address!r} is not an address: host:port or [ipv6]:port is expected")
+    return host, int(port)
+
+
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """Return the addresses of ``host:port;host:port``, without repeats, in order.
+
+    Raises
+    ------
+    ClientError
+        There is none, or one is not an address.
+    """
+    addresses = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
+    if not addresses:
+        raise ClientError(
+            f"{text!r} names no name server: host:port, or several with ';' between, is expected"
+        )
+    for address in addresses:
+        split_address(address)
+    return addresses
+
+
+def local_ip() -> str:
+    """Return the address that this machine has in its network, its loopback address if in none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_FAR_ADDRESS)
+            return str(probe.getsockname()[0])
+        except OSError:
+            return _LOOPBACK

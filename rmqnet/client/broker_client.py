@@ -1,0 +1,471 @@
+"""Requests of producers, consumers and readers to brokers, one method a request code.
+
+Source: RocketMQ ``MQClientAPIImpl`` (releases 5.3.3 and 4.9.7).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable
+
+from rmqnet.client.message_queue import MessageQueue
+from rmqnet.client.pull_result import PullResult, PullStatus
+from rmqnet.client.request_calls import RequestCalls, checked, header_of, json_of
+from rmqnet.client.send_result import SendResult, SendStatus
+from rmqnet.errors import RemotingConnectError
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.headers import (
+    GetConsumerListByGroupRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    QueryMessageResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+    SendMessageResponseHeader,
+    UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
+from rmqnet.remoting.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from rmqnet.client.heartbeat_data import SubscriptionData
+    from rmqnet.remoting.header_fields import H, RequestHeader
+    from rmqnet.remoting.headers import (
+        ConsumerSendMsgBackRequestHeader,
+        EndTransactionRequestHeader,
+        PullMessageRequestHeader,
+        QueryMessageRequestHeader,
+        SendMessageRequestHeaderV2,
+    )
+    from rmqnet.remoting.remoting_client import RemotingClient
+
+LITE_PULL_FLAG = 16
+"""Bit of a pull's sysFlag: it goes by LITE_PULL_MESSAGE (``PullSysFlag``)."""
+
+_SEND_STATUS = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+_PULL_STATUS = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MSG,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MSG,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """Records that a broker's index led to (RocketMQ ``QueryResult``).
+
+    Parameters
+    ----------
+    body
+        Records; a key's hash led to them: some may have another key. Empty if there are none.
+    index_last_update_timestamp, index_last_update_phyoffset
+        How far the broker's index is: time in ms, and place in its log; 0 if nothing was found.
+    """
+
+    body: bytes
+    index_last_update_timestamp: int = 0
+    index_last_update_phyoffset: int = 0
+
+
+class BrokerClient:
+    """Asks brokers by address.
+
+    Each method raises `BrokerError` for a code that is no success, `RemotingError` where no
+    answer comes. ``timeout_s``: how long it is waited for; None: as the client is set up.
+
+    Parameters
+    ----------
+    remoting
+        Connections.
+    timeout_s
+        How long an answer is waited for.
+    origin
+        Says, for people, where an address comes from.
+    """
+
+    def __init__(
+        self,
+        remoting: RemotingClient,
+        timeout_s: float = 3.0,
+        origin: Callable[[str], str] = str,
+    ) -> None:
+        self._calls = _BrokerCalls(remoting, timeout_s, origin)
+
+    async def send_message(
+        self,
+        address: str,
+        header: SendMessageRequestHeaderV2,
+        body: bytes,
+        *,
+        message_id: str,
+        code: RequestCode = RequestCode.SEND_MESSAGE_V2,
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        """Send a message or batch and return what became of it.
+
+        Parameters
+        ----------
+        address
+            Of the queue's master.
+        header
+            Its ``bname`` is the name of the queue's broker, for the result; the answer may name
+            another queue id.
+        body
+            The message's, or the encoded batch.
+        message_id
+            The id that the producer gave it, for the result.
+        code
+            SEND_MESSAGE_V2, SEND_BATCH_MESSAGE or SEND_REPLY_MESSAGE_V2.
+        """
+        command = RemotingCommand.request(header, body, code)
+        answer = await self._calls.ask(address, command, timeout_s)
+        checked(answer, address, command, _SEND_STATUS)
+        return _send_result(answer, address, header, message_id)
+
+    async def send_oneway(
+        self,
+        address: str,
+        header: SendMessageRequestHeaderV2,
+        body: bytes,
+        code: RequestCode = RequestCode.SEND_MESSAGE_V2,
+    ) -> None:
+        """Send a message or batch; nobody says what became of it."""
+        await self._calls.tell_command(address, RemotingCommand.request(header, body, code))
+
+    async def pull(
+        self, address: str, header: PullMessageRequestHeader, timeout_s: float | None = None
+    ) -> PullResult:
+        """Pull from a queue; the time must exceed the one that the broker may wait."""
+        code = (
+            RequestCode.LITE_PULL_MESSAGE
+            if header.sys_flag & LITE_PULL_FLAG
+            else RequestCode.PULL_MESSAGE
+        )
+        command = RemotingCommand.request(header, code=code)
+        answer = await self._calls.ask(address, command, timeout_s)
+        checked(answer, address, command, _PULL_STATUS)
+        fields = header_of(PullMessageResponseHeader, answer, address)
+        return PullResult(
+            _PULL_STATUS[ResponseCode(answer.code)],
+            fields.next_begin_offset,
+            fields.min_offset,
+            fields.max_offset,
+            fields.suggest_which_broker_id or 0,
+            answer.body,
+            answer.remark or "",
+        )
+
+    async def query_message(
+        self, address: str, header: QueryMessageRequestHeader, timeout_s: float | None = None
+    ) -> QueryResult:
+        """Return messages of a topic with a key or unique key, stored in a span of time."""
+        known = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
+        answer = await self._calls.answer(address, header, timeout_s=timeout_s, accepted=known)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return QueryResult(b"")
+        fields = header_of(QueryMessageResponseHeader, answer, address)
+        return QueryResult(
+            answer.body, fields.index_last_update_timestamp, fields.index_last_update_phyoffset
+        )
+
+    async def view_message(
+        self, address: str, topic: str, commit_log_offset: int, timeout_s: float | None = None
+    ) -> bytes:
+        """Return the record at a place of a broker's log; BrokerError where there is none."""
+        header = ViewMessageRequestHeader(topic=topic, offset=commit_log_offset)
+        return (await self._calls.answer(address, header, timeout_s=timeout_s)).body
+
+    async def max_offset(
+        self, address: str, queue: MessageQueue, timeout_s: float | None = None
+    ) -> int:
+        """Return the end of a queue: the offset that its next message gets."""
+        header = GetMaxOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
+        )
+        fields = await self._fields(GetMaxOffsetResponseHeader, address, header, timeout_s)
+        return fields.offset
+
+    async def min_offset(
+        self, address: str, queue: MessageQueue, timeout_s: float | None = None
+    ) -> int:
+        """Return the offset of the first message that the broker still has."""
+        header = GetMinOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
+        )
+        fields = await self._fields(GetMinOffsetResponseHeader, address, header, timeout_s)
+        return fields.offset
+
+    async def search_offset(
+        self,
+        address: str,
+        queue: MessageQueue,
+        timestamp: int,
+        *,
+        boundary_type: str | None = None,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Return the first offset stored at or after a time (ms); the end if there is none.
+
+        Brokers of 4.x return the nearest, and the last message instead of the end.
+
+        Parameters
+        ----------
+        boundary_type
+            ``LOWER`` or ``UPPER``: of several messages of that time the first or the last.
+        """
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            timestamp=timestamp,
+            boundary_type=boundary_type,
+            bname=queue.broker_name,
+        )
+        fields = await self._fields(SearchOffsetResponseHeader, address, header, timeout_s)
+        return fields.offset
+
+    async def earliest_store_time(
+        self, address: str, queue: MessageQueue, timeout_s: float | None = None
+    ) -> int:
+        """Return when a queue's first message was stored, ms; -1 if it has none."""
+        header = GetEarliestMsgStoretimeRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
+        )
+        answer = GetEarliestMsgStoretimeResponseHeader
+        return (await self._fields(answer, address, header, timeout_s)).timestamp
+
+    async def query_consumer_offset(
+        self,
+        address: str,
+        group: str,
+        queue: MessageQueue,
+        *,
+        set_zero_if_not_found: bool | None = None,
+        timeout_s: float | None = None,
+    ) -> int | None:
+        """Return where a group goes on in a queue; None if the broker has noted nothing.
+
+        Parameters
+        ----------
+        set_zero_if_not_found
+            False: None also for a young queue, whose first message is in memory; else 0 there.
+        """
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=set_zero_if_not_found,
+            bname=queue.broker_name,
+        )
+        known = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
+        answer = await self._calls.answer(address, header, timeout_s=timeout_s, accepted=known)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return header_of(QueryConsumerOffsetResponseHeader, answer, address).offset
+
+    async def update_consumer_offset(
+        self,
+        address: str,
+        group: str,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        oneway: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Have the broker note where a group goes on; with ``oneway`` it does not answer."""
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            bname=queue.broker_name,
+        )
+        if oneway:
+            await self._calls.tell(address, header)
+        else:
+            await self._calls.answer(address, header, timeout_s=timeout_s)
+
+    async def heartbeat(self, address: str, body: bytes, timeout_s: float | None = None) -> int:
+        """Announce this client's groups; return the broker's version, a number of MQVersion."""
+        answer = await self._calls.answer(
+            address, RequestCode.HEART_BEAT, body, timeout_s=timeout_s
+        )
+        return answer.version
+
+    async def unregister(
+        self,
+        address: str,
+        client_id: str,
+        *,
+        producer_group: str | None = None,
+        consumer_group: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Say that this client is no longer a member of a group."""
+        header = UnregisterClientRequestHeader(
+            client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
+        )
+        await self._calls.answer(address, header, timeout_s=timeout_s)
+
+    async def check_client_config(
+        self, address: str, client_id: str, group: str, subscription: SubscriptionData
+    ) -> None:
+        """Have the broker look at an SQL expression; BrokerError says what it does not like."""
+        data = {
+            "clientId": client_id,
+            "group": group,
+            "subscriptionData": subscription.to_json(),
+        }
+        await self._calls.answer(address, RequestCode.CHECK_CLIENT_CONFIG, _json(data))
+
+    async def consumer_ids(
+        self, address: str, group: str, timeout_s: float | None = None
+    ) -> list[str]:
+        """Return the client ids of a group's members; BrokerError if there are none."""
+        header = GetConsumerListByGroupRequestHeader(consumer_group=group)
+        answer = await self._calls.answer(address, header, timeout_s=timeout_s)
+        ids = json_of(answer, address, "list of consumers").get("consumerIdList") or []
+        return [str(each) for each in ids]
+
+    async def lock_queues(
+        self,
+        address: str,
+        group: str,
+        client_id: str,
+        queues: Collection[MessageQueue],
+        timeout_s: float | None = None,
+    ) -> set[MessageQueue]:
+        """Lock queues for one member of a group; return those that it has now.
+
+        A lock holds for a minute unless it is renewed.
+        """
+        answer = await self._calls.answer(
+            address,
+            RequestCode.LOCK_BATCH_MQ,
+            _lock_body(group, client_id, queues),
+            timeout_s=timeout_s,
+        )
+        locked = json_of(answer, address, "locked queues").get("lockOKMQSet") or []
+        return {queue_of(each) for each in locked}
+
+    async def unlock_queues(
+        self,
+        address: str,
+        group: str,
+        client_id: str,
+        queues: Collection[MessageQueue],
+        *,
+        oneway: bool = False,
+    ) -> None:
+        """Give locked queues away; with ``oneway`` the broker does not answer."""
+        body = _lock_body(group, client_id, queues)
+        if oneway:
+            await self._calls.tell(address, RequestCode.UNLOCK_BATCH_MQ, body)
+        else:
+            await self._calls.answer(address, RequestCode.UNLOCK_BATCH_MQ, body)
+
+    async def send_message_back(
+        self,
+        address: str,
+        header: ConsumerSendMsgBackRequestHeader,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Have the broker deliver a message again later, or put it aside."""
+        await self._calls.answer(address, header, timeout_s=timeout_s)
+
+    async def end_transaction(self, address: str, header: EndTransactionRequestHeader) -> None:
+        """Commit or roll back a half message; the broker does not answer."""
+        await self._calls.tell(address, header)
+
+    async def _fields(
+        self, cls: type[H], address: str, header: RequestHeader, timeout_s: float | None
+    ) -> H:
+        answer = await self._calls.answer(address, header, timeout_s=timeout_s)
+        return header_of(cls, answer, address)
+
+
+class _BrokerCalls(RequestCalls):
+    """Says of an address that cannot be reached where it comes from."""
+
+    def __init__(
+        self, remoting: RemotingClient, timeout_s: float, origin: Callable[[str], str]
+    ) -> None:
+        super().__init__(remoting, timeout_s)
+        self._origin = origin
+
+    async def ask(
+        self, address: str, command: RemotingCommand, timeout_s: float | None = None
+    ) -> RemotingCommand:
+        try:
+            return await super().ask(address, command, timeout_s)
+        except RemotingConnectError as err:
+            raise self._explained(err, address) from err
+
+    async def tell_command(self, address: str, command: RemotingCommand) -> None:
+        try:
+            await super().tell_command(address, command)
+        except RemotingConnectError as err:
+            raise self._explained(err, address) from err
+
+    def _explained(self, err: RemotingConnectError, address: str) -> RemotingConnectError:
+        return RemotingConnectError(f"{err} ({self._origin(address)})")
+
+
+def queue_of(data: Any) -> MessageQueue:
+    """Return the queue that a JSON object, or an object that served as key, names."""
+    fields = dict(data)
+    return MessageQueue(str(fields["topic"]), str(fields["brokerName"]), int(fields["queueId"]))
+
+
+def queue_json(queue: MessageQueue) -> dict[str, Any]:
+    """Return a queue as brokers read it."""
+    return {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
+
+
+def _send_result(
+    answer: RemotingCommand, address: str, header: SendMessageRequestHeaderV2, message_id: str
+) -> SendResult:
+    fields = header_of(SendMessageResponseHeader, answer, address)
+    return SendResult(
+        status=_SEND_STATUS[ResponseCode(answer.code)],
+        message_id=message_id,
+        offset_message_id=fields.msg_id,
+        queue=MessageQueue(header.topic, header.bname or address, fields.queue_id),
+        queue_offset=fields.queue_offset,
+        transaction_id=fields.transaction_id,
+        region_id=fields.msg_region or SendResult.region_id,
+        trace_on=fields.trace_on is not False,
+        recall_handle=fields.recall_handle,
+    )
+
+
+def _lock_body(group: str, client_id: str, queues: Collection[MessageQueue]) -> bytes:
+    return _json(
+        {
+            "consumerGroup": group,
+            "clientId": client_id,
+            "onlyThisBroker": False,
+            "mqSet": [queue_json(queue) for queue in sorted(queues)],
+        }
+    )
+
+
+def _json(data: dict[str, Any]) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()

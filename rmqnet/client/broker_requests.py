@@ -1,0 +1,194 @@
+"""Requests that brokers send to a client, and who answers them.
+
+Source: RocketMQ ``ClientRemotingProcessor`` (releases 5.3.3 and 4.9.7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Callable
+
+from rmqnet.client.broker_client import queue_json, queue_of
+from rmqnet.client.received_messages import messages_from_body
+from rmqnet.errors import RemotingFormatError
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.header_fields import decode_header
+from rmqnet.remoting.headers import (
+    CheckTransactionStateRequestHeader,
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+    ReplyMessageRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core.codec.compression import inflate
+from store_core.codec.properties import string_to_properties
+from store_core.config.lenient_json import json_object, parse_lenient_json
+from store_core.layout.message import COMPRESSED_FLAG
+from store_core.message import Message
+from store_core.topics import PRODUCER_GROUP
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from rmqnet.client.heartbeats import Heartbeats
+    from rmqnet.client.message_queue import MessageQueue
+    from rmqnet.remoting.remoting_client import RemotingClient
+
+logger = logging.getLogger(__name__)
+
+_ARRIVE_TIME = "ARRIVE_TIME"
+
+
+class BrokerRequests:
+    """Answers brokers; what may wait runs in threads of a pool.
+
+    Parameters
+    ----------
+    groups
+        The producers and consumers of this client.
+    pool
+        Gives the threads; called when the first is needed.
+    """
+
+    def __init__(self, groups: Heartbeats, pool: Callable[[], Executor]) -> None:
+        self._groups = groups
+        self._pool = pool
+
+    def register(self, remoting: RemotingClient) -> None:
+        """Take the requests of brokers from now on."""
+        for code, answer in {
+            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._ids_changed,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._consumer_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._reply,
+        }.items():
+            remoting.register_processor(code, answer)
+
+    async def _check_transaction(self, address: str, request: RemotingCommand) -> None:
+        header = decode_header(CheckTransactionStateRequestHeader, request.ext_fields)
+        message = _message_of(request, address)
+        group = message.properties.get(PRODUCER_GROUP)
+        producer = self._groups.producers.get(group or "")
+        if producer is None:
+            logger.warning("%s asks about a transaction of group %s: not here", address, group)
+        else:
+            await self._in_pool(producer.check_transaction, message, header, address)
+
+    async def _ids_changed(self, address: str, request: RemotingCommand) -> None:
+        header = decode_header(NotifyConsumerIdsChangedRequestHeader, request.ext_fields)
+        logger.info("%s: the members of group %s changed", address, header.consumer_group)
+        consumer = self._groups.consumers.get(header.consumer_group)
+        if consumer is not None:
+            consumer.on_consumer_ids_changed()
+
+    async def _reset_offsets(self, address: str, request: RemotingCommand) -> None:
+        header = decode_header(ResetOffsetRequestHeader, request.ext_fields)
+        consumer = self._groups.consumers.get(header.group)
+        if consumer is None:
+            logger.warning("%s resets offsets of group %s: not here", address, header.group)
+            return
+        offsets = _offsets_of(request, address)
+        await self._in_pool(consumer.reset_offsets, header.topic, offsets)
+
+    async def _consumer_status(self, _: str, request: RemotingCommand) -> RemotingCommand:
+        header = decode_header(GetConsumerStatusRequestHeader, request.ext_fields)
+        consumer = self._groups.consumers.get(header.group)
+        if consumer is None:
+            return _answer(request, b'{"messageQueueTable":{}}')
+        offsets = await self._in_pool(consumer.consumer_offsets, header.topic)
+        return _answer(request, _status_body(offsets))
+
+    async def _running_info(self, _: str, request: RemotingCommand) -> RemotingCommand:
+        header = decode_header(GetConsumerRunningInfoRequestHeader, request.ext_fields)
+        consumer = self._groups.consumers.get(header.consumer_group)
+        if consumer is None:
+            return _not_here(request, header.consumer_group)
+        info = await self._in_pool(consumer.running_info)
+        return _answer(request, json.dumps(info).encode())
+
+    async def _consume_directly(self, address: str, request: RemotingCommand) -> RemotingCommand:
+        header = decode_header(ConsumeMessageDirectlyResultRequestHeader, request.ext_fields)
+        consumer = self._groups.consumers.get(header.consumer_group)
+        if consumer is None:
+            return _not_here(request, header.consumer_group)
+        message = _message_of(request, address)
+        broker_name = header.broker_name or ""
+        result = await self._in_pool(consumer.consume_directly, message, broker_name)
+        return _answer(request, json.dumps(result).encode())
+
+    async def _reply(self, address: str, request: RemotingCommand) -> RemotingCommand:
+        header = decode_header(ReplyMessageRequestHeader, request.ext_fields)
+        message = _reply_message(header, request.body)
+        for producer in list(self._groups.producers.values()):
+            if await self._in_pool(producer.on_reply, message):
+                break
+        else:
+            logger.warning("%s brings a reply that nobody waits for (any more)", address)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    async def _in_pool(self, function: Callable[..., Any], *args: object) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._pool(), function, *args)
+
+
+def _message_of(request: RemotingCommand, address: str) -> Message:
+    messages = messages_from_body(request.body, address)
+    if len(messages) != 1:
+        raise RemotingFormatError(f"{address}: its request holds {len(messages)} messages, not one")
+    return messages[0]
+
+
+def _offsets_of(request: RemotingCommand, address: str) -> dict[MessageQueue, int]:
+    if not request.body:
+        return {}
+    data = json_object(parse_lenient_json(request.body.decode()), f"offsets from {address}")
+    table = data.get("offsetTable")
+    if isinstance(table, list):  # where the administrator's tool is one in C++
+        return {queue_of(each): int(each["offset"]) for each in table}
+    return {queue_of(queue): int(at) for queue, at in json_object(table, "offsetTable").items()}
+
+
+def _status_body(offsets: Any) -> bytes:
+    """Return RocketMQ's ``GetConsumerStatusBody``: its keys are objects, which JSON has not."""
+    pairs = [
+        f"{json.dumps(queue_json(queue), separators=(',', ':'))}:{offset}"
+        for queue, offset in sorted(offsets.items())
+    ]
+    return f'{{"messageQueueTable":{{{",".join(pairs)}}}}}'.encode()
+
+
+def _reply_message(header: ReplyMessageRequestHeader, body: bytes) -> Message:
+    if header.sys_flag & COMPRESSED_FLAG:
+        body = inflate(body, header.sys_flag)
+    properties = string_to_properties((header.properties or "").encode())
+    properties[_ARRIVE_TIME] = str(int(time.time() * 1000))
+    return Message(
+        header.topic,
+        body,
+        properties=properties,
+        queue_id=header.queue_id,
+        flag=header.flag,
+        sys_flag=header.sys_flag,
+        reconsume_times=header.reconsume_times or 0,
+        born_timestamp=header.born_timestamp,
+        store_timestamp=header.store_timestamp,
+        born_host=header.born_host,
+        store_host=header.store_host,
+    )
+
+
+def _answer(request: RemotingCommand, body: bytes) -> RemotingCommand:
+    return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+
+def _not_here(request: RemotingCommand, group: str) -> RemotingCommand:
+    remark = f"The Consumer Group <{group}> not exist in this consumer"
+    return RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark)

@@ -1,0 +1,406 @@
+"""What all producers, consumers and readers of a process share towards one cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rmqnet.client.broker_client import BrokerClient
+from rmqnet.client.broker_requests import BrokerRequests
+from rmqnet.client.client_config import client_config
+from rmqnet.client.heartbeats import Heartbeats
+from rmqnet.client.name_server_client import NameServerClient
+from rmqnet.client.route_table import AUTO_CREATE_TOPIC, RouteTable
+from rmqnet.client.topic_route import MASTER_ID
+from rmqnet.errors import ClientError, RemotingTimeoutError, TopicNotFoundError
+from rmqnet.remoting.remoting_client import RemotingClient, RemotingClientConfig
+from store_core.event_loop_thread import EventLoopThread
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from rmqnet.client.client_config import ClientConfig
+    from rmqnet.client.group_members import GroupConsumer, GroupProducer
+    from rmqnet.client.route_table import BrokerAddress
+    from rmqnet.client.topic_route import TopicRoute
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_POOL_THREADS = 4
+_FIRST_HEARTBEAT_S = 1.0
+_LEAVING_TIMEOUT_S = 5.0
+_FIRST_PAUSE_S = 1.0
+
+
+class ClientInstance:
+    """Connections, routes and heartbeats of one client (RocketMQ's ``MQClientInstance``).
+
+    All sockets live in one event loop in a thread of its own. The methods that are ``async`` run
+    there: hand them to `call`, which waits, or to `submit`, which does not. Everything else may be
+    called in any thread. It sends heartbeats only while a group is registered.
+
+    A forked child cannot use its parent's client: it gets `ClientError` and must start its own.
+
+    Parameters
+    ----------
+    config
+        How to find the cluster; or just the addresses of its name servers.
+    own_instance_name
+        Give this client an instance name of its own where the settings say ``DEFAULT``. False
+        where the client id must stay the same from run to run, as for broadcasting consumers that
+        keep their offsets in a file.
+    """
+
+    def __init__(self, config: ClientConfig | str, *, own_instance_name: bool = True) -> None:
+        config = client_config(config)
+        self.config = config.with_own_instance_name() if own_instance_name else config
+        self.client_id = self.config.client_id
+        self._loop_thread = EventLoopThread(f"rocketmq-client-{self.client_id}")
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._is_started = False
+        self._is_closed = False
+        self._waiting: set[Future[Any]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pool: ThreadPoolExecutor | None = None
+        self._own_threads = threading.local()
+
+    def start(self) -> ClientInstance:
+        """Start the thread; nothing is connected yet. A second call does nothing."""
+        self._check_process()
+        with self._lock:
+            if self._is_closed:
+                raise ClientError(f"client {self.client_id} was shut down: make a new one")
+            if not self._is_started:
+                self._loop_thread.start()
+                try:
+                    self._loop_thread.submit(self._open()).result()
+                except BaseException:
+                    self._loop_thread.stop()
+                    raise
+                self._is_started = True
+        return self
+
+    def shutdown(self) -> None:
+        """Leave all groups, close all connections, end the thread.
+
+        Requests that still wait end with `ClientError`. May be called in any thread, also in a
+        listener's, and more than once.
+        """
+        if self._process != os.getpid():  # the parent's thread and sockets: not this process's
+            return
+        with self._lock:
+            was_closed, self._is_closed = self._is_closed, True
+            if was_closed or not self._is_started:
+                return
+        if getattr(self._own_threads, "is_loop", False):
+            # The loop cannot wait for its own end.
+            threading.Thread(target=self._close, name="rocketmq-client-shutdown").start()
+        else:
+            self._close()
+
+    def __enter__(self) -> ClientInstance:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    @property
+    def is_running(self) -> bool:
+        """It takes requests."""
+        return self._is_started and not self._is_closed and self._process == os.getpid()
+
+    @property
+    def broker_versions(self) -> dict[str, int]:
+        """Version, a number of MQVersion, of each broker that answered a heartbeat, by address."""
+        return self._heartbeats.broker_versions
+
+    # How threads come to what runs in the loop.
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine in the event loop and return at once.
+
+        Raises
+        ------
+        ClientError
+            The client is not started, was shut down, or belongs to the parent process.
+        """
+        if not self.is_running:
+            work.close()
+            self._check_process()
+            raise self._not_running()
+        try:
+            future = self._loop_thread.submit(work)
+        except RuntimeError as err:
+            raise self._not_running() from err
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+        if self._is_closed:  # just now: whoever closes may not have seen it
+            self._cancel_waiting()
+        return future
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run a coroutine in the event loop and wait for what it returns.
+
+        Parameters
+        ----------
+        timeout_s
+            Wait this long at most; None: until it ends, as requests do by their own timeouts.
+
+        Raises
+        ------
+        RemotingTimeoutError
+            It did not end in time; it was cancelled.
+        ClientError
+            The client is not started, was shut down meanwhile, or belongs to the parent process;
+            or this is the event loop's own thread, which must not wait.
+        """
+        if getattr(self._own_threads, "is_loop", False):
+            work.close()
+            raise ClientError(
+                "a blocking call in the client's event loop would wait for itself: use submit "
+                "there, or another thread"
+            )
+        future = self.submit(work)
+        try:
+            return future.result(timeout_s)
+        except FutureTimeoutError as err:
+            if future.done():  # its own timeout
+                raise
+            future.cancel()
+            raise RemotingTimeoutError(f"no result within {timeout_s} s") from err
+        except CancelledError as err:
+            raise self._not_running() from err
+        except BaseException:
+            future.cancel()
+            raise
+
+    # Routes.
+
+    def cached_route(self, topic: str) -> TopicRoute | None:
+        """Return a topic's route as it is known now, without asking; None if it is not."""
+        return self._routes.cached(topic)
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return a topic's route: as it is known, else a name server is asked.
+
+        It is looked at again each ``poll_name_server_interval_ms`` while it is in use.
+
+        Raises
+        ------
+        TopicNotFoundError
+            The name server does not know the topic.
+        """
+        return await self._announced(self._routes.route(topic))
+
+    async def refresh_route(self, topic: str) -> TopicRoute:
+        """Ask a name server for a route now, as after a broker did not answer."""
+        return await self._announced(self._routes.refresh(topic))
+
+    async def publish_route(
+        self, topic: str, queue_nums: int = 4, created_like: str = AUTO_CREATE_TOPIC
+    ) -> TopicRoute:
+        """Return the route to send by; of an unknown topic the one that brokers will give it.
+
+        Parameters
+        ----------
+        queue_nums
+            Queues that a topic created so has on each broker, at most
+            (``defaultTopicQueueNums``).
+        created_like
+            The topic whose queues brokers copy (``createTopicKey``).
+        """
+        route = self._routes.publish_route(topic, queue_nums, created_like)
+        return await self._announced(route)
+
+    def find_broker(
+        self, broker_name: str, broker_id: int = MASTER_ID, *, only_this_broker: bool = True
+    ) -> BrokerAddress:
+        """Return where a broker of a route is, and whether it is a slave.
+
+        Parameters
+        ----------
+        broker_id
+            0: the master. Of a slave that is gone, the one of the next id serves.
+        only_this_broker
+            False: any other of that name serves, too.
+
+        Raises
+        ------
+        ClientError
+            No route kept names it.
+        """
+        return self._routes.find_broker(broker_name, broker_id, only_this_broker=only_this_broker)
+
+    def broker_address(
+        self, broker_name: str, broker_id: int = MASTER_ID, *, slave_ok: bool = False
+    ) -> str:
+        """Return the address of a broker of a route; with ``slave_ok`` that of any of its name.
+
+        Raises
+        ------
+        ClientError
+            No route kept names it.
+        """
+        return self.find_broker(broker_name, broker_id, only_this_broker=not slave_ok).address
+
+    # Groups.
+
+    async def register_producer(self, group: str, producer: GroupProducer) -> None:
+        """Announce a producer to the brokers of its topics, from now on."""
+        self._heartbeats.add_producer(group, producer)
+        await self._heartbeats.send()
+
+    async def register_consumer(self, group: str, consumer: GroupConsumer) -> None:
+        """Announce a consumer to the brokers of its topics: now, and from now on.
+
+        A broker may say that the group's members changed before this returns.
+        """
+        self._heartbeats.add_consumer(group, consumer)
+        for subscription in consumer.heartbeat_data().subscriptions:
+            try:
+                await self._routes.route(subscription.topic)
+            except TopicNotFoundError as err:  # a topic may come later, as %RETRY% topics do
+                logger.info("%s", err)
+        await self._heartbeats.send()
+
+    async def unregister_producer(self, group: str) -> None:
+        """Leave a group: the brokers are told."""
+        if self._heartbeats.producers.pop(group, None) is not None:
+            await self._heartbeats.unregister(producer_group=group)
+
+    async def unregister_consumer(self, group: str) -> None:
+        """Leave a group: the brokers are told, and tell the other members."""
+        if self._heartbeats.consumers.pop(group, None) is not None:
+            await self._heartbeats.unregister(consumer_group=group)
+
+    async def send_heartbeats(self) -> None:
+        """Send heartbeats to all brokers in use now, as after a subscription changed."""
+        await self._heartbeats.send()
+
+    # In the loop.
+
+    async def _open(self) -> None:
+        config = self.config
+        self._own_threads.is_loop = True
+        self.remoting = RemotingClient(RemotingClientConfig(), config.credentials, config.tls)
+        self.name_server = NameServerClient(self.remoting, config.name_servers, config.timeout_s)
+        self._routes = RouteTable(self.name_server)
+        self.broker = BrokerClient(self.remoting, config.timeout_s, self._routes.describe)
+        self._announced_to = self._routes.brokers
+        self._heartbeats = Heartbeats(self.client_id, self.broker, self._routes)
+        BrokerRequests(self._heartbeats, self._listener_pool).register(self.remoting)
+        self.remoting.on_close(self._connection_closed)
+        self._in_background(self._poll_routes())
+        self._in_background(self._send_heartbeats())
+
+    async def _poll_routes(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.poll_name_server_interval_ms / 1000)
+            await self._logged(self._routes.refresh_used(self._heartbeats.used_topics))
+            await self._logged(self._announce_to_new())
+
+    async def _send_heartbeats(self) -> None:
+        await asyncio.sleep(_FIRST_HEARTBEAT_S)
+        while True:
+            await self._logged(self._heartbeats.send())
+            await asyncio.sleep(self.config.heartbeat_broker_interval_ms / 1000)
+
+    async def _announced(self, route: Awaitable[TopicRoute]) -> TopicRoute:
+        """Announce this client's groups to brokers that a route names for the first time."""
+        found = await route
+        if self._routes.brokers is not self._announced_to:
+            self._announced_to = self._routes.brokers
+            await self._announce_to_new()
+        return found
+
+    async def _announce_to_new(self) -> bool:
+        return await self._heartbeats.send_to_new()
+
+    def _connection_closed(self, address: str) -> None:
+        """Announce the groups again once the broker is back: it forgot them with the connection."""
+        if self._heartbeats.forget(address) and not self._is_closed:
+            self._in_background(self._logged(self._announce_again()))
+
+    async def _announce_again(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while pause_s < self.config.heartbeat_broker_interval_ms / 1000:
+            await asyncio.sleep(pause_s)
+            if await self._announce_to_new():
+                for consumer in self._heartbeats.consumers.values():
+                    consumer.on_consumer_ids_changed()
+                return
+            pause_s *= 2
+
+    async def _logged(self, work: Awaitable[object]) -> None:
+        """Await work whose failure must not end what goes on in the background."""
+        try:
+            await work
+        except Exception:
+            logger.exception("client %s", self.client_id)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _leave(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        try:
+            await asyncio.wait_for(self._heartbeats.leave(), _LEAVING_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            logger.warning("client %s: not all brokers know that it leaves", self.client_id)
+        finally:
+            await self.remoting.close()
+
+    # Lifecycle.
+
+    def _close(self) -> None:
+        try:
+            self._loop_thread.submit(self._leave()).result()
+        finally:
+            self._loop_thread.stop()
+            self._cancel_waiting()
+            if self._pool is not None:
+                # A listener that shuts its client down cannot be waited for: it waits for this.
+                is_listener = getattr(self._own_threads, "is_listener", False)
+                self._pool.shutdown(wait=not is_listener)
+
+    def _listener_pool(self) -> ThreadPoolExecutor:
+        if self._pool is None:  # made in the loop only
+            self._pool = ThreadPoolExecutor(
+                _POOL_THREADS, f"rocketmq-listener-{self.client_id}", self._mark_listener
+            )
+        return self._pool
+
+    def _mark_listener(self) -> None:
+        self._own_threads.is_listener = True
+
+    def _cancel_waiting(self) -> None:
+        for future in list(self._waiting):
+            future.cancel()
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise ClientError(
+                f"client {self.client_id} belongs to process {self._process}: this forked process "
+                f"{os.getpid()} must start a client of its own"
+            )
+
+    def _not_running(self) -> ClientError:
+        state = "was shut down" if self._is_closed else "is not started"
+        return ClientError(f"client {self.client_id} {state}")

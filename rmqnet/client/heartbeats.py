@@ -1,0 +1,146 @@
+"""Telling brokers, again and again, which groups this client is a member of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from rmqnet.client.heartbeat_data import CLIENT_INNER_PRODUCER, encode_heartbeat
+from rmqnet.client.topic_route import MASTER_ID
+from rmqnet.errors import BrokerError, ClientError, RemotingError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqnet.client.broker_client import BrokerClient
+    from rmqnet.client.group_members import GroupConsumer, GroupProducer
+    from rmqnet.client.route_table import RouteTable
+
+logger = logging.getLogger(__name__)
+
+
+class Heartbeats:
+    """The groups of a client, and the brokers that know of them. Used in the event loop.
+
+    Parameters
+    ----------
+    client_id
+        Who speaks.
+    broker
+        How brokers are asked.
+    routes
+        Which brokers: masters and slaves where there are consumers, else masters.
+    """
+
+    def __init__(self, client_id: str, broker: BrokerClient, routes: RouteTable) -> None:
+        self._client_id = client_id
+        self._broker = broker
+        self._routes = routes
+        self.producers: dict[str, GroupProducer] = {}
+        self.consumers: dict[str, GroupConsumer] = {}
+        self.broker_versions: dict[str, int] = {}
+        """The version, a number of MQVersion, of each broker that knows this client."""
+
+    @property
+    def used_topics(self) -> set[str]:
+        """The topics that the groups have to do with."""
+        topics = {
+            subscription.topic
+            for consumer in self.consumers.values()
+            for subscription in consumer.heartbeat_data().subscriptions
+        }
+        return topics.union(*(each.publish_topics() for each in self.producers.values()))
+
+    def add_producer(self, group: str, producer: GroupProducer) -> None:
+        """Announce a producer from the next heartbeat on."""
+        self._check_new(group, self.producers, "producer")
+        self.producers[group] = producer
+
+    def add_consumer(self, group: str, consumer: GroupConsumer) -> None:
+        """Announce a consumer from the next heartbeat on."""
+        self._check_new(group, self.consumers, "consumer")
+        self.consumers[group] = consumer
+
+    async def send(self) -> None:
+        """Send a heartbeat to all brokers in use; a failure is logged."""
+        await self._send_to(self._addresses())
+
+    async def send_to_new(self) -> bool:
+        """Send one to brokers that have not had any, or not over this connection."""
+        new = self._addresses() - self.broker_versions.keys()
+        await self._send_to(new)
+        return new <= self.broker_versions.keys()
+
+    def forget(self, address: str) -> bool:
+        """Note that the connection to a broker is gone; True if it knew this client."""
+        return self.broker_versions.pop(address, None) is not None
+
+    async def unregister(
+        self, *, producer_group: str | None = None, consumer_group: str | None = None
+    ) -> None:
+        """Tell all brokers, slaves too, that this client leaves a group; a failure is logged."""
+        addresses = {
+            address for broker in self._routes.brokers.values() for address in broker.values()
+        }
+        await asyncio.gather(
+            *(self._unregister(each, producer_group, consumer_group) for each in addresses)
+        )
+
+    async def leave(self) -> None:
+        """Leave all groups, with all brokers."""
+        producer_groups, consumer_groups = list(self.producers), list(self.consumers)
+        if self.broker_versions:
+            producer_groups.append(CLIENT_INNER_PRODUCER)
+        self.producers.clear()
+        self.consumers.clear()
+        for group in consumer_groups:
+            await self.unregister(consumer_group=group)
+        for group in producer_groups:
+            await self.unregister(producer_group=group)
+
+    @staticmethod
+    def _check_new(group: str, members: Mapping[str, object], kind: str) -> None:
+        if group in members:
+            raise ClientError(
+                f"this client has a {kind} of group {group!r} already; give another one an "
+                "instance name of its own"
+            )
+
+    def _addresses(self) -> set[str]:
+        if not self.producers and not self.consumers:
+            return set()
+        return {
+            address
+            for broker in self._routes.brokers.values()
+            for broker_id, address in broker.items()
+            if self.consumers or broker_id == MASTER_ID
+        }
+
+    async def _send_to(self, addresses: set[str]) -> None:
+        if addresses:
+            consumers = [consumer.heartbeat_data() for consumer in self.consumers.values()]
+            groups = {*self.producers, CLIENT_INNER_PRODUCER}
+            body = encode_heartbeat(self._client_id, groups, consumers)
+            await asyncio.gather(*(self._send_one(address, body) for address in addresses))
+
+    async def _send_one(self, address: str, body: bytes) -> None:
+        try:
+            self.broker_versions[address] = await self._broker.heartbeat(address, body)
+        except (BrokerError, RemotingError) as err:
+            self.broker_versions.pop(address, None)
+            logger.warning("no heartbeat reached %s: %s", address, err)
+
+    async def _unregister(
+        self, address: str, producer_group: str | None, consumer_group: str | None
+    ) -> None:
+        try:
+            await self._broker.unregister(
+                address,
+                self._client_id,
+                producer_group=producer_group,
+                consumer_group=consumer_group,
+            )
+        except (BrokerError, RemotingError) as err:
+            group = producer_group or consumer_group
+            logger.warning("%s does not know that group %s was left: %s", address, group, err)

@@ -1,0 +1,60 @@
+"""What a broker answers to a message sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqnet.client.message_queue import MessageQueue
+
+
+class SendStatus(Enum):
+    """How far a message got; it is stored in each case (RocketMQ ``SendStatus``)."""
+
+    SEND_OK = "SEND_OK"
+    """As far as the broker is set up to wait."""
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """Not on the disk in time: a crash of the machine may lose it."""
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    """Not at the slave in time: the loss of the master may lose it."""
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    """No slave is near enough: the loss of the master may lose it."""
+
+
+@dataclass(frozen=True)
+class SendResult:
+    """Where a message was stored.
+
+    Parameters
+    ----------
+    status
+        How far it got.
+    message_id
+        The id that the client gave (property ``UNIQ_KEY``); of a batch those of all its messages,
+        with commas.
+    offset_message_id
+        The broker's id: its address and the place in its log; of a batch as above. With a delay
+        level above the maximum it names the waiting record.
+    queue
+        The queue that took the message.
+    queue_offset
+        Its place there; of a half message its place in the queue of half messages.
+    transaction_id
+        The broker's word for ``message_id``; None from brokers before 5.
+    region_id, trace_on
+        What the broker says about tracing.
+    recall_handle
+        What recalls a timer message; None for others and from older brokers.
+    """
+
+    status: SendStatus
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    recall_handle: str | None = None

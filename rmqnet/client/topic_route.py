@@ -1,0 +1,175 @@
+"""Where the queues of a topic are, as a name server tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rmqnet.client.message_queue import MessageQueue
+from rmqnet.errors import RemotingFormatError
+from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MASTER_ID = 0
+PERM_WRITE, PERM_READ = 2, 4
+
+
+@dataclass(frozen=True)
+class QueueData:
+    """Queues of a topic on one broker (RocketMQ ``QueueData``)."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    """Bits: 1 inherit, 2 write, 4 read."""
+    topic_sys_flag: int = 0
+
+    @property
+    def is_readable(self) -> bool:
+        """Consumers may read."""
+        return bool(self.perm & PERM_READ)
+
+    @property
+    def is_writable(self) -> bool:
+        """Producers may send; only clients look at this."""
+        return bool(self.perm & PERM_WRITE)
+
+
+@dataclass(frozen=True)
+class TopicRoute:
+    """Brokers and queues of a topic (RocketMQ ``TopicRouteData``, releases 4.9.7 and 5.3.3).
+
+    Parameters
+    ----------
+    topic
+        Whose route it is.
+    queue_datas
+        One a broker, in the order of broker names.
+    brokers
+        Addresses by broker name, then broker id: 0 is the master.
+    clusters
+        The cluster of each broker name.
+    order_topic_conf
+        ``broker:queues;broker:queues`` of an order topic whose queues are fixed so; None for
+        all others.
+    """
+
+    topic: str
+    queue_datas: tuple[QueueData, ...]
+    brokers: Mapping[str, Mapping[int, str]]
+    clusters: Mapping[str, str]
+    order_topic_conf: str | None = None
+
+    @property
+    def is_order_topic(self) -> bool:
+        """The name server fixes the queues."""
+        return bool(self.order_topic_conf)
+
+    def publish_queues(self) -> list[MessageQueue]:
+        """Return the queues to send to: those of brokers that have a master and allow writing.
+
+        Of an order topic the queues that were fixed, whether their brokers are up or not: a key
+        must lead to the same queue always. Source:
+        ``MQClientInstance.topicRouteData2TopicPublishInfo``.
+        """
+        if self.order_topic_conf:
+            numbers = _fixed_queues(self.order_topic_conf)
+        else:
+            numbers = [
+                (queues.broker_name, queues.write_queue_nums)
+                for queues in self.queue_datas
+                if queues.is_writable and MASTER_ID in self.brokers.get(queues.broker_name, {})
+            ]
+        return self._queues(numbers)
+
+    def subscribe_queues(self) -> list[MessageQueue]:
+        """Return the queues to read, sorted: those of brokers that allow reading.
+
+        Source: ``MQClientInstance.topicRouteData2TopicSubscribeInfo``.
+        """
+        readable = [queues for queues in self.queue_datas if queues.is_readable]
+        return sorted(self._queues((each.broker_name, each.read_queue_nums) for each in readable))
+
+    def for_new_topic(self, topic: str, queue_nums: int) -> TopicRoute:
+        """Return the route that a topic will have that brokers create as a copy of this one.
+
+        At most ``queue_nums`` queues on each broker. Source:
+        ``MQClientInstance.updateTopicRouteInfoFromNameServer``.
+        """
+        queue_datas = []
+        for queues in self.queue_datas:
+            count = min(queue_nums, queues.read_queue_nums)
+            queue_datas.append(replace(queues, read_queue_nums=count, write_queue_nums=count))
+        return replace(self, topic=topic, queue_datas=tuple(queue_datas))
+
+    def _queues(self, numbers: Any) -> list[MessageQueue]:
+        return [
+            MessageQueue(self.topic, broker_name, queue_id)
+            for broker_name, count in numbers
+            for queue_id in range(count)
+        ]
+
+
+def parse_topic_route(topic: str, body: bytes, name_server: str) -> TopicRoute:
+    """Return the route in the body of a name server's answer.
+
+    Raises
+    ------
+    RemotingFormatError
+        It is none; the text names topic, name server and what is wrong. Also for a static topic
+        (queues that move between brokers): these are not supported.
+    """
+    try:
+        return _route(topic, json_object(parse_lenient_json(body.decode()), "route"))
+    except (KeyError, ValueError) as err:
+        reason = f"{err} is missing" if isinstance(err, KeyError) else str(err)
+        raise RemotingFormatError(
+            f"name server {name_server} answered no usable route of topic {topic}: {reason}"
+        ) from err
+
+
+def parse_brokers(data: Any) -> dict[int, str]:
+    """Return addresses by broker id from ``brokerAddrs``; its keys may be numbers or text."""
+    addresses = json_object(data, "brokerAddrs")
+    return {int(broker_id): str(address) for broker_id, address in sorted(addresses.items())}
+
+
+def _route(topic: str, data: dict[str, Any]) -> TopicRoute:
+    if data.get("topicQueueMappingByBroker"):
+        raise ValueError("it is a static topic (topicQueueMappingByBroker), which is not supported")
+    brokers, clusters = {}, {}
+    for each in data.get("brokerDatas") or []:
+        broker = json_object(each, "brokerDatas")
+        name = str(broker["brokerName"])
+        brokers[name] = parse_brokers(broker.get("brokerAddrs"))
+        clusters[name] = str(broker.get("cluster", ""))
+    queues = data.get("queueDatas") or []
+    queue_datas = [_queue_data(json_object(each, "queueDatas")) for each in queues]
+    return TopicRoute(
+        topic,
+        tuple(sorted(queue_datas, key=lambda queues: queues.broker_name)),
+        brokers,
+        clusters,
+        data.get("orderTopicConf") or None,
+    )
+
+
+def _queue_data(data: dict[str, Any]) -> QueueData:
+    return QueueData(
+        broker_name=str(data["brokerName"]),
+        read_queue_nums=json_whole_number(data.get("readQueueNums", 0), "readQueueNums"),
+        write_queue_nums=json_whole_number(data.get("writeQueueNums", 0), "writeQueueNums"),
+        perm=json_whole_number(data.get("perm", 0), "perm"),
+        topic_sys_flag=json_whole_number(data.get("topicSysFlag", 0), "topicSysFlag"),
+    )
+
+
+def _fixed_queues(order_topic_conf: str) -> list[tuple[str, int]]:
+    numbers = []
+    for part in order_topic_conf.split(";"):
+        broker_name, _, count = part.partition(":")
+        numbers.append((broker_name, int(count)))
+    return numbers
