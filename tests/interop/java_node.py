@@ -54,12 +54,12 @@ class JavaNode(ObedientProcess):
     def begin(self, do: str, **arguments: Any) -> str:
         """Give one command without waiting for its answer; `finish` returns that."""
         command = json.dumps({"do": do, **arguments})
-        self.send(command)
+        self.send_line(command)
         return command
 
     def finish(self, command: str, timeout_s: float = _ANSWER_SECONDS) -> Any:
         """Return the answer to the command that `begin` returned."""
-        return self._result(command, self.receive(command, timeout_s))
+        return self._result(command, self.receive_line(command, timeout_s))
 
     def _result(self, command: str, answer: dict[str, Any]) -> Any:
         if "error" in answer:

@@ -78,10 +78,10 @@ class ObedientProcess:
     def exchange(self, command: str, timeout_s: float = _ANSWER_SECONDS) -> dict[str, Any]:
         """Send one line; return what the process answers, which may be that it failed."""
         with self._asking:
-            self.send(command)
-            return self.receive(command, timeout_s)
+            self.send_line(command)
+            return self.receive_line(command, timeout_s)
 
-    def send(self, command: str) -> None:
+    def send_line(self, command: str) -> None:
         """Send one line; its answer must be received before the next is sent."""
         if self._process.stdin is None or self._process.stdin.closed:
             raise self._error(f"{command}: the process was killed")
@@ -91,7 +91,7 @@ class ObedientProcess:
         except OSError as err:
             raise self._error(self.story(command)) from err
 
-    def receive(self, command: str, timeout_s: float = _ANSWER_SECONDS) -> dict[str, Any]:
+    def receive_line(self, command: str, timeout_s: float = _ANSWER_SECONDS) -> dict[str, Any]:
         """Return the answer to what was sent."""
         try:
             answer = self._answers.get(timeout=timeout_s)

@@ -1,0 +1,166 @@
+"""RocketMQ's own clients in a JVM: producers, consumers and admin that obey and report.
+
+Command ``client-node`` of oracle/cluster, whose README.md lists what it obeys; whatever has no method
+here goes through `ClientNode.ask`.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.interop.java_node import JavaNode
+
+_TIMEOUT_S = 30
+_REBALANCE_MS = 1000
+
+
+class Queue(NamedTuple):
+    """A queue as Java names it."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+
+class ClientNode(JavaNode):
+    """Clients of one release in one JVM, each with a name; every row is a dict as README.md says.
+
+    Parameters
+    ----------
+    directory
+        Takes what the JVM writes; made here.
+    release
+        One of `java_cluster.RELEASES`.
+    namesrv_addr
+        Where all its clients connect.
+    credentials
+        Access key, secret key, and security token if there is one.
+    tls
+        Whether they speak TLS.
+    properties
+        System properties of the JVM.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        release: str,
+        namesrv_addr: str,
+        *,
+        credentials: Sequence[str] = (),
+        tls: bool = False,
+        properties: Sequence[str] = (),
+    ) -> None:
+        quick = [
+            f"rocketmq.client.rebalance.waitInterval={_REBALANCE_MS}",
+            # What broadcasting consumers have consumed.
+            f"rocketmq.client.localOffsetStoreDir={directory / 'offsets'}",
+        ]
+        super().__init__(directory, release, "client-node", [*quick, *properties])
+        names = ("access_key", "secret_key", "security_token")
+        given = dict(zip(names, credentials))
+        self.ask("connect", namesrv_addr=namesrv_addr, tls=tls, **given)
+
+    def __enter__(self) -> ClientNode:
+        return self
+
+    def create_topic(self, topic: str, queues: int = 4, **options: Any) -> None:
+        """Create a topic on ``broker`` or on all masters."""
+        self.ask("create_topic", topic=topic, queues=queues, **options)
+
+    def start_producer(self, name: str, group: str, **options: Any) -> str:
+        """Start a producer; return its client id."""
+        client_id: str = self.ask("producer", name=name, group=group, **options)["client_id"]
+        return client_id
+
+    def send(self, name: str, topic: str, count: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """Send messages; return a row for each, in the order of their answers.
+
+        Raises
+        ------
+        AssertionError
+            One was not acknowledged.
+        """
+        done = self.ask("send", name=name, topic=topic, count=count, **options)
+        assert not done["failed"], done["failed"][:3]
+        rows: list[dict[str, Any]] = done["acknowledged"]
+        return rows
+
+    def start_consumer(self, name: str, group: str, topics: dict[str, str], **options: Any) -> str:
+        """Start a push consumer of topics by expressions; return its client id."""
+        answer = self.ask("consumer", name=name, group=group, topics=topics, **options)
+        client_id: str = answer["client_id"]
+        return client_id
+
+    def received(self, name: str, begin: int = 0) -> list[dict[str, Any]]:
+        """Return a consumer's deliveries in order, from one number on."""
+        rows: list[dict[str, Any]] = self.ask("received", name=name, begin=begin)
+        return rows
+
+    def wait_received(
+        self, name: str, count: int, timeout_s: float = _TIMEOUT_S
+    ) -> list[dict[str, Any]]:
+        """Wait until a consumer had so many deliveries; return all."""
+        wait_until(lambda: self.ask("received_count", name=name) >= count, timeout_s)
+        rows = self.received(name)
+        assert len(rows) >= count, f"{len(rows)} of {count} came in {timeout_s} s"
+        return rows
+
+    def allocation(self, name: str) -> list[Queue]:
+        """Return the queues that a consumer has now, sorted."""
+        return sorted(queue_of(row) for row in self.ask("allocation", name=name))
+
+    def close_consumer(self, name: str) -> list[dict[str, Any]]:
+        """Shut a consumer down; return all its deliveries."""
+        rows: list[dict[str, Any]] = self.ask("close_consumer", name=name)
+        return rows
+
+    def pull_all(self, topic: str, group: str = "judge", **options: Any) -> list[dict[str, Any]]:
+        """Return every message of a topic, queue after queue."""
+        rows: list[dict[str, Any]] = self.ask("pull_all", topic=topic, group=group, **options)
+        return rows
+
+    def consumer_offsets(self, group: str, topic: str) -> dict[Queue, int]:
+        """Return what the brokers keep for a group."""
+        rows = self.ask("consume_stats", group=group, topic=topic)
+        return {queue_of(row): row["consumer_offset"] for row in rows}
+
+
+def queue_of(row: dict[str, Any]) -> Queue:
+    """Return the queue that a row names."""
+    return Queue(row["topic"], row["broker"], row["queue_id"])
+
+
+def body_of(row: dict[str, Any]) -> bytes:
+    """Return the body of a received row."""
+    return b64decode(row["body_b64"] or "")
+
+
+def numbered_key(seed: int, number: int) -> str:
+    """Return the key of a message that Java made from a seed."""
+    return f"K{seed}-{number}"
+
+
+def numbered_body(seed: int, number: int, size: int = 0) -> bytes:
+    """Return the body of a message that Java made from a seed."""
+    return numbered_key(seed, number).ljust(size, "x").encode()
+
+
+def read_sent(journal: Path) -> list[str]:
+    """Return the keys that a journal of acknowledged messages names, in order; no half lines."""
+    if not journal.exists():
+        return []
+    whole = journal.read_text("utf-8").rpartition("\n")[0]
+    return [line.split(" ")[0] for line in whole.splitlines()]
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float = _TIMEOUT_S) -> bool:
+    """Wait until a condition holds; return whether it does."""
+    deadline = time.monotonic() + timeout_s
+    while not (done := bool(condition())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return done

@@ -1,0 +1,49 @@
+package cluster;
+
+import com.alibaba.fastjson.JSONObject;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.remoting.RPCHook;
+
+/** Where the clients of this JVM connect, and as whom. */
+final class NodeClients {
+    private String nameServers;
+    private RPCHook hook;
+    private boolean tls;
+
+    /** connect: namesrv_addr, access_key and secret_key and security_token (or none), tls. */
+    Object connect(JSONObject given) {
+        nameServers = given.getString("namesrv_addr");
+        hook = hook(given);
+        tls = given.getBooleanValue("tls");
+        return Json.row();
+    }
+
+    private static RPCHook hook(JSONObject given) {
+        if (given.getString("access_key") == null) {
+            return null;
+        }
+        SessionCredentials credentials =
+            new SessionCredentials(given.getString("access_key"), given.getString("secret_key"));
+        credentials.setSecurityToken(given.getString("security_token"));
+        return new AclClientRPCHook(credentials);
+    }
+
+    RPCHook hook() {
+        return hook;
+    }
+
+    /** Seconds instead of half minutes between what a client does by itself. */
+    <T extends ClientConfig> T configure(T client, JSONObject given) {
+        client.setNamesrvAddr(nameServers);
+        client.setClientIP(given.getOrDefault("client_ip", "127.0.0.1").toString());
+        client.setInstanceName(given.getOrDefault("instance", given.getString("name")).toString());
+        client.setVipChannelEnabled(false);
+        client.setUseTLS(tls);
+        client.setPollNameServerInterval(1000);
+        client.setHeartbeatBrokerInterval(1000);
+        client.setPersistConsumerOffsetInterval(1000);
+        return client;
+    }
+}
