@@ -1,7 +1,7 @@
 """RocketMQ's own clients in a JVM: producers, consumers and admin that obey and report.
 
-Command ``client-node`` of oracle/cluster, whose README.md lists what it obeys; whatever has no method
-here goes through `ClientNode.ask`.
+Command ``client-node`` of oracle/cluster, whose README.md lists what it obeys; whatever has no
+method here goes through `ClientNode.ask`.
 """
 
 from __future__ import annotations
