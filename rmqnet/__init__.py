@@ -9,6 +9,15 @@ if TYPE_CHECKING:
     from rmqnet.client.client_config import ClientConfig
     from rmqnet.client.client_instance import ClientInstance
     from rmqnet.client.message_queue import MessageQueue
+    from rmqnet.client.producer.producer import Producer
+    from rmqnet.client.producer.producer_config import ProducerConfig
+    from rmqnet.client.producer.request_reply import reply_to
+    from rmqnet.client.producer.transaction_producer import (
+        LocalTransactionState,
+        TransactionListener,
+        TransactionProducer,
+        TransactionSendResult,
+    )
     from rmqnet.client.pull_result import PullResult, PullStatus
     from rmqnet.client.send_result import SendResult, SendStatus
     from rmqnet.client.topic_route import TopicRoute
@@ -20,6 +29,9 @@ if TYPE_CHECKING:
         RemotingFormatError,
         RemotingTimeoutError,
         RemotingTooMuchRequestError,
+        SendAttempt,
+        SendFailedError,
+        SendTimeoutError,
         TopicNotFoundError,
     )
     from rmqnet.remoting.acl import AclCredentials
@@ -32,8 +44,11 @@ __all__ = [
     "ClientConfig",
     "ClientError",
     "ClientInstance",
+    "LocalTransactionState",
     "Message",
     "MessageQueue",
+    "Producer",
+    "ProducerConfig",
     "PullResult",
     "PullStatus",
     "RemotingConnectError",
@@ -41,11 +56,18 @@ __all__ = [
     "RemotingFormatError",
     "RemotingTimeoutError",
     "RemotingTooMuchRequestError",
+    "SendAttempt",
+    "SendFailedError",
     "SendResult",
     "SendStatus",
+    "SendTimeoutError",
     "TlsConfig",
     "TopicNotFoundError",
     "TopicRoute",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionSendResult",
+    "reply_to",
 ]
 
 # Where the names are that are no errors. Loaded when first asked for: a process that only plans
@@ -54,14 +76,21 @@ _MODULES = {
     "AclCredentials": "rmqnet.remoting.acl",
     "ClientConfig": "rmqnet.client.client_config",
     "ClientInstance": "rmqnet.client.client_instance",
+    "LocalTransactionState": "rmqnet.client.producer.transaction_producer",
     "Message": "store_core.message",
     "MessageQueue": "rmqnet.client.message_queue",
+    "Producer": "rmqnet.client.producer.producer",
+    "ProducerConfig": "rmqnet.client.producer.producer_config",
     "PullResult": "rmqnet.client.pull_result",
     "PullStatus": "rmqnet.client.pull_result",
     "SendResult": "rmqnet.client.send_result",
     "SendStatus": "rmqnet.client.send_result",
     "TlsConfig": "rmqnet.remoting.tls",
     "TopicRoute": "rmqnet.client.topic_route",
+    "TransactionListener": "rmqnet.client.producer.transaction_producer",
+    "TransactionProducer": "rmqnet.client.producer.transaction_producer",
+    "TransactionSendResult": "rmqnet.client.producer.transaction_producer",
+    "reply_to": "rmqnet.client.producer.request_reply",
 }
 
 
