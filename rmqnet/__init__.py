@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqnet.client.client_config import ClientConfig
     from rmqnet.client.client_instance import ClientInstance
-    from rmqnet.client.message_queue import MessageQueue
-    from rmqnet.client.producer.producer import Producer
-    from rmqnet.client.producer.producer_config import ProducerConfig
-    from rmqnet.client.producer.request_reply import reply_to
-    from rmqnet.client.producer.transaction_producer import (
-        LocalTransactionState,
-        TransactionListener,
-        TransactionProducer,
-        TransactionSendResult,
+    from rmqnet.client.consumer.allocation import (
+        AllocateAveragely,
+        AllocateAveragelyByCircle,
+        AllocateByConfig,
+        AllocateByMachineRoom,
     )
+    from rmqnet.client.consumer.listening import ConsumeContext
+    from rmqnet.client.consumer.push_consumer import PushConsumer
+    from rmqnet.client.consumer.push_options import PushConsumerOptions
+    from rmqnet.client.heartbeat_data import ConsumeFromWhere, MessageModel
+    from rmqnet.client.message_queue import MessageQueue
     from rmqnet.client.pull_result import PullResult, PullStatus
     from rmqnet.client.send_result import SendResult, SendStatus
     from rmqnet.client.topic_route import TopicRoute
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
         RemotingFormatError,
         RemotingTimeoutError,
         RemotingTooMuchRequestError,
-        SendAttempt,
-        SendFailedError,
-        SendTimeoutError,
         TopicNotFoundError,
     )
     from rmqnet.remoting.acl import AclCredentials
@@ -40,57 +38,58 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AclCredentials",
+    "AllocateAveragely",
+    "AllocateAveragelyByCircle",
+    "AllocateByConfig",
+    "AllocateByMachineRoom",
     "BrokerError",
     "ClientConfig",
     "ClientError",
     "ClientInstance",
-    "LocalTransactionState",
+    "ConsumeContext",
+    "ConsumeFromWhere",
     "Message",
+    "MessageModel",
     "MessageQueue",
-    "Producer",
-    "ProducerConfig",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
+    "PushConsumerOptions",
     "RemotingConnectError",
     "RemotingError",
     "RemotingFormatError",
     "RemotingTimeoutError",
     "RemotingTooMuchRequestError",
-    "SendAttempt",
-    "SendFailedError",
     "SendResult",
     "SendStatus",
-    "SendTimeoutError",
     "TlsConfig",
     "TopicNotFoundError",
     "TopicRoute",
-    "TransactionListener",
-    "TransactionProducer",
-    "TransactionSendResult",
-    "reply_to",
 ]
 
 # Where the names are that are no errors. Loaded when first asked for: a process that only plans
 # a Spark query has no use for sockets.
 _MODULES = {
     "AclCredentials": "rmqnet.remoting.acl",
+    "AllocateAveragely": "rmqnet.client.consumer.allocation",
+    "AllocateAveragelyByCircle": "rmqnet.client.consumer.allocation",
+    "AllocateByConfig": "rmqnet.client.consumer.allocation",
+    "AllocateByMachineRoom": "rmqnet.client.consumer.allocation",
     "ClientConfig": "rmqnet.client.client_config",
     "ClientInstance": "rmqnet.client.client_instance",
-    "LocalTransactionState": "rmqnet.client.producer.transaction_producer",
+    "ConsumeContext": "rmqnet.client.consumer.listening",
+    "ConsumeFromWhere": "rmqnet.client.heartbeat_data",
     "Message": "store_core.message",
+    "MessageModel": "rmqnet.client.heartbeat_data",
     "MessageQueue": "rmqnet.client.message_queue",
-    "Producer": "rmqnet.client.producer.producer",
-    "ProducerConfig": "rmqnet.client.producer.producer_config",
     "PullResult": "rmqnet.client.pull_result",
     "PullStatus": "rmqnet.client.pull_result",
+    "PushConsumer": "rmqnet.client.consumer.push_consumer",
+    "PushConsumerOptions": "rmqnet.client.consumer.push_options",
     "SendResult": "rmqnet.client.send_result",
     "SendStatus": "rmqnet.client.send_result",
     "TlsConfig": "rmqnet.remoting.tls",
     "TopicRoute": "rmqnet.client.topic_route",
-    "TransactionListener": "rmqnet.client.producer.transaction_producer",
-    "TransactionProducer": "rmqnet.client.producer.transaction_producer",
-    "TransactionSendResult": "rmqnet.client.producer.transaction_producer",
-    "reply_to": "rmqnet.client.producer.request_reply",
 }
 
 

@@ -11,7 +11,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqnet.client.broker_client import queue_json, queue_of
+from rmqnet.client.broker_client import queue_of
+from rmqnet.client.queue_json import to_queue_json
 from rmqnet.client.received_messages import messages_from_body
 from rmqnet.errors import RemotingFormatError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -105,7 +106,7 @@ class BrokerRequests:
         if consumer is None:
             return _answer(request, b'{"messageQueueTable":{}}')
         offsets = await self._in_pool(consumer.consumer_offsets, header.topic)
-        return _answer(request, _status_body(offsets))
+        return _answer(request, to_queue_json({"messageQueueTable": offsets}).encode())
 
     async def _running_info(self, _: str, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(GetConsumerRunningInfoRequestHeader, request.ext_fields)
@@ -113,7 +114,7 @@ class BrokerRequests:
         if consumer is None:
             return _not_here(request, header.consumer_group)
         info = await self._in_pool(consumer.running_info)
-        return _answer(request, json.dumps(info).encode())
+        return _answer(request, to_queue_json(info).encode())
 
     async def _consume_directly(self, address: str, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(ConsumeMessageDirectlyResultRequestHeader, request.ext_fields)
@@ -154,15 +155,6 @@ def _offsets_of(request: RemotingCommand, address: str) -> dict[MessageQueue, in
     if isinstance(table, list):  # where the administrator's tool is one in C++
         return {queue_of(each): int(each["offset"]) for each in table}
     return {queue_of(queue): int(at) for queue, at in json_object(table, "offsetTable").items()}
-
-
-def _status_body(offsets: Any) -> bytes:
-    """Return RocketMQ's ``GetConsumerStatusBody``: its keys are objects, which JSON has not."""
-    pairs = [
-        f"{json.dumps(queue_json(queue), separators=(',', ':'))}:{offset}"
-        for queue, offset in sorted(offsets.items())
-    ]
-    return f'{{"messageQueueTable":{{{",".join(pairs)}}}}}'.encode()
 
 
 def _reply_message(header: ReplyMessageRequestHeader, body: bytes) -> Message:

@@ -47,7 +47,10 @@ class GroupConsumer(Protocol):
         """Return how far it is in each queue of a topic; called in a pool thread."""
 
     def running_info(self) -> dict[str, Any]:
-        """Return RocketMQ's ``ConsumerRunningInfo`` as JSON values; called in a pool thread."""
+        """Return RocketMQ's ``ConsumerRunningInfo`` as JSON values; called in a pool thread.
+
+        Keys may be queues, see ``queue_json``.
+        """
 
     def consume_directly(self, message: Message, broker_name: str) -> dict[str, Any]:
         """Give one message to the listener now; called in a pool thread.

@@ -1,0 +1,92 @@
+"""How fast a consumer pulls and consumes, over the last minute.
+
+Source: RocketMQ ``ConsumerStatsManager``, ``ConsumeStatus`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Callable
+
+SAMPLE_INTERVAL_S = 10.0
+_SAMPLES = 7  # a minute lies between the first and the last
+_EPSILON = 1e-9
+
+
+@dataclass
+class _Totals:
+    consumed: int = 0
+    failed: int = 0
+    listener_calls: int = 0
+    listener_s: float = 0.0
+    pulled: int = 0
+    pulls: int = 0
+    pull_s: float = 0.0
+
+
+class ConsumeStatistics:
+    """Counts by topic; any thread may use it.
+
+    Parameters
+    ----------
+    monotonic_s
+        A clock that only goes forward.
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._now = monotonic_s
+        self._guard = threading.Lock()
+        self._totals: dict[str, _Totals] = {}
+        self._samples: deque[tuple[float, dict[str, _Totals]]] = deque(maxlen=_SAMPLES)
+        self._samples.append((monotonic_s(), {}))
+
+    def consumed(self, topic: str, done: int, failed: int, seconds: float) -> None:
+        """Count one call of the listener."""
+        with self._guard:
+            totals = self._of(topic)
+            totals.consumed += done
+            totals.failed += failed
+            totals.listener_calls += 1
+            totals.listener_s += seconds
+
+    def pulled(self, topic: str, messages: int, seconds: float) -> None:
+        """Count one pull that found messages."""
+        with self._guard:
+            totals = self._of(topic)
+            totals.pulled += messages
+            totals.pulls += 1
+            totals.pull_s += seconds
+
+    def sample(self) -> None:
+        """Note the counts of now; to be called each `SAMPLE_INTERVAL_S`."""
+        with self._guard:
+            counts = {topic: _Totals(*astuple(each)) for topic, each in self._totals.items()}
+            self._samples.append((self._now(), counts))
+
+    def status(self, topic: str) -> dict[str, float | int]:
+        """Return rates a second and times in ms, as RocketMQ's tools show them."""
+        with self._guard:
+            begun, counts = self._samples[0]
+            before = counts.get(topic, _Totals())
+            now = _Totals(*astuple(self._of(topic)))
+            seconds = max(self._now() - begun, _EPSILON)
+        calls, pulls = now.listener_calls - before.listener_calls, now.pulls - before.pulls
+        return {
+            "pullRT": 1000 * (now.pull_s - before.pull_s) / max(pulls, 1),
+            "pullTPS": (now.pulled - before.pulled) / seconds,
+            "consumeRT": 1000 * (now.listener_s - before.listener_s) / max(calls, 1),
+            "consumeOKTPS": (now.consumed - before.consumed) / seconds,
+            "consumeFailedTPS": (now.failed - before.failed) / seconds,
+            "consumeFailedMsgs": now.failed - before.failed,
+        }
+
+    def _of(self, topic: str) -> _Totals:
+        totals = self._totals.get(topic)
+        if totals is None:
+            totals = self._totals[topic] = _Totals()
+        return totals

@@ -1,0 +1,169 @@
+"""How far a group is in each queue: held here, kept in the broker or in a file.
+
+Source: RocketMQ ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``, ``ControllableOffset``
+(release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from rmqnet.client.queue_json import parse_queue_offsets, to_queue_json
+from rmqnet.errors import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from rmqnet.client.message_queue import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+
+class OffsetKeeper(Protocol):
+    """Where offsets outlive the process."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Return the kept offset of a queue; None: it has none.
+
+        Raises
+        ------
+        RemotingError, BrokerError, ClientError
+            It cannot be told now.
+        """
+
+    async def write(self, offsets: dict[MessageQueue, int]) -> None:
+        """Keep offsets; other queues' stay. What fails is logged, and done by the next call."""
+
+
+class OffsetStore:
+    """Offsets of a consumer's queues; any thread may use it, what waits runs in the event loop.
+
+    Parameters
+    ----------
+    keeper
+        Where they are kept.
+    """
+
+    def __init__(self, keeper: OffsetKeeper) -> None:
+        self._keeper = keeper
+        self._guard = threading.Lock()
+        self._offsets: dict[MessageQueue, int] = {}
+        self._frozen: set[MessageQueue] = set()
+
+    def update(self, queue: MessageQueue, offset: int, *, only_forward: bool) -> None:
+        """Note how far a queue is; without effect while it is frozen."""
+        with self._guard:
+            known = self._offsets.get(queue)
+            if queue in self._frozen or (only_forward and known is not None and offset <= known):
+                return
+            self._offsets[queue] = offset
+
+    def update_and_freeze(self, queue: MessageQueue, offset: int) -> None:
+        """Note an offset that no listener which is still running may replace, until `remove`."""
+        with self._guard:
+            self._offsets[queue] = offset
+            self._frozen.add(queue)
+
+    def get(self, queue: MessageQueue) -> int | None:
+        """Return how far a queue is, as known here."""
+        return self._offsets.get(queue)
+
+    def table(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        """Return a copy, of one topic or of all."""
+        with self._guard:
+            return {
+                queue: offset
+                for queue, offset in self._offsets.items()
+                if topic is None or queue.topic == topic
+            }
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Forget a queue here; what is kept stays."""
+        with self._guard:
+            self._offsets.pop(queue, None)
+            self._frozen.discard(queue)
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Ask for the kept offset, and go on from it; errors as `OffsetKeeper.read`."""
+        offset = await self._keeper.read(queue)
+        if offset is not None:
+            self.update(queue, offset, only_forward=False)
+        return offset
+
+    async def persist(self, queues: Collection[MessageQueue]) -> None:
+        """Keep the offsets of these queues."""
+        wanted = set(queues)
+        offsets = {queue: offset for queue, offset in self.table().items() if queue in wanted}
+        if offsets:
+            await self._keeper.write(offsets)
+
+
+class LocalFileOffsets:
+    """Offsets in the file that RocketMQ's own clients use for broadcasting, in their format.
+
+    ``DIRECTORY/CLIENT_ID/GROUP/offsets.json``; what was there before is ``offsets.json.bak``,
+    which is read where the file itself is missing, empty or damaged.
+
+    Parameters
+    ----------
+    path
+        The file; its directories are made when it is first written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._backup = path.with_name(path.name + ".bak")
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Return the offset in the file; ClientError if neither file can be understood."""
+        return self._load().get(queue)
+
+    async def write(self, offsets: dict[MessageQueue, int]) -> None:
+        """Write the file anew, with the other queues that it holds."""
+        try:
+            table = {**self._load(), **offsets}
+            text = to_queue_json({"offsetTable": table})
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._path.exists():
+                self._replace(self._backup, self._path.read_bytes())
+            self._replace(self._path, text.encode())
+        except (OSError, ClientError) as err:
+            logger.error("offsets are not kept: %s", err)  # noqa: TRY400 (the text says all)
+
+    def _load(self) -> dict[MessageQueue, int]:
+        try:
+            text = self._text(self._path)
+            return parse_queue_offsets(text) if text else self._load_backup()
+        except ValueError as err:
+            logger.warning("%s is no file of offsets (%s): its backup is read", self._path, err)
+            return self._load_backup()
+
+    def _load_backup(self) -> dict[MessageQueue, int]:
+        text = self._text(self._backup)
+        try:
+            return parse_queue_offsets(text) if text else {}
+        except ValueError as err:
+            raise ClientError(
+                f"neither {self._path} nor {self._backup} is a file of offsets: {err}; "
+                "repair one, or remove both to begin anew"
+            ) from err
+
+    @staticmethod
+    def _text(path: Path) -> str:
+        try:
+            return path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+
+    @staticmethod
+    def _replace(path: Path, content: bytes) -> None:
+        new = path.with_name(path.name + ".new")
+        with new.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)

@@ -1,0 +1,483 @@
+"""A consumer that calls the application with messages.
+
+Source: RocketMQ ``DefaultMQPushConsumer``, ``DefaultMQPushConsumerImpl`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Callable
+
+from rmqnet.client.client_instance import ClientInstance
+from rmqnet.client.consumer.concurrent_consumption import ConcurrentConsumption
+from rmqnet.client.consumer.consume_statistics import SAMPLE_INTERVAL_S, ConsumeStatistics
+from rmqnet.client.consumer.consumption import ListenerSide, directly_result
+from rmqnet.client.consumer.group_brokers import GroupBrokers
+from rmqnet.client.consumer.group_name import check_group_name
+from rmqnet.client.consumer.listener_threads import ListenerThreads
+from rmqnet.client.consumer.listening import ConsumeContext, ask_listener
+from rmqnet.client.consumer.offset_store import LocalFileOffsets, OffsetStore
+from rmqnet.client.consumer.orderly_consumption import ENDLESS, OrderlyConsumption
+from rmqnet.client.consumer.push_options import PushConsumerOptions
+from rmqnet.client.consumer.queue_locks import LOCK_INTERVAL_S, QueueLocks
+from rmqnet.client.consumer.queue_puller import PullSide, QueuePuller
+from rmqnet.client.consumer.rebalance import Rebalancer
+from rmqnet.client.consumer.retry_sender import RetrySender
+from rmqnet.client.consumer.running_info import running_info, running_properties
+from rmqnet.client.consumer.start_offset import StartOffsets
+from rmqnet.client.consumer.subscription import SQL92, TAG, Subscription
+from rmqnet.client.heartbeat_data import ConsumerData, ConsumeType
+from rmqnet.client.message_queue import MessageQueue
+from rmqnet.errors import BrokerError, ClientError, RemotingError, TopicNotFoundError
+from store_core.topics import RETRY_PREFIX, RETRY_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine, Mapping
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from rmqnet.client.client_config import ClientConfig
+    from rmqnet.client.consumer.listening import Listener
+    from rmqnet.client.consumer.process_queue import ProcessQueue
+    from store_core.message import Message
+
+logger = logging.getLogger(__name__)
+
+_DEFAULT_RETRIES = 16
+_FIRST_PERSIST_S = 10.0
+_FIRST_LOCK_S = 1.0
+_UNBALANCED_S = 1.0
+_HALF_AN_HOUR_MS = 30 * 60_000
+_SUBSCRIBE_ALL = "*"
+
+
+class PushConsumer:
+    """Member of a consumer group: calls a listener with the messages that it pulls.
+
+    At least once: what a listener was not done with when the process, a broker or the member's
+    share of the queues went away is delivered again, maybe to another member.
+
+    Parameters
+    ----------
+    group
+        Name of the group. All its members must subscribe to the same, and share queues alike.
+    config
+        How to find the cluster; or just the addresses of its name servers.
+    listener
+        Called in threads of the consumer with a list of messages and a `ConsumeContext`. It returns
+        None or True when it is done with the messages, False or an exception when they are to be
+        tried again: of a concurrent listener later, by the broker, up to ``max_reconsume_times``
+        times, and then they lie in topic ``%DLQ%group``; of an orderly one soon, and the queue
+        waits for it. Members of a broadcasting group try nothing again.
+    orderly
+        Messages of a queue go to the listener one after the other, whichever member has the queue.
+    options
+        Settings that seldom change.
+
+    Examples
+    --------
+    >>> def listener(messages, context):
+    ...     for message in messages:
+    ...         print(message.topic, message.body)
+    >>> with PushConsumer("billing", "localhost:9876", listener) as consumer:  # doctest: +SKIP
+    ...     consumer.subscribe("orders", "paid || cancelled")
+    ...     time.sleep(60)
+    """
+
+    def __init__(
+        self,
+        group: str,
+        config: ClientConfig | str,
+        listener: Listener,
+        *,
+        orderly: bool = False,
+        options: PushConsumerOptions | None = None,
+    ) -> None:
+        self.group = check_group_name(group)
+        self.options = options or PushConsumerOptions()
+        self._client = ClientInstance(config, own_instance_name=not self.options.is_broadcasting)
+        self._listener = listener
+        self._orderly = orderly
+        self._subscriptions: dict[str, Subscription] = {}
+        self._guard = threading.Lock()
+        self._is_started = self._is_shut_down = self._is_suspended = False
+        self._start_ms = _now_ms()
+        self._build()
+
+    @property
+    def client_id(self) -> str:
+        """The member's id, as brokers and other members know it."""
+        return self._client.client_id
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are this member's now, those of its retry topic too, sorted."""
+        return sorted(self._rebalancer.queues) if self._is_started else []
+
+    def subscribe(self, topic: str, tags: str = _SUBSCRIBE_ALL, *, sql: str | None = None) -> None:
+        """Ask for messages of a topic, from now on; a later call replaces an earlier one.
+
+        Parameters
+        ----------
+        topic
+            The topic.
+        tags
+            Tags separated by ``||``; ``*``: all messages.
+        sql
+            An SQL92 expression over properties instead, for brokers with
+            ``enablePropertyFilter=true``.
+
+        Raises
+        ------
+        ClientError
+            The expression holds no tag, or is empty.
+        BrokerError
+            A broker does not understand the SQL expression (only of a consumer that runs; others
+            learn it when they start).
+        """
+        kind, expression = (TAG, tags) if sql is None else (SQL92, sql)
+        subscription = Subscription(topic, expression, kind, _now_ms())
+        if self._is_started:
+            self._client.call(self._subscribe_now(subscription))
+        else:
+            self._subscriptions[topic] = subscription
+
+    def unsubscribe(self, topic: str) -> None:
+        """Ask for no more messages of a topic."""
+        self._subscriptions.pop(topic, None)
+        if self._is_started:
+            self._client.call(self._rebalance_now())
+
+    def start(self) -> PushConsumer:
+        """Become a member of the group and begin.
+
+        Raises
+        ------
+        ClientError
+            It was started or shut down before.
+        RemotingError
+            No name server can be reached.
+        BrokerError
+            A broker does not understand an SQL expression.
+        """
+        with self._guard:
+            if self._is_started or self._is_shut_down:
+                state = "was shut down" if self._is_shut_down else "runs already"
+                raise ClientError(f"consumer of group {self.group} {state}: make a new one")
+            self._is_started = True
+        try:
+            self._client.start()
+            self._client.call(self._open())
+        except BaseException:
+            self.shutdown()
+            raise
+        return self
+
+    def shutdown(self) -> None:
+        """Stop: no more listener is called; those that run are waited for; offsets are noted.
+
+        Waits up to ``await_termination_s`` for listeners. A second call does nothing.
+        """
+        with self._guard:
+            was_running = self._is_started and not self._is_shut_down
+            self._is_shut_down = True
+        if was_running:
+            self._stop()
+
+    def suspend(self) -> None:
+        """Pull no more until `resume`; what was pulled is still consumed."""
+        self._is_suspended = True
+        if self._is_started:
+            self._client.call(self._pause(True))
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._is_suspended = False
+        if self._is_started:
+            self._client.call(self._pause(False))
+
+    def __enter__(self) -> PushConsumer:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    # As its client sees it.
+
+    def heartbeat_data(self) -> ConsumerData:
+        """Return what brokers are to know of this member."""
+        return ConsumerData(
+            self.group,
+            tuple(each.data() for each in list(self._subscriptions.values())),
+            ConsumeType.CONSUME_PASSIVELY,
+            self.options.message_model,
+            self.options.consume_from_where,
+        )
+
+    def on_consumer_ids_changed(self) -> None:
+        """Share out queues anew, soon."""
+        self._rebalancer.rebalance_soon()
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on elsewhere in queues of a topic; what was pulled of them is forgotten."""
+        own = {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
+        logger.warning("group %s: offsets of topic %s are reset: %s", self.group, topic, own)
+        self._client.call(self._rebalancer.begin_anew(own))
+
+    def consumer_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Return how far this member is in its queues of a topic."""
+        return self._offsets.table(topic)
+
+    def running_info(self) -> dict[str, Any]:
+        """Return RocketMQ's ``ConsumerRunningInfo``; the keys of ``mqTable`` are queues."""
+        properties = running_properties(
+            self._client, self.options, orderly=self._orderly, start_ms=self._start_ms
+        )
+        return running_info(
+            properties,
+            self.heartbeat_data(),
+            self._rebalancer.process_queues,
+            self._offsets,
+            self._statistics,
+        )
+
+    def consume_directly(self, message: Message, broker_name: str) -> dict[str, Any]:
+        """Call the listener with one message now, as an administrator wants."""
+        context = ConsumeContext(MessageQueue(message.topic, broker_name, message.queue_id))
+        if message.topic == RETRY_PREFIX + self.group:
+            message.topic = message.properties.get(RETRY_TOPIC, message.topic)
+        begun = time.monotonic()
+        answer = ask_listener(self._listener, [message], context)
+        spent_ms = round(1000 * (time.monotonic() - begun))
+        return directly_result(answer, orderly=self._orderly, spent_ms=spent_ms)
+
+    # The parts.
+
+    def _build(self) -> None:
+        options = self.options
+        self._brokers = GroupBrokers(self._client, self.group)
+        self._statistics = ConsumeStatistics(time.monotonic)
+        self._offsets = OffsetStore(
+            self._local_file() if options.is_broadcasting else self._brokers
+        )
+        retries = options.max_reconsume_times
+        if retries < 0:
+            retries = ENDLESS if self._orderly else _DEFAULT_RETRIES
+        self._threads = ListenerThreads(
+            f"ConsumeMessageThread_{self.group[:100]}", options.consume_thread_count
+        )
+        self._side = ListenerSide(
+            listener=self._listener,
+            options=options,
+            threads=self._threads,
+            offsets=self._offsets,
+            retries=RetrySender(self._client, self._brokers, retries),
+            statistics=self._statistics,
+            loop=_ClientLoop(self._client),
+            now_ms=_now_ms,
+        )
+        if not options.is_broadcasting:
+            topic = RETRY_PREFIX + self.group
+            self._subscriptions[topic] = Subscription(topic, _SUBSCRIBE_ALL, TAG, _now_ms())
+
+    def _local_file(self) -> LocalFileOffsets:
+        directory = self.options.offset_directory / self._client.client_id / self.group
+        return LocalFileOffsets(directory / "offsets.json")
+
+    # In the loop. Events of asyncio belong to the loop in which they are made (Python 3.9).
+
+    async def _open(self) -> None:
+        shares = not self.options.is_broadcasting
+        self._locks = QueueLocks(self._brokers) if self._orderly and shares else None
+        timestamp_ms = self.options.consume_timestamp_ms
+        self._rebalancer = Rebalancer(
+            client=self._client,
+            brokers=self._brokers,
+            options=self.options,
+            subscriptions=self._subscriptions,
+            offsets=self._offsets,
+            starts=StartOffsets(
+                self._offsets,
+                self._brokers,
+                self.options.consume_from_where,
+                self._start_ms - _HALF_AN_HOUR_MS if timestamp_ms is None else timestamp_ms,
+            ),
+            locks=self._locks,
+            now_ms=_now_ms,
+        )
+        self._not_paused = asyncio.Event()
+        if not self._is_suspended:
+            self._not_paused.set()
+        self._connect()
+        for subscription in list(self._subscriptions.values()):
+            await self._check(subscription)
+        await self._client.register_consumer(self.group, self)
+        self._tasks = [asyncio.ensure_future(work) for work in self._services()]
+
+    def _connect(self) -> None:
+        consumption = self._consumption()
+        pull_side = PullSide(
+            client=self._client,
+            brokers=self._brokers,
+            options=self.options,
+            offsets=self._offsets,
+            consumption=consumption,
+            statistics=self._statistics,
+            subscriptions=self._subscriptions,
+            not_paused=self._not_paused,
+            offset_moved=self._rebalancer.offset_moved,
+        )
+
+        def pull(process_queue: ProcessQueue, offset: int) -> Coroutine[Any, Any, None]:
+            return QueuePuller(pull_side, process_queue, offset).run()
+
+        self._rebalancer.connect(consumption, pull)
+
+    def _consumption(self) -> ConcurrentConsumption | OrderlyConsumption:
+        if not self._orderly:
+            self._concurrent = ConcurrentConsumption(self._side)
+            return self._concurrent
+        loop = self._side.loop
+        return OrderlyConsumption(
+            self._side, self._locks, lambda: loop.later(0, self._rebalancer.rebalance_soon)
+        )
+
+    def _services(self) -> list[Coroutine[Any, Any, None]]:
+        persist_s = self._client.config.persist_consumer_offset_interval_ms / 1000
+        services = [
+            self._rebalance_always(),
+            self._every(min(_FIRST_PERSIST_S, 2 * persist_s), persist_s, self._persist),
+            self._every(SAMPLE_INTERVAL_S, SAMPLE_INTERVAL_S, self._sample),
+        ]
+        if self._locks is not None:
+            services.append(self._every(_FIRST_LOCK_S, LOCK_INTERVAL_S, self._renew_locks))
+        if not self._orderly:
+            timeout_s = self.options.consume_timeout_ms / 1000
+            services.append(self._every(timeout_s, timeout_s, self._concurrent.give_up_expired))
+        return services
+
+    async def _every(
+        self, first_s: float, interval_s: float, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        await asyncio.sleep(first_s)
+        while True:
+            try:
+                await work()
+            except Exception:
+                logger.exception("group %s", self.group)
+            await asyncio.sleep(interval_s)
+
+    async def _rebalance_always(self) -> None:
+        interval_s = self.options.rebalance_interval_ms / 1000
+        while True:
+            is_balanced = True
+            if self._not_paused.is_set():
+                try:
+                    is_balanced = await self._rebalancer.rebalance()
+                except Exception:
+                    logger.exception("group %s: queues are not shared out", self.group)
+            await self._rebalancer.wait_until_wanted(
+                interval_s if is_balanced else min(_UNBALANCED_S, interval_s)
+            )
+
+    async def _persist(self) -> None:
+        await self._offsets.persist(self._rebalancer.queues)
+
+    async def _sample(self) -> None:
+        self._statistics.sample()
+
+    async def _renew_locks(self) -> None:
+        if self._locks is not None:
+            await self._locks.lock_all(self._rebalancer.process_queues)
+
+    async def _check(self, subscription: Subscription) -> None:
+        """Have a broker look at an SQL expression."""
+        try:
+            route = await self._client.route(subscription.topic)
+        except TopicNotFoundError as err:
+            if not subscription.topic.startswith(RETRY_PREFIX):
+                logger.warning("group %s: %s", self.group, err)
+            return
+        addresses = [each for broker in route.brokers.values() for each in broker.values()]
+        if subscription.expression_type != TAG and addresses:
+            await self._client.broker.check_client_config(
+                addresses[0], self._client.client_id, self.group, subscription.data()
+            )
+
+    async def _subscribe_now(self, subscription: Subscription) -> None:
+        await self._check(subscription)
+        self._subscriptions[subscription.topic] = subscription
+        await self._client.send_heartbeats()
+        await self._rebalance_now()
+
+    async def _rebalance_now(self) -> None:
+        self._rebalancer.rebalance_soon()
+
+    async def _pause(self, paused: bool) -> None:
+        if paused:
+            self._not_paused.clear()
+        else:
+            self._not_paused.set()
+            self._rebalancer.rebalance_soon()
+
+    # The end.
+
+    def _stop(self) -> None:
+        try:
+            self._client.call(self._stop_pulling())
+            self._threads.stop(self.options.await_termination_s)
+            self._client.call(self._leave())
+        except (RemotingError, BrokerError, ClientError) as err:
+            logger.warning("group %s: its end is not orderly: %s", self.group, err)
+        finally:
+            self._threads.stop(0)
+            self._client.shutdown()
+
+    async def _stop_pulling(self) -> None:
+        for task in getattr(self, "_tasks", ()):
+            task.cancel()
+        if hasattr(self, "_rebalancer"):
+            self._rebalancer.stop_pulling()
+
+    async def _leave(self) -> None:
+        if hasattr(self, "_tasks"):
+            await self._persist()
+            if self._locks is not None:
+                await self._locks.unlock_all(self._rebalancer.process_queues)
+            self._rebalancer.drop_all()
+        await self._client.unregister_consumer(self.group)
+
+
+class _ClientLoop:
+    """The client's event loop, for threads of listeners."""
+
+    def __init__(self, client: ClientInstance) -> None:
+        self._client = client
+
+    def submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Run a coroutine there."""
+        return self._client.submit(work)
+
+    def later(self, delay_ms: int, work: Callable[[], object]) -> None:
+        """Call a function there after some time."""
+        try:
+            self._client.submit(_after(delay_ms / 1000, work))
+        except ClientError:  # shut down meanwhile: the brokers have the messages
+            logger.debug("nothing is done later: the client was shut down")
+
+
+async def _after(delay_s: float, work: Callable[[], object]) -> None:
+    await asyncio.sleep(delay_s)
+    work()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,247 @@
+"""Pulling one queue again and again, as long as it is this member's.
+
+Source: RocketMQ ``DefaultMQPushConsumerImpl.pullMessage``, ``PullAPIWrapper`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Callable
+
+from rmqnet.client.pull_result import PullStatus
+from rmqnet.client.received_messages import messages_from_body
+from rmqnet.client.topic_route import MASTER_ID
+from rmqnet.errors import BrokerError, ClientError, RemotingError
+from rmqnet.remoting.codes import ResponseCode
+from rmqnet.remoting.headers import PullMessageRequestHeader
+from store_core.topics import RETRY_PREFIX, RETRY_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from rmqnet.client.client_instance import ClientInstance
+    from rmqnet.client.consumer.consume_statistics import ConsumeStatistics
+    from rmqnet.client.consumer.consumption import Consumption
+    from rmqnet.client.consumer.group_brokers import GroupBrokers
+    from rmqnet.client.consumer.offset_store import OffsetStore
+    from rmqnet.client.consumer.process_queue import ProcessQueue
+    from rmqnet.client.consumer.push_options import PushConsumerOptions
+    from rmqnet.client.consumer.subscription import Subscription
+    from rmqnet.client.message_queue import MessageQueue
+    from rmqnet.client.pull_result import PullResult
+    from rmqnet.client.route_table import BrokerAddress
+    from store_core.message import Message
+
+logger = logging.getLogger(__name__)
+
+COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
+"""Bits of a pull's sysFlag (``PullSysFlag``)."""
+SUSPEND_MS = 15_000
+"""How long the broker may wait for a message before it answers that there is none."""
+PULL_TIMEOUT_S = 30.0
+_BROKER_BUSY_S = 0.02
+
+
+@dataclass(frozen=True)
+class PullSide:
+    """What the pullers of a member share.
+
+    Parameters
+    ----------
+    client
+        Whose connections they use.
+    brokers
+        Brokers of the group's queues.
+    options
+        Settings of the consumer.
+    offsets
+        How far the group is.
+    consumption
+        Who gets the messages.
+    statistics
+        Counts.
+    subscriptions
+        What is wanted, by topic.
+    not_paused
+        Set unless the consumer is suspended.
+    offset_moved
+        Called when a broker says that a queue is to go on elsewhere.
+    """
+
+    client: ClientInstance
+    brokers: GroupBrokers
+    options: PushConsumerOptions
+    offsets: OffsetStore
+    consumption: Consumption
+    statistics: ConsumeStatistics
+    subscriptions: dict[str, Subscription]
+    not_paused: asyncio.Event
+    offset_moved: Callable[[ProcessQueue, int], Awaitable[None]]
+
+
+class QueuePuller:
+    """Pulls a queue; one pull is under way at a time, and is answered when there are messages.
+
+    Parameters
+    ----------
+    side
+        What all pullers of the member share.
+    process_queue
+        Where the messages go.
+    next_offset
+        Of the first message to pull.
+    """
+
+    def __init__(self, side: PullSide, process_queue: ProcessQueue, next_offset: int) -> None:
+        self._side = side
+        self._process_queue = process_queue
+        self._next_offset = next_offset
+        self._broker_id = MASTER_ID
+
+    async def run(self) -> None:
+        """Pull until the queue is dropped, or this is cancelled."""
+        queue = self._process_queue.queue
+        logger.info("%s is pulled from offset %d on", queue, self._next_offset)
+        while not self._process_queue.dropped:
+            pause_s = await self._step()
+            if pause_s > 0:
+                await asyncio.sleep(pause_s)
+
+    async def _step(self) -> float:
+        """Do one thing; return how long to pause after it, in seconds."""
+        await self._side.not_paused.wait()
+        if await self._wait_for_room() or self._process_queue.dropped:
+            return 0.0
+        if self._lacks_lock():
+            return self._retry_s
+        try:
+            return await self._pull()
+        except (RemotingError, BrokerError, ClientError) as err:
+            if isinstance(err, BrokerError) and err.code == ResponseCode.FLOW_CONTROL:
+                return _BROKER_BUSY_S
+            logger.warning(
+                "%s at offset %d: %s; next try in %.1f s",
+                self._process_queue.queue,
+                self._next_offset,
+                err,
+                self._retry_s,
+            )
+            return self._retry_s
+
+    @property
+    def _retry_s(self) -> float:
+        return self._side.options.pull_retry_delay_ms / 1000
+
+    async def _wait_for_room(self) -> bool:
+        """Wait while too much waits for the listener; return whether it had to."""
+        process_queue = self._process_queue
+        if process_queue.fullness() is None:
+            return False
+        loop, room = asyncio.get_running_loop(), asyncio.Event()
+        if process_queue.when_room(partial(loop.call_soon_threadsafe, room.set)):
+            logger.debug("%s: %s", process_queue.queue, process_queue.fullness())
+            await room.wait()
+        return True
+
+    def _lacks_lock(self) -> bool:
+        """Return whether another member may be consuming the queue."""
+        shared = self._side.consumption.orderly and not self._side.options.is_broadcasting
+        return shared and not self._process_queue.locked
+
+    async def _pull(self) -> float:
+        queue = self._process_queue.queue
+        subscription = self._side.subscriptions.get(queue.topic)
+        if subscription is None:
+            return self._retry_s
+        self._process_queue.last_pull_ms = time.time_ns() // 1_000_000
+        begun = time.monotonic()
+        broker = await self._side.brokers.find(queue, self._broker_id, only_this_broker=False)
+        header = self._header(subscription, is_slave=broker.is_slave)
+        result = await self._side.client.broker.pull(broker.address, header, PULL_TIMEOUT_S)
+        self._broker_id = result.suggest_which_broker_id
+        if self._process_queue.dropped:
+            return 0.0
+        if result.status is PullStatus.FOUND:
+            return self._found(result, subscription, broker, begun)
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            await self._moved(result)
+        else:
+            self._go_on(result.next_begin_offset)
+        return 0.0
+
+    def _found(
+        self, result: PullResult, subscription: Subscription, broker: BrokerAddress, begun: float
+    ) -> float:
+        process_queue, side = self._process_queue, self._side
+        queue = process_queue.queue
+        messages = messages_from_body(
+            result.body,
+            f"{queue.broker_name}@{broker.address}",
+            f"offset {self._next_offset} of {queue}",
+        )
+        side.statistics.pulled(queue.topic, len(messages), time.monotonic() - begun)
+        messages = subscription.wanted(messages)
+        if not messages:
+            self._go_on(result.next_begin_offset)
+            return 0.0
+        if queue.topic.startswith(RETRY_PREFIX):
+            _restore_topics(messages, queue)
+        self._next_offset = result.next_begin_offset
+        needs_consumer = process_queue.put(messages)
+        side.consumption.submit(process_queue, messages, needs_consumer=needs_consumer)
+        return side.options.pull_interval_ms / 1000
+
+    def _go_on(self, next_offset: int) -> None:
+        """Pass over offsets that hold nothing for this group; commit that if all else is done."""
+        self._next_offset = next_offset
+        if self._process_queue.count == 0:
+            self._side.offsets.update(self._process_queue.queue, next_offset, only_forward=True)
+
+    async def _moved(self, result: PullResult) -> None:
+        logger.warning(
+            "%s has no offset %d (it has %d to %d)%s: it goes on at %d",
+            self._process_queue.queue,
+            self._next_offset,
+            result.min_offset,
+            result.max_offset,
+            f": {result.remark}" if result.remark else "",
+            result.next_begin_offset,
+        )
+        await self._side.offset_moved(self._process_queue, result.next_begin_offset)
+
+    def _header(self, subscription: Subscription, *, is_slave: bool) -> PullMessageRequestHeader:
+        options, queue = self._side.options, self._process_queue.queue
+        commit_offset = 0
+        if not options.is_broadcasting:
+            known = self._side.offsets.get(queue)
+            commit_offset = -1 if known is None else known
+        commits = commit_offset > 0 and not is_slave
+        expression = subscription.expression if options.post_subscription_when_pull else None
+        return PullMessageRequestHeader(
+            consumer_group=self._side.brokers.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=self._next_offset,
+            max_msg_nums=options.pull_batch_size,
+            sys_flag=SUSPEND_FLAG
+            | (COMMIT_FLAG if commits else 0)
+            | (0 if expression is None else SUBSCRIPTION_FLAG),
+            commit_offset=commit_offset,
+            suspend_timeout_millis=SUSPEND_MS,
+            subscription=expression,
+            sub_version=subscription.version,
+            expression_type=subscription.expression_type,
+            max_msg_bytes=options.pull_batch_size_bytes,
+            bname=queue.broker_name,
+        )
+
+
+def _restore_topics(messages: list[Message], queue: MessageQueue) -> None:
+    """Give messages that are tried again the topic that they were first sent to."""
+    for message in messages:
+        if message.topic == queue.topic:
+            message.topic = message.properties.get(RETRY_TOPIC, message.topic)

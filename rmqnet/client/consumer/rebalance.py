@@ -1,0 +1,266 @@
+"""Taking the queues that are this member's, and giving away those that are no longer.
+
+Source: RocketMQ ``RebalanceImpl``, ``RebalancePushImpl``, ``RebalanceService`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+from rmqnet.client.consumer.allocation import allocate
+from rmqnet.client.consumer.process_queue import ProcessQueue
+from rmqnet.errors import BrokerError, ClientError, RemotingError, TopicNotFoundError
+from store_core.topics import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+
+    from rmqnet.client.client_instance import ClientInstance
+    from rmqnet.client.consumer.consumption import Consumption
+    from rmqnet.client.consumer.group_brokers import GroupBrokers
+    from rmqnet.client.consumer.offset_store import OffsetStore
+    from rmqnet.client.consumer.push_options import PushConsumerOptions
+    from rmqnet.client.consumer.queue_locks import QueueLocks
+    from rmqnet.client.consumer.start_offset import StartOffsets
+    from rmqnet.client.consumer.subscription import Subscription
+    from rmqnet.client.message_queue import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+_FORCED_UNLOCK_MS = 20_000
+"""So long after its lock was last renewed, a queue is given away although its listener runs."""
+_LOCK_AGAIN_S = 0.5
+
+
+class _Held(NamedTuple):
+    """A queue of this member, and the task that pulls it."""
+
+    process_queue: ProcessQueue
+    pulling: asyncio.Task[None]
+
+
+class Taken(NamedTuple):
+    """A queue that is now this member's, and where it begins."""
+
+    process_queue: ProcessQueue
+    offset: int
+
+
+class Rebalancer:
+    """Knows which queues are this member's. Runs in the event loop.
+
+    Parameters
+    ----------
+    client
+        Knows routes; tells brokers of changed subscriptions.
+    brokers
+        Know the members of the group.
+    options
+        Settings of the consumer.
+    subscriptions
+        What the group wants, by topic.
+    offsets, starts
+        How far the group is, and where it begins.
+    locks
+        Locks of orderly consumers that share queues; None for all others.
+    now_ms
+        The time, milliseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: ClientInstance,
+        brokers: GroupBrokers,
+        options: PushConsumerOptions,
+        subscriptions: dict[str, Subscription],
+        offsets: OffsetStore,
+        starts: StartOffsets,
+        locks: QueueLocks | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._client = client
+        self._brokers = brokers
+        self._options = options
+        self._subscriptions = subscriptions
+        self._offsets = offsets
+        self._starts = starts
+        self._locks = locks
+        self._now_ms = now_ms
+        self._held: dict[MessageQueue, _Held] = {}
+        self._one_at_a_time = asyncio.Lock()
+        self._wanted = asyncio.Event()
+
+    def connect(
+        self,
+        consumption: Consumption,
+        pull: Callable[[ProcessQueue, int], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Say who consumes and who pulls the queues that are taken."""
+        self._consumption = consumption
+        self._pull = pull
+
+    @property
+    def process_queues(self) -> list[ProcessQueue]:
+        """Those of this member."""
+        return [held.process_queue for held in list(self._held.values())]
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues of this member."""
+        return list(self._held)
+
+    def rebalance_soon(self) -> None:
+        """Look at the group anew as soon as possible."""
+        self._wanted.set()
+
+    async def wait_until_wanted(self, timeout_s: float) -> None:
+        """Wait for `rebalance_soon`, or for some time."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._wanted.wait(), timeout_s)
+        self._wanted.clear()
+
+    async def rebalance(self) -> bool:
+        """Take and give away queues; return whether this member has those that it should have."""
+        async with self._one_at_a_time:
+            is_balanced = True
+            for topic in list(self._subscriptions):
+                is_balanced &= await self._rebalance_topic(topic)
+            await self._drop_unsubscribed()
+            return is_balanced
+
+    async def offset_moved(self, process_queue: ProcessQueue, offset: int) -> None:
+        """Begin a queue anew at an offset that its broker gave."""
+        await self.begin_anew({process_queue.queue: offset})
+
+    async def begin_anew(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Forget what was pulled of this member's queues, and begin at other offsets."""
+        async with self._one_at_a_time:
+            await asyncio.gather(
+                *(
+                    self._begin_anew(self._held.pop(queue), offset)
+                    for queue, offset in offsets.items()
+                    if queue in self._held
+                )
+            )
+        self.rebalance_soon()
+
+    def stop_pulling(self) -> None:
+        """Cancel all pulls; what was pulled may still be consumed."""
+        for held in self._held.values():
+            held.pulling.cancel()
+
+    def drop_all(self) -> None:
+        """Forget all queues."""
+        for held in self._held.values():
+            held.process_queue.dropped = True
+        self._held.clear()
+
+    async def _rebalance_topic(self, topic: str) -> bool:
+        try:
+            own = await self._own_queues(topic)
+        except TopicNotFoundError as err:
+            if not topic.startswith(RETRY_PREFIX):  # made by the brokers, a little later
+                logger.warning("group %s: %s", self._brokers.group, err)
+            return True
+        except (RemotingError, BrokerError, ClientError) as err:
+            logger.warning("group %s, topic %s: %s", self._brokers.group, topic, err)
+            return False
+        return await self._take_over(topic, own)
+
+    async def _own_queues(self, topic: str) -> set[MessageQueue]:
+        queues = (await self._client.route(topic)).subscribe_queues()
+        if self._options.is_broadcasting:
+            return set(queues)
+        members = await self._brokers.members(topic)
+        return set(allocate(self._options.allocation, self._brokers.client_id, queues, members))
+
+    async def _take_over(self, topic: str, own: set[MessageQueue]) -> bool:
+        dropped = await self._drop_if(
+            lambda queue: (
+                queue.topic == topic and (queue not in own or self._held[queue].pulling.done())
+            )
+        )
+        new = [queue for queue in own if queue not in self._held]
+        taken = [each for each in await asyncio.gather(*map(self._take, new)) if each is not None]
+        if dropped or taken:
+            held = sorted(
+                own.intersection(self._held) | {each.process_queue.queue for each in taken}
+            )
+            logger.info("group %s has of topic %s now: %s", self._brokers.group, topic, held)
+            await self._announce(topic)
+        for each in taken:
+            pulling = asyncio.ensure_future(self._pull(*each))
+            self._held[each.process_queue.queue] = _Held(each.process_queue, pulling)
+        return own == {
+            queue
+            for queue, held in self._held.items()
+            if queue.topic == topic and not held.process_queue.dropped
+        }
+
+    async def _announce(self, topic: str) -> None:
+        """Tell brokers a new version of the subscription, before its first pull says it."""
+        subscription = self._subscriptions.get(topic)
+        if subscription is not None:
+            subscription.version = self._now_ms()
+            await self._client.send_heartbeats()
+
+    async def _take(self, queue: MessageQueue) -> Taken | None:
+        """Lock a queue if need be, and find out where it begins; None: not now."""
+        orderly = self._consumption.orderly
+        process_queue = ProcessQueue(queue, self._options.limits(orderly=orderly), self._now_ms)
+        if self._locks is not None and not await self._locks.lock(process_queue):
+            asyncio.get_running_loop().call_later(_LOCK_AGAIN_S, self.rebalance_soon)
+            return None
+        self._offsets.remove(queue)
+        try:
+            return Taken(process_queue, await self._starts.start_offset(queue))
+        except (RemotingError, BrokerError, ClientError) as err:
+            logger.warning("where to begin in %s is not known: %s", queue, err)
+            return None
+
+    async def _drop_unsubscribed(self) -> None:
+        await self._drop_if(lambda queue: queue.topic not in self._subscriptions)
+
+    async def _drop_if(self, unwanted: Callable[[MessageQueue], bool]) -> bool:
+        """Give queues away; return whether any is gone."""
+        any_gone = False
+        for queue in [queue for queue in self._held if unwanted(queue)]:
+            held = self._held[queue]
+            held.process_queue.dropped = True
+            held.pulling.cancel()
+            if await self._release(held.process_queue):
+                del self._held[queue]
+                any_gone = True
+        return any_gone
+
+    async def _release(self, process_queue: ProcessQueue) -> bool:
+        """Note how far a queue is and give back its lock; False: its listener still runs."""
+        queue = process_queue.queue
+        if self._locks is not None and self._consumption.is_consuming(process_queue):
+            if self._now_ms() <= process_queue.last_lock_ms + _FORCED_UNLOCK_MS:
+                process_queue.unlock_attempts += 1
+                return False
+            logger.warning("%s is given away although its listener still runs", queue)
+        await self._offsets.persist([queue])
+        self._offsets.remove(queue)
+        process_queue.clear()
+        if self._locks is not None:
+            process_queue.set_locked(False)
+            await self._locks.unlock(queue)
+        return True
+
+    async def _begin_anew(self, held: _Held, offset: int) -> None:
+        process_queue = held.process_queue
+        queue = process_queue.queue
+        process_queue.dropped = True
+        process_queue.clear()
+        process_queue.set_locked(False)
+        if held.pulling is not asyncio.current_task():
+            held.pulling.cancel()
+        self._offsets.update_and_freeze(queue, offset)
+        await self._offsets.persist([queue])
+        self._offsets.remove(queue)

@@ -1,0 +1,175 @@
+"""Giving messages that could not be consumed back to the broker, to be tried again later.
+
+Source: RocketMQ ``DefaultMQPushConsumerImpl.sendMessageBack``,
+``ConsumeMessageOrderlyService.sendMessageBack`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import TYPE_CHECKING
+
+from rmqnet.client.heartbeat_data import CLIENT_INNER_PRODUCER
+from rmqnet.client.route_table import AUTO_CREATE_TOPIC
+from rmqnet.client.topic_route import MASTER_ID
+from rmqnet.errors import BrokerError, ClientError, RemotingError
+from rmqnet.remoting.headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
+from store_core.codec.compression import deflate
+from store_core.codec.properties import properties_to_bytes
+from store_core.layout.message import (
+    COMPRESSED_FLAG,
+    PROPERTY_DELAY,
+    PROPERTY_TRANSACTION_PREPARED,
+)
+from store_core.topics import ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC
+
+if TYPE_CHECKING:
+    from rmqnet.client.client_instance import ClientInstance
+    from rmqnet.client.consumer.group_brokers import GroupBrokers
+    from rmqnet.client.message_queue import MessageQueue
+    from store_core.message import Message
+
+logger = logging.getLogger(__name__)
+
+_BACK_TIMEOUT_S = 5.0
+_ATTEMPTS = 3
+_DEFAULT_QUEUES = 4
+_FIRST_RETRY_LEVEL = 3
+_RECONSUME_TIME, _MAX_RECONSUME_TIMES = "RECONSUME_TIME", "MAX_RECONSUME_TIMES"
+
+
+class RetrySender:
+    """Sends messages to the group's retry topic; its coroutines run in the event loop.
+
+    Parameters
+    ----------
+    client
+        Whose producer group sends.
+    brokers
+        Brokers of the group's queues.
+    max_reconsume_times
+        How often a message is tried again; after that the broker puts it aside.
+    """
+
+    def __init__(
+        self, client: ClientInstance, brokers: GroupBrokers, max_reconsume_times: int
+    ) -> None:
+        self._client = client
+        self._brokers = brokers
+        self._max_reconsume_times = max_reconsume_times
+        self._retry_topic = RETRY_PREFIX + brokers.group
+
+    async def send_back(self, message: Message, delay_level: int, queue: MessageQueue) -> bool:
+        """Have the broker that stores a message deliver it again; or else send it as a new one.
+
+        Parameters
+        ----------
+        delay_level
+            When; 0: the broker chooses, -1: never, it goes to the dead letters.
+        queue
+            Where it was pulled from.
+
+        Returns
+        -------
+        is_sent
+            False: nobody took it. It is to be tried again here.
+        """
+        try:
+            await self._to_its_broker(message, delay_level, queue)
+        except (RemotingError, BrokerError, ClientError) as err:
+            logger.warning(
+                "offset %d of %s is not taken back, it is sent anew: %s",
+                message.queue_offset,
+                queue,
+                err,
+            )
+            return await self.send_anew(message)
+        return True
+
+    async def send_anew(self, message: Message) -> bool:
+        """Send a copy to the retry topic; False if no broker takes it."""
+        try:
+            await self._as_new_message(message)
+        except (RemotingError, BrokerError, ClientError) as err:
+            logger.warning(
+                "offset %d of topic %s cannot be sent to %s: %s",
+                message.queue_offset,
+                message.topic,
+                self._retry_topic,
+                err,
+            )
+            return False
+        return True
+
+    async def _to_its_broker(self, message: Message, delay_level: int, queue: MessageQueue) -> None:
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=message.commit_log_offset,
+            group=self._brokers.group,
+            delay_level=delay_level,
+            origin_msg_id=message.unique_key or message.message_id,
+            origin_topic=message.topic,
+            unit_mode=False,
+            max_reconsume_times=self._max_reconsume_times,
+            bname=queue.broker_name,
+        )
+        address = (await self._brokers.find(queue)).address
+        await self._client.broker.send_message_back(address, header, timeout_s=_BACK_TIMEOUT_S)
+
+    async def _as_new_message(self, message: Message) -> None:
+        route = await self._client.route(self._retry_topic)
+        queues = route.publish_queues()
+        if not queues:
+            raise ClientError(f"no broker takes messages of topic {self._retry_topic} now")
+        random.shuffle(queues)
+        for attempt in range(_ATTEMPTS):
+            queue = queues[attempt % len(queues)]
+            address = route.brokers[queue.broker_name][MASTER_ID]
+            try:
+                await self._client.broker.send_message(
+                    address, *self._request(message, queue), message_id=message.unique_key or ""
+                )
+            except (RemotingError, BrokerError):
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def _request(
+        self, message: Message, queue: MessageQueue
+    ) -> tuple[SendMessageRequestHeaderV2, bytes]:
+        reconsume_times = message.reconsume_times + 1
+        body, sys_flag = message.body, 0
+        if message.sys_flag & COMPRESSED_FLAG:
+            sys_flag = COMPRESSED_FLAG  # the first kind of compression: every release knows it
+            body = deflate(body, sys_flag)
+        header = SendMessageRequestHeaderV2(
+            producer_group=CLIENT_INNER_PRODUCER,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=_DEFAULT_QUEUES,
+            queue_id=queue.queue_id,
+            sys_flag=sys_flag,
+            born_timestamp=time.time_ns() // 1_000_000,
+            flag=message.flag,
+            properties=properties_to_bytes(self._properties(message).items()).decode(),
+            reconsume_times=reconsume_times,
+            unit_mode=False,
+            batch=False,
+            max_reconsume_times=self._max_reconsume_times,
+            bname=queue.broker_name,
+        )
+        return header, body
+
+    def _properties(self, message: Message) -> dict[str, str]:
+        properties = {
+            ORIGIN_MESSAGE_ID: message.unique_key or message.message_id or "",
+            **message.properties,
+            RETRY_TOPIC: message.topic,
+            _RECONSUME_TIME: str(message.reconsume_times + 1),
+            _MAX_RECONSUME_TIMES: str(self._max_reconsume_times),
+            PROPERTY_DELAY: str(_FIRST_RETRY_LEVEL + message.reconsume_times),
+        }
+        properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
+        return properties

@@ -1,0 +1,65 @@
+"""Where a member begins in a queue.
+
+Source: RocketMQ ``RebalancePushImpl.computePullFromWhereWithException`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqnet.client.heartbeat_data import ConsumeFromWhere
+from store_core.topics import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rmqnet.client.consumer.group_brokers import GroupBrokers
+    from rmqnet.client.consumer.offset_store import OffsetStore
+    from rmqnet.client.message_queue import MessageQueue
+
+
+class StartOffsets:
+    """Goes on where the group was; a group that is new to a queue begins as it is set up.
+
+    Parameters
+    ----------
+    offsets
+        Where the group is.
+    brokers
+        Who knows the ends of queues.
+    where
+        Where to begin in a queue of which nothing is noted.
+    timestamp_ms
+        For CONSUME_FROM_TIMESTAMP.
+    """
+
+    def __init__(
+        self,
+        offsets: OffsetStore,
+        brokers: GroupBrokers,
+        where: ConsumeFromWhere,
+        timestamp_ms: int,
+    ) -> None:
+        self._offsets = offsets
+        self._brokers = brokers
+        self._where = where
+        self._timestamp_ms = timestamp_ms
+
+    async def start_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the first message to pull.
+
+        Raises
+        ------
+        RemotingError, BrokerError, ClientError
+            It cannot be told now.
+        """
+        kept = await self._offsets.read(queue)
+        return await self._first_time(queue) if kept is None else kept
+
+    async def _first_time(self, queue: MessageQueue) -> int:
+        is_retry = queue.topic.startswith(RETRY_PREFIX)
+        if self._where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+            return 0  # where that is deleted already, the broker says so and where to go on
+        if self._where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
+            return 0 if is_retry else await self._brokers.max_offset(queue)
+        if is_retry:
+            return await self._brokers.max_offset(queue)
+        return await self._brokers.search_offset(queue, self._timestamp_ms)

@@ -1,1 +1,0 @@
-"""Sending messages: which queue, which broker next, what goes over the wire."""

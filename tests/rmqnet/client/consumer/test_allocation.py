@@ -1,0 +1,121 @@
+"""Vectors are what RocketMQ 5.3.3 itself returns; live groups are in tests/interop."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqnet.client.consumer.allocation import (
+    AllocateAveragely,
+    AllocateAveragelyByCircle,
+    AllocateByConfig,
+    AllocateByMachineRoom,
+    AllocationStrategy,
+    allocate,
+)
+from rmqnet.client.message_queue import MessageQueue
+from rmqnet.errors import ClientError
+
+
+def _queues(count: int, broker_name: str = "broker-a") -> list[MessageQueue]:
+    return [MessageQueue("t", broker_name, queue_id) for queue_id in range(count)]
+
+
+def _shares(strategy: AllocationStrategy, queues: int, members: int) -> list[list[int]]:
+    names = [f"10.0.0.{index}@1" for index in range(members)]
+    return [
+        [queue.queue_id for queue in allocate(strategy, name, _queues(queues), names)]
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize(
+    ("queues", "members", "shares"),
+    [
+        (8, 3, [[0, 1, 2], [3, 4, 5], [6, 7]]),
+        (4, 4, [[0], [1], [2], [3]]),
+        (2, 3, [[0], [1], []]),
+        (7, 2, [[0, 1, 2, 3], [4, 5, 6]]),
+        (6, 1, [[0, 1, 2, 3, 4, 5]]),
+    ],
+)
+def test_averagely(queues: int, members: int, shares: list[list[int]]) -> None:
+    assert _shares(AllocateAveragely(), queues, members) == shares
+
+
+def test_by_circle() -> None:
+    assert _shares(AllocateAveragelyByCircle(), 8, 3) == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    assert _shares(AllocateAveragelyByCircle(), 2, 3) == [[0], [1], []]
+
+
+def test_by_machine_room() -> None:
+    names = ["a@1", "b@1"]
+    queues = [*_queues(3, "room1@a"), *_queues(2, "room2@b"), *_queues(2, "room3@c")]
+    queues += [*_queues(2, "noroom"), *_queues(2, "room1@a@b"), *_queues(2, "room1@")]
+    strategy = AllocateByMachineRoom(frozenset({"room1", "room2"}))
+    shares = [allocate(strategy, name, queues, names) for name in names]
+    # Five queues: two each, and the fifth to the first member.
+    assert [[(queue.broker_name, queue.queue_id) for queue in share] for share in shares] == [
+        [("room1@a", 0), ("room1@a", 1), ("room2@b", 1)],
+        [("room1@a", 2), ("room2@b", 0)],
+    ]
+
+
+def test_by_config_takes_what_there_is() -> None:
+    strategy = AllocateByConfig((MessageQueue("t", "broker-a", 3), MessageQueue("u", "b", 0)))
+    assert allocate(strategy, "x", _queues(4), ["x", "y"]) == [MessageQueue("t", "broker-a", 3)]
+    assert allocate(strategy, "y", _queues(2), ["x", "y"]) == []
+
+
+def test_members_are_in_the_order_of_java_strings() -> None:
+    # U+FF5E is one unit; U+1F600 is two, of which the first is smaller.
+    names = ["\uff5e@1", "\U0001f600@1"]
+    assert allocate(AllocateAveragely(), names[1], _queues(2), names) == _queues(2)[:1]
+    brokers = [MessageQueue("t", "\uff5e", 0), MessageQueue("t", "\U0001f600", 0)]
+    assert allocate(AllocateAveragely(), "x@1", brokers, ["x@1", "y@1"]) == brokers[1:]
+    # By queue id as a number, and 10 after 9 as texts of clients.
+    eleven = _queues(11)
+    assert allocate(AllocateAveragely(), "x", eleven[::-1], ["x"]) == eleven
+    assert allocate(AllocateAveragely(), "ip@10", _queues(2), ["ip@9", "ip@10"]) == _queues(1)
+
+
+def test_who_is_no_member_has_nothing() -> None:
+    assert allocate(AllocateAveragely(), "z@1", _queues(4), ["x@1"]) == []
+
+
+@pytest.mark.parametrize(("queues", "members"), [(0, ["x"]), (1, [])])
+def test_nothing_to_divide(queues: int, members: list[str]) -> None:
+    with pytest.raises(ClientError, match="nothing to divide"):
+        allocate(AllocateAveragely(), "x", _queues(queues), members)
+
+
+_QUEUES = st.builds(
+    MessageQueue, st.just("t"), st.sampled_from(["r@a", "r@b", "q@a", "é"]), st.integers(0, 40)
+)
+
+
+@given(
+    st.sampled_from([AllocateAveragely(), AllocateAveragelyByCircle()]),
+    st.lists(_QUEUES, min_size=1, unique=True),
+    st.lists(st.text(min_size=1), min_size=1, unique=True),
+    st.randoms(use_true_random=False),
+)
+def test_each_queue_has_one_member(strategy, queues, members, random) -> None:
+    shares = []
+    for member in list(members):
+        random.shuffle(queues)
+        random.shuffle(members)
+        shares.append(allocate(strategy, member, queues, members))
+    assert sorted(queue for share in shares for queue in share) == sorted(queues)
+    sizes = [len(share) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.lists(_QUEUES, min_size=1, unique=True), st.integers(1, 9))
+def test_each_queue_of_a_room_has_one_member(queues, count) -> None:
+    members = [f"10.0.0.{index}@1" for index in range(count)]
+    strategy = AllocateByMachineRoom(frozenset({"r"}))
+    shares = [queue for name in members for queue in allocate(strategy, name, queues, members)]
+    wanted = [queue for queue in queues if queue.broker_name.startswith("r@")]
+    assert sorted(shares) == sorted(wanted)

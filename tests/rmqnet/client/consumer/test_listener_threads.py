@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from rmqnet.client.consumer.listener_threads import ListenerThreads
+
+DEADLINE_S = 10.0
+
+
+def test_all_run_in_order_in_one_thread() -> None:
+    threads = ListenerThreads("one", 1)
+    seen: list[int] = []
+    done = threading.Event()
+    threads.submit(partial(seen.append, number) for number in range(1000))
+    threads.submit([done.set])
+    assert done.wait(DEADLINE_S)
+    assert seen == list(range(1000))
+    assert threads.stop(DEADLINE_S)
+
+
+def test_as_many_at_once_as_there_are_threads() -> None:
+    threads = ListenerThreads("four", 4)
+    meeting = threading.Barrier(5)
+    threads.submit([meeting.wait] * 4)
+    meeting.wait(DEADLINE_S)
+    threads.submit([meeting.wait] * 4)  # by threads that slept
+    meeting.wait(DEADLINE_S)
+    assert threads.stop(DEADLINE_S)
+    assert not [each for each in threading.enumerate() if each.name.startswith("four")]
+
+
+def test_no_more_threads_than_needed() -> None:
+    threads = ListenerThreads("lazy", 100)
+    for _ in range(3):
+        done = threading.Event()
+        threads.submit([done.set])
+        assert done.wait(DEADLINE_S)
+    started = [each for each in threading.enumerate() if each.name.startswith("lazy")]
+    threads.stop(DEADLINE_S)
+    assert len(started) <= 3
+
+
+def test_a_failed_task_is_not_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    threads = ListenerThreads("brave", 1)
+    done = threading.Event()
+    threads.submit([partial(int, "x"), done.set])
+    assert done.wait(DEADLINE_S)
+    threads.stop(DEADLINE_S)
+    assert "invalid literal" in caplog.text
+
+
+def test_stopped_what_runs_ends_and_what_waits_is_dropped() -> None:
+    threads = ListenerThreads("stopped", 1)
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def slow() -> None:
+        begun.set()
+        go_on.wait(DEADLINE_S)
+        seen.append("slow")
+
+    threads.submit([slow, partial(seen.append, "waiting")])
+    assert begun.wait(DEADLINE_S)
+    assert not threads.stop(0.01), "one runs"
+    threads.submit([partial(seen.append, "late")])
+    go_on.set()
+    assert threads.stop(DEADLINE_S)
+    assert seen == ["slow"]
+
+
+def test_stopped_by_a_task_of_its_own() -> None:
+    threads = ListenerThreads("own", 2)
+    ended: list[bool] = []
+    threads.submit([lambda: ended.append(threads.stop(DEADLINE_S))])
+    deadline = time.monotonic() + DEADLINE_S
+    while not ended:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert ended == [True]

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from rmqnet.client.consumer.process_queue import NO_OFFSET, CacheLimits, ProcessQueue
+from rmqnet.client.message_queue import MessageQueue
+from store_core.message import Message
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+def _process_queue(clock: _Clock | None = None, **limits: int | None) -> ProcessQueue:
+    return ProcessQueue(QUEUE, CacheLimits(**limits), clock or _Clock())
+
+
+def _messages(*offsets: int, size: int = 1) -> list[Message]:
+    return [Message("t", b"x" * size, queue_offset=offset) for offset in offsets]
+
+
+def test_the_first_that_is_not_done_with_is_committed() -> None:
+    queue = _process_queue()
+    first, second, third, fourth = messages = _messages(5, 6, 8, 9)
+    queue.put(messages)
+    assert queue.remove([second]) == 5
+    assert queue.remove([fourth]) == 5
+    assert queue.remove([first]) == 8
+    assert (queue.count, queue.size_bytes, queue.span) == (1, 1, 0)
+    assert queue.remove([third]) == 10
+    assert queue.remove([third]) == NO_OFFSET
+    assert (queue.count, queue.size_bytes, queue.span) == (0, 0, 0)
+
+
+def test_an_offset_that_comes_again_replaces_the_first() -> None:
+    queue = _process_queue()
+    queue.put(_messages(3, 4, 5, size=10))
+    queue.put(_messages(4, size=1))
+    assert (queue.count, queue.size_bytes) == (3, 21)
+    queue.remove(_messages(3, 4))
+    queue.put(_messages(3))  # its log was cut back
+    assert queue.remove(_messages(5)) == 3
+    assert queue.remove(_messages(3)) == 6
+
+
+def test_taken_in_order_until_nothing_waits() -> None:
+    queue = _process_queue()
+    assert queue.put(_messages(1, 2, 3))
+    assert not queue.put(_messages(4)), "somebody takes already"
+    assert [each.queue_offset for each in queue.take(3)] == [1, 2, 3]
+    assert queue.count == 4
+    queue.give_back()
+    assert [each.queue_offset for each in queue.take(2)] == [1, 2]
+    assert queue.commit() == 3
+    assert queue.commit() == NO_OFFSET
+    assert [each.queue_offset for each in queue.take(9)] == [3, 4]
+    assert queue.commit() == 5
+    assert queue.take(1) == []
+    assert queue.put(_messages(5)), "nobody takes any more"
+
+
+def test_cleared_while_the_listener_has_messages() -> None:
+    queue = _process_queue()
+    queue.put(_messages(1, 2))
+    queue.take(1)
+    queue.clear()
+    assert queue.commit() == NO_OFFSET
+    assert (queue.count, queue.size_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "offsets", "word"),
+    [
+        ({"messages": 2}, (1, 2, 3), "3 messages wait, more than 2"),
+        ({"size_bytes": 20}, (1, 2, 3), "30 bytes wait, more than 20"),
+        ({"span": 10}, (1, 5, 12), "a span of 11 wait, more than 10"),
+    ],
+)
+def test_full(limits: dict[str, int], offsets: tuple[int, ...], word: str) -> None:
+    queue = _process_queue(**limits)
+    messages = _messages(*offsets, size=10)
+    queue.put(messages[:-1])
+    assert queue.fullness() is None
+    assert not queue.when_room(lambda: None)
+    queue.put(messages[-1:])
+    assert word in (queue.fullness() or "")
+    woken: list[int] = []
+    assert queue.when_room(lambda: woken.append(1))
+    queue.remove(messages[:1])
+    queue.remove(messages[1:])
+    assert woken == [1], "once, and as soon as there is room"
+
+
+def test_one_slow_message_does_not_keep_the_others_waiting() -> None:
+    queue = _process_queue(span=10)
+    slow, *others = _messages(0, 9, 10)
+    queue.put([slow, *others])
+    queue.remove(others)
+    assert (queue.span, queue.fullness()) == (0, None)
+    queue.put(_messages(11))
+    assert queue.fullness() is not None
+    assert queue.remove(_messages(11)) == 0
+    assert queue.fullness() is None
+
+
+def test_any_span_in_order() -> None:
+    queue = _process_queue(span=None)
+    queue.put(_messages(0, 5000))
+    assert queue.fullness() is None
+
+
+def test_a_lock_that_is_not_renewed_expires() -> None:
+    clock = _Clock()
+    queue = _process_queue(clock)
+    queue.set_locked(True)
+    clock.ms += 30_000
+    assert not queue.is_lock_expired
+    clock.ms += 1
+    assert queue.is_lock_expired
+    queue.set_locked(False)
+    assert queue.is_lock_expired
+    queue.set_locked(True)
+    assert not queue.is_lock_expired
+
+
+def test_what_tools_show() -> None:
+    queue = _process_queue()
+    queue.put(_messages(7, 8, 9, size=3 << 20))
+    queue.take(1)
+    shown = queue.describe()
+    assert (shown["cachedMsgMinOffset"], shown["cachedMsgMaxOffset"]) == (8, 9)
+    assert (shown["cachedMsgCount"], shown["cachedMsgSizeInMiB"]) == (2, 9)
+    assert (shown["transactionMsgMinOffset"], shown["transactionMsgCount"]) == (7, 1)
+    assert shown["lastPullTimestamp"] == 1_000_000
+
+
+class AgainstASet(RuleBasedStateMachine):
+    """The queue against a set of what is not done with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = _process_queue()
+        self.waiting: set[int] = set()
+        self.next = 0
+
+    @rule(gaps=st.lists(st.integers(1, 4), min_size=1, max_size=8))
+    def pull(self, gaps: list[int]) -> None:
+        offsets = []
+        for gap in gaps:
+            self.next += gap
+            offsets.append(self.next)
+        self.queue.put(_messages(*offsets))
+        self.waiting.update(offsets)
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def consume(self, data: st.DataObject) -> None:
+        offsets = data.draw(st.lists(st.sampled_from(sorted(self.waiting)), min_size=1, max_size=9))
+        offset = self.queue.remove(_messages(*offsets))
+        self.waiting.difference_update(offsets)
+        assert offset == (min(self.waiting) if self.waiting else self.next + 1)
+
+    @invariant()
+    def counts(self) -> None:
+        assert self.queue.count == self.queue.size_bytes == len(self.waiting)
+        span = max(self.waiting) - min(self.waiting) if self.waiting else 0
+        assert self.queue.span == span
+
+
+TestAgainstASet = AgainstASet.TestCase
