@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from rmqnet.client.received_messages import messages_from_body
+from rmqnet.errors import RemotingFormatError
+from store_core import MessageStoreConfig, StoreSnapshot
+from store_core.codec.compression import deflate
+from store_core.codec.hosts import parse_host
+from store_core.codec.message_codec import encode_message
+from store_core.layout.message import (
+    COMPRESSED_FLAG,
+    COMPRESSION_LZ4,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+    MESSAGE_MAGIC_CODE_V2,
+)
+from store_core.message import Message
+from tests.golden_store import golden
+
+STORE = "broker-a@10.0.0.1:10911"
+
+
+def _record(body: bytes = b"body", **fields: object) -> bytes:
+    settings: dict[str, object] = {
+        "topic": b"orders",
+        "body": body,
+        "properties_raw": b"TAGS\x01red\x02",
+        "commit_log_offset": 4711,
+        "queue_offset": 7,
+        "queue_id": 3,
+        "born_timestamp": 1,
+        "born_host": parse_host("10.0.0.9:5000"),
+        "store_timestamp": 2,
+        "store_host": parse_host("10.0.0.1:10911"),
+    }
+    return encode_message(**{**settings, **fields})  # type: ignore[arg-type]
+
+
+def test_records_become_messages() -> None:
+    first, second = messages_from_body(_record() + _record(b"", commit_log_offset=9), STORE)
+    assert (first.body, first.tags, first.queue_offset, first.queue_id) == (b"body", "red", 7, 3)
+    assert (first.commit_log_offset, second.commit_log_offset) == (4711, 9)
+    assert first.store == STORE
+    assert messages_from_body(b"", STORE) == []
+
+
+@pytest.mark.parametrize("kind", [0, COMPRESSION_LZ4, COMPRESSION_ZSTD, COMPRESSION_ZLIB])
+def test_bodies_are_inflated(kind: int) -> None:
+    sys_flag = COMPRESSED_FLAG | kind
+    record = _record(deflate(b"x" * 5000, sys_flag), sys_flag=sys_flag)
+    (message,) = messages_from_body(record, STORE)
+    assert message.body == b"x" * 5000
+
+
+def test_hosts_may_be_ipv6_and_topics_long() -> None:
+    host = parse_host("[2001:db8:0:0:0:0:0:17]:5000")
+    record = _record(
+        topic=b"t" * 200, born_host=host, store_host=host, magic_code=MESSAGE_MAGIC_CODE_V2
+    )
+    (message,) = messages_from_body(record, STORE)
+    assert (message.topic, message.born_host) == ("t" * 200, "[2001:db8:0:0:0:0:0:17]:5000")
+
+
+@pytest.mark.parametrize("name", ["cluster-5x", "cluster-4x", "batch-5x"])
+def test_records_of_real_brokers(name: str) -> None:
+    """A broker answers a pull with records as they lie in its log."""
+    store = golden(name)
+    config = MessageStoreConfig.from_properties(store.config_properties)
+    count = 0
+    with StoreSnapshot.open(str(store.root), config) as snapshot:
+        for topic, queue_id in [*snapshot.queue_paths, *snapshot.batch_queue_paths]:
+            first = snapshot.queue_range(topic, queue_id).min_offset
+            expected = snapshot.get_message("group", topic, queue_id, first, 32).messages
+            body = b"".join(_stored_bytes(store.root, expected))
+            assert messages_from_body(body, str(store.root)) == list(expected)
+            count += len(expected)
+    assert count > 100
+
+
+def _stored_bytes(root: Path, messages: Sequence[Message]) -> Iterator[bytes]:
+    """Yield the bytes of each record; the messages of an inner batch share one."""
+    places = {message.commit_log_offset: message.store_size for message in messages}
+    segments = {int(path.name): path for path in (root / "commitlog").iterdir()}
+    for offset, size in places.items():
+        base = max(each for each in segments if each <= offset)
+        with segments[base].open("rb") as file:
+            file.seek(offset - base)
+            yield file.read(size)
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (_record()[:-1], "byte 0, after 0 messages: record of"),
+        (_record() + b"\x00\x00", "after 1 messages: only 2 bytes are left"),
+        (_record() + bytes(200), "magic code 0x00000000"),
+        (_record(b"no zlib", sys_flag=COMPRESSED_FLAG), "the zlib body of 7 bytes is damaged"),
+    ],
+)
+def test_a_damaged_body_is_named(body: bytes, named: str) -> None:
+    with pytest.raises(RemotingFormatError, match=f"^{STORE}: its answer for queue 3") as caught:
+        messages_from_body(body, STORE, "queue 3 from offset 7")
+    assert named in str(caught.value)
+
+
+def test_a_cut_at_each_byte_is_seen() -> None:
+    body = _record() + _record(b"another")
+    whole = {0, len(_record()), len(body)}
+    for length in set(range(len(body))) - whole:
+        with pytest.raises(RemotingFormatError):
+            messages_from_body(body[:length], STORE)
