@@ -316,13 +316,12 @@ class BrokerClient:
         *,
         producer_group: str | None = None,
         consumer_group: str | None = None,
-        timeout_s: float | None = None,
     ) -> None:
         """Say that this client is no longer a member of a group."""
         header = UnregisterClientRequestHeader(
             client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
         )
-        await self._calls.answer(address, header, timeout_s=timeout_s)
+        await self._calls.answer(address, header)
 
     async def check_client_config(
         self, address: str, client_id: str, group: str, subscription: SubscriptionData

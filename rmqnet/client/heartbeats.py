@@ -76,28 +76,25 @@ class Heartbeats:
         """Note that the connection to a broker is gone; True if it knew this client."""
         return self.broker_versions.pop(address, None) is not None
 
-    async def unregister(
-        self, *, producer_group: str | None = None, consumer_group: str | None = None
-    ) -> None:
-        """Tell all brokers, slaves too, that this client leaves a group; a failure is logged."""
-        addresses = {
-            address for broker in self._routes.brokers.values() for address in broker.values()
-        }
-        await asyncio.gather(
-            *(self._unregister(each, producer_group, consumer_group) for each in addresses)
-        )
+    async def unregister(self, **group: str) -> None:
+        """Tell all brokers, slaves too, that this client leaves a group; a failure is logged.
+
+        Parameters
+        ----------
+        group
+            ``producer_group`` or ``consumer_group``.
+        """
+        await self._leave_brokers([group])
 
     async def leave(self) -> None:
         """Leave all groups, with all brokers."""
-        producer_groups, consumer_groups = list(self.producers), list(self.consumers)
+        groups = [{"consumer_group": group} for group in self.consumers]
+        groups += [{"producer_group": group} for group in self.producers]
         if self.broker_versions:
-            producer_groups.append(CLIENT_INNER_PRODUCER)
+            groups.append({"producer_group": CLIENT_INNER_PRODUCER})
         self.producers.clear()
         self.consumers.clear()
-        for group in consumer_groups:
-            await self.unregister(consumer_group=group)
-        for group in producer_groups:
-            await self.unregister(producer_group=group)
+        await self._leave_brokers(groups)
 
     @staticmethod
     def _check_new(group: str, members: Mapping[str, object], kind: str) -> None:
@@ -131,16 +128,15 @@ class Heartbeats:
             self.broker_versions.pop(address, None)
             logger.warning("no heartbeat reached %s: %s", address, err)
 
-    async def _unregister(
-        self, address: str, producer_group: str | None, consumer_group: str | None
-    ) -> None:
+    async def _leave_brokers(self, groups: list[dict[str, str]]) -> None:
+        addresses = {
+            address for broker in self._routes.brokers.values() for address in broker.values()
+        }
+        await asyncio.gather(*(self._leave_broker(address, groups) for address in addresses))
+
+    async def _leave_broker(self, address: str, groups: list[dict[str, str]]) -> None:
         try:
-            await self._broker.unregister(
-                address,
-                self._client_id,
-                producer_group=producer_group,
-                consumer_group=consumer_group,
-            )
-        except (BrokerError, RemotingError) as err:
-            group = producer_group or consumer_group
-            logger.warning("%s does not know that group %s was left: %s", address, group, err)
+            for group in groups:
+                await self._broker.unregister(address, self._client_id, **group)
+        except (BrokerError, RemotingError) as err:  # it will see the connection end
+            logger.warning("%s does not know that groups %s are left: %s", address, groups, err)

@@ -82,7 +82,7 @@ class ScriptedServer:
             self._loop_thread.stop()
 
     def __enter__(self) -> ScriptedServer:
-        return self.start()
+        return self if self._loop_thread.is_running else self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -83,8 +83,9 @@ def test_another_answer_is_an_error_with_its_words() -> None:
 
 def test_an_answer_that_is_no_route_names_the_server() -> None:
     with _route_server(b"nonsense") as server, ClientInstance(server.address) as client:
+        route = client.route("orders")
         with pytest.raises(RemotingFormatError, match=server.address):
-            client.call(client.route("orders"))
+            client.call(route)
 
 
 @pytest.mark.parametrize("bare_keys", [False, True])
@@ -132,12 +133,12 @@ def test_values_are_set_on_all_name_servers_and_read_from_one() -> None:
         RequestCode.GET_KV_CONFIG: get,
         RequestCode.GET_KVLIST_BY_NAMESPACE: get_all,
     }
-    with ScriptedServer(answers) as first, ScriptedServer(answers) as second:
-        with ClientInstance(f"{first.address};{second.address}") as client:
-            names = client.name_server
-            client.call(names.put_kv_config("space", "k", "v"))
-            assert [len(each.asked(100)) for each in (first, second)] == [1, 1]
-            assert client.call(names.kv_config("space", "k")) == "v"
-            assert client.call(names.kv_config("space", "other")) is None
-            assert client.call(names.kv_configs("space")) == {"k": "v"}
-            assert client.call(names.kv_configs("void")) == {}
+    first, second = ScriptedServer(answers).start(), ScriptedServer(answers).start()
+    with first, second, ClientInstance(f"{first.address};{second.address}") as client:
+        names = client.name_server
+        client.call(names.put_kv_config("space", "k", "v"))
+        assert [len(each.asked(100)) for each in (first, second)] == [1, 1]
+        assert client.call(names.kv_config("space", "k")) == "v"
+        assert client.call(names.kv_config("space", "other")) is None
+        assert client.call(names.kv_configs("space")) == {"k": "v"}
+        assert client.call(names.kv_configs("void")) == {}

@@ -101,7 +101,7 @@ def test_equal_routes_are_equal() -> None:
     ],
 )
 def test_a_bad_route_is_named(body: bytes, named: str) -> None:
-    with pytest.raises(RemotingFormatError, match="10.0.0.9:9876 .* topic orders") as caught:
+    with pytest.raises(RemotingFormatError, match=r"10\.0\.0\.9:9876 .* topic orders") as caught:
         _route(body)
     assert named in str(caught.value)
 

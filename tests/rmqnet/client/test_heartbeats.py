@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rmqnet import ClientConfig, ClientError, ClientInstance
+from rmqnet.remoting.codes import RequestCode
+from rmqnet.remoting.headers import NotifyConsumerIdsChangedRequestHeader
+from rmqnet.remoting.remoting_command import RemotingCommand
+from tests.rmqnet.client.groups import NotingConsumer, NotingProducer
+from tests.rmqnet.scripted_cluster import ScriptedCluster, ScriptedServer, success, wait_until
+
+HEART_BEAT, UNREGISTER = RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT
+
+
+def _last(broker: ScriptedServer) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(broker.asked(HEART_BEAT)[-1].body)
+    return data
+
+
+def _groups(broker: ScriptedServer) -> tuple[set[str], set[str]]:
+    data = _last(broker)
+    return (
+        {each["groupName"] for each in data["producerDataSet"]},
+        {each["groupName"] for each in data["consumerDataSet"]},
+    )
+
+
+def test_a_client_without_groups_sends_no_heartbeat_and_leaves_nothing() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.add_topic("orders")
+        config = ClientConfig(cluster.namesrv_addr, heartbeat_broker_interval_ms=20)
+        with ClientInstance(config) as client:
+            client.call(client.route("orders"))
+            client.call(client.send_heartbeats())
+        assert cluster.broker("broker-a").requests == []
+
+
+def test_a_consumer_is_announced_when_it_registers() -> None:
+    with ScriptedCluster() as cluster, ClientInstance(cluster.namesrv_addr) as client:
+        cluster.add_topic("orders", queues={"broker-a": 1, "broker-b": 1})
+        slave = cluster.broker("broker-b", 1)
+        consumer = NotingConsumer("g", "orders", "%RETRY%g")
+        client.call(client.register_consumer("g", consumer))
+        for broker in (cluster.broker("broker-a"), cluster.broker("broker-b"), slave):
+            assert len(broker.asked(HEART_BEAT)) == 1
+        data = _last(slave)
+        assert data["clientID"] == client.client_id
+        (announced,) = data["consumerDataSet"]
+        assert announced["groupName"] == "g"
+        assert announced["consumeType"] == "CONSUME_PASSIVELY"
+        assert [each["topic"] for each in announced["subscriptionDataSet"]] == [
+            "orders",
+            "%RETRY%g",
+        ]
+        assert data["producerDataSet"] == [{"groupName": "CLIENT_INNER_PRODUCER"}]
+        assert set(client.broker_versions.values()) == {479}
+
+
+def test_producers_are_announced_to_masters_as_soon_as_they_are_known() -> None:
+    with ScriptedCluster() as cluster, ClientInstance(cluster.namesrv_addr) as client:
+        slave = cluster.broker("broker-a", 1)
+        cluster.add_topic("orders")
+        client.call(client.register_producer("p", NotingProducer("orders")))
+        client.call(client.publish_route("orders"))
+        assert _groups(cluster.broker("broker-a")) == ({"p", "CLIENT_INNER_PRODUCER"}, set())
+        assert slave.requests == []
+
+
+def test_heartbeats_go_on() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.add_topic("orders")
+        broker = cluster.broker("broker-a")
+        config = ClientConfig(cluster.namesrv_addr, heartbeat_broker_interval_ms=20)
+        with ClientInstance(config) as client:
+            client.call(client.register_consumer("g", NotingConsumer("g", "orders")))
+            client.call(client.register_consumer("h", NotingConsumer("h", "orders")))
+            broker.wait_for(HEART_BEAT, 6)
+            assert _groups(broker)[1] == {"g", "h"}
+            client.call(client.unregister_consumer("g"))
+            count = len(broker.asked(HEART_BEAT))
+            broker.wait_for(HEART_BEAT, count + 2)
+            assert _groups(broker)[1] == {"h"}
+
+
+def test_one_group_of_a_name() -> None:
+    with ScriptedCluster() as cluster, ClientInstance(cluster.namesrv_addr) as client:
+        client.call(client.register_consumer("g", NotingConsumer("g")))
+        client.call(client.register_producer("g", NotingProducer()))
+        with pytest.raises(ClientError, match="has a consumer of group 'g' already"):
+            client.call(client.register_consumer("g", NotingConsumer("g")))
+        with pytest.raises(ClientError, match="has a producer of group 'g' already"):
+            client.call(client.register_producer("g", NotingProducer()))
+
+
+def test_brokers_are_told_who_leaves() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.add_topic("orders")
+        slave, broker = cluster.broker("broker-a", 1), cluster.broker("broker-a")
+        with ClientInstance(cluster.namesrv_addr) as client:
+            client.call(client.register_consumer("g", NotingConsumer("g", "orders")))
+            client.call(client.register_producer("p", NotingProducer("orders")))
+            client.call(client.unregister_consumer("g"))
+            client.call(client.unregister_consumer("g"))  # nothing more
+            for server in (broker, slave):
+                (told,) = server.asked(UNREGISTER)
+                assert told.ext_fields == {"clientID": client.client_id, "consumerGroup": "g"}
+        left = [each.ext_fields.get("producerGroup") for each in broker.asked(UNREGISTER)]
+        assert left == [None, "p", "CLIENT_INNER_PRODUCER"]
+
+
+def test_a_broker_that_comes_back_hears_of_the_groups_soon() -> None:
+    """Its groups went with the connection; the next heartbeat may be half a minute away."""
+    with ScriptedCluster() as cluster, ClientInstance(cluster.namesrv_addr) as client:
+        cluster.add_topic("orders")
+        broker = cluster.broker("broker-a")
+        consumer = NotingConsumer("g", "orders")
+        client.call(client.register_consumer("g", consumer))
+        count = len(broker.asked(HEART_BEAT))
+        broker.drop_connections()
+        broker.wait_for(HEART_BEAT, count + 1)
+        wait_until(lambda: consumer.changes, "queues are shared out anew")
+
+
+def test_members_may_change_before_the_heartbeat_is_answered() -> None:
+    with ScriptedCluster() as cluster, ClientInstance(cluster.namesrv_addr) as client:
+        cluster.add_topic("orders")
+        broker = cluster.broker("broker-a")
+        consumer = NotingConsumer("g", "orders")
+
+        async def notify_first(request: RemotingCommand) -> RemotingCommand:
+            notice = RemotingCommand.request(NotifyConsumerIdsChangedRequestHeader("g"))
+            notice.opaque = request.opaque  # a broker counts for itself
+            notice.flag = 2
+            await broker._write_all(notice)
+            return success(request)
+
+        broker.answers[HEART_BEAT] = notify_first
+        client.call(client.register_consumer("g", consumer))
+        wait_until(lambda: consumer.changes == 1, "the notice arrives")
+
+
+def test_a_broker_that_refuses_heartbeats_stops_nothing() -> None:
+    with ScriptedCluster() as cluster, ClientInstance(cluster.namesrv_addr) as client:
+        cluster.add_topic("orders", queues={"broker-a": 1, "broker-b": 1})
+        del cluster.broker("broker-a").answers[HEART_BEAT]
+        client.call(client.register_consumer("g", NotingConsumer("g", "orders")))
+        assert set(client.broker_versions) == {cluster.broker("broker-b").address}
