@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from rmqnet.client.consumer.push_options import PushConsumerOptions
     from rmqnet.client.heartbeat_data import ConsumeFromWhere, MessageModel
     from rmqnet.client.message_queue import MessageQueue
+    from rmqnet.client.producer.producer import Producer
+    from rmqnet.client.producer.producer_config import ProducerConfig
+    from rmqnet.client.producer.request_reply import reply_to
+    from rmqnet.client.producer.transaction_producer import (
+        LocalTransactionState,
+        TransactionListener,
+        TransactionProducer,
+        TransactionSendResult,
+    )
     from rmqnet.client.pull_result import PullResult, PullStatus
     from rmqnet.client.send_result import SendResult, SendStatus
     from rmqnet.client.topic_route import TopicRoute
@@ -30,6 +39,9 @@ if TYPE_CHECKING:
         RemotingFormatError,
         RemotingTimeoutError,
         RemotingTooMuchRequestError,
+        SendAttempt,
+        SendFailedError,
+        SendTimeoutError,
         TopicNotFoundError,
     )
     from rmqnet.remoting.acl import AclCredentials
@@ -48,9 +60,12 @@ __all__ = [
     "ClientInstance",
     "ConsumeContext",
     "ConsumeFromWhere",
+    "LocalTransactionState",
     "Message",
     "MessageModel",
     "MessageQueue",
+    "Producer",
+    "ProducerConfig",
     "PullResult",
     "PullStatus",
     "PushConsumer",
@@ -60,11 +75,18 @@ __all__ = [
     "RemotingFormatError",
     "RemotingTimeoutError",
     "RemotingTooMuchRequestError",
+    "SendAttempt",
+    "SendFailedError",
     "SendResult",
     "SendStatus",
+    "SendTimeoutError",
     "TlsConfig",
     "TopicNotFoundError",
     "TopicRoute",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionSendResult",
+    "reply_to",
 ]
 
 # Where the names are that are no errors. Loaded when first asked for: a process that only plans
@@ -79,9 +101,12 @@ _MODULES = {
     "ClientInstance": "rmqnet.client.client_instance",
     "ConsumeContext": "rmqnet.client.consumer.listening",
     "ConsumeFromWhere": "rmqnet.client.heartbeat_data",
+    "LocalTransactionState": "rmqnet.client.producer.transaction_producer",
     "Message": "store_core.message",
     "MessageModel": "rmqnet.client.heartbeat_data",
     "MessageQueue": "rmqnet.client.message_queue",
+    "Producer": "rmqnet.client.producer.producer",
+    "ProducerConfig": "rmqnet.client.producer.producer_config",
     "PullResult": "rmqnet.client.pull_result",
     "PullStatus": "rmqnet.client.pull_result",
     "PushConsumer": "rmqnet.client.consumer.push_consumer",
@@ -90,6 +115,10 @@ _MODULES = {
     "SendStatus": "rmqnet.client.send_result",
     "TlsConfig": "rmqnet.remoting.tls",
     "TopicRoute": "rmqnet.client.topic_route",
+    "TransactionListener": "rmqnet.client.producer.transaction_producer",
+    "TransactionProducer": "rmqnet.client.producer.transaction_producer",
+    "TransactionSendResult": "rmqnet.client.producer.transaction_producer",
+    "reply_to": "rmqnet.client.producer.request_reply",
 }
 
 

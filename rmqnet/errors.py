@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 
 class RemotingError(Exception):
     """The other side cannot be reached, does not answer in time, or does not speak the protocol."""
@@ -55,3 +57,57 @@ class BrokerError(Exception):
 
     def __str__(self) -> str:
         return f"{self.address} answered {self.request} with code {self.code}: {self.remark}"
+
+
+class SendAttempt(NamedTuple):
+    """One try to send a message: where, and why it failed."""
+
+    broker_name: str
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"{self.broker_name} ({self.address})" if self.address else self.broker_name
+        return f"{where}: {self.reason}"
+
+
+class SendFailedError(ClientError):
+    """A message was sent to no broker that took it, as far as the client knows.
+
+    Where a broker was reached and did not answer, it may have stored the message nevertheless.
+
+    Parameters
+    ----------
+    topic
+        Of the message.
+    attempts
+        The brokers tried, and why each failed.
+    cost_ms
+        How long it all took.
+    response_code
+        What the last broker answered; None where it did not.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        attempts: tuple[SendAttempt, ...],
+        cost_ms: int,
+        response_code: int | None = None,
+    ) -> None:
+        super().__init__(topic, attempts, cost_ms, response_code)
+        self.topic = topic
+        self.attempts = attempts
+        self.cost_ms = cost_ms
+        self.response_code = response_code
+
+    def __str__(self) -> str:
+        tries = "; ".join(f"{number}. {each}" for number, each in enumerate(self.attempts, 1))
+        return (
+            f"a message to topic {self.topic} was not sent, in {len(self.attempts)} tries and "
+            f"{self.cost_ms} ms: {tries or self.__cause__ or 'no broker was asked'}"
+        )
+
+
+class SendTimeoutError(SendFailedError, RemotingTimeoutError):
+    """The time for sending a message is over; it may have been stored nevertheless."""

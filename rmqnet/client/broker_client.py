@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from rmqnet.client.message_queue import MessageQueue
 from rmqnet.client.pull_result import PullResult, PullStatus
 from rmqnet.client.request_calls import RequestCalls, checked, header_of, json_of
-from rmqnet.client.send_result import SendResult, SendStatus
+from rmqnet.client.send_result import SEND_STATUS, send_result_of
 from rmqnet.errors import RemotingConnectError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.headers import (
@@ -29,7 +29,6 @@ from rmqnet.remoting.headers import (
     QueryMessageResponseHeader,
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
-    SendMessageResponseHeader,
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
     ViewMessageRequestHeader,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from rmqnet.client.heartbeat_data import SubscriptionData
+    from rmqnet.client.send_result import SendResult
     from rmqnet.remoting.header_fields import H, RequestHeader
     from rmqnet.remoting.headers import (
         ConsumerSendMsgBackRequestHeader,
@@ -53,12 +53,6 @@ if TYPE_CHECKING:
 LITE_PULL_FLAG = 16
 """Bit of a pull's sysFlag: it goes by LITE_PULL_MESSAGE (``PullSysFlag``)."""
 
-_SEND_STATUS = {
-    ResponseCode.SUCCESS: SendStatus.SEND_OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-}
 _PULL_STATUS = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
     ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MSG,
@@ -136,8 +130,9 @@ class BrokerClient:
         """
         command = RemotingCommand.request(header, body, code)
         answer = await self._calls.ask(address, command, timeout_s)
-        checked(answer, address, command, _SEND_STATUS)
-        return _send_result(answer, address, header, message_id)
+        checked(answer, address, command, SEND_STATUS)
+        queue = MessageQueue(header.topic, header.bname or address, header.queue_id)
+        return send_result_of(answer, address, queue, message_id)
 
     async def send_oneway(
         self,
@@ -436,23 +431,6 @@ def queue_of(data: Any) -> MessageQueue:
 def queue_json(queue: MessageQueue) -> dict[str, Any]:
     """Return a queue as brokers read it."""
     return {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
-
-
-def _send_result(
-    answer: RemotingCommand, address: str, header: SendMessageRequestHeaderV2, message_id: str
-) -> SendResult:
-    fields = header_of(SendMessageResponseHeader, answer, address)
-    return SendResult(
-        status=_SEND_STATUS[ResponseCode(answer.code)],
-        message_id=message_id,
-        offset_message_id=fields.msg_id,
-        queue=MessageQueue(header.topic, header.bname or address, fields.queue_id),
-        queue_offset=fields.queue_offset,
-        transaction_id=fields.transaction_id,
-        region_id=fields.msg_region or SendResult.region_id,
-        trace_on=fields.trace_on is not False,
-        recall_handle=fields.recall_handle,
-    )
 
 
 def _lock_body(group: str, client_id: str, queues: Collection[MessageQueue]) -> bytes:

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from rmqnet.client.message_queue import MessageQueue
+from rmqnet.client.request_calls import header_of
+from rmqnet.remoting.codes import ResponseCode
+from rmqnet.remoting.headers import SendMessageResponseHeader
+
 if TYPE_CHECKING:
-    from rmqnet.client.message_queue import MessageQueue
+    from rmqnet.remoting.remoting_command import RemotingCommand
 
 
 class SendStatus(Enum):
@@ -58,3 +63,55 @@ class SendResult:
     region_id: str = "DefaultRegion"
     trace_on: bool = True
     recall_handle: str | None = None
+
+
+SEND_STATUS = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+"""What the codes mean that say: it is stored."""
+
+
+def send_result_of(
+    answer: RemotingCommand,
+    address: str,
+    queue: MessageQueue,
+    message_id: str,
+    batch_unique_key: str = "",
+) -> SendResult:
+    """Return what a broker says of a message that it stored.
+
+    Parameters
+    ----------
+    answer
+        Its code is one of `SEND_STATUS`.
+    address
+        Whose answer it is.
+    queue
+        Where the message was sent; the answer may name another queue id.
+    message_id
+        The id that the producer gave it.
+    batch_unique_key
+        The id of a batch as a whole: the message id, if the broker stored it as one record.
+
+    Raises
+    ------
+    RemotingFormatError
+        A field is missing; the text names it and the broker.
+    """
+    fields = header_of(SendMessageResponseHeader, answer, address)
+    if fields.queue_id != queue.queue_id:
+        queue = MessageQueue(queue.topic, queue.broker_name, fields.queue_id)
+    return SendResult(
+        SEND_STATUS[ResponseCode(answer.code)],
+        batch_unique_key if batch_unique_key and fields.batch_uniq_id else message_id,
+        fields.msg_id,
+        queue,
+        fields.queue_offset,
+        fields.transaction_id,
+        fields.msg_region or SendResult.region_id,
+        fields.trace_on is not False,
+        fields.recall_handle,
+    )

@@ -1,0 +1,151 @@
+"""Many messages in one request.
+
+Source: RocketMQ ``MessageBatch``, ``MessageDecoder.encodeMessages`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqnet.client.producer.outgoing_message import OutgoingMessage
+from rmqnet.client.producer.send_properties import (
+    PROPERTY_WAIT_STORE_MSG_OK,
+    properties_text,
+    waits_for_store,
+)
+from rmqnet.client.producer.validation import check_message
+from rmqnet.errors import ClientError
+from rmqnet.remoting.codes import RequestCode
+from store_core.codec.java_string import java_integer
+from store_core.layout.message import (
+    INNER_ITEM,
+    PROPERTIES_LENGTH,
+    PROPERTY_DELAY,
+    PROPERTY_UNIQ_KEY,
+)
+from store_core.topics import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqnet.client.producer.unique_keys import UniqueKeys
+    from store_core.message import Message
+
+_pack_head = INNER_ITEM.struct.pack
+_pack_length = PROPERTIES_LENGTH.struct.pack
+_FIXED_BYTES = INNER_ITEM.size + PROPERTIES_LENGTH.size
+
+
+def outgoing_batch(
+    messages: Sequence[Message], keys: UniqueKeys, max_message_size: int
+) -> OutgoingMessage:
+    """Return messages as one request; those without a unique key are given one.
+
+    Bodies are not compressed: nobody would inflate them.
+
+    Parameters
+    ----------
+    messages
+        Of one topic, all or none of them waiting for the store, none delayed.
+    keys
+        Where unique keys come from.
+    max_message_size
+        Most bytes of a body, and of the whole batch encoded.
+
+    Raises
+    ------
+    ClientError
+        No broker would take them as a batch; the text says why.
+    """
+    if not messages:
+        raise ClientError("a batch has no messages")
+    topic, wait = messages[0].topic, waits_for_store(messages[0].properties)
+    parts: list[bytes] = []
+    for message in messages:
+        _check_item(message, topic, wait)
+        check_message(message, max_message_size)
+        properties = message.properties
+        if not properties.get(PROPERTY_UNIQ_KEY):
+            properties[PROPERTY_UNIQ_KEY] = keys.next_key()
+        if PROPERTY_WAIT_STORE_MSG_OK not in properties:
+            properties = {PROPERTY_WAIT_STORE_MSG_OK: "true", **properties}
+        text = properties_text(topic, properties).encode(errors="replace")
+        body = message.body
+        size = _FIXED_BYTES + len(body) + len(text)
+        parts += (_pack_head(size, 0, 0, message.flag, len(body)), body, _pack_length(len(text)))
+        parts.append(text)
+    return encoded_batch(
+        topic,
+        b"".join(parts),
+        [message.properties[PROPERTY_UNIQ_KEY] for message in messages],
+        keys.next_key(),
+        max_message_size,
+        wait=wait,
+    )
+
+
+def encoded_batch(
+    topic: str,
+    body: bytes,
+    unique_keys: Sequence[str],
+    batch_unique_key: str,
+    max_message_size: int,
+    *,
+    wait: bool = True,
+) -> OutgoingMessage:
+    """Return messages that are encoded already as one request.
+
+    Parameters
+    ----------
+    topic
+        Of all of them.
+    body
+        They, encoded as the items of an inner batch.
+    unique_keys
+        Of each.
+    batch_unique_key
+        Of them all.
+    max_message_size
+        Most bytes of the body.
+    wait
+        They wait for the store.
+
+    Raises
+    ------
+    ClientError
+        The body is too long.
+    """
+    if len(body) > max_message_size:
+        raise ClientError(
+            f"a batch of {len(unique_keys)} messages to topic {topic!r} has {len(body)} bytes "
+            f"encoded, more than max_message_size, {max_message_size}: send fewer at once"
+        )
+    properties = {
+        PROPERTY_WAIT_STORE_MSG_OK: "true" if wait else "false",
+        PROPERTY_UNIQ_KEY: batch_unique_key,
+    }
+    return OutgoingMessage(
+        topic,
+        body,
+        properties_text(topic, properties),
+        ",".join(unique_keys),
+        batch=True,
+        batch_unique_key=batch_unique_key,
+        request_code=RequestCode.SEND_BATCH_MESSAGE,
+    )
+
+
+def _check_item(message: Message, topic: str, wait: bool) -> None:
+    if message.topic != topic:
+        raise ClientError(
+            f"a batch has messages to topic {topic!r} and to {message.topic!r}: one topic a batch"
+        )
+    if (java_integer(message.properties.get(PROPERTY_DELAY, ""), 32) or 0) > 0:
+        raise ClientError(f"a batch to topic {topic!r} has a delayed message: send it by itself")
+    if topic.startswith(RETRY_PREFIX):
+        raise ClientError(f"messages to retry topic {topic!r} cannot be sent in batches")
+    if waits_for_store(message.properties) != wait:
+        raise ClientError(
+            f"a batch to topic {topic!r} has messages that wait for the store "
+            f"({PROPERTY_WAIT_STORE_MSG_OK}) and others that do not"
+        )

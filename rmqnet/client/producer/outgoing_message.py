@@ -1,0 +1,140 @@
+"""What of a message goes over the wire, the queue excepted: made once, sent to one broker or more.
+
+Source: RocketMQ ``DefaultMQProducerImpl.sendKernelImpl`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqnet.client.producer.request_reply import PROPERTY_MESSAGE_TYPE, REPLY
+from rmqnet.client.producer.send_properties import (
+    PROPERTY_WAIT_STORE_MSG_OK,
+    properties_text,
+)
+from rmqnet.client.producer.validation import check_message
+from rmqnet.remoting.codes import RequestCode
+from store_core.codec.java_string import java_integer
+from store_core.layout.message import (
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_KEY,
+    TRANSACTION_PREPARED_TYPE,
+)
+from store_core.topics import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqnet.client.producer.compression import Compression
+    from rmqnet.client.producer.unique_keys import UniqueKeys
+    from store_core.message import Message
+
+PROPERTY_RECONSUME_TIME = "RECONSUME_TIME"
+PROPERTY_MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+
+
+class OutgoingMessage(NamedTuple):
+    """A message, or a batch of them, ready to be sent.
+
+    Attributes
+    ----------
+    topic
+        Where to.
+    body
+        As it goes over the wire.
+    properties
+        As one string.
+    message_id
+        Its unique key; those of a batch with commas between them.
+    flag, sys_flag
+        Of the application; of RocketMQ.
+    batch
+        The body holds many messages.
+    batch_unique_key
+        Of a batch as a whole.
+    reconsume_times, max_reconsume_times
+        Of a message to a retry topic.
+    request_code
+        By which request it is sent.
+    """
+
+    topic: str
+    body: bytes
+    properties: str
+    message_id: str
+    flag: int = 0
+    sys_flag: int = 0
+    batch: bool = False
+    batch_unique_key: str = ""
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+    request_code: RequestCode = RequestCode.SEND_MESSAGE_V2
+
+
+def outgoing_message(
+    message: Message,
+    keys: UniqueKeys,
+    compression: Compression,
+    max_message_size: int,
+    more_properties: Mapping[str, str] | None = None,
+) -> OutgoingMessage:
+    """Return a message as it goes over the wire; it is given a unique key if it has none.
+
+    Parameters
+    ----------
+    message
+        Topic, body, properties and flag count.
+    keys
+        Where a unique key comes from.
+    compression
+        When and how its body is compressed.
+    max_message_size
+        Most bytes of the body before compression.
+    more_properties
+        For this time only; the message stays without them.
+
+    Raises
+    ------
+    ClientError
+        No broker would take it; the text says why.
+    """
+    check_message(message, max_message_size)
+    own = message.properties
+    if not own.get(PROPERTY_UNIQ_KEY):
+        own[PROPERTY_UNIQ_KEY] = keys.next_key()
+    properties = {PROPERTY_WAIT_STORE_MSG_OK: "true", **own}
+    if more_properties:
+        properties.update(more_properties)
+    body, sys_flag = compression.compressed(message.body)
+    if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+        sys_flag |= TRANSACTION_PREPARED_TYPE
+    text = properties_text(message.topic, properties)
+    if properties.get(PROPERTY_MESSAGE_TYPE) == REPLY:
+        return OutgoingMessage(
+            message.topic,
+            body,
+            text,
+            own[PROPERTY_UNIQ_KEY],
+            message.flag,
+            sys_flag,
+            request_code=RequestCode.SEND_REPLY_MESSAGE_V2,
+        )
+    key = own[PROPERTY_UNIQ_KEY]
+    if message.topic.startswith(RETRY_PREFIX):
+        times = _number(properties, PROPERTY_RECONSUME_TIME)
+        most = _number(properties, PROPERTY_MAX_RECONSUME_TIMES)
+        return OutgoingMessage(
+            message.topic,
+            body,
+            text,
+            key,
+            message.flag,
+            sys_flag,
+            reconsume_times=times or 0,
+            max_reconsume_times=most,
+        )
+    return OutgoingMessage(message.topic, body, text, key, message.flag, sys_flag)
+
+
+def _number(properties: Mapping[str, str], name: str) -> int | None:
+    return java_integer(properties.get(name, ""), 32)

@@ -1,0 +1,89 @@
+"""Settings of a producer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from rmqnet.client.producer.compression import Compression
+from rmqnet.client.producer.validation import MAX_MESSAGE_SIZE
+from rmqnet.client.route_table import AUTO_CREATE_TOPIC
+from rmqnet.errors import ClientError
+
+_LEAST = {
+    "send_msg_timeout_ms": 1,
+    "send_msg_max_timeout_per_request_ms": -1,
+    "max_message_size": 1,
+    "default_topic_queue_nums": 1,
+    "back_pressure_for_async_send_num": 1,
+    "back_pressure_for_async_send_size": 1,
+}
+
+
+@dataclass(frozen=True)
+class ProducerConfig:
+    """How a producer sends (RocketMQ ``DefaultMQProducer``, release 5.3.3: names and defaults).
+
+    Parameters
+    ----------
+    send_msg_timeout_ms
+        For one message, all tries together, unless a call says otherwise.
+    send_msg_max_timeout_per_request_ms
+        For one try, so that time is left for another; -1: all the time that is left.
+    retry_times_when_send_failed
+        Further tries of a synchronous send, on other brokers where there are any.
+    retry_times_when_send_async_failed
+        The same of an asynchronous one.
+    retry_another_broker_when_not_store_ok
+        A message that is stored, but not as safe as the broker wants (status other than
+        ``SEND_OK``), is sent once more, to another broker.
+    max_message_size
+        Most bytes of a body before compression, and of a batch.
+    compress_msg_body_over_howmuch
+        Bodies of at least so many bytes are compressed.
+    compress_type
+        ``ZLIB``, ``LZ4`` or ``ZSTD``. Consumers before RocketMQ 5 read ZLIB only.
+    compress_level
+        0 to 9.
+    create_topic_key
+        Topic whose queues a broker copies for one that it creates on its first message.
+    default_topic_queue_nums
+        Queues of such a topic on a broker, at most.
+    send_latency_fault_enable
+        Leave out brokers for a while that were slow or failed.
+    back_pressure_for_async_send_num, back_pressure_for_async_send_size
+        Messages, and bytes of their bodies, that asynchronous and one-way sends may have under
+        way. Beyond that they wait for room as long as the message may take, then fail. Always
+        on, where a Java client would go on without bound unless told otherwise.
+    """
+
+    send_msg_timeout_ms: int = 3000
+    send_msg_max_timeout_per_request_ms: int = -1
+    retry_times_when_send_failed: int = 2
+    retry_times_when_send_async_failed: int = 2
+    retry_another_broker_when_not_store_ok: bool = False
+    max_message_size: int = MAX_MESSAGE_SIZE
+    compress_msg_body_over_howmuch: int = 4096
+    compress_type: str = "ZLIB"
+    compress_level: int = 5
+    create_topic_key: str = AUTO_CREATE_TOPIC
+    default_topic_queue_nums: int = 4
+    send_latency_fault_enable: bool = False
+    back_pressure_for_async_send_num: int = 10_000
+    back_pressure_for_async_send_size: int = 100 << 20
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and (isinstance(value, bool) or not isinstance(value, int)):
+                raise ClientError(f"{field.name}: a whole number is expected, not {value!r}")
+            least = _LEAST.get(field.name, 0)
+            if field.type == "int" and value < least:
+                raise ClientError(f"{field.name}: at least {least} is expected, not {value}")
+        self.compression.check()
+
+    @property
+    def compression(self) -> Compression:
+        """When and how bodies are compressed."""
+        return Compression(
+            self.compress_msg_body_over_howmuch, self.compress_type, self.compress_level
+        )

@@ -1,0 +1,122 @@
+"""Requests between clients: a message, and the reply of whoever consumed it.
+
+Source: RocketMQ ``DefaultMQProducerImpl.request``, ``MessageUtil.createReplyMessage`` (release
+5.3.3).
+"""
+
+from __future__ import annotations
+
+import queue
+import uuid
+from typing import TYPE_CHECKING
+
+from rmqnet.errors import ClientError
+from store_core.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROPERTY_CORRELATION_ID = "CORRELATION_ID"
+PROPERTY_REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+PROPERTY_TTL = "TTL"
+PROPERTY_MESSAGE_TYPE = "MSG_TYPE"
+PROPERTY_CLUSTER = "CLUSTER"
+REPLY = "reply"
+
+_REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
+
+
+class PendingReplies:
+    """The requests that wait for a reply. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, queue.SimpleQueue[Message]] = {}
+
+    def open(self) -> PendingReply:
+        """Return a new one; it is taken off when its block is left."""
+        return PendingReply(self._waiting)
+
+    def take(self, reply: Message) -> bool:
+        """Hand a reply to whoever waits for it; False if nobody does (any more)."""
+        correlation_id = reply.properties.get(PROPERTY_CORRELATION_ID, "")
+        waiting = self._waiting.get(correlation_id)
+        if waiting is None:
+            return False
+        waiting.put(reply)
+        return True
+
+
+class PendingReply:
+    """One request that waits for its reply; a context manager.
+
+    Parameters
+    ----------
+    waiting
+        Where it is found when the reply comes.
+    """
+
+    def __init__(self, waiting: dict[str, queue.SimpleQueue[Message]]) -> None:
+        self.correlation_id = str(uuid.uuid4())
+        self._waiting = waiting
+        self._replies: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def __enter__(self) -> PendingReply:
+        self._waiting[self.correlation_id] = self._replies
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self._waiting[self.correlation_id]
+
+    def properties(self, client_id: str, timeout_s: float) -> dict[str, str]:
+        """Return what a request carries so that its reply is found."""
+        return {
+            PROPERTY_CORRELATION_ID: self.correlation_id,
+            PROPERTY_REPLY_TO_CLIENT: client_id,
+            PROPERTY_TTL: str(int(timeout_s * 1000)),
+        }
+
+    def wait(self, timeout_s: float) -> Message | None:
+        """Return the reply; None if it does not come in time."""
+        try:
+            return self._replies.get(timeout=max(timeout_s, 0))
+        except queue.Empty:
+            return None
+
+
+def reply_to(request: Message, body: bytes) -> Message:
+    """Return the reply to a request, for a producer to send.
+
+    Parameters
+    ----------
+    request
+        As a consumer got it.
+    body
+        Of the reply.
+
+    Raises
+    ------
+    ClientError
+        The message is no request, or its broker does not say to which cluster it belongs.
+    """
+    missing = [
+        name
+        for name in (PROPERTY_CLUSTER, PROPERTY_CORRELATION_ID, PROPERTY_REPLY_TO_CLIENT)
+        if not request.properties.get(name)
+    ]
+    if missing:
+        raise ClientError(
+            f"there is no reply to message {request.unique_key} of topic {request.topic}: it has "
+            f"no property {', '.join(missing)}"
+        )
+    return Message(
+        request.properties[PROPERTY_CLUSTER] + _REPLY_TOPIC_SUFFIX,
+        body,
+        properties={PROPERTY_MESSAGE_TYPE: REPLY, **dict(_copied(request))},
+    )
+
+
+def _copied(request: Message) -> Iterator[tuple[str, str]]:
+    for name in (PROPERTY_CORRELATION_ID, PROPERTY_REPLY_TO_CLIENT, PROPERTY_TTL):
+        value = request.properties.get(name)
+        if value is not None:
+            yield name, value

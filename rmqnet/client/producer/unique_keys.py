@@ -1,0 +1,60 @@
+"""Client message ids (property ``UNIQ_KEY``), one at a time.
+
+Source: RocketMQ ``MessageClientIDSetter.createUniqID`` (release 5.3.3); many at once are
+``store_core.codec.client_message_id``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import struct
+import time
+
+from store_core.codec.client_message_id import month_start_ms
+
+_PROCESS = struct.Struct(">Hi")  # process id, what stands for the hash of the class loader
+_MORE_THAN_A_MONTH_MS = 40 * 86_400_000
+_COUNTER_MASK = 0xFFFF
+_TIME_MASK = 0xFFFFFFFF
+
+
+class UniqueKeys:
+    """Gives out ids that differ from each other, in any thread, and in a forked child, too.
+
+    Parameters
+    ----------
+    address
+        4 or 16 bytes of this machine's address.
+    """
+
+    def __init__(self, address: bytes) -> None:
+        self._address = address
+        self._begin()
+
+    def next_key(self) -> str:
+        """Return an id: 32 hex digits, 56 with an IPv6 address."""
+        if self._process != os.getpid():
+            self._begin()
+        since_ms = time.time_ns() // 1_000_000 - self._month_start_ms
+        if not 0 <= since_ms < self._month_ms:
+            since_ms = self._new_month()
+        count = next(self._counter) & _COUNTER_MASK
+        return f"{self._prefix}{since_ms & _TIME_MASK:08X}{count:04X}"
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._counter = itertools.count()
+        random_hash = random.SystemRandom().randrange(-(1 << 31), 1 << 31)
+        prefix = self._address + _PROCESS.pack(self._process & 0xFFFF, random_hash)
+        self._prefix = prefix.hex().upper()
+        self._month_start_ms = self._month_ms = 0
+        self._new_month()
+
+    def _new_month(self) -> int:
+        now_ms = time.time_ns() // 1_000_000
+        start_ms = month_start_ms(now_ms)
+        self._month_ms = month_start_ms(start_ms + _MORE_THAN_A_MONTH_MS) - start_ms
+        self._month_start_ms = start_ms
+        return max(0, now_ms - self._month_start_ms)

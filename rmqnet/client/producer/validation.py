@@ -1,0 +1,125 @@
+"""What a client refuses to send, before any broker is asked.
+
+Source: RocketMQ ``Validators``, ``TopicValidator`` (release 5.3.3); the length of the properties
+is the broker's rule.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from rmqnet.errors import ClientError
+from store_core.layout.message import (
+    MAX_PROPERTIES_BYTES,
+    PROPERTY_INNER_MULTI_DISPATCH,
+    SCHEDULE_TOPIC,
+)
+from store_core.topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
+
+if TYPE_CHECKING:
+    from store_core.message import Message
+
+MAX_TOPIC_CHARACTERS = 127
+MAX_GROUP_CHARACTERS = 255
+MAX_MESSAGE_SIZE = 4 << 20
+"""Bytes of a body before compression (``maxMessageSize``)."""
+
+DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_ALLOWED = "letters of a to z, digits, % | - and _"
+_NOT_ALLOWED_TOPICS = frozenset(
+    (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, DISCARD_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
+)
+
+
+@lru_cache(maxsize=1024)  # a message more, the same topic again
+def check_topic(topic: str) -> None:
+    """Refuse names that no topic can have, and topics that are the broker's own.
+
+    Raises
+    ------
+    ClientError
+        Says why.
+    """
+    _check_name("topic", topic, MAX_TOPIC_CHARACTERS)
+    if topic in _NOT_ALLOWED_TOPICS:
+        raise ClientError(f"topic {topic!r} is the broker's own: clients must not send to it")
+
+
+def check_group(group: str) -> None:
+    """Refuse names that no group of producers can have.
+
+    Raises
+    ------
+    ClientError
+        Says why.
+    """
+    _check_name("group", group, MAX_GROUP_CHARACTERS)
+    if group == DEFAULT_PRODUCER_GROUP:
+        raise ClientError(
+            f"the group must not be {group!r}: give your producers a name of their own"
+        )
+
+
+def check_body(topic: str, body: bytes, max_message_size: int) -> None:
+    """Refuse empty bodies and those of more than ``max_message_size`` bytes.
+
+    Raises
+    ------
+    ClientError
+        Names the topic and both sizes.
+    """
+    if not body:
+        raise ClientError(
+            f"a message to topic {topic!r} has no body: RocketMQ wants one byte at least"
+        )
+    if len(body) > max_message_size:
+        raise ClientError(
+            f"a message to topic {topic!r} has a body of {len(body)} bytes, more than "
+            f"max_message_size, {max_message_size}"
+        )
+
+
+def check_message(message: Message, max_message_size: int) -> None:
+    """Refuse a message that no broker takes.
+
+    Raises
+    ------
+    ClientError
+        Says why.
+    """
+    check_topic(message.topic)
+    check_body(message.topic, message.body, max_message_size)
+    if "/" in message.properties.get(PROPERTY_INNER_MULTI_DISPATCH, ""):
+        raise ClientError(
+            f"a message to topic {message.topic!r} has a '/' in property "
+            f"{PROPERTY_INNER_MULTI_DISPATCH}"
+        )
+
+
+def check_properties(topic: str, properties_bytes: int) -> None:
+    """Refuse more properties than a record can hold.
+
+    Raises
+    ------
+    ClientError
+        Names the topic and both sizes.
+    """
+    if properties_bytes > MAX_PROPERTIES_BYTES:
+        raise ClientError(
+            f"a message to topic {topic!r} has properties of {properties_bytes} bytes, more than "
+            f"{MAX_PROPERTIES_BYTES}"
+        )
+
+
+def _check_name(what: str, name: str, most_characters: int) -> None:
+    if not name or name.isspace():
+        raise ClientError(f"the {what} is blank")
+    if _LEGAL.fullmatch(name) is None:
+        raise ClientError(f"the {what} {name[:300]!r} has characters other than {_ALLOWED}")
+    if len(name) > most_characters:
+        raise ClientError(
+            f"the {what} has {len(name)} characters, at most {most_characters} may be: {name[:40]}…"
+        )

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from rmqnet.client.producer.compression import Compression
+from rmqnet.client.producer.message_batch import encoded_batch, outgoing_batch
+from rmqnet.client.producer.outgoing_message import outgoing_message
+from rmqnet.client.producer.unique_keys import UniqueKeys
+from rmqnet.errors import ClientError
+from store_core.codec.compression import inflate
+from store_core.codec.inner_batch import split_inner_batch
+from store_core.codec.properties import string_to_properties
+from store_core.message import Message
+
+MIB = 1 << 20
+KEYS = UniqueKeys(b"\x0a\x00\x00\x07")
+PLAIN = Compression()
+
+
+def properties_of(text: str) -> dict[str, str]:
+    return string_to_properties(text.encode())
+
+
+def outgoing(message: Message, compression: Compression = PLAIN, **more: str):
+    return outgoing_message(message, KEYS, compression, 4 * MIB, more)
+
+
+def test_a_message_is_sent_as_java_sends_it():
+    message = Message("t", b"body", tags="a", keys=["k1", "k2"], flag=7, properties={"c": "ä"})
+    sent = outgoing(message)
+    assert properties_of(sent.properties) == {
+        "WAIT": "true",
+        "TAGS": "a",
+        "KEYS": "k1 k2",
+        "c": "ä",
+        "UNIQ_KEY": message.unique_key,
+    }
+    assert sent.properties.endswith("\x02")
+    assert (sent.topic, sent.body, sent.flag, sent.sys_flag) == ("t", b"body", 7, 0)
+    assert sent.message_id == message.unique_key
+    assert not sent.batch
+
+
+def test_a_message_keeps_its_own_unique_key_and_wait():
+    message = Message("t", b"x", unique_key="MINE", properties={"WAIT": "false"})
+    sent = outgoing(message)
+    assert sent.message_id == "MINE"
+    assert properties_of(sent.properties)["WAIT"] == "false"
+
+
+def test_more_properties_are_of_this_time_only():
+    message = Message("t", b"x", properties={"DELAY": "1"})
+    assert properties_of(outgoing(message, DELAY="3").properties)["DELAY"] == "3"
+    assert message.properties["DELAY"] == "1"
+
+
+def test_half_messages_have_their_flag():
+    assert outgoing(Message("t", b"x"), TRAN_MSG="true").sys_flag == 4
+    assert outgoing(Message("t", b"x", properties={"TRAN_MSG": "false"})).sys_flag == 0
+
+
+@pytest.mark.parametrize(("kind", "flag"), [("ZLIB", 0x301), ("LZ4", 0x101), ("ZSTD", 0x201)])
+def test_long_bodies_are_compressed(kind, flag):
+    compression = Compression(kind=kind)
+    body = b"0123456789abcdef" * 256
+    sent = outgoing(Message("t", body), compression)
+    assert sent.sys_flag == flag
+    assert len(sent.body) < len(body)
+    assert inflate(sent.body, sent.sys_flag) == body
+    assert outgoing(Message("t", body[:-1]), compression).sys_flag == 0
+
+
+def test_the_level_counts():
+    body = bytes(range(256)) * 64
+    sent = outgoing(Message("t", body), Compression(level=9))
+    assert sent.body == zlib.compress(body, 9)
+
+
+def test_bodies_that_do_not_shrink_stay_as_they_are():
+    import random
+
+    body = random.Random(1).randbytes(5000)
+    sent = outgoing(Message("t", body))
+    assert (sent.body, sent.sys_flag) == (body, 0)
+
+
+def test_settings_of_compression_are_checked():
+    PLAIN.check()
+    with pytest.raises(ClientError, match="compress_type is 'GZIP', not ZLIB, LZ4, ZSTD"):
+        Compression(kind="GZIP").check()
+    with pytest.raises(ClientError, match="compress_level is 10"):
+        Compression(level=10).check()
+
+
+def test_retry_topics_have_their_counters_in_the_header():
+    properties = {"RECONSUME_TIME": "2", "MAX_RECONSUME_TIMES": "16"}
+    sent = outgoing(Message("%RETRY%g", b"x", properties=properties))
+    assert (sent.reconsume_times, sent.max_reconsume_times) == (2, 16)
+    sent = outgoing(Message("t", b"x", properties=properties))
+    assert (sent.reconsume_times, sent.max_reconsume_times) == (0, None)
+
+
+@pytest.mark.parametrize("bad", [{"a\x01b": "1"}, {"a\x02": "1"}, {"a": "1\x022"}])
+def test_separators_in_properties_are_refused(bad):
+    with pytest.raises(ClientError, match=r"topic 't' holds U\+0001 or U\+0002"):
+        outgoing(Message("t", b"x", properties=bad))
+
+
+def test_a_value_may_hold_the_first_separator():
+    sent = outgoing(Message("t", b"x", properties={"a": "1\x012"}))
+    assert properties_of(sent.properties)["a"] == "1\x012"
+
+
+def test_too_many_properties_are_refused():
+    outgoing(Message("t", b"x", properties={"a": "b" * 32000}))
+    with pytest.raises(ClientError, match="more than 32767"):
+        outgoing(Message("t", b"x", properties={"a": "ä" * 16384}))
+
+
+# MessageDecoder.encodeMessages of RocketMQ 5.3.3; its order of properties is that of a HashMap.
+JAVA_BATCH = bytes.fromhex(
+    "00000044000000000000000000000007000000056669727374002963c3a40176f09f9880024b455953016b31206b32"
+    "025741495401747275650254414753017461674102"
+    "000000210000000000000000ffffffff0000000178000a57414954017472756502"
+)
+
+
+def test_a_batch_holds_what_java_encodes():
+    first = Message(
+        "t",
+        b"first",
+        flag=7,
+        properties={"cä": "v\U0001f600", "KEYS": "k1 k2", "WAIT": "true", "TAGS": "tagA"},
+    )
+    second = Message("t", b"x", flag=-1, properties={"WAIT": "true"})
+    sent = outgoing_batch([first, second], KEYS, 4 * MIB)
+    ours, javas = split_inner_batch(sent.body), split_inner_batch(JAVA_BATCH)
+    assert [(item.flag, item.body) for item in ours] == [(item.flag, item.body) for item in javas]
+    for item, java_item, message in zip(ours, javas, (first, second)):
+        expected = string_to_properties(java_item.properties_raw)
+        assert string_to_properties(item.properties_raw) == {
+            **expected,
+            "UNIQ_KEY": message.unique_key,
+        }
+        assert item.properties_raw.startswith(java_item.properties_raw)
+
+
+def test_the_bytes_of_a_batch_are_those_of_java():
+    item = Message("t", b"x", flag=-1, properties={"UNIQ_KEY": "K", "WAIT": "true"})
+    plain = Message("t", b"x", flag=-1, properties={"WAIT": "true", "UNIQ_KEY": ""})
+    del plain.properties["UNIQ_KEY"]
+    sent = outgoing_batch([item], KEYS, MIB)
+    # total size, magic, CRC, flag, body length, body, properties length, properties
+    assert (
+        sent.body
+        == bytes.fromhex("0000002c0000000000000000ffffffff00000001780015")
+        + b"UNIQ_KEY\x01K\x02WAIT\x01true\x02"
+    )
+
+
+def test_a_batch_has_the_ids_of_all():
+    messages = [Message("t", b"1"), Message("t", b"2", unique_key="MINE")]
+    sent = outgoing_batch(messages, KEYS, MIB)
+    assert sent.message_id == f"{messages[0].unique_key},MINE"
+    assert sent.batch
+    own = properties_of(sent.properties)
+    assert own == {"WAIT": "true", "UNIQ_KEY": sent.batch_unique_key}
+    assert len(sent.batch_unique_key) == 32
+
+
+def test_a_batch_that_does_not_wait_says_so():
+    messages = [Message("t", b"1", properties={"WAIT": "false"}) for _ in range(2)]
+    sent = outgoing_batch(messages, KEYS, MIB)
+    assert properties_of(sent.properties)["WAIT"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        ([], "has no messages"),
+        ([Message("t", b"1"), Message("u", b"1")], "'t' and to 'u': one topic a batch"),
+        ([Message("t", b"1", properties={"DELAY": "1"})], "'t' has a delayed message"),
+        ([Message("%RETRY%g", b"1")], "retry topic '%RETRY%g'"),
+        ([Message("t", b"1"), Message("t", b"1", properties={"WAIT": "false"})], "WAIT"),
+        ([Message("t", b"1"), Message("t", b"")], "has no body"),
+        ([Message("t", bytes(600)), Message("t", bytes(600))], r"of 2 messages .* 1000: send"),
+    ],
+)
+def test_what_is_no_batch_is_refused(messages, why):
+    with pytest.raises(ClientError, match=why):
+        outgoing_batch(messages, KEYS, 1000)
+
+
+def test_a_batch_made_elsewhere_is_sent_as_it_is():
+    sent = encoded_batch("t", JAVA_BATCH, ["A", "B"], "C", MIB, wait=False)
+    assert (sent.body, sent.message_id, sent.batch_unique_key) == (JAVA_BATCH, "A,B", "C")
+    assert properties_of(sent.properties) == {"WAIT": "false", "UNIQ_KEY": "C"}
