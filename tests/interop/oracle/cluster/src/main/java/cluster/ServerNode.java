@@ -11,9 +11,11 @@ import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.namesrv.NamesrvConfig;
 import org.apache.rocketmq.namesrv.NamesrvController;
+import org.apache.rocketmq.remoting.common.TlsMode;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyRemotingClient;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
+import org.apache.rocketmq.remoting.netty.TlsSystemConfig;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
@@ -21,6 +23,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 final class ServerNode {
     private static final int GET_ROUTE_BY_TOPIC = 105;
     private static final int REGISTER_SECONDS = 60;
+    private static final boolean ENCRYPTED = TlsSystemConfig.tlsMode == TlsMode.ENFORCING;
 
     private BrokerController broker;
 
@@ -71,10 +74,11 @@ final class ServerNode {
         NettyServerConfig net = new NettyServerConfig();
         NettyClientConfig client = new NettyClientConfig();
         MessageStoreConfig storeConfig = new MessageStoreConfig();
+        client.setUseTLS(ENCRYPTED);
         for (Object each : new Object[] {config, net, client, storeConfig}) {
             MixAll.properties2Object(settings, each);
         }
-        BrokerController controller = new BrokerController(config, net, client, storeConfig);
+        BrokerController controller = Compat.newBroker(config, net, client, storeConfig, settings);
         if (!controller.initialize()) {
             throw new IllegalStateException("the broker did not initialize on " + store);
         }
@@ -90,6 +94,7 @@ final class ServerNode {
      */
     private void awaitRegistration(BrokerConfig config, String nameServers) throws Exception {
         NettyClientConfig net = new NettyClientConfig();
+        net.setUseTLS(ENCRYPTED);
         NettyRemotingClient client = new NettyRemotingClient(net);
         client.start();
         try {

@@ -1,0 +1,182 @@
+"""Servers that want signatures and encryption: right keys work, wrong ones say so, nothing leaks."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rmqnet import (
+    AclCredentials,
+    BrokerError,
+    ClientConfig,
+    ClientInstance,
+    MessageQueue,
+    RemotingConnectError,
+    TlsConfig,
+)
+from rmqnet.remoting.headers import SendMessageRequestHeaderV2
+from tests.interop.client_node import ClientNode, body_of
+from tests.interop.java_cluster import RELEASES
+from tests.interop.live_cluster import BROKER, LiveCluster, unique
+from tests.interop.secured import (
+    ACCESS_KEY,
+    DENIED_TOPIC,
+    LIMITED_KEY,
+    LIMITED_SECRET,
+    SECRET_KEY,
+    secured_cluster,
+    secured_judge,
+)
+
+pytestmark = pytest.mark.interop
+
+_WRONG_SECRET = "wrongSecret-5d2a8"
+_SECRETS = (ACCESS_KEY, SECRET_KEY, LIMITED_KEY, LIMITED_SECRET, _WRONG_SECRET)
+
+
+class Secured(NamedTuple):
+    """A cluster, RocketMQ's clients of it, and the configuration that is right."""
+
+    cluster: LiveCluster
+    judge: ClientNode
+    config: ClientConfig
+    certificates: Path
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def secured(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    directory = tmp_path_factory.mktemp("secured")
+    certificates = directory / "certificates"
+    with secured_cluster(directory, request.param) as cluster:
+        config = ClientConfig(
+            cluster.namesrv_addr,
+            credentials=AclCredentials(ACCESS_KEY, SECRET_KEY),
+            tls=TlsConfig(ca_file=str(certificates / "ca.pem")),
+        )
+        with secured_judge(directory / "judge", cluster, certificates) as judge:
+            yield Secured(cluster, judge, config, certificates)
+
+
+def _max_offset(config: ClientConfig, cluster: LiveCluster, topic: str) -> int:
+    """Ask the broker something that it answers to those alone who may."""
+    queue = MessageQueue(topic, BROKER, 0)
+    with ClientInstance(config) as client:
+        client.call(client.route(topic))
+        return client.call(client.broker.max_offset(cluster.address(), queue))
+
+
+def _send(config: ClientConfig, cluster: LiveCluster, topic: str) -> None:
+    header = SendMessageRequestHeaderV2(
+        producer_group="signers",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=0,
+        flag=0,
+        bname=BROKER,
+    )
+    with ClientInstance(config) as client:
+        sent = client.broker.send_message(cluster.address(), header, b"signed", message_id="1")
+        client.call(sent)
+
+
+def _everything_said(err: BaseException, records: list[logging.LogRecord]) -> str:
+    logged = [f"{record.getMessage()} {record.args!r} {record.exc_info}" for record in records]
+    return "\n".join([*traceback.format_exception(err), repr(err), repr(err.args), *logged])
+
+
+def _assert_no_secret(text: str) -> None:
+    assert not [secret for secret in _SECRETS if secret in text]
+
+
+def test_right_keys_and_authority_work(secured: Secured) -> None:
+    topic = unique("secured")
+    secured.judge.create_topic(topic, 1)
+    secured.judge.start_producer(topic, topic)
+    secured.judge.send(topic, topic, 3, seed=1)
+    assert _max_offset(secured.config, secured.cluster, topic) == 3
+    assert _max_offset(pickle.loads(pickle.dumps(secured.config)), secured.cluster, topic) == 3
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        AclCredentials(ACCESS_KEY, _WRONG_SECRET),
+        AclCredentials("nobodyKnowsMe", SECRET_KEY),
+        None,
+    ],
+    ids=["wrong secret", "unknown account", "none"],
+)
+def test_wrong_keys_are_refused(
+    secured: Secured, credentials: AclCredentials | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    topic = unique("secured")
+    secured.judge.create_topic(topic, 1)
+    config = replace(secured.config, credentials=credentials)
+    with pytest.raises(BrokerError) as raised:
+        _max_offset(config, secured.cluster, topic)
+    assert raised.value.address == secured.cluster.address()
+    assert raised.value.request == "GET_MAX_OFFSET"
+    assert re.search(r"(?i)signature|acl|auth|user", raised.value.remark)
+    said = _everything_said(raised.value, caplog.records)
+    _assert_no_secret(said.replace(raised.value.remark, ""))  # which names the account
+    assert not [secret for secret in (SECRET_KEY, _WRONG_SECRET) if secret in said]
+
+
+def test_denied_topic_is_refused(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
+    if not secured.cluster.release.startswith("4"):
+        pytest.skip("permissions of single topics are 4.9.7's part")
+    caplog.set_level(logging.DEBUG)
+    allowed = unique("secured")
+    for topic in (DENIED_TOPIC, allowed):
+        secured.judge.create_topic(topic, 1)
+    limited = replace(secured.config, credentials=AclCredentials(LIMITED_KEY, LIMITED_SECRET))
+    _send(limited, secured.cluster, allowed)
+    assert [body_of(row) for row in secured.judge.pull_all(allowed)] == [b"signed"]
+    with pytest.raises(BrokerError, match=DENIED_TOPIC) as raised:
+        _send(limited, secured.cluster, DENIED_TOPIC)
+    said = _everything_said(raised.value, caplog.records)
+    assert LIMITED_SECRET not in said
+
+
+def test_unknown_authority_is_refused(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    other = TlsConfig(ca_file=str(secured.certificates / "other-ca.pem"))
+    with pytest.raises(RemotingConnectError, match=r"(?i)certificate") as raised:
+        _max_offset(replace(secured.config, tls=other), secured.cluster, "TBW102")
+    _assert_no_secret(_everything_said(raised.value, caplog.records))
+
+
+def test_wrong_host_name_is_refused(secured: Secured) -> None:
+    tls = TlsConfig(ca_file=str(secured.certificates / "ca.pem"), server_hostname="broker.example")
+    with pytest.raises(RemotingConnectError, match=r"broker\.example"):
+        _max_offset(replace(secured.config, tls=tls), secured.cluster, "TBW102")
+
+
+def test_unchecked_certificates_are_taken(secured: Secured) -> None:
+    unchecked = replace(secured.config, tls=TlsConfig(verify=False))
+    assert _max_offset(unchecked, secured.cluster, "TBW102") == 0
+
+
+def test_plain_connections_are_refused(secured: Secured) -> None:
+    with pytest.raises(RemotingConnectError):
+        _max_offset(replace(secured.config, tls=None), secured.cluster, "TBW102")
+
+
+def test_nothing_shows_the_keys(secured: Secured) -> None:
+    _assert_no_secret(f"{secured.config!r} {secured.config} {secured.config.credentials!r}")
+    with ClientInstance(secured.config) as client:
+        _assert_no_secret(f"{client!r} {vars(client)!r}")
