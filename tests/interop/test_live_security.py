@@ -1,4 +1,4 @@
-"""Servers that want signatures and encryption: right keys work, wrong ones say so, nothing leaks."""
+"""Servers that want signatures and TLS: right keys work, wrong ones say so, nothing leaks."""
 
 from __future__ import annotations
 
