@@ -1,0 +1,221 @@
+"""What a client asks name servers and brokers, and what RocketMQ's own admin says of the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqnet import (
+    BrokerError,
+    ClientInstance,
+    MessageQueue,
+    PullStatus,
+    RemotingError,
+    TopicNotFoundError,
+)
+from rmqnet.client.received_messages import messages_from_body
+from rmqnet.remoting.headers import PullMessageRequestHeader, QueryMessageRequestHeader
+from store_core.codec.message_id import parse_message_id
+from store_core.message import Message
+from tests.interop.client_node import ClientNode, body_of, queue_of, wait_until
+from tests.interop.java_node import JavaNodeError
+from tests.interop.live_cluster import LiveCluster, unique
+from tests.rmqnet.client.groups import NotingConsumer
+
+pytestmark = pytest.mark.interop
+
+NO_END = (1 << 63) - 1
+
+
+@pytest.fixture(scope="module")
+def java(
+    live_cluster: LiveCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClientNode]:
+    directory = tmp_path_factory.mktemp("java") / "jvm"
+    with ClientNode(directory, live_cluster.release, live_cluster.namesrv_addr) as node:
+        yield node
+
+
+@pytest.fixture
+def client(live_cluster: LiveCluster) -> Iterator[ClientInstance]:
+    with ClientInstance(live_cluster.namesrv_addr) as instance:
+        yield instance
+
+
+@pytest.fixture(scope="module")
+def topic(java: ClientNode) -> str:
+    """A topic with messages of all kinds: large ones are compressed."""
+    name, producer = unique("core"), unique("producer")
+    java.create_topic(name, 3)
+    java.start_producer(producer, producer)
+    java.send(producer, name, 40, seed=1, tags=["a", "b"])
+    java.send(producer, name, 10, seed=2, size=5000)
+    java.send(producer, name, 20, seed=3, mode="batch", batch_size=7)
+    return name
+
+
+def _pull(client: ClientInstance, queue: MessageQueue, offset: int) -> tuple[Any, list[Message]]:
+    address = client.broker_address(queue.broker_name)
+    header = PullMessageRequestHeader(
+        consumer_group="judge",
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=32,
+        sys_flag=4,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription="*",
+        expression_type="TAG",
+        bname=queue.broker_name,
+    )
+    result = client.call(client.broker.pull(address, header))
+    return result, messages_from_body(result.body, f"{queue.broker_name}@{address}", str(queue))
+
+
+def _all_messages(client: ClientInstance, topic: str) -> Iterator[Message]:
+    for queue in client.call(client.route(topic)).subscribe_queues():
+        result, messages = _pull(client, queue, 0)
+        while result.status is PullStatus.FOUND:
+            yield from messages
+            result, messages = _pull(client, queue, result.next_begin_offset)
+
+
+def test_messages_are_those_that_java_pulls(
+    java: ClientNode, client: ClientInstance, topic: str
+) -> None:
+    expected = {(*queue_of(row)[2:], row["queue_offset"]): row for row in java.pull_all(topic)}
+    messages = list(_all_messages(client, topic))
+    assert len(messages) == len(expected) == 70
+    for message in messages:
+        row = expected[message.queue_id, message.queue_offset]
+        assert message.body == body_of(row)
+        assert message.keys == [row["keys"]]
+        assert message.unique_key == row["msg_id"]
+        assert message.message_id == row["offset_msg_id"]
+        assert message.store_timestamp == row["store_timestamp"]
+
+
+def test_routes(java: ClientNode, client: ClientInstance) -> None:
+    topic = unique("route")
+    with pytest.raises(TopicNotFoundError, match=topic):
+        client.call(client.route(topic))
+    java.create_topic(topic, read_queues=3, write_queues=2)
+    route = client.call(client.route(topic))
+    said = java.ask("route", topic=topic)
+    ((broker,), (queues,)) = said["brokerDatas"], said["queueDatas"]
+    assert route.brokers == {
+        broker["brokerName"]: {int(key): at for key, at in broker["brokerAddrs"].items()}
+    }
+    assert len(route.subscribe_queues()) == queues["readQueueNums"] == 3
+    assert len(route.publish_queues()) == queues["writeQueueNums"] == 2
+    assert topic in client.call(client.name_server.topics())
+    info = client.call(client.name_server.cluster_info())
+    assert set(info.brokers) == set(java.ask("cluster")["brokerAddrTable"])
+
+
+def test_offsets(java: ClientNode, client: ClientInstance, topic: str) -> None:
+    now = int(time.time() * 1000)
+    for row in java.ask("offsets", topic=topic, timestamp=now - 3_600_000):
+        queue = MessageQueue(*queue_of(row))
+        client.call(client.route(topic))
+        address, broker = client.broker_address(queue.broker_name), client.broker
+        assert client.call(broker.min_offset(address, queue)) == row["min_offset"]
+        assert client.call(broker.max_offset(address, queue)) == row["max_offset"]
+        assert client.call(broker.earliest_store_time(address, queue)) == row["earliest_ms"]
+        early = broker.search_offset(address, queue, now - 3_600_000)
+        assert client.call(early) == row["at_timestamp"]
+
+
+def test_offsets_of_a_group(java: ClientNode, client: ClientInstance, topic: str) -> None:
+    group = unique("group")
+    java.ask("create_group", group=group)
+    queues = client.call(client.route(topic)).subscribe_queues()
+    for queue in queues:
+        address = client.broker_address(queue.broker_name)
+        update = client.broker.update_consumer_offset(address, group, queue, queue.queue_id + 5)
+        client.call(update)
+        asked = client.broker.query_consumer_offset(address, group, queue)
+        assert client.call(asked) == queue.queue_id + 5
+
+
+def test_queries(java: ClientNode, client: ClientInstance, topic: str) -> None:
+    row = java.pull_all(topic)[5]
+    client.call(client.route(topic))
+    address = client.broker_address(row["broker"])
+
+    def query(key: str, unique_key: bool) -> list[Message]:
+        header = QueryMessageRequestHeader(topic, key, 32, 0, NO_END, unique_key)
+        body = client.call(client.broker.query_message(address, header)).body
+        return messages_from_body(body, address)
+
+    assert wait_until(lambda: query(row["keys"], False))
+    for key, unique_key in ((row["keys"], False), (row["msg_id"], True)):
+        (message,) = query(key, unique_key)
+        assert message.message_id == row["offset_msg_id"]
+    assert query("no such key", False) == []
+
+    _, commit_log_offset = parse_message_id(row["offset_msg_id"])
+    body = client.call(client.broker.view_message(address, topic, commit_log_offset))
+    (message,) = messages_from_body(body, address)
+    assert message.body == body_of(row)
+    with pytest.raises(BrokerError):
+        client.call(client.broker.view_message(address, topic, commit_log_offset + 1))
+
+
+def test_members_of_a_group_come_and_go(
+    java: ClientNode, live_cluster: LiveCluster, topic: str
+) -> None:
+    group = unique("group")
+    consumer = NotingConsumer(group, topic)
+    with ClientInstance(live_cluster.namesrv_addr) as client:
+        client.call(client.register_consumer(group, consumer))
+        said = java.ask("consumer_connections", group=group)
+        (connection,) = said["connectionSet"]
+        assert connection["clientId"] == client.client_id
+        assert connection["language"] == "PYTHON"
+        assert set(said["subscriptionTable"]) == {topic}
+        address = client.broker_address("broker-a")
+        assert client.call(client.broker.consumer_ids(address, group)) == [client.client_id]
+        assert wait_until(lambda: consumer.changes)
+        info = java.ask("running_info", group=group, client_id=client.client_id)
+        assert info["properties"]
+    with pytest.raises(JavaNodeError, match="not online"):
+        java.ask("consumer_connections", group=group)
+
+
+def test_a_broker_that_is_killed_and_started_again(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        cluster = stack.enter_context(LiveCluster(tmp_path, "5.3.3"))
+        client = stack.enter_context(ClientInstance(cluster.namesrv_addr))
+        java = stack.enter_context(ClientNode(tmp_path / "java", "5.3.3", cluster.namesrv_addr))
+        java.create_topic("orders", 1)
+        consumer = NotingConsumer("g", "orders")
+        client.call(client.register_consumer("g", consumer))
+        queue = MessageQueue("orders", "broker-a", 0)
+        assert client.call(client.broker.max_offset(cluster.address(), queue)) == 0
+        cluster.kill_broker()
+        with pytest.raises(RemotingError, match=cluster.address()):
+            client.call(client.broker.max_offset(cluster.address(), queue))
+        changes = consumer.changes
+        cluster.start_broker()
+        assert wait_until(lambda: consumer.changes > changes), "the group is announced again"
+        assert java.ask("consumer_connections", group="g")["connectionSet"]
+        assert client.call(client.broker.max_offset(cluster.address(), queue)) == 0
+
+
+def test_a_name_server_that_is_killed(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        cluster = stack.enter_context(LiveCluster(tmp_path, "5.3.3", name_servers=2))
+        client = stack.enter_context(ClientInstance(cluster.namesrv_addr))
+        client.call(client.publish_route("orders"))
+        addresses = cluster.namesrv_addr.split(";")
+        cluster.kill_name_server(addresses.index(client.name_server.chosen))
+        assert client.call(client.publish_route("others")).publish_queues()
+        assert "TBW102" in client.call(client.name_server.topics())
