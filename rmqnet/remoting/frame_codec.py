@@ -70,7 +70,7 @@ class FrameDecoder:
         self._head_end = 0  # and how long that will be, as far as known
         self._command: RemotingCommand | None = None  # whose body has not come whole
         self._missing = 0  # bytes of that body
-        self._pieces: list[bytes | bytearray] = []
+        self._pieces: list[bytearray | memoryview] = []
 
     def feed(self, data: bytes) -> list[RemotingCommand]:
         """Return the commands that are complete with these bytes, in their order.
@@ -84,16 +84,17 @@ class FrameDecoder:
             place. The connection cannot go on.
         """
         commands: list[RemotingCommand] = []
+        at = 0
         if self._command is not None:
-            data = self._feed_body(self._command, data, commands)
+            at = self._feed_body(self._command, data, commands)
         if self._head:
-            self._head += data
+            self._head += memoryview(data)[at:]
             if len(self._head) < self._head_end:
                 return commands
-            data = bytes(self._head)
+            data, at = bytes(self._head), 0
             self._head.clear()
         try:
-            self._read_frames(data, commands)
+            self._read_frames(data, at, commands)
         except RemotingFormatError as err:
             raise RemotingFormatError(
                 f"{self._peer} sent what is not a frame, at byte {self._at} of the connection: "
@@ -101,8 +102,8 @@ class FrameDecoder:
             ) from err
         return commands
 
-    def _read_frames(self, data: bytes, commands: list[RemotingCommand]) -> None:
-        begin, end = 0, len(data)
+    def _read_frames(self, data: bytes, begin: int, commands: list[RemotingCommand]) -> None:
+        end = len(data)
         head_end = _PREFIX.size
         while begin + _PREFIX.size <= end:
             length, mark = _PREFIX.unpack_from(data, begin)
@@ -114,33 +115,34 @@ class FrameDecoder:
             command = _decode_header(mark >> 24, data[begin + _PREFIX.size : body_begin])
             begin += 4 + length
             self._at += 4 + length
-            command.body = data[body_begin:begin]
             if begin > end:
                 self._command, self._missing = command, begin - end
-                self._pieces = [command.body]
+                self._pieces = [memoryview(data)[body_begin:]]
                 return
+            command.body = data[body_begin:begin]
             commands.append(command)
-        self._head += data[begin:]
+        self._head += memoryview(data)[begin:]
         self._head_end = head_end
 
     def _feed_body(
         self, command: RemotingCommand, data: bytes, commands: list[RemotingCommand]
-    ) -> bytes:
-        """Take what belongs to the body; return the rest."""
-        piece = data[: self._missing]
-        self._missing -= len(piece)
+    ) -> int:
+        """Take what belongs to the body; return where the rest begins."""
+        size = min(self._missing, len(data))
+        piece = memoryview(data)[:size]
         last = self._pieces[-1]
-        if len(piece) > _SMALL_PIECE_BYTES:
+        if size > _SMALL_PIECE_BYTES:
             self._pieces.append(piece)
         elif isinstance(last, bytearray):  # else millions of objects, where each byte comes alone
             last += piece
         else:
             self._pieces.append(bytearray(piece))
+        self._missing -= size
         if self._missing == 0:
             command.body = b"".join(self._pieces)
             commands.append(command)
             self._command, self._pieces = None, []
-        return data[len(piece) :]
+        return size
 
     def _check_lengths(self, length: int, header_bytes: int) -> None:
         if length + 4 > self._max_frame_bytes:

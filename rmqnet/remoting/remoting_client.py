@@ -6,6 +6,7 @@ Source of the behaviour: RocketMQ ``NettyRemotingClient`` (release 5.3.3).
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import ssl
 from collections.abc import Awaitable, Coroutine
@@ -252,16 +253,14 @@ class RemotingClient:
         elif len(self._tasks) >= self._config.max_waiting_requests:
             request.fail(self._too_many(address))
         else:
-            self._run(self._start_later(address, request))
+            task = self._run(self._start_later(address, request))
+            task.add_done_callback(functools.partial(_fail_if_cancelled, address, request))
 
     async def _start_later(self, address: str, request: WaitingRequest) -> None:
         try:
             connection = await self._writable_connection(address, request.deadline)
         except RemotingError as err:
             request.fail(err)
-        except asyncio.CancelledError:
-            request.fail(RemotingConnectError(f"{address}: the client was closed"))
-            raise
         else:
             if not request.future.done():
                 self._send(connection, request)
@@ -284,18 +283,17 @@ class RemotingClient:
         return encode_frame(command, self._config.max_frame_bytes)
 
     async def _writable_connection(self, address: str, deadline: float) -> RemotingConnection:
-        connection = self._connections.get(address)
-        if connection is None or not connection.is_open:
-            connection = await self._within(
-                asyncio.shield(self._connecting(address)),
-                deadline,
-                RemotingConnectError(f"{address}: no connection in time"),
-            )
-        while not connection.is_writable and connection.is_open:
+        while True:  # again, where a connection that was idle is closed at this very moment
+            connection = self._connections.get(address)
+            if connection is None or not connection.is_open:
+                connection = await self._within(
+                    asyncio.shield(self._connecting(address)),
+                    deadline,
+                    RemotingConnectError(f"{address}: no connection in time"),
+                )
+            if connection.is_writable:
+                return connection
             await self._within(connection.writable(), deadline, self._too_many(address))
-        if not connection.is_open:
-            raise RemotingConnectError(f"the connection to {address} ended")
-        return connection
 
     async def _within(self, work: Awaitable[Any], deadline: float, error: RemotingError) -> Any:
         left = deadline - asyncio.get_running_loop().time()
@@ -333,10 +331,9 @@ class RemotingClient:
             raise RemotingConnectError(f"cannot connect to {address}: {reason}") from err
         finally:
             server.connecting = None
-        if not connection.is_open:
-            raise RemotingConnectError(f"{address} closed the connection at once")
-        self._open.add(connection)
-        self._connections[address] = connection
+        if connection.is_open:
+            self._open.add(connection)
+            self._connections[address] = connection
         logger.info("connected to %s", address)
         return connection
 
@@ -426,6 +423,12 @@ class RemotingClient:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # whoever waits for it has it; nobody needs to
+
+
+def _fail_if_cancelled(address: str, request: WaitingRequest, task: asyncio.Task[None]) -> None:
+    # Here, not in the task: it may be cancelled before it has begun.
+    if task.cancelled():
+        request.fail(RemotingConnectError(f"{address}: the client was closed"))
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _WRITE_BUFFER_BYTES = 1 << 20
+_JOINED_BYTES = 1 << 16
 _CLOCK_SECONDS = 0.002  # timers of the loop may come that much early
 _MIN_SILENCE_SECONDS = 0.1
 
@@ -101,13 +102,15 @@ class RemotingConnection(asyncio.Protocol):
         self._max_idle_s = max_idle_s
         self._transport: asyncio.Transport | None = None
         self._frames: list[bytes] = []  # to be written together
+        self._joined_bytes = 0
         self._is_joining = False
         self._is_retired = False
         self._resumed: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._received_at = self._active_at = self._loop.time()
+        self._active_at = self._loop.time()
+        self._received_at = 0.0  # never
 
     # What the client calls.
 
@@ -130,10 +133,13 @@ class RemotingConnection(asyncio.Protocol):
             return  # its requests have failed already
         if self._is_joining:
             self._frames.append(frame)
+            self._joined_bytes += len(frame)
+            if self._joined_bytes > _JOINED_BYTES:  # the transport says when it has enough
+                self._write_joined()
             return
         self._is_joining = True
         self._active_at = self._loop.time()
-        self._loop.call_soon(self._write_joined)
+        self._loop.call_soon(self._end_turn)
         self._transport.write(frame)
 
     def retire(self) -> None:
@@ -232,10 +238,14 @@ class RemotingConnection(asyncio.Protocol):
         else:
             request.answer(response)
 
-    def _write_joined(self) -> None:
+    def _end_turn(self) -> None:
         self._is_joining = False
+        self._write_joined()
+
+    def _write_joined(self) -> None:
         if self._frames and self._transport is not None:
             frames, self._frames = self._frames, []
+            self._joined_bytes = 0
             self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
     def _close_if_done(self) -> None:
@@ -261,10 +271,10 @@ class RemotingConnection(asyncio.Protocol):
         """End the requests whose time is up; one timer serves all of a connection."""
         self._deadline_timer = None
         now = self._loop.time() + _CLOCK_SECONDS
-        late = [opaque for opaque, request in self.waiting.items() if request.deadline <= now]
+        late = [request for request in self.waiting.values() if request.deadline <= now]
         is_silent = False
-        for opaque in late:
-            request = self.waiting.pop(opaque)
+        for request in sorted(late, key=_deadline):
+            del self.waiting[request.command.opaque]
             is_silent = is_silent or self._was_silent_since(request)
             name = request_name(request.command.code)
             request.fail(
@@ -273,7 +283,7 @@ class RemotingConnection(asyncio.Protocol):
                 )
             )
         if self.waiting:
-            self._set_deadline(min(request.deadline for request in self.waiting.values()))
+            self._set_deadline(min(map(_deadline, self.waiting.values())))
         if is_silent:
             self.reason = "the server was silent"
             self.abort()
@@ -292,3 +302,7 @@ class RemotingConnection(asyncio.Protocol):
             return
         left = left if left > _CLOCK_SECONDS else self._max_idle_s
         self._idle_timer = self._loop.call_later(left, self._check_idle)
+
+
+def _deadline(request: WaitingRequest) -> float:
+    return request.deadline

@@ -90,9 +90,8 @@ def _fields(header: Any, at: int) -> dict[str, str]:
     fields = {}
     while at < end:
         name, at = _text(header, at, _NAME_LENGTH)
-        value, at = _text(header, at, _LENGTH)
-        if value:  # an empty text means that there is none
-            fields[name] = value
+        # RocketMQ makes null of an empty value, which its senders mean by it only in remarks.
+        fields[name], at = _text(header, at, _LENGTH)
     return fields
 
 

@@ -1,31 +1,726 @@
 import asyncio
+import logging
+import time
 
-from rmqnet.remoting.frame_codec import FrameDecoder, encode_frame
-from rmqnet.remoting.headers import GetMinOffsetRequestHeader, GetMinOffsetResponseHeader
-from rmqnet.remoting.remoting_client import RemotingClient
+import pytest
+
+from rmqnet.errors import (
+    RemotingConnectError,
+    RemotingFormatError,
+    RemotingTimeoutError,
+    RemotingTooMuchRequestError,
+)
+from rmqnet.remoting.acl import AclCredentials, sign
+from rmqnet.remoting.codes import RequestCode, ResponseCode, SerializeType
+from rmqnet.remoting.remoting_client import RemotingClient, RemotingClientConfig
 from rmqnet.remoting.remoting_command import RemotingCommand
+from tests.rmqnet.remoting.scripted_server import Peer, ScriptedServer, in_loop, until
+
+QUICK = RemotingClientConfig(min_reconnect_pause_s=0.05, max_reconnect_pause_s=0.2)
 
 
-class Echo(asyncio.Protocol):
-    def connection_made(self, transport):
-        self.transport = transport
-        self.decoder = FrameDecoder("client")
-
-    def data_received(self, data):
-        for command in self.decoder.feed(data):
-            answer = RemotingCommand.response_to(command, 0, header=GetMinOffsetResponseHeader(7))
-            self.transport.write(encode_frame(answer))
+def request(number=0, body=b""):
+    return RemotingCommand(RequestCode.GET_MIN_OFFSET, {"number": str(number)}, body)
 
 
-def test_a_request_is_answered():
+async def ask(client, server, number=0, timeout_s=5.0):
+    response = await client.invoke(server.address, request(number), timeout_s)
+    return response.ext_fields["number"]
+
+
+def sent(client, server):
+    """Return how many requests were sent and wait."""
+    connection = client._connections.get(server.address)
+    return 0 if connection is None else len(connection.waiting)
+
+
+class Client(RemotingClient):
+    """A client that a block closes."""
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self.close()
+
+
+# One connection, many requests
+
+
+@in_loop
+async def test_first_requests_at_once_share_one_connection():
+    async with ScriptedServer() as server, Client() as client:
+        answers = await asyncio.gather(*[ask(client, server, n) for n in range(100)])
+        assert answers == [str(n) for n in range(100)]
+        assert len(server.peers) == 1
+
+
+@in_loop
+async def test_each_address_has_its_own_connection():
+    async with ScriptedServer() as one, ScriptedServer() as other, Client() as client:
+        assert await ask(client, one, 1) == "1"
+        assert await ask(client, other, 2) == "2"
+        assert (len(one.peers), len(other.peers)) == (1, 1)
+
+
+@in_loop
+async def test_answers_may_come_in_any_order():
+    async def backwards(peer):
+        requests = [await peer.read() for _ in range(20)]
+        for each in reversed(requests):
+            peer.answer(each)
+        await peer.wait_end()
+
+    async with ScriptedServer(backwards) as server, Client() as client:
+        answers = await asyncio.gather(*[ask(client, server, n) for n in range(20)])
+        assert answers == [str(n) for n in range(20)]
+
+
+@in_loop
+async def test_the_answer_may_come_in_any_form_and_with_any_code():
+    async def script(peer):
+        asked = await peer.read()
+        response = RemotingCommand.response_to(asked, ResponseCode.SYSTEM_BUSY, "not now")
+        response.serialize_type = SerializeType.ROCKETMQ
+        peer.send(response)
+        await peer.wait_end()
+
+    async with ScriptedServer(script) as server, Client() as client:
+        response = await client.invoke(server.address, request(), 5)
+        assert (response.code, response.remark) == (ResponseCode.SYSTEM_BUSY, "not now")
+
+
+@in_loop
+async def test_bodies_of_megabytes_go_both_ways():
+    body = bytes(range(256)) * 32_768  # 8 MiB
+    async with ScriptedServer() as server, Client() as client:
+        work = [client.invoke(server.address, request(n, body), 5) for n in range(3)]
+        responses = await asyncio.gather(*work)
+        assert [r.ext_fields["number"] for r in responses] == ["0", "1", "2"]
+        assert all(r.body == body for r in responses)
+
+
+@in_loop
+async def test_an_oneway_request_is_sent_and_not_waited_for():
+    got = []
+
+    async def script(peer):
+        got.append(await peer.read())
+        await peer.answer_all()
+
+    async with ScriptedServer(script) as server, Client() as client:
+        await client.invoke_oneway(server.address, request(1), 5)
+        assert await ask(client, server, 2) == "2"
+        assert got[0].is_oneway
+        assert got[0].ext_fields == {"number": "1"}
+
+
+@in_loop
+async def test_frames_of_one_turn_are_joined():
+    """All requests arrive in their order, whether written alone or together."""
+    got = []
+
+    async def script(peer):
+        got.extend([(await peer.read()).ext_fields["number"] for _ in range(30)])
+        await peer.wait_end()
+
+    async with ScriptedServer(script) as server, Client() as client:
+        for n in range(30):
+            await client.invoke_oneway(server.address, request(n), 5)
+        await until(lambda: len(got) == 30)
+        assert got == [str(n) for n in range(30)]
+
+
+# Requests of the server
+
+
+def server_request(code, opaque=77, oneway=False):
+    return RemotingCommand(code, {"asked": "x"}, b"q", opaque=opaque, flag=2 if oneway else 0)
+
+
+@in_loop
+async def test_a_request_of_the_server_may_come_before_the_answer():
+    told = []
+
+    async def script(peer):
+        asked = await peer.read()
+        # The server's numbers are its own: this one is the client's, too.
+        peer.send(server_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, asked.opaque, True))
+        peer.answer(asked)
+        await peer.wait_end()
+
+    async def note(address, command):
+        told.append((address, command.code, command.ext_fields, command.body))
+
+    async with ScriptedServer(script) as server, Client() as client:
+        client.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, note)
+        assert await ask(client, server, 5) == "5"
+        await until(lambda: told)
+        assert told == [(server.address, 40, {"asked": "x"}, b"q")]
+
+
+async def asked_by_server(command, processor, more=1):
+    """Return what a client answers to a request of a server; its own request follows."""
+    answers = []
+
+    async def script(peer):
+        first = await peer.read()
+        peer.send(command)
+        answers.extend([await peer.read() for _ in range(more)])
+        peer.answer(first)
+        await peer.wait_end()
+
+    async with ScriptedServer(script) as server, Client() as client:
+        if processor is not None:
+            client.register_processor(command.code, processor)
+        task = asyncio.ensure_future(ask(client, server, 1))
+        await until(lambda: server.peers)
+        if more > 1 or command.is_oneway:
+            await client.invoke_oneway(server.address, request(2), 5)
+        await task
+    return answers
+
+
+@in_loop
+async def test_a_processor_answers():
+    async def answer(_, command):
+        return RemotingCommand.response_to(command, ResponseCode.SUCCESS, body=b"here")
+
+    (response,) = await asked_by_server(server_request(307), answer)
+    assert (response.code, response.opaque, response.body) == (0, 77, b"here")
+    assert response.is_response
+
+
+@in_loop
+async def test_a_processor_that_makes_a_new_command_answers_as_well():
+    async def answer(_, __):
+        return RemotingCommand(ResponseCode.SUCCESS, body=b"here")
+
+    (response,) = await asked_by_server(server_request(307), answer)
+    assert (response.opaque, response.is_response) == (77, True)
+
+
+@in_loop
+async def test_an_unknown_request_of_the_server_is_refused():
+    (response,) = await asked_by_server(server_request(9999), None)
+    assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert (response.opaque, response.remark) == (77, "request type 9999 not supported")
+
+
+@in_loop
+async def test_a_processor_that_fails_says_so(caplog):
+    async def fail(_, __):
+        raise LookupError("no such consumer")
+
+    (response,) = await asked_by_server(server_request(307), fail)
+    assert response.code == ResponseCode.SYSTEM_ERROR
+    assert response.remark == "LookupError: no such consumer"
+    assert "asked for" in caplog.text
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_an_oneway_request_of_the_server_is_never_answered(is_known):
+    async def answer(_, command):
+        return RemotingCommand.response_to(command, ResponseCode.SUCCESS)
+
+    @in_loop
     async def run():
-        server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        client = RemotingClient()
-        request = RemotingCommand.request(GetMinOffsetRequestHeader("t", 0))
-        response = await client.invoke(f"127.0.0.1:{port}", request, 3)
-        await client.close()
-        server.close()
-        return response
+        command = server_request(307, oneway=True)
+        (following,) = await asked_by_server(command, answer if is_known else None)
+        assert following.ext_fields == {"number": "2"}  # not the answer
 
-    assert asyncio.run(run()).ext_fields == {"offset": "7"}
+    run()
+
+
+@in_loop
+async def test_a_slow_processor_holds_nothing_up():
+    release = asyncio.Event()
+
+    async def wait(_, command):
+        await release.wait()
+        return RemotingCommand.response_to(command, ResponseCode.SUCCESS)
+
+    got = []
+
+    async def script(peer):
+        peer.answer(await peer.read())
+        peer.send(server_request(307))
+        peer.answer(await peer.read())
+        got.append(await peer.read())
+        await peer.wait_end()
+
+    async with ScriptedServer(script) as server, Client() as client:
+        client.register_processor(307, wait)
+        assert [await ask(client, server, n) for n in range(2)] == ["0", "1"]
+        release.set()
+        await until(lambda: got)
+        assert got[0].opaque == 77
+
+
+# Time
+
+
+@in_loop
+async def test_no_answer_in_time_is_an_error_that_names_all():
+    async with ScriptedServer(Peer.wait_end) as server, Client() as client:
+        begin = time.monotonic()
+        with pytest.raises(RemotingTimeoutError) as caught:
+            await ask(client, server, timeout_s=0.05)
+        assert 0.04 < time.monotonic() - begin < 2
+        assert str(caught.value) == f"{server.address} did not answer GET_MIN_OFFSET within 0.05 s"
+
+
+@in_loop
+async def test_each_request_has_its_own_deadline():
+    async with ScriptedServer(Peer.wait_end) as server, Client() as client:
+        ended = []
+
+        async def one(timeout_s):
+            with pytest.raises(RemotingTimeoutError):
+                await ask(client, server, timeout_s=timeout_s)
+            ended.append(timeout_s)
+
+        await asyncio.gather(*[one(t) for t in (0.09, 0.03, 0.06)])
+        assert ended == [0.03, 0.06, 0.09]
+
+
+@in_loop
+async def test_late_answers_are_ignored():
+    async def script(peer):
+        peer.answer(await peer.read())
+        first = await peer.read()
+        second = await peer.read()
+        peer.answer(first)
+        peer.answer(second)
+        await peer.answer_all()
+
+    async with ScriptedServer(script) as server, Client() as client:
+        assert await ask(client, server, 0) == "0"
+        with pytest.raises(RemotingTimeoutError):
+            await ask(client, server, 1, timeout_s=0.02)
+        assert await ask(client, server, 2) == "2"
+        assert await ask(client, server, 3) == "3"
+        assert len(server.peers) == 1
+
+
+@in_loop
+async def test_a_server_that_is_silent_for_the_whole_time_is_connected_anew():
+    async with ScriptedServer(Peer.wait_end, Peer.answer_all) as server, Client(QUICK) as client:
+        with pytest.raises(RemotingTimeoutError):
+            await ask(client, server, 1, timeout_s=0.15)
+        await until(lambda: server.peers[0].ended)
+        assert await ask(client, server, 2) == "2"
+        assert len(server.peers) == 2
+
+
+@in_loop
+async def test_one_slow_answer_among_others_does_not_end_the_connection():
+    async def script(peer):
+        await peer.read()  # never answered
+        await peer.answer_all()
+
+    async with ScriptedServer(script) as server, Client() as client:
+        slow = asyncio.ensure_future(ask(client, server, 0, timeout_s=0.2))
+        await until(lambda: sent(client, server) == 1)
+        while not slow.done():
+            await ask(client, server, 1)
+        with pytest.raises(RemotingTimeoutError):
+            await slow
+        assert len(server.peers) == 1
+
+
+@in_loop
+async def test_a_request_that_nobody_waits_for_any_more_harms_nothing():
+    async with ScriptedServer() as server, Client() as client:
+        await ask(client, server)
+        task = asyncio.ensure_future(ask(client, server, 1))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await ask(client, server, 2) == "2"
+
+
+# Ends of connections
+
+
+@in_loop
+async def test_what_waits_fails_at_once_when_the_connection_ends():
+    async def script(peer):
+        for _ in range(3):
+            await peer.read()
+
+    async with ScriptedServer(script) as server, Client() as client:
+        begin = time.monotonic()
+        work = [ask(client, server, n, timeout_s=9) for n in range(3)]
+        for error in await asyncio.gather(*work, return_exceptions=True):
+            assert isinstance(error, RemotingConnectError)
+            assert str(error) == (
+                f"the connection to {server.address} ended before GET_MIN_OFFSET was answered: "
+                "the server closed it"
+            )
+        assert time.monotonic() - begin < 2
+
+
+@in_loop
+async def test_half_an_answer_is_no_answer():
+    async def script(peer):
+        await peer.read()
+        peer.writer.write(b"\x00\x00\x01\x00\x00\x00\x00\x80{")
+
+    async with ScriptedServer(script) as server, Client() as client:
+        with pytest.raises(RemotingConnectError, match="the server closed it"):
+            await ask(client, server)
+
+
+@in_loop
+async def test_what_is_no_frame_ends_the_connection():
+    async def script(peer):
+        await peer.read()
+        peer.writer.write(b"HTTP/1.1 400 Bad Request\r\n")
+        await peer.wait_end()
+
+    async with ScriptedServer(script, Peer.answer_all) as server, Client() as client:
+        with pytest.raises(RemotingConnectError, match="sent what is not a frame, at byte 0"):
+            await ask(client, server)
+        assert await ask(client, server, 2) == "2"
+
+
+@in_loop
+async def test_ends_are_told():
+    ended = []
+
+    async def script(peer):
+        peer.answer(await peer.read())
+
+    async with ScriptedServer(script) as server, Client() as client:
+        client.on_close(ended.append)
+        await ask(client, server)
+        await until(lambda: ended)
+        assert ended == [server.address]
+
+
+@in_loop
+async def test_a_listener_that_fails_harms_nothing(caplog):
+    ended = []
+
+    async def script(peer):
+        peer.answer(await peer.read())
+
+    async with ScriptedServer(script) as server, Client() as client:
+        client.on_close(lambda _: 1 // 0)
+        client.on_close(ended.append)
+        await ask(client, server)
+        await until(lambda: ended)
+    assert "ZeroDivisionError" in caplog.text
+
+
+@in_loop
+async def test_a_connection_that_ended_after_answers_is_made_again_at_once():
+    async def once(peer):
+        peer.answer(await peer.read())
+
+    async with ScriptedServer(once) as server, Client() as client:
+        for n in range(5):
+            assert await ask(client, server, n) == str(n)
+            await until(lambda: not client._connections)
+        assert len(server.peers) == 5
+
+
+@in_loop
+async def test_a_dead_address_is_not_hammered():
+    async with ScriptedServer() as server:
+        address = server.address
+    async with Client(QUICK) as client:
+        with pytest.raises(RemotingConnectError, match=f"cannot connect to {address}: "):
+            await client.invoke(address, request(), 1)
+        with pytest.raises(
+            RemotingConnectError, match=r"left alone for 0\.\d s more after 1 failed"
+        ):
+            await client.invoke(address, request(), 1)
+
+
+@in_loop
+async def test_a_server_that_comes_back_is_found_again():
+    async with ScriptedServer() as server:
+        port = server.port
+    async with Client(QUICK) as client:
+        attempts = 0
+        begin = time.monotonic()
+        while time.monotonic() - begin < 0.5:
+            with pytest.raises(RemotingConnectError) as caught:
+                await client.invoke(f"127.0.0.1:{port}", request(), 1)
+            attempts += "cannot connect" in str(caught.value)
+            await asyncio.sleep(0.001)
+        assert 3 <= attempts <= 6  # at 0, 0.05, 0.15, 0.35, 0.55
+        async with ScriptedServer(port=port) as server:
+            while True:
+                try:
+                    assert await ask(client, server, 4) == "4"
+                    break
+                except RemotingConnectError:
+                    await asyncio.sleep(0.01)
+
+
+@in_loop
+async def test_a_server_that_closes_each_connection_without_an_answer_is_left_alone():
+    async def nothing(peer):
+        await peer.read()
+
+    async with ScriptedServer(nothing) as server, Client(QUICK) as client:
+        with pytest.raises(RemotingConnectError, match="the server closed it"):
+            await ask(client, server)
+        with pytest.raises(
+            RemotingConnectError, match="it closed the connection without an answer"
+        ):
+            await ask(client, server)
+        assert len(server.peers) == 1
+
+
+@in_loop
+async def test_an_idle_connection_is_closed_and_made_again():
+    config = RemotingClientConfig(max_idle_s=0.05)
+    async with ScriptedServer() as server, Client(config) as client:
+        assert await ask(client, server, 1) == "1"
+        await until(lambda: server.peers[0].ended)
+        assert await ask(client, server, 2) == "2"
+        assert len(server.peers) == 2
+
+
+@in_loop
+async def test_a_connection_with_a_waiting_request_is_not_idle():
+    config = RemotingClientConfig(max_idle_s=0.03)
+
+    async def script(peer):
+        asked = await peer.read()
+        await asyncio.sleep(0.15)
+        peer.answer(asked)
+        await peer.wait_end()
+
+    async with ScriptedServer(script) as server, Client(config) as client:
+        assert await ask(client, server, 1) == "1"
+
+
+@in_loop
+async def test_requests_at_the_moment_of_the_idle_close_are_answered():
+    config = RemotingClientConfig(max_idle_s=0.004)
+    async with ScriptedServer() as server, Client(config) as client:
+        for n in range(60):
+            assert await ask(client, server, n) == str(n)
+            await asyncio.sleep(0.0005 * (n % 20))
+        assert len(server.peers) > 1
+
+
+# Servers that go away
+
+
+@in_loop
+async def test_a_refused_request_is_sent_again_by_a_new_connection():
+    waiting = asyncio.Event()
+
+    async def leaving(peer):
+        slow = await peer.read()
+        refused = await peer.read()
+        peer.answer(refused, ResponseCode.GO_AWAY, "please go away")
+        await waiting.wait()
+        peer.answer(slow)
+        await peer.wait_end()
+
+    async with ScriptedServer(leaving, Peer.answer_all) as server, Client() as client:
+        slow = asyncio.ensure_future(ask(client, server, 1))
+        await until(lambda: sent(client, server) == 1)
+        assert await ask(client, server, 2) == "2"
+        assert len(server.peers) == 2
+        assert not server.peers[0].ended  # a request waits there
+        waiting.set()
+        assert await slow == "1"
+        await until(lambda: server.peers[0].ended)
+        assert await ask(client, server, 3) == "3"
+        assert len(server.peers) == 2
+
+
+@in_loop
+async def test_a_request_is_refused_twice_at_most():
+    async def leaving(peer):
+        peer.answer(await peer.read(), ResponseCode.GO_AWAY)
+        await peer.wait_end()
+
+    async with ScriptedServer(leaving) as server, Client() as client:
+        with pytest.raises(RemotingConnectError, match="refused GET_MIN_OFFSET twice"):
+            await ask(client, server)
+        assert len(server.peers) == 2
+
+
+# Limits
+
+
+@in_loop
+async def test_too_many_waiting_requests_are_refused():
+    config = RemotingClientConfig(max_waiting_requests=3)
+    async with ScriptedServer(Peer.wait_end) as server, Client(config) as client:
+        work = [asyncio.ensure_future(ask(client, server, n, 1)) for n in range(3)]
+        await until(lambda: sent(client, server) == 3)
+        with pytest.raises(RemotingTooMuchRequestError, match="3 requests wait"):
+            await ask(client, server)
+        for task in work:
+            task.cancel()
+
+
+@in_loop
+async def test_a_server_that_takes_nothing_does_not_fill_the_memory():
+    async def deaf(peer):
+        peer.writer.transport.pause_reading()
+        await asyncio.Event().wait()
+
+    async with ScriptedServer(deaf) as server, Client() as client:
+        body = bytes(4 << 20)
+        work = [client.invoke_oneway(server.address, request(body=body), 0.2) for _ in range(20)]
+        results = await asyncio.gather(*work, return_exceptions=True)
+        assert {type(result) for result in results} == {type(None), RemotingTooMuchRequestError}
+        with pytest.raises(RemotingTooMuchRequestError, match="takes nothing"):
+            await client.invoke(server.address, request(body=body), 0.05)
+
+
+@in_loop
+async def test_what_waits_for_a_server_to_take_it_goes_on():
+    go = asyncio.Event()
+
+    async def slow(peer):
+        peer.writer.transport.pause_reading()
+        await go.wait()
+        peer.writer.transport.resume_reading()
+        await peer.answer_all()
+
+    async with ScriptedServer(slow) as server, Client() as client:
+        body = bytes(4 << 20)
+        work = [
+            asyncio.ensure_future(client.invoke(server.address, request(n, body), 9))
+            for n in range(10)
+        ]
+        await until(
+            lambda: client._connections and not client._connections[server.address].is_writable
+        )
+        go.set()
+        responses = await asyncio.gather(*work)
+        assert [r.ext_fields["number"] for r in responses] == [str(n) for n in range(10)]
+
+
+@in_loop
+async def test_frames_are_limited_both_ways():
+    config = RemotingClientConfig(max_frame_bytes=1000)
+
+    async def script(peer):
+        asked = await peer.read()
+        asked.body = bytes(1000)
+        peer.answer(asked)
+        await peer.wait_end()
+
+    async with ScriptedServer(script) as server, Client(config) as client:
+        with pytest.raises(RemotingFormatError, match="at most 1000 are taken"):
+            await client.invoke(server.address, request(body=bytes(1000)), 5)
+        with pytest.raises(RemotingFormatError, match="at most 1000 are taken"):
+            await client.invoke_oneway(server.address, request(body=bytes(1000)), 5)
+        with pytest.raises(RemotingConnectError, match="at most 1000 are taken"):
+            await ask(client, server)
+
+
+# Addresses
+
+
+@pytest.mark.parametrize("address", ["localhost", "", ":1", "h:", "h:x", "h:-1", "h:65536", "h:²"])
+def test_what_is_no_address_is_named(address):
+    @in_loop
+    async def run():
+        async with Client() as client:
+            with pytest.raises(RemotingConnectError, match="is not HOST:PORT"):
+                await client.invoke(address, request(), 1)
+
+    run()
+
+
+@in_loop
+async def test_a_name_that_does_not_exist_is_named():
+    async with Client() as client:
+        with pytest.raises(RemotingConnectError, match=r"cannot connect to no\.invalid:1: "):
+            await client.invoke("no.invalid:1", request(), 5)
+
+
+# Closing
+
+
+@in_loop
+async def test_closing_ends_what_waits_and_what_connects():
+    async with ScriptedServer(Peer.wait_end) as server:
+        client = RemotingClient()
+        waiting = asyncio.ensure_future(ask(client, server))
+        await until(lambda: sent(client, server) == 1)
+        connecting = asyncio.ensure_future(client.invoke("127.0.0.2:1", request(), 5))
+        await asyncio.sleep(0)
+        await client.close()
+        for task in (waiting, connecting):
+            with pytest.raises(RemotingConnectError):
+                await task
+        await until(lambda: server.peers[0].ended)
+        with pytest.raises(RemotingConnectError, match="the client was closed"):
+            await ask(client, server)
+        await client.close()
+        assert len(asyncio.all_tasks()) <= 3  # this test, its watcher, the server's script
+
+
+@in_loop
+async def test_closing_waits_for_no_processor():
+    began = asyncio.Event()
+
+    async def forever(_, __):
+        began.set()
+        await asyncio.Event().wait()
+
+    async def script(peer):
+        peer.answer(await peer.read())
+        peer.send(server_request(307))
+        await peer.wait_end()
+
+    async with ScriptedServer(script) as server:
+        client = RemotingClient()
+        client.register_processor(307, forever)
+        await ask(client, server)
+        await began.wait()
+        await client.close()
+
+
+# Access control
+
+
+@in_loop
+async def test_all_requests_are_signed(caplog):
+    caplog.set_level(logging.DEBUG)
+    got = []
+
+    async def script(peer):
+        got.extend([await peer.read() for _ in range(2)])
+        peer.answer(got[0])
+        await peer.wait_end()
+
+    credentials = AclCredentials("KEY-1", "SECRET-2", "TOKEN-3")
+    async with ScriptedServer(script) as server, Client(None, credentials) as client:
+        task = asyncio.ensure_future(client.invoke(server.address, request(1, b"body"), 5))
+        await until(lambda: sent(client, server) == 1)
+        await client.invoke_oneway(server.address, request(2, b"body"), 5)
+        await task
+    for number, command in enumerate(got, 1):
+        expected = request(number, b"body")
+        sign(expected, credentials)
+        assert command.ext_fields == expected.ext_fields
+    for secret in ["KEY-1", "SECRET-2", "TOKEN-3", got[0].ext_fields["Signature"]]:
+        assert secret not in caplog.text
+
+
+@in_loop
+async def test_errors_do_not_show_what_was_signed():
+    config = RemotingClientConfig(max_frame_bytes=100)
+    credentials = AclCredentials("KEY-1", "SECRET-2", "TOKEN-3")
+    async with ScriptedServer() as server, Client(config, credentials) as client:
+        with pytest.raises(RemotingFormatError) as caught:
+            await ask(client, server)
+        for secret in ["KEY-1", "SECRET-2", "TOKEN-3"]:
+            assert secret not in str(caught.value)
