@@ -1,0 +1,93 @@
+"""A running RocketMQ on loopback, and RocketMQ's own clients of it: the other side of network figures."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.java_side import last_round
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from bench.context import Context
+
+BODY_BYTES = 1024
+BROKER_NAME = "broker-a"
+_FILL_BATCH = 500
+
+
+class RunningCluster(NamedTuple):
+    """A name server and one broker (5.3.3, its own settings) in a JVM.
+
+    Parameters
+    ----------
+    context
+        Of the run.
+    namesrv_addr
+        ``HOST:PORT``, as clients are told.
+    store
+        The broker's, to be looked at with the file source.
+    """
+
+    context: Context
+    namesrv_addr: str
+    store: str
+
+    def fill(self, topic: str, count: int, body_bytes: int = BODY_BYTES) -> None:
+        """Send messages to a topic, evenly to its queues, as fast as can be."""
+        self._produce(topic, count, body_bytes, "batch", _FILL_BATCH, rounds=1)
+
+    def java_sync_seconds(self, topic: str, count: int) -> float:
+        """Return the seconds of a Java producer's warm round, one message after the other.
+
+        The topic gets twice the messages.
+        """
+        return self._produce(topic, count, BODY_BYTES, "sync", 0)
+
+    def java_async_seconds(self, topic: str, count: int, in_flight: int, rounds: int = 2) -> float:
+        """Return the same of a Java producer that has so many messages in flight."""
+        return self._produce(topic, count, BODY_BYTES, "async", in_flight, rounds=rounds)
+
+    def java_batch_seconds(self, topic: str, count: int, size: int) -> float:
+        """Return the same of a Java producer of batches."""
+        return self._produce(topic, count, BODY_BYTES, "batch", size)
+
+    def java_push_seconds(self, topic: str, count: int) -> float:
+        """Return the seconds of a warm Java push consumer, from its first message to its last."""
+        figures = self.context.java.run("push", self.namesrv_addr, topic, count)
+        return float(last_round(figures, "consumed")["seconds"])
+
+    def java_pull_seconds(self, topic: str, count: int, threads: int) -> float:
+        """Return the seconds that warm Java pull consumers take for a topic of so many messages."""
+        figures = self.context.java.run("pull", self.namesrv_addr, topic, threads)
+        figure = last_round(figures, "pulled")
+        if figure["count"] != count:
+            raise ValueError(f"Java pulled {figure['count']} of {count} messages of {topic}")
+        return float(figure["seconds"])
+
+    def _produce(
+        self, topic: str, count: int, body_bytes: int, mode: str, each: int, rounds: int = 2
+    ) -> float:
+        arguments = (self.namesrv_addr, topic, count, body_bytes, mode, each)
+        figures = self.context.java.run("produce", *arguments, options=[f"-Drounds={rounds}"])
+        figure = last_round(figures, "produced")
+        if figure["failed"]:
+            raise ValueError(f"Java failed to send {figure['failed']} of {count} messages")
+        return float(figure["seconds"])
+
+
+@contextmanager
+def running_cluster(context: Context, topics: Mapping[str, int]) -> Iterator[RunningCluster]:
+    """Run a cluster with these topics, each with so many queues; its store is deleted in the end."""
+    root = (context.work / "live-cluster").resolve()
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    wanted = [f"{name}={queues}" for name, queues in topics.items()]
+    try:
+        with context.java.start("cluster", str(root), *wanted) as process:
+            port = process.figure("listening")["port"]
+            yield RunningCluster(context, f"127.0.0.1:{port}", str(root))
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
