@@ -1,4 +1,4 @@
-"""A running RocketMQ on loopback, and RocketMQ's own clients of it: the other side of network figures."""
+"""A running RocketMQ on loopback, and RocketMQ's own clients as the other side of figures."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RunningCluster(NamedTuple):
 
 @contextmanager
 def running_cluster(context: Context, topics: Mapping[str, int]) -> Iterator[RunningCluster]:
-    """Run a cluster with these topics, each with so many queues; its store is deleted in the end."""
+    """Run a cluster with topics of so many queues each; its store is deleted in the end."""
     root = (context.work / "live-cluster").resolve()
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
