@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         AllocateByMachineRoom,
     )
     from rmqnet.client.consumer.listening import ConsumeContext
+    from rmqnet.client.consumer.pull_consumer import PullConsumer
+    from rmqnet.client.consumer.pull_options import PullConsumerOptions
     from rmqnet.client.consumer.push_consumer import PushConsumer
     from rmqnet.client.consumer.push_options import PushConsumerOptions
     from rmqnet.client.heartbeat_data import ConsumeFromWhere, MessageModel
@@ -66,6 +68,8 @@ __all__ = [
     "MessageQueue",
     "Producer",
     "ProducerConfig",
+    "PullConsumer",
+    "PullConsumerOptions",
     "PullResult",
     "PullStatus",
     "PushConsumer",
@@ -107,6 +111,8 @@ _MODULES = {
     "MessageQueue": "rmqnet.client.message_queue",
     "Producer": "rmqnet.client.producer.producer",
     "ProducerConfig": "rmqnet.client.producer.producer_config",
+    "PullConsumer": "rmqnet.client.consumer.pull_consumer",
+    "PullConsumerOptions": "rmqnet.client.consumer.pull_options",
     "PullResult": "rmqnet.client.pull_result",
     "PullStatus": "rmqnet.client.pull_result",
     "PushConsumer": "rmqnet.client.consumer.push_consumer",

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Callable
 
+from rmqnet.client.consumer.queue_source import (
+    COMMIT_FLAG,
+    SUBSCRIPTION_FLAG,
+    SUSPEND_FLAG,
+    QueueSource,
+)
 from rmqnet.client.pull_result import PullStatus
-from rmqnet.client.received_messages import messages_from_body
-from rmqnet.client.topic_route import MASTER_ID
 from rmqnet.errors import BrokerError, ClientError, RemotingError
 from rmqnet.remoting.codes import ResponseCode
 from rmqnet.remoting.headers import PullMessageRequestHeader
@@ -33,16 +37,12 @@ if TYPE_CHECKING:
     from rmqnet.client.consumer.subscription import Subscription
     from rmqnet.client.message_queue import MessageQueue
     from rmqnet.client.pull_result import PullResult
-    from rmqnet.client.route_table import BrokerAddress
     from store_core.message import Message
 
 logger = logging.getLogger(__name__)
 
-COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
-"""Bits of a pull's sysFlag (``PullSysFlag``)."""
 SUSPEND_MS = 15_000
 """How long the broker may wait for a message before it answers that there is none."""
-PULL_TIMEOUT_S = 30.0
 _BROKER_BUSY_S = 0.02
 
 
@@ -100,7 +100,7 @@ class QueuePuller:
         self._side = side
         self._process_queue = process_queue
         self._next_offset = next_offset
-        self._broker_id = MASTER_ID
+        self._source = QueueSource(side.client, side.brokers, process_queue.queue)
 
     async def run(self) -> None:
         """Pull until the queue is dropped, or this is cancelled."""
@@ -159,30 +159,21 @@ class QueuePuller:
             return self._retry_s
         self._process_queue.last_pull_ms = time.time_ns() // 1_000_000
         begun = time.monotonic()
-        broker = await self._side.brokers.find(queue, self._broker_id, only_this_broker=False)
-        header = self._header(subscription, is_slave=broker.is_slave)
-        result = await self._side.client.broker.pull(broker.address, header, PULL_TIMEOUT_S)
-        self._broker_id = result.suggest_which_broker_id
+        result = await self._source.pull(partial(self._header, subscription))
         if self._process_queue.dropped:
             return 0.0
         if result.status is PullStatus.FOUND:
-            return self._found(result, subscription, broker, begun)
+            return self._found(result, subscription, begun)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             await self._moved(result)
         else:
             self._go_on(result.next_begin_offset)
         return 0.0
 
-    def _found(
-        self, result: PullResult, subscription: Subscription, broker: BrokerAddress, begun: float
-    ) -> float:
+    def _found(self, result: PullResult, subscription: Subscription, begun: float) -> float:
         process_queue, side = self._process_queue, self._side
         queue = process_queue.queue
-        messages = messages_from_body(
-            result.body,
-            f"{queue.broker_name}@{broker.address}",
-            f"offset {self._next_offset} of {queue}",
-        )
+        messages = self._source.messages(result, self._next_offset)
         side.statistics.pulled(queue.topic, len(messages), time.monotonic() - begun)
         messages = subscription.wanted(messages)
         if not messages:
@@ -213,7 +204,7 @@ class QueuePuller:
         )
         await self._side.offset_moved(self._process_queue, result.next_begin_offset)
 
-    def _header(self, subscription: Subscription, *, is_slave: bool) -> PullMessageRequestHeader:
+    def _header(self, subscription: Subscription, is_slave: bool) -> PullMessageRequestHeader:
         options, queue = self._side.options, self._process_queue.queue
         commit_offset = 0
         if not options.is_broadcasting:

@@ -139,13 +139,8 @@ class Rebalancer:
     async def begin_anew(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Forget what was pulled of this member's queues, and begin at other offsets."""
         async with self._one_at_a_time:
-            await asyncio.gather(
-                *(
-                    self._begin_anew(self._held.pop(queue), offset)
-                    for queue, offset in offsets.items()
-                    if queue in self._held
-                )
-            )
+            for queue in offsets.keys() & self._held.keys():
+                await self._begin_anew(self._held.pop(queue), offsets[queue])
         self.rebalance_soon()
 
     def stop_pulling(self) -> None:
@@ -259,7 +254,7 @@ class Rebalancer:
         process_queue.dropped = True
         process_queue.clear()
         process_queue.set_locked(False)
-        if held.pulling is not asyncio.current_task():
+        if held.pulling is not asyncio.current_task():  # that one ends by itself
             held.pulling.cancel()
         self._offsets.update_and_freeze(queue, offset)
         await self._offsets.persist([queue])

@@ -1,0 +1,450 @@
+"""A consumer that the application asks for messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rmqnet.client.client_instance import ClientInstance
+from rmqnet.client.consumer.group_brokers import GroupBrokers
+from rmqnet.client.consumer.group_name import check_group_name
+from rmqnet.client.consumer.offset_store import OffsetStore
+from rmqnet.client.consumer.pull_options import PullConsumerOptions
+from rmqnet.client.consumer.read_ahead import ReadAhead
+from rmqnet.client.consumer.start_offset import StartOffsets
+from rmqnet.client.consumer.subscription import SQL92, TAG, Subscription
+from rmqnet.client.heartbeat_data import ConsumerData, ConsumeType
+from rmqnet.errors import BrokerError, ClientError, RemotingError, RemotingTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Collection, Mapping
+    from types import TracebackType
+    from typing import Callable
+
+    from rmqnet.client.client_config import ClientConfig
+    from rmqnet.client.message_queue import MessageQueue
+    from store_core.message import Message
+
+logger = logging.getLogger(__name__)
+
+_SUBSCRIBE_ALL = "*"
+_HALF_AN_HOUR_MS = 30 * 60_000
+_POSITION_TIMEOUT_S = 10.0
+
+
+class PullConsumer:
+    """Reads queues that the application names, from where it wants, and notes how far it is.
+
+    Pulls from all assigned queues at once, ahead of `poll`. It shares no queues with other members
+    of its group; give it a group that no `PushConsumer` has, whose members would take it for one
+    of them. Methods may be called in any thread; they wait for brokers where they have to.
+
+    Parameters
+    ----------
+    group
+        Name of the group, under which offsets are noted.
+    config
+        How to find the cluster; or just the addresses of its name servers.
+    options
+        Settings that seldom change.
+
+    Examples
+    --------
+    >>> with PullConsumer("audit", "localhost:9876") as consumer:  # doctest: +SKIP
+    ...     consumer.assign(consumer.queues_of("orders"))
+    ...     consumer.seek_to_begin()
+    ...     while messages := consumer.poll(100, timeout_s=5):
+    ...         print(len(messages))
+    ...         consumer.commit()
+    """
+
+    def __init__(
+        self,
+        group: str,
+        config: ClientConfig | str,
+        *,
+        options: PullConsumerOptions | None = None,
+    ) -> None:
+        self.group = check_group_name(group)
+        self.options = options or PullConsumerOptions()
+        self._client = ClientInstance(config)
+        self._brokers = GroupBrokers(self._client, self.group)
+        self._guard = threading.Lock()
+        self._changed = threading.Condition()
+        self._reads: dict[MessageQueue, ReadAhead] = {}
+        self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._is_started = self._is_shut_down = False
+        self._turn = 0
+        timestamp_ms = self.options.consume_timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000 - _HALF_AN_HOUR_MS
+        self._starts = StartOffsets(
+            OffsetStore(self._brokers), self._brokers, self.options.consume_from_where, timestamp_ms
+        )
+
+    @property
+    def client_id(self) -> str:
+        """The client's id, as brokers know it."""
+        return self._client.client_id
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The assigned queues, sorted."""
+        return sorted(self._reads)
+
+    def start(self) -> PullConsumer:
+        """Connect.
+
+        Raises
+        ------
+        ClientError
+            It was started or shut down before.
+        """
+        with self._guard:
+            if self._is_started or self._is_shut_down:
+                state = "was shut down" if self._is_shut_down else "runs already"
+                raise ClientError(f"consumer of group {self.group} {state}: make a new one")
+            self._is_started = True
+        try:
+            self._client.start()
+            self._client.call(self._client.register_consumer(self.group, self))
+        except BaseException:
+            self.shutdown()
+            raise
+        return self
+
+    def shutdown(self) -> None:
+        """Stop; offsets are noted by `commit` only. A second call does nothing."""
+        with self._guard:
+            was_running = self._is_started and not self._is_shut_down
+            self._is_shut_down = True
+        if not was_running:
+            return
+        try:
+            self._client.call(self._assign({}, {}))
+        except (RemotingError, BrokerError, ClientError) as err:
+            logger.warning("group %s: its end is not orderly: %s", self.group, err)
+        finally:
+            self._client.shutdown()
+
+    def __enter__(self) -> PullConsumer:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    # Which queues.
+
+    def queues_of(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic, sorted.
+
+        Raises
+        ------
+        TopicNotFoundError
+            No name server knows the topic.
+        """
+        return self._client.call(self._client.refresh_route(topic)).subscribe_queues()
+
+    def assign(
+        self,
+        queues: Collection[MessageQueue],
+        tags: str = _SUBSCRIBE_ALL,
+        *,
+        sql: str | None = None,
+    ) -> None:
+        """Read these queues from now on, and no others.
+
+        Queues that were assigned before, with the same filter, go on. New ones begin where the
+        group is, or as the options say if nothing is noted.
+
+        Parameters
+        ----------
+        queues
+            Which, of any topics.
+        tags
+            Tags separated by ``||``; ``*``: all messages.
+        sql
+            An SQL92 expression over properties instead.
+
+        Raises
+        ------
+        BrokerError
+            A broker does not understand the SQL expression.
+        """
+        kind, expression = (TAG, tags) if sql is None else (SQL92, sql)
+        topics = {queue.topic for queue in queues}
+        subscriptions = {topic: self._subscription(topic, expression, kind) for topic in topics}
+        begins = {queue: partial(self._starts.start_offset, queue) for queue in queues}
+        self._client.call(self._assign(begins, subscriptions))
+
+    # Where.
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Have `poll` go on at an offset; nothing that was pulled before is returned any more."""
+        self._seek({queue: partial(_known, offset)})
+
+    def seek_to_begin(self, *queues: MessageQueue) -> None:
+        """Have `poll` go on at the first messages of these queues, or of all."""
+        self._seek({each: partial(self._brokers.min_offset, each) for each in self._chosen(queues)})
+
+    def seek_to_end(self, *queues: MessageQueue) -> None:
+        """Have `poll` go on after the last messages of these queues, or of all, as they are now."""
+        ends = {each: self.end_offset(each) for each in self._chosen(queues)}
+        self._seek({queue: partial(_known, offset) for queue, offset in ends.items()})
+
+    def seek_to_time(self, timestamp_ms: int, *queues: MessageQueue) -> None:
+        """Have `poll` go on at the first messages stored at or after a time (ms)."""
+        search = self._brokers.search_offset
+        self._seek({each: partial(search, each, timestamp_ms) for each in self._chosen(queues)})
+
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset at which `poll` goes on.
+
+        Raises
+        ------
+        RemotingTimeoutError
+            It is not known yet: brokers do not answer.
+        """
+        read = self._read(queue)
+        with self._changed:
+            known = self._changed.wait_for(lambda: read.position is not None, _POSITION_TIMEOUT_S)
+            position = read.position
+        if not known or position is None:
+            raise RemotingTimeoutError(f"where to begin in {queue} is not known yet")
+        return position
+
+    def begin_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of a queue's first message."""
+        return self._client.call(self._brokers.min_offset(queue))
+
+    def end_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that a queue's next message gets."""
+        return self._client.call(self._brokers.max_offset(queue))
+
+    def offset_of_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the first offset of a queue stored at or after a time (ms)."""
+        return self._client.call(self._brokers.search_offset(queue, timestamp_ms))
+
+    # What.
+
+    def poll(self, max_messages: int = 32, timeout_s: float = 5.0) -> list[Message]:
+        """Return messages of any assigned queues that are not paused.
+
+        Those of a queue come in order, and the queues take turns.
+
+        Parameters
+        ----------
+        max_messages
+            Most messages.
+        timeout_s
+            How long to wait for the first.
+
+        Returns
+        -------
+        messages
+            Empty if none came in time.
+        """
+        self._check_running()
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while True:
+                messages = self._take(max_messages)
+                left_s = deadline - time.monotonic()
+                if messages or left_s <= 0 or self._is_shut_down:
+                    return messages
+                self._changed.wait(left_s)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Have `poll` return nothing of these queues, or of any, until `resume`."""
+        self._set_paused(queues, paused=True)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Have `poll` return messages of these queues, or of all, again."""
+        self._set_paused(queues, paused=False)
+
+    def commit(self, *queues: MessageQueue) -> None:
+        """Note, in the brokers, that all that `poll` returned of these queues, or of all, is done.
+
+        Raises
+        ------
+        RemotingError, BrokerError, ClientError
+            A broker did not note it.
+        """
+        positions = {queue: self._read(queue).position for queue in self._chosen(queues)}
+        known = {queue: offset for queue, offset in positions.items() if offset is not None}
+        self._client.call(self._commit(known))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the broker has noted for the group; None: none."""
+        return self._client.call(self._brokers.read(queue))
+
+    # As its client sees it.
+
+    def heartbeat_data(self) -> ConsumerData:
+        """Return what brokers are to know of it."""
+        return ConsumerData(
+            self.group,
+            tuple(each.data() for each in list(self._subscriptions.values())),
+            ConsumeType.CONSUME_ACTIVELY,
+            consume_from_where=self.options.consume_from_where,
+        )
+
+    def on_consumer_ids_changed(self) -> None:
+        """Do nothing: the application says which queues it reads."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on elsewhere in assigned queues."""
+        assigned = {
+            queue: offset
+            for queue, offset in offsets.items()
+            if queue.topic == topic and queue in self._reads
+        }
+        logger.warning("group %s: offsets of topic %s are reset: %s", self.group, topic, assigned)
+        self._seek({queue: partial(_known, offset) for queue, offset in assigned.items()})
+
+    def consumer_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Return how far it is in its queues of a topic."""
+        positions = {queue: read.position for queue, read in list(self._reads.items())}
+        return {
+            queue: offset
+            for queue, offset in positions.items()
+            if queue.topic == topic and offset is not None
+        }
+
+    def running_info(self) -> dict[str, Any]:
+        """Return RocketMQ's ``ConsumerRunningInfo``, as far as it says anything of this kind."""
+        data = self.heartbeat_data()
+        return {
+            "properties": {"PROP_CONSUME_TYPE": data.consume_type.value},
+            "subscriptionSet": [each.to_json() for each in data.subscriptions],
+            "mqTable": {},
+            "statusTable": {},
+        }
+
+    def consume_directly(self, message: Message, broker_name: str) -> dict[str, Any]:
+        """Raise ClientError: there is no listener."""
+        raise ClientError(f"group {self.group} has no listener: it asks for messages itself")
+
+    # Inside.
+
+    def _subscription(self, topic: str, expression: str, kind: str) -> Subscription:
+        known = self._subscriptions.get(topic)
+        if known is not None and (known.expression, known.expression_type) == (expression, kind):
+            return known
+        return Subscription(topic, expression, kind, time.time_ns() // 1_000_000)
+
+    async def _assign(
+        self,
+        begins: Mapping[MessageQueue, Callable[[], Awaitable[int]]],
+        subscriptions: dict[str, Subscription],
+    ) -> None:
+        for subscription in subscriptions.values():
+            await self._check(subscription)
+        unchanged = {
+            queue
+            for queue in self._reads.keys() & begins.keys()
+            if self._subscriptions.get(queue.topic) is subscriptions[queue.topic]
+        }
+        self._subscriptions = subscriptions
+        await self._client.send_heartbeats()
+        self._drop(self._reads.keys() - unchanged)
+        for queue, begin in begins.items():
+            if queue not in unchanged:
+                self._begin(queue, begin)
+
+    async def _check(self, subscription: Subscription) -> None:
+        """Have a broker look at an SQL expression: it passes all that it does not understand."""
+        route = await self._client.route(subscription.topic)
+        addresses = [each for broker in route.brokers.values() for each in broker.values()]
+        if subscription.expression_type != TAG and addresses:
+            await self._client.broker.check_client_config(
+                addresses[0], self._client.client_id, self.group, subscription.data()
+            )
+
+    def _seek(self, begins: Mapping[MessageQueue, Callable[[], Awaitable[int]]]) -> None:
+        for queue in begins:
+            self._read(queue)
+        self._client.call(self._begin_anew(begins))
+
+    async def _begin_anew(
+        self, begins: Mapping[MessageQueue, Callable[[], Awaitable[int]]]
+    ) -> None:
+        for queue, begin in begins.items():
+            was_paused = self._reads[queue].paused
+            self._drop([queue])
+            self._begin(queue, begin)
+            self._reads[queue].paused = was_paused
+
+    def _begin(self, queue: MessageQueue, begin: Callable[[], Awaitable[int]]) -> None:
+        read = ReadAhead(
+            client=self._client,
+            brokers=self._brokers,
+            options=self.options,
+            subscription=self._subscriptions[queue.topic],
+            queue=queue,
+            changed=self._changed,
+        )
+        with self._changed:
+            self._reads[queue] = read
+        self._tasks[queue] = asyncio.ensure_future(read.run(begin))
+
+    def _drop(self, queues: Collection[MessageQueue]) -> None:
+        with self._changed:
+            for queue in list(queues):
+                self._reads.pop(queue).close()
+                self._tasks.pop(queue).cancel()
+            self._changed.notify_all()
+
+    def _take(self, count: int) -> list[Message]:
+        """Take messages, beginning with the queue after the one that was taken from last."""
+        reads = list(self._reads.values())
+        messages: list[Message] = []
+        for step in range(len(reads)):
+            if len(messages) >= count:
+                break
+            read = reads[(self._turn + step) % len(reads)]
+            if not read.paused:
+                messages += read.take(count - len(messages))
+        self._turn += 1
+        return messages
+
+    def _chosen(self, queues: tuple[MessageQueue, ...]) -> list[MessageQueue]:
+        self._check_running()
+        return list(queues) or self.assignment
+
+    def _read(self, queue: MessageQueue) -> ReadAhead:
+        self._check_running()
+        try:
+            return self._reads[queue]
+        except KeyError:
+            raise ClientError(f"{queue} is not assigned to this consumer") from None
+
+    def _set_paused(self, queues: tuple[MessageQueue, ...], *, paused: bool) -> None:
+        reads = [self._read(queue) for queue in self._chosen(queues)]
+        with self._changed:
+            for read in reads:
+                read.paused = paused
+            self._changed.notify_all()
+
+    async def _commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+        commits = (self._brokers.commit(queue, offset) for queue, offset in offsets.items())
+        await asyncio.gather(*commits)
+
+    def _check_running(self) -> None:
+        if not self._is_started or self._is_shut_down:
+            state = "was shut down" if self._is_shut_down else "is not started"
+            raise ClientError(f"consumer of group {self.group} {state}")
+
+
+async def _known(offset: int) -> int:
+    return offset

@@ -1,0 +1,194 @@
+"""Orderly consumers against a scripted broker; RocketMQ's own brokers are in tests/interop."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from rmqnet import ConsumeContext, Message, MessageModel, MessageQueue
+from rmqnet.client.consumer import orderly_consumption, queue_locks, rebalance
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from tests.rmqnet.client.consumer.scripted_queues import ScriptedQueues
+from tests.rmqnet.client.consumer.test_push_consumer import consuming
+from tests.rmqnet.scripted_cluster import answer, wait_until
+
+DEADLINE_S = 10.0
+RETRIES = MessageQueue("%RETRY%group", "broker-a", 0)
+
+
+class _Orderly:
+    """Keeps the order by queue; fails each message so often as told; notes who overlaps."""
+
+    def __init__(self, failures: dict[bytes, int] | None = None, suspend_ms: int = 10) -> None:
+        self.seen: defaultdict[int, list[bytes]] = defaultdict(list)
+        self.failed: list[tuple[bytes, int]] = []
+        self.overlaps = 0
+        self._failures = failures or {}
+        self._suspend_ms = suspend_ms
+        self._busy: set[MessageQueue] = set()
+
+    def __call__(self, messages: list[Message], context: ConsumeContext) -> bool | None:
+        self.overlaps += context.message_queue in self._busy
+        self._busy.add(context.message_queue)
+        try:
+            return self._consume(messages, context)
+        finally:
+            self._busy.discard(context.message_queue)
+
+    def _consume(self, messages: list[Message], context: ConsumeContext) -> bool | None:
+        message = messages[0]
+        if self._failures.get(message.body, 0) > 0:
+            self._failures[message.body] -= 1
+            self.failed.append((message.body, message.reconsume_times))
+            context.suspend_current_queue_time_ms = self._suspend_ms
+            return False
+        self.seen[message.queue_id] += [each.body for each in messages]
+        return None
+
+    def wait(self, count: int) -> None:
+        wait_until(lambda: sum(map(len, self.seen.values())) >= count, f"{count} messages")
+
+
+def _numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def test_in_order_and_what_fails_first_again(broker: ScriptedQueues) -> None:
+    others = [b"other %d" % number for number in range(100)]
+    broker.put("orders", 0, *_numbers(100))
+    broker.put("orders", 1, *others)
+    listener = _Orderly({b"7": 3, b"other 40": 1})
+    with consuming(broker, listener, orderly=True) as consumer:
+        listener.wait(200)
+        assert consumer.queues == [RETRIES, *broker.queues("orders", 2)]
+        assert set(broker.locks.values()) == {consumer.client_id}
+        assert len(broker.locks) == 3
+    assert dict(listener.seen) == {0: _numbers(100), 1: others}
+    assert listener.overlaps == 0
+    assert [times for body, times in listener.failed if body == b"7"] == [0, 1, 2]
+    assert broker.committed("group", "orders") == {0: 100, 1: 100}
+    assert broker.locks == {}
+    assert broker.server.asked(RequestCode.CONSUMER_SEND_MSG_BACK) == []
+    unlocks = broker.server.asked(RequestCode.UNLOCK_BATCH_MQ)
+    assert not unlocks[-1].is_oneway
+    assert len(json.loads(unlocks[-1].body)["mqSet"]) == 3
+
+
+def test_batches(broker: ScriptedQueues) -> None:
+    broker.put("orders", 0, *_numbers(10))
+    listener = _Orderly({b"4": 1})
+    with consuming(broker, listener, orderly=True, consume_message_batch_max_size=4):
+        listener.wait(10)
+    assert listener.seen[0] == _numbers(10)
+
+
+def test_too_often_it_goes_to_the_dead_letters(broker: ScriptedQueues) -> None:
+    broker.put("orders", 0, *_numbers(3), properties={"KEYS": "k"})
+    listener = _Orderly({b"1": 3})
+    with consuming(broker, listener, orderly=True, max_reconsume_times=2):
+        (sent,) = broker.server.wait_for(RequestCode.SEND_MESSAGE_V2)
+        wait_until(lambda: broker.committed("group", "orders").get(0) == 3, "the offset")
+    assert [times for _, times in listener.failed] == [0, 1, 2]
+    assert listener.seen[0][:2] == [b"0", b"2"]
+    fields = sent.ext_fields
+    assert (fields["b"], fields["j"], fields["l"]) == ("%RETRY%group", "3", "2")
+    properties = dict(part.split("\x01") for part in fields["i"].split("\x02") if part)
+    assert (properties["DELAY"], properties["RECONSUME_TIME"]) == ("5", "3")
+    assert (properties["RETRY_TOPIC"], properties["MAX_RECONSUME_TIMES"]) == ("orders", "2")
+
+
+def test_not_taken_for_the_dead_letters_it_stays_first(broker: ScriptedQueues) -> None:
+    broker.put("orders", 0, *_numbers(3))
+    good = broker.server.answers[RequestCode.SEND_MESSAGE_V2]
+    broker.server.answers[RequestCode.SEND_MESSAGE_V2] = lambda request: answer(
+        request, ResponseCode.SYSTEM_BUSY, "no"
+    )
+    listener = _Orderly({b"1": 100})
+    with consuming(broker, listener, orderly=True, max_reconsume_times=0):
+        wait_until(lambda: len(listener.failed) >= 2, "a second failure")
+        assert listener.seen[0] == [b"0"]
+        broker.server.answers[RequestCode.SEND_MESSAGE_V2] = good
+        wait_until(lambda: listener.seen[0][:2] == [b"0", b"2"], "the others")
+
+
+def test_a_queue_that_another_member_has_locked(
+    broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebalance, "_LOCK_AGAIN_S", 0.02)
+    for queue_id in (0, 1):
+        broker.put("orders", queue_id, *_numbers(3))
+    broker.locks["group", "orders", 1] = "somebody"
+    listener = _Orderly()
+    with consuming(broker, listener, orderly=True) as consumer:
+        listener.wait(3)
+        assert broker.queues("orders", 2)[1] not in consumer.queues
+        del broker.locks["group", "orders", 1]
+        listener.wait(6)
+    assert dict(listener.seen) == {0: _numbers(3), 1: _numbers(3)}
+
+
+def test_a_lock_that_is_lost(broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orderly_consumption, "_LOCK_FAILED_MS", 20)
+    monkeypatch.setattr(queue_locks, "LOCK_INTERVAL_S", 0.02)
+    monkeypatch.setattr("rmqnet.client.consumer.push_consumer._FIRST_LOCK_S", 0.02)
+    monkeypatch.setattr("rmqnet.client.consumer.push_consumer.LOCK_INTERVAL_S", 0.02)
+    listener = _Orderly()
+    with consuming(broker, listener, orderly=True) as consumer:
+        broker.put("orders", 0, b"before")
+        listener.wait(1)
+        broker.locks["group", "orders", 0] = "somebody"
+        (process_queue,) = [
+            each
+            for each in consumer._rebalancer.process_queues
+            if each.queue == MessageQueue("orders", "broker-a", 0)
+        ]
+        wait_until(lambda: not process_queue.locked, "the lock to be missed")
+        broker.put("orders", 0, b"after")
+        wait_until(lambda: process_queue.count == 1, "the message that waits")
+        assert listener.seen[0] == [b"before"]
+        del broker.locks["group", "orders", 0]
+        listener.wait(2)
+    assert listener.seen[0] == [b"before", b"after"]
+
+
+def test_given_away_when_the_listener_is_done(broker: ScriptedQueues) -> None:
+    """A queue that moves to another member goes on there, in order and without repeats."""
+    for queue_id in (0, 1):
+        broker.put("orders", queue_id, *_numbers(20))
+    begun, go_on = threading.Event(), threading.Event()
+    seen: defaultdict[int, list[bytes]] = defaultdict(list)
+
+    def slow(messages: list[Message], context: ConsumeContext) -> None:
+        begun.set()
+        go_on.wait(DEADLINE_S)
+        seen[messages[0].queue_id].append(messages[0].body)
+
+    with consuming(broker, slow, orderly=True) as first:
+        assert begun.wait(DEADLINE_S)
+        with consuming(broker, slow, orderly=True) as second:
+            wait_until(lambda: len(broker.members["group"]) == 2, "two members")
+            moving = [
+                each for each in first._rebalancer.process_queues if each.queue.topic == "orders"
+            ]
+            wait_until(lambda: any(each.unlock_attempts for each in moving), "an attempt")
+            assert len(broker.locks) == 3
+            assert set(broker.locks.values()) == {first.client_id}
+            go_on.set()
+            wait_until(lambda: sum(map(len, seen.values())) >= 40, "all messages")
+            assert {each.topic for each in second.queues} >= {"orders"}
+    assert dict(seen) == {0: _numbers(20), 1: _numbers(20)}
+
+
+def test_broadcasting_needs_no_lock(broker: ScriptedQueues, tmp_path: Path) -> None:
+    broker.put("orders", 0, *_numbers(10))
+    listener = _Orderly({b"3": 1})
+    options = {"message_model": MessageModel.BROADCASTING, "offset_directory": tmp_path}
+    with consuming(broker, listener, orderly=True, **options):
+        listener.wait(10)
+    assert listener.seen[0] == _numbers(10)
+    assert broker.server.asked(RequestCode.LOCK_BATCH_MQ) == []
+    assert broker.server.asked(RequestCode.UNLOCK_BATCH_MQ) == []
