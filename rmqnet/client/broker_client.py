@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from rmqnet.client.message_queue import MessageQueue
 from rmqnet.client.pull_result import PullResult, PullStatus
-from rmqnet.client.request_calls import RequestCalls, checked, header_of, json_of
+from rmqnet.client.queue_json import queue_json, queue_of
+from rmqnet.client.request_calls import BrokerCalls, checked, header_of, json_of
 from rmqnet.client.send_result import SEND_STATUS, send_result_of
-from rmqnet.errors import RemotingConnectError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.headers import (
     GetConsumerListByGroupRequestHeader,
@@ -100,7 +100,7 @@ class BrokerClient:
         timeout_s: float = 3.0,
         origin: Callable[[str], str] = str,
     ) -> None:
-        self._calls = _BrokerCalls(remoting, timeout_s, origin)
+        self._calls = BrokerCalls(remoting, timeout_s, origin)
 
     async def send_message(
         self,
@@ -393,44 +393,6 @@ class BrokerClient:
     ) -> H:
         answer = await self._calls.answer(address, header, timeout_s=timeout_s)
         return header_of(cls, answer, address)
-
-
-class _BrokerCalls(RequestCalls):
-    """Says of an address that cannot be reached where it comes from."""
-
-    def __init__(
-        self, remoting: RemotingClient, timeout_s: float, origin: Callable[[str], str]
-    ) -> None:
-        super().__init__(remoting, timeout_s)
-        self._origin = origin
-
-    async def ask(
-        self, address: str, command: RemotingCommand, timeout_s: float | None = None
-    ) -> RemotingCommand:
-        try:
-            return await super().ask(address, command, timeout_s)
-        except RemotingConnectError as err:
-            raise self._explained(err, address) from err
-
-    async def tell_command(self, address: str, command: RemotingCommand) -> None:
-        try:
-            await super().tell_command(address, command)
-        except RemotingConnectError as err:
-            raise self._explained(err, address) from err
-
-    def _explained(self, err: RemotingConnectError, address: str) -> RemotingConnectError:
-        return RemotingConnectError(f"{err} ({self._origin(address)})")
-
-
-def queue_of(data: Any) -> MessageQueue:
-    """Return the queue that a JSON object, or an object that served as key, names."""
-    fields = dict(data)
-    return MessageQueue(str(fields["topic"]), str(fields["brokerName"]), int(fields["queueId"]))
-
-
-def queue_json(queue: MessageQueue) -> dict[str, Any]:
-    """Return a queue as brokers read it."""
-    return {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
 
 
 def _lock_body(group: str, client_id: str, queues: Collection[MessageQueue]) -> bytes:

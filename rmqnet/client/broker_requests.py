@@ -11,8 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqnet.client.broker_client import queue_of
-from rmqnet.client.queue_json import to_queue_json
+from rmqnet.client.queue_json import queue_of, queue_table, to_queue_json
 from rmqnet.client.received_messages import messages_from_body
 from rmqnet.errors import RemotingFormatError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -154,7 +153,7 @@ def _offsets_of(request: RemotingCommand, address: str) -> dict[MessageQueue, in
     table = data.get("offsetTable")
     if isinstance(table, list):  # where the administrator's tool is one in C++
         return {queue_of(each): int(each["offset"]) for each in table}
-    return {queue_of(queue): int(at) for queue, at in json_object(table, "offsetTable").items()}
+    return {queue: int(offset) for queue, offset in queue_table(data, "offsetTable").items()}
 
 
 def _reply_message(header: ReplyMessageRequestHeader, body: bytes) -> Message:

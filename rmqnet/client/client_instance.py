@@ -10,11 +10,13 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rmqnet.client.broker_admin_client import BrokerAdminClient
 from rmqnet.client.broker_client import BrokerClient
 from rmqnet.client.broker_requests import BrokerRequests
 from rmqnet.client.client_config import client_config
 from rmqnet.client.heartbeats import Heartbeats
 from rmqnet.client.name_server_client import NameServerClient
+from rmqnet.client.request_calls import BrokerCalls
 from rmqnet.client.route_table import AUTO_CREATE_TOPIC, RouteTable
 from rmqnet.client.topic_route import MASTER_ID
 from rmqnet.errors import ClientError, RemotingTimeoutError, TopicNotFoundError
@@ -299,7 +301,9 @@ class ClientInstance:
         self.remoting = RemotingClient(RemotingClientConfig(), config.credentials, config.tls)
         self.name_server = NameServerClient(self.remoting, config.name_servers, config.timeout_s)
         self._routes = RouteTable(self.name_server)
-        self.broker = BrokerClient(self.remoting, config.timeout_s, self._routes.describe)
+        origin = self._routes.describe
+        self.broker = BrokerClient(self.remoting, config.timeout_s, origin)
+        self.broker_admin = BrokerAdminClient(BrokerCalls(self.remoting, config.timeout_s, origin))
         self._announced_to = self._routes.brokers
         self._heartbeats = Heartbeats(self.client_id, self.broker, self._routes)
         BrokerRequests(self._heartbeats, self._listener_pool).register(self.remoting)

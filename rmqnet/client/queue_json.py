@@ -1,13 +1,23 @@
-"""JSON with queues as keys, as RocketMQ's clients write and read it (fastjson)."""
+"""Queues in JSON, also as keys of objects, as RocketMQ's clients write and read it (fastjson)."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from rmqnet.client.broker_client import queue_json, queue_of
 from rmqnet.client.message_queue import MessageQueue
 from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
+
+
+def queue_of(data: Any) -> MessageQueue:
+    """Return the queue that a JSON object, or an object that served as key, names."""
+    fields = dict(data)
+    return MessageQueue(str(fields["topic"]), str(fields["brokerName"]), int(fields["queueId"]))
+
+
+def queue_json(queue: MessageQueue) -> dict[str, Any]:
+    """Return a queue as brokers read it."""
+    return {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
 
 
 def to_queue_json(value: Any) -> str:
@@ -32,17 +42,28 @@ def parse_queue_offsets(text: str) -> dict[MessageQueue, int]:
     ValueError
         The text is anything else.
     """
-    table = json_object(
-        json_object(parse_lenient_json(text), "offsets").get("offsetTable"), "offsetTable"
-    )
-    offsets = {}
-    for key, offset in table.items():
+    data = json_object(parse_lenient_json(text), "offsets")
+    return {
+        queue: json_whole_number(offset, f"offsetTable: {queue}")
+        for queue, offset in queue_table(data, "offsetTable").items()
+    }
+
+
+def queue_table(data: dict[str, Any], name: str) -> dict[MessageQueue, Any]:
+    """Return the field of an object that has queues as keys, sorted by queue.
+
+    Raises
+    ------
+    ValueError
+        It is anything else; the text names the field.
+    """
+    values = {}
+    for key, value in json_object(data.get(name), name).items():
         try:
-            queue = queue_of(key)
+            values[queue_of(key)] = value
         except (KeyError, TypeError, ValueError) as err:
-            raise ValueError(f"offsetTable: a queue was expected as key, not {key!r:.200}") from err
-        offsets[queue] = json_whole_number(offset, f"offsetTable: {queue}")
-    return offsets
+            raise ValueError(f"{name}: a queue was expected as key, not {key!r:.200}") from err
+    return dict(sorted(values.items()))
 
 
 def _key(key: Any) -> str:

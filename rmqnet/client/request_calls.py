@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Callable, Union
 
-from rmqnet.errors import BrokerError, RemotingFormatError
+from rmqnet.errors import BrokerError, RemotingConnectError, RemotingFormatError
 from rmqnet.remoting.codes import RequestCode, ResponseCode, request_name
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.remoting_command import RemotingCommand
@@ -68,6 +68,43 @@ class RequestCalls:
     async def tell_command(self, address: str, command: RemotingCommand) -> None:
         """Send a command that nobody answers."""
         await self._remoting.invoke_oneway(address, command, self._timeout_s)
+
+
+class BrokerCalls(RequestCalls):
+    """Asks brokers; says of an address that cannot be reached where it comes from.
+
+    Parameters
+    ----------
+    remoting, timeout_s
+        As of `RequestCalls`.
+    origin
+        Says, for people, where an address comes from.
+    """
+
+    def __init__(
+        self, remoting: RemotingClient, timeout_s: float, origin: Callable[[str], str]
+    ) -> None:
+        super().__init__(remoting, timeout_s)
+        self._origin = origin
+
+    async def ask(
+        self, address: str, command: RemotingCommand, timeout_s: float | None = None
+    ) -> RemotingCommand:
+        """Return the answer, whatever its code."""
+        try:
+            return await super().ask(address, command, timeout_s)
+        except RemotingConnectError as err:
+            raise self._explained(err, address) from err
+
+    async def tell_command(self, address: str, command: RemotingCommand) -> None:
+        """Send a command that nobody answers."""
+        try:
+            await super().tell_command(address, command)
+        except RemotingConnectError as err:
+            raise self._explained(err, address) from err
+
+    def _explained(self, err: RemotingConnectError, address: str) -> RemotingConnectError:
+        return RemotingConnectError(f"{err} ({self._origin(address)})")
 
 
 def checked(

@@ -64,7 +64,7 @@ def load_topics(directory: StoreDirectory) -> dict[str, TopicConfig] | None:
     StoreReadError
         It may not be read. (Both hold for the other functions of this module too.)
     """
-    return load_config_file(directory, "topics.json", _topics)
+    return load_config_file(directory, "topics.json", parse_topic_configs)
 
 
 def load_consumer_offsets(directory: StoreDirectory) -> dict[tuple[str, str], dict[int, int]]:
@@ -88,7 +88,7 @@ def load_subscription_groups(
     directory: StoreDirectory,
 ) -> dict[str, SubscriptionGroupConfig] | None:
     """Return the consumer groups of ``subscriptionGroup.json`` by name."""
-    return load_config_file(directory, "subscriptionGroup.json", _groups)
+    return load_config_file(directory, "subscriptionGroup.json", parse_group_configs)
 
 
 def is_deleted_topic(topic: str, topics: Collection[str] | None) -> bool:
@@ -131,7 +131,8 @@ def load_config_file(
     return None
 
 
-def _topics(data: dict[str, Any]) -> dict[str, TopicConfig]:
+def parse_topic_configs(data: dict[str, Any]) -> dict[str, TopicConfig]:
+    """Return the topics of field ``topicConfigTable``; ValueError names what is wrong."""
     default = TopicConfig("")
     return {
         topic: TopicConfig(
@@ -148,7 +149,8 @@ def _topics(data: dict[str, Any]) -> dict[str, TopicConfig]:
     }
 
 
-def _groups(data: dict[str, Any]) -> dict[str, SubscriptionGroupConfig]:
+def parse_group_configs(data: dict[str, Any]) -> dict[str, SubscriptionGroupConfig]:
+    """Return the groups of field ``subscriptionGroupTable``; ValueError names what is wrong."""
     default = SubscriptionGroupConfig("")
     return {
         group: SubscriptionGroupConfig(

@@ -1,0 +1,271 @@
+"""Requests of administrators to brokers, one method a request code.
+
+Source: RocketMQ ``MQClientAPIImpl`` (releases 5.3.3 and 4.9.7).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
+
+from rmqnet.client.admin_results import (
+    ConsumerConnections,
+    parse_connections,
+    parse_consume_stats,
+    parse_consumer_connections,
+    parse_groups,
+    parse_topic_stats,
+)
+from rmqnet.client.queue_json import queue_table
+from rmqnet.client.route_table import AUTO_CREATE_TOPIC
+from rmqnet.errors import BrokerError, ClientError, RemotingFormatError
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.headers import (
+    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from store_core.config.config_files import parse_topic_configs
+from store_core.config.lenient_json import json_object, parse_lenient_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqnet.client.admin_results import Connection, ConsumeStats, GroupConfig, QueueStats
+    from rmqnet.client.message_queue import MessageQueue
+    from rmqnet.client.request_calls import Request, RequestCalls
+    from store_core.config.config_files import TopicConfig
+
+T = TypeVar("T")
+
+ALL_QUEUES = -1
+LATEST_TIMESTAMP = -1
+"""A time that means the end of each queue."""
+_NO_CONFIG = (
+    ResponseCode.SUCCESS,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+)
+
+
+class BrokerAdminClient:
+    """Asks and changes brokers by address.
+
+    Each method raises `BrokerError` for a code that is no success, `RemotingError` where no
+    answer comes.
+
+    Parameters
+    ----------
+    calls
+        How brokers are asked.
+    """
+
+    def __init__(self, calls: RequestCalls) -> None:
+        self._calls = calls
+
+    async def topic_configs(self, address: str) -> dict[str, TopicConfig]:
+        """Return the topics of a broker by name, RocketMQ's own too."""
+        return await self._table(address, RequestCode.GET_ALL_TOPIC_CONFIG, _sorted_topics)
+
+    async def update_topic(self, address: str, config: TopicConfig) -> None:
+        """Create a topic, or give it other settings; its attributes become those of ``config``."""
+        header = GetTopicConfigRequestHeader(topic=config.topic_name)
+        current = await self._attributes(address, header)
+        request = CreateTopicRequestHeader(
+            topic=config.topic_name,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type=config.topic_filter_type,
+            order=config.order,
+            topic_sys_flag=config.topic_sys_flag,
+            attributes=_attribute_text(_changes(current, config.attributes)),
+        )
+        await self._calls.answer(address, request)
+
+    async def delete_topic(self, address: str, topic: str) -> None:
+        """Delete a topic and its messages from a broker."""
+        await self._calls.answer(address, DeleteTopicRequestHeader(topic=topic))
+
+    async def group_configs(self, address: str) -> dict[str, GroupConfig]:
+        """Return the consumer groups of a broker by name, RocketMQ's own too."""
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        return await self._table(address, code, parse_groups)
+
+    async def update_group(self, address: str, config: GroupConfig) -> None:
+        """Create a group, or give it other settings; its attributes become those of ``config``."""
+        header = GetSubscriptionGroupConfigRequestHeader(group=config.group_name)
+        current = await self._attributes(address, header)
+        data = {**config.to_json(), "attributes": _changes(current, config.attributes)}
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        await self._calls.answer(address, code, json.dumps(data).encode())
+
+    async def delete_group(self, address: str, group: str, *, clean_offsets: bool = False) -> None:
+        """Delete a group's settings, and where it is in its queues if that is wanted."""
+        header = DeleteSubscriptionGroupRequestHeader(
+            group_name=group, clean_offset=clean_offsets, remove_offset=clean_offsets
+        )
+        await self._calls.answer(address, header)
+
+    async def topic_stats(self, address: str, topic: str) -> dict[MessageQueue, QueueStats]:
+        """Return the offsets of a topic's queues on a broker."""
+        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        return await self._table(address, header, parse_topic_stats)
+
+    async def consume_stats(
+        self, address: str, group: str, topic: str | None = None
+    ) -> ConsumeStats:
+        """Return how far a group is in its queues on a broker; of one topic or of all."""
+        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        return await self._table(address, header, parse_consume_stats)
+
+    async def consumer_connections(self, address: str, group: str) -> ConsumerConnections:
+        """Return the members of a group that a broker is connected with; maybe none."""
+        header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+        known = (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE)
+        answer = await self._calls.answer(address, header, accepted=known)
+        if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            return ConsumerConnections()
+        return _parsed(answer.body, address, parse_consumer_connections)
+
+    async def producer_connections(self, address: str, group: str) -> tuple[Connection, ...]:
+        """Return the producers of a group that a broker is connected with; maybe none."""
+        header = GetProducerConnectionListRequestHeader(producer_group=group)
+        try:
+            return await self._table(address, header, parse_connections)
+        except BrokerError as err:
+            # The code for "none" is that of any failure: only the words tell.
+            if err.code == ResponseCode.SYSTEM_ERROR and "not exist" in err.remark:
+                return ()
+            raise
+
+    async def groups_of_topic(self, address: str, topic: str) -> set[str]:
+        """Return the groups that read a topic, or have read it."""
+        header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+        return await self._table(address, header, _group_list)
+
+    async def reset_offsets(
+        self,
+        address: str,
+        group: str,
+        topic: str,
+        timestamp: int,
+        *,
+        force: bool = True,
+        queue_id: int = ALL_QUEUES,
+        offset: int | None = None,
+    ) -> dict[MessageQueue, int]:
+        """Have a group go on elsewhere and return where.
+
+        Brokers of 4.x tell the connected members and refuse if there are none
+        (CONSUMER_NOT_ONLINE); those of 5.x note it themselves.
+
+        Parameters
+        ----------
+        timestamp
+            At the first messages stored then or later; `LATEST_TIMESTAMP`: at the end.
+        force
+            Also forwards; brokers of 5.x always do.
+        queue_id, offset
+            One queue, and its offset; brokers of 5.x only.
+        """
+        header = ResetOffsetRequestHeader(
+            group=group,
+            topic=topic,
+            timestamp=timestamp,
+            is_force=force,
+            queue_id=queue_id,
+            offset=-1 if offset is None else offset,
+        )
+        return await self._table(address, header, _offsets)
+
+    async def runtime_info(self, address: str) -> dict[str, str]:
+        """Return a broker's figures: versions, rates, times, disk."""
+        return await self._table(address, RequestCode.GET_BROKER_RUNTIME_INFO, _texts)
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """Return all settings of a broker."""
+        answer = await self._calls.answer(address, RequestCode.GET_BROKER_CONFIG)
+        lines = (line.partition("=") for line in answer.body.decode().splitlines())
+        return {key.strip(): value for key, separator, value in lines if separator}
+
+    async def update_broker_config(self, address: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a running broker, and in its file."""
+        if any("\n" in text for pair in settings.items() for text in pair):
+            raise ClientError(f"a setting of a broker holds a line break: {dict(settings)!r:.200}")
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        await self._calls.answer(address, RequestCode.UPDATE_BROKER_CONFIG, text.encode())
+
+    async def consumer_running_info(
+        self, address: str, group: str, client_id: str
+    ) -> dict[str, Any]:
+        """Return what a connected consumer says that it does (``ConsumerRunningInfo``)."""
+        header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id)
+        return await self._table(address, header, dict)
+
+    async def _attributes(self, address: str, header: Request) -> dict[str, str]:
+        """Return the attributes of a topic or group; none if there is no such, nor in 4.x."""
+        answer = await self._calls.answer(address, header, accepted=_NO_CONFIG)
+        if answer.code != ResponseCode.SUCCESS:
+            return {}
+        return _parsed(answer.body, address, _attributes_of)
+
+    async def _table(
+        self, address: str, request: Request, parse: Callable[[dict[str, Any]], T]
+    ) -> T:
+        answer = await self._calls.answer(address, request)
+        return _parsed(answer.body, address, parse)
+
+
+def _parsed(body: bytes, address: str, parse: Callable[[dict[str, Any]], T]) -> T:
+    """Return what a parser makes of an answer's body; RemotingFormatError names the broker."""
+    try:
+        return parse(json_object(parse_lenient_json(body.decode() or "null"), "the answer"))
+    except ValueError as err:
+        raise RemotingFormatError(f"{address} answered what is not understood: {err}") from err
+
+
+def _sorted_topics(data: dict[str, Any]) -> dict[str, TopicConfig]:
+    return dict(sorted(parse_topic_configs(data).items()))
+
+
+def _group_list(data: dict[str, Any]) -> set[str]:
+    return {str(group) for group in data.get("groupList") or []}
+
+
+def _offsets(data: dict[str, Any]) -> dict[MessageQueue, int]:
+    return {queue: int(offset) for queue, offset in queue_table(data, "offsetTable").items()}
+
+
+def _texts(data: dict[str, Any]) -> dict[str, str]:
+    table = json_object(data.get("table"), "table")
+    return {str(name): str(value) for name, value in sorted(table.items())}
+
+
+def _attributes_of(data: dict[str, Any]) -> dict[str, str]:
+    attributes = json_object(data.get("attributes"), "attributes")
+    return {str(name): str(value) for name, value in attributes.items()}
+
+
+def _changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Return what a broker must be told so that it has the wanted attributes.
+
+    Only what differs: brokers refuse to be told again what cannot be changed (``queue.type``).
+    """
+    changed = {f"+{name}": value for name, value in wanted.items() if current.get(name) != value}
+    return {**changed, **{f"-{name}": "" for name in current if name not in wanted}}
+
+
+def _attribute_text(changes: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" if value else name for name, value in changes.items())
