@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqnet.client.received_messages import messages_from_body
 from rmqnet.errors import RemotingFormatError
 from store_core import MessageStoreConfig, StoreSnapshot
-from store_core.codec.compression import deflate
+from store_core.codec.compression import CorruptBodyError, deflate
 from store_core.codec.hosts import parse_host
-from store_core.codec.message_codec import encode_message
+from store_core.codec.message_codec import decode_message, encode_message
+from store_core.errors import CorruptRecordError
 from store_core.layout.message import (
     COMPRESSED_FLAG,
     COMPRESSION_LZ4,
@@ -18,7 +23,7 @@ from store_core.layout.message import (
     COMPRESSION_ZSTD,
     MESSAGE_MAGIC_CODE_V2,
 )
-from store_core.message import Message
+from store_core.message import Message, messages_from_record
 from tests.golden_store import golden
 
 STORE = "broker-a@10.0.0.1:10911"
@@ -113,3 +118,79 @@ def test_a_cut_at_each_byte_is_seen() -> None:
     for length in set(range(len(body))) - whole:
         with pytest.raises(RemotingFormatError):
             messages_from_body(body[:length], STORE)
+
+
+_BYTES = st.binary(max_size=40)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "topic": st.sampled_from([b"orders", b"\xff\xed\xa0\x80", b"t" * 127, b"t" * 128]),
+                "body": _BYTES,
+                "properties_raw": st.sampled_from(
+                    [b"", b"TAGS\x01a\x02KEYS\x01x y\x02", b"\x01\x02"]
+                ),
+                "commit_log_offset": st.integers(0, 2**62),
+                "queue_offset": st.integers(0, 2**62),
+                "queue_id": st.integers(-1, 99),
+                "flag": st.integers(-9, 9),
+                "sys_flag": st.sampled_from([0, 4, 8]),
+                "born_timestamp": st.integers(0, 2**40),
+                "born_host": st.sampled_from(
+                    [parse_host("1.2.3.4:5"), parse_host("[2001:db8:0:0:0:0:0:17]:5000")]
+                ),
+                "reconsume_times": st.integers(0, 16),
+                "prepared_transaction_offset": st.integers(0, 2**50),
+            }
+        )
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_the_short_way_is_the_general_way(records, random) -> None:
+    body = b"".join(_record(**each) for each in records)
+    general = [
+        each
+        for record in records
+        for each in messages_from_record(
+            decode_message(_record(**record), 0, record["commit_log_offset"], STORE), STORE
+        )
+    ]
+    assert messages_from_body(body, STORE) == general
+    assert general == messages_from_body(body, STORE)
+    for each, wanted in zip(messages_from_body(body, STORE), general):
+        names = list(vars(wanted))
+        random.shuffle(names)
+        assert {name: getattr(each, name) for name in names} == vars(wanted)
+        assert (each.tags, each.keys, repr(each)) == (wanted.tags, wanted.keys, repr(wanted))
+
+
+def test_kept_and_sent_to_other_processes() -> None:
+    (message,) = messages_from_body(_record(), STORE)
+    message.topic = "other"
+    for same in (pickle.loads(pickle.dumps(message)), copy.copy(message), copy.deepcopy(message)):
+        assert same == message
+        assert (same.topic, same.tags, same.born_host) == ("other", "red", "10.0.0.9:5000")
+    with pytest.raises(AttributeError, match="nonsense"):
+        message.nonsense  # noqa: B018
+    assert message != messages_from_body(_record(b"else"), STORE)[0]
+    assert message != "message"
+
+
+@given(st.integers(0, 2 * len(_record()) - 1), st.integers(0, 255))
+def test_damage_is_what_the_general_way_finds(position: int, value: int) -> None:
+    size = len(_record())
+    body = bytearray(_record() * 2)
+    body[position] = value
+    first = position // size * size  # of the record that is damaged
+    at = int.from_bytes(body[first + 28 : first + 36], "big", signed=True)
+    try:
+        wanted = messages_from_record(decode_message(body, first, at, STORE), STORE)
+    except (CorruptRecordError, CorruptBodyError):
+        with pytest.raises(RemotingFormatError):
+            messages_from_body(bytes(body), STORE)
+        return
+    if wanted[0].store_size != size:
+        return  # where the next record begins is anybody's guess
+    assert messages_from_body(bytes(body), STORE)[first // size] == wanted[0]
