@@ -25,7 +25,8 @@ MAX_FRAME_BYTES = 1 << 24
 _PREFIX = struct.Struct(">iI")  # length of what follows; form and length of the header
 _MAX_HEADER_BYTES = (1 << 24) - 1
 _SMALL_PIECE_BYTES = 4096
-_INT_END = 1 << 31
+_INT_BEGIN, _INT_END = -(1 << 31), 1 << 31
+_JSON = json.JSONDecoder()
 _LANGUAGES: dict[str, LanguageCode] = {code.name: code for code in LanguageCode}
 
 
@@ -180,19 +181,27 @@ def _decode_json_header(header: bytes) -> RemotingCommand:
     content = _parse(header)
     if not isinstance(content, dict):
         raise RemotingFormatError(f"a header that is not a JSON object: {content!r:.80}")
-    fields = content.get("extFields")
-    remark = content.get("remark")
-    if remark is not None and not isinstance(remark, str):
-        raise RemotingFormatError(f"remark must be a text, not {remark!r:.80}")
+    fields, remark = content.get("extFields"), content.get("remark")
+    code, opaque = content.get("code"), content.get("opaque")
+    flag, version = content.get("flag", 0), content.get("version", 0)
+    if not (
+        code.__class__ is opaque.__class__ is flag.__class__ is version.__class__ is int
+        and _INT_BEGIN <= code < _INT_END
+        and _INT_BEGIN <= opaque < _INT_END
+        and _INT_BEGIN <= flag < _INT_END
+        and _INT_BEGIN <= version < _INT_END
+        and (remark is None or remark.__class__ is str)
+    ):
+        raise _wrong(content)
     return RemotingCommand(
-        _number(content, "code"),
+        code,
         {} if fields is None else _texts(fields),
         b"",
         remark,
-        _number(content, "opaque"),
-        _number(content, "flag", 0),
+        opaque,
+        flag,
         _LANGUAGES.get(str(content.get("language")), LanguageCode.OTHER),
-        _number(content, "version", 0),
+        version,
     )
 
 
@@ -202,7 +211,9 @@ def _parse(header: bytes) -> Any:
     except UnicodeDecodeError as err:
         raise RemotingFormatError(f"a JSON header that is not UTF-8: {err}") from err
     try:
-        return json.loads(text)
+        content, end = _JSON.raw_decode(text)
+        if end == len(text):
+            return content
     except (ValueError, RecursionError):
         pass  # maybe JSON as fastjson writes it
     try:
@@ -211,11 +222,13 @@ def _parse(header: bytes) -> Any:
         raise RemotingFormatError(f"a header that is not JSON: {err}") from err
 
 
-def _number(content: dict[str, Any], name: str, default: int | None = None) -> int:
-    value = content.get(name, default)
-    if value.__class__ is int and -_INT_END <= value < _INT_END:
-        return value
-    raise RemotingFormatError(f"{name} must be a number of 32 bits, not {value!r:.80}")
+def _wrong(content: dict[str, Any]) -> RemotingFormatError:
+    """Return what is wrong with a header whose fixed fields are not what they must be."""
+    for name in ("code", "opaque", "flag", "version"):
+        value = content.get(name, 0 if name in {"flag", "version"} else None)
+        if value.__class__ is not int or not _INT_BEGIN <= value < _INT_END:
+            return RemotingFormatError(f"{name} must be a number of 32 bits, not {value!r:.80}")
+    return RemotingFormatError(f"remark must be a text, not {content['remark']!r:.80}")
 
 
 def _texts(fields: Any) -> dict[str, str]:

@@ -16,6 +16,7 @@ from rmqnet.errors import RemotingFormatError
 _WIRE_NAME = "wire_name"
 _SHORT_NAME = "short_name"
 _WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,19}", re.ASCII)
+_SAFE_DIGITS = 19  # fewer are no more than 64 bits
 _MIN_NUMBER, _MAX_NUMBER = -(1 << 63), (1 << 63) - 1
 
 H = TypeVar("H", bound="Header")
@@ -130,6 +131,8 @@ def _text(text: str, _: str) -> str:
 
 
 def _number(text: str, wire: str) -> int:
+    if text.isdecimal() and text.isascii() and len(text) < _SAFE_DIGITS:
+        return int(text)  # nearly all: a third of the time of what follows
     if _WHOLE_NUMBER.fullmatch(text) is not None:
         number = int(text)
         if _MIN_NUMBER <= number <= _MAX_NUMBER:

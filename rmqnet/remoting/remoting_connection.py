@@ -34,7 +34,7 @@ class WaitingRequest:
         The loop that all happens in.
     """
 
-    __slots__ = ("command", "deadline", "future", "timeout_s", "was_refused")
+    __slots__ = ("command", "deadline", "future", "opaque", "timeout_s", "was_refused")
 
     def __init__(
         self, command: RemotingCommand, timeout_s: float, loop: asyncio.AbstractEventLoop
@@ -43,6 +43,7 @@ class WaitingRequest:
         self.timeout_s = timeout_s
         self.deadline = loop.time() + timeout_s
         self.future: asyncio.Future[RemotingCommand] = loop.create_future()
+        self.opaque = 0  # with which it was sent; the command may be sent again meanwhile
         self.was_refused = False  # by a server that goes away; it is sent once more only
 
     def answer(self, response: RemotingCommand) -> None:
@@ -121,7 +122,8 @@ class RemotingConnection(asyncio.Protocol):
 
     def send(self, request: WaitingRequest, frame: bytes) -> None:
         """Send a request, and wait for its answer until its deadline."""
-        self.waiting[request.command.opaque] = request
+        request.opaque = request.command.opaque
+        self.waiting[request.opaque] = request
         timer = self._deadline_timer
         if timer is None or request.deadline < timer.when():
             self._set_deadline(request.deadline)
@@ -206,6 +208,8 @@ class RemotingConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits, and tell the owner."""
+        if self._transport is not None:
+            self._transport.close()  # before Python 3.11 those with TLS complain else
         self._transport = None
         self._frames.clear()
         for timer in (self._deadline_timer, self._idle_timer):
@@ -274,7 +278,7 @@ class RemotingConnection(asyncio.Protocol):
         late = [request for request in self.waiting.values() if request.deadline <= now]
         is_silent = False
         for request in sorted(late, key=_deadline):
-            del self.waiting[request.command.opaque]
+            del self.waiting[request.opaque]
             is_silent = is_silent or self._was_silent_since(request)
             name = request_name(request.command.code)
             request.fail(

@@ -341,6 +341,23 @@ async def test_a_request_that_nobody_waits_for_any_more_harms_nothing():
         assert await ask(client, server, 2) == "2"
 
 
+@in_loop
+async def test_one_command_may_be_under_way_twice():
+    async def script(peer):
+        await peer.read()
+        await peer.answer_all()
+
+    async with ScriptedServer(script) as server, Client() as client:
+        command = request(1)
+        first = asyncio.ensure_future(client.invoke(server.address, command, 0.2))
+        await until(lambda: sent(client, server) == 1)
+        response = await client.invoke(server.address, command, 5)
+        assert response.ext_fields == {"number": "1"}
+        with pytest.raises(RemotingTimeoutError):
+            await first
+        assert sent(client, server) == 0
+
+
 # Ends of connections
 
 
