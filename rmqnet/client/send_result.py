@@ -79,7 +79,6 @@ def send_result_of(
     address: str,
     queue: MessageQueue,
     message_id: str,
-    batch_unique_key: str = "",
 ) -> SendResult:
     """Return what a broker says of a message that it stored.
 
@@ -93,8 +92,6 @@ def send_result_of(
         Where the message was sent; the answer may name another queue id.
     message_id
         The id that the producer gave it.
-    batch_unique_key
-        The id of a batch as a whole: the message id, if the broker stored it as one record.
 
     Raises
     ------
@@ -106,7 +103,7 @@ def send_result_of(
         queue = MessageQueue(queue.topic, queue.broker_name, fields.queue_id)
     return SendResult(
         SEND_STATUS[ResponseCode(answer.code)],
-        batch_unique_key if batch_unique_key and fields.batch_uniq_id else message_id,
+        message_id,
         fields.msg_id,
         queue,
         fields.queue_offset,

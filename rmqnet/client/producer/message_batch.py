@@ -1,6 +1,7 @@
 """Many messages in one request.
 
-Source: RocketMQ ``MessageBatch``, ``MessageDecoder.encodeMessages`` (release 5.3.3).
+Source: RocketMQ ``MessageBatch``, ``MessageDecoder.encodeMessages`` (release 5.3.3), but
+for the unique key of the whole, which is left out as in release 4.9.7.
 """
 
 from __future__ import annotations
@@ -78,7 +79,6 @@ def outgoing_batch(
         topic,
         b"".join(parts),
         [message.properties[PROPERTY_UNIQ_KEY] for message in messages],
-        keys.next_key(),
         max_message_size,
         wait=wait,
     )
@@ -88,7 +88,6 @@ def encoded_batch(
     topic: str,
     body: bytes,
     unique_keys: Sequence[str],
-    batch_unique_key: str,
     max_message_size: int,
     *,
     wait: bool = True,
@@ -103,8 +102,6 @@ def encoded_batch(
         They, encoded as the items of an inner batch.
     unique_keys
         Of each.
-    batch_unique_key
-        Of them all.
     max_message_size
         Most bytes of the body.
     wait
@@ -120,17 +117,15 @@ def encoded_batch(
             f"a batch of {len(unique_keys)} messages to topic {topic!r} has {len(body)} bytes "
             f"encoded, more than max_message_size, {max_message_size}: send fewer at once"
         )
-    properties = {
-        PROPERTY_WAIT_STORE_MSG_OK: "true" if wait else "false",
-        PROPERTY_UNIQ_KEY: batch_unique_key,
-    }
+    # Clients of release 5 add a unique key of the batch as a whole. A broker of release 5 writes it
+    # over those of the messages: they all have the same then, and not the ones that were returned.
+    properties = {PROPERTY_WAIT_STORE_MSG_OK: "true" if wait else "false"}
     return OutgoingMessage(
         topic,
         body,
         properties_text(topic, properties),
         ",".join(unique_keys),
         batch=True,
-        batch_unique_key=batch_unique_key,
         request_code=RequestCode.SEND_BATCH_MESSAGE,
     )
 

@@ -202,13 +202,7 @@ class MessageSender:
         self._note_fault(sending)
         message = sending.message
         try:
-            result = send_result_of(
-                response,
-                sending.address,
-                sending.queue,
-                message.message_id,
-                message.batch_unique_key,
-            )
+            result = send_result_of(response, sending.address, sending.queue, message.message_id)
         except RemotingError as err:
             sending.finish(None, err)
             return

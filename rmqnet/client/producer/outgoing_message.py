@@ -50,8 +50,6 @@ class OutgoingMessage(NamedTuple):
         Of the application; of RocketMQ.
     batch
         The body holds many messages.
-    batch_unique_key
-        Of a batch as a whole.
     reconsume_times, max_reconsume_times
         Of a message to a retry topic.
     request_code
@@ -65,7 +63,6 @@ class OutgoingMessage(NamedTuple):
     flag: int = 0
     sys_flag: int = 0
     batch: bool = False
-    batch_unique_key: str = ""
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
     request_code: RequestCode = RequestCode.SEND_MESSAGE_V2

@@ -166,8 +166,7 @@ def test_a_batch_has_the_ids_of_all():
     assert sent.message_id == f"{messages[0].unique_key},MINE"
     assert sent.batch
     own = properties_of(sent.properties)
-    assert own == {"WAIT": "true", "UNIQ_KEY": sent.batch_unique_key}
-    assert len(sent.batch_unique_key) == 32
+    assert own == {"WAIT": "true"}
 
 
 def test_a_batch_that_does_not_wait_says_so():
@@ -194,6 +193,6 @@ def test_what_is_no_batch_is_refused(messages, why):
 
 
 def test_a_batch_made_elsewhere_is_sent_as_it_is():
-    sent = encoded_batch("t", JAVA_BATCH, ["A", "B"], "C", MIB, wait=False)
-    assert (sent.body, sent.message_id, sent.batch_unique_key) == (JAVA_BATCH, "A,B", "C")
-    assert properties_of(sent.properties) == {"WAIT": "false", "UNIQ_KEY": "C"}
+    sent = encoded_batch("t", JAVA_BATCH, ["A", "B"], MIB, wait=False)
+    assert (sent.body, sent.message_id) == (JAVA_BATCH, "A,B")
+    assert properties_of(sent.properties) == {"WAIT": "false"}
