@@ -112,7 +112,7 @@ class RemotingClient:
         self._close_listeners: list[Callable[[str], object]] = []
         self._servers: dict[str, _Server] = {}
         self._connections: dict[str, RemotingConnection] = {}  # those that take requests
-        self._open: set[RemotingConnection] = set()  # and those that go away
+        self._open: set[RemotingConnection] = set()  # and those that begin or go away
         self._tasks: set[asyncio.Task[Any]] = set()
         self._opaque = 0
         self._is_closed = False
@@ -160,6 +160,7 @@ class RemotingClient:
         All errors come by the future.
         """
         loop = asyncio.get_running_loop()
+        command.flag &= ~ONEWAY_FLAG  # it may have been sent as one
         request = WaitingRequest(command, timeout_s, loop)
         self._start(address, request)
         return request.future
@@ -202,15 +203,24 @@ class RemotingClient:
 
     # What connections call.
 
+    def note_open(self, connection: RemotingConnection) -> None:
+        """Keep a connection until it has ended."""
+        self._open.add(connection)
+        if self._is_closed:
+            connection.abort()
+
     def note_request(self, connection: RemotingConnection, command: RemotingCommand) -> None:
         """Work on a request of a server."""
         processor = self._processors.get(command.code)
-        if processor is not None:
+        if processor is None:
+            logger.info("%s asks for %r: not supported", connection.address, command)
+            remark = f"request type {command.code} not supported"
+            self._answer(connection, command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        elif len(self._tasks) >= self._config.max_waiting_requests:
+            remark = f"{len(self._tasks)} requests are worked on"
+            self._answer(connection, command, ResponseCode.SYSTEM_BUSY, remark)
+        else:
             self._run(self._process(connection, command, processor))
-            return
-        logger.info("%s asks for %s: not supported", connection.address, command)
-        remark = f"request type {command.code} not supported"
-        self._answer(connection, command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
     def note_refused(self, connection: RemotingConnection, request: WaitingRequest) -> None:
         """Send a request by a new connection: this one's server goes away."""
@@ -233,7 +243,7 @@ class RemotingClient:
         if self._connections.get(address) is connection:
             del self._connections[address]
         server = self._server(address)
-        if connection.has_answered:
+        if connection.has_spoken:
             server.failures, server.retry_at = 0, 0.0
         elif not connection.reason:
             self._note_failure(server, "it closed the connection without an answer")
@@ -332,7 +342,6 @@ class RemotingClient:
         finally:
             server.connecting = None
         if connection.is_open:
-            self._open.add(connection)
             self._connections[address] = connection
         logger.info("connected to %s", address)
         return connection

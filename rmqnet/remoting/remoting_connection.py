@@ -60,6 +60,9 @@ class WaitingRequest:
 class ConnectionOwner(Protocol):
     """Whoever made a connection, and is told in the loop what becomes of it."""
 
+    def note_open(self, connection: RemotingConnection) -> None:
+        """Keep the connection until it has ended."""
+
     def note_request(self, connection: RemotingConnection, command: RemotingCommand) -> None:
         """Work on a request of the server."""
 
@@ -95,7 +98,7 @@ class RemotingConnection(asyncio.Protocol):
         self.waiting: dict[int, WaitingRequest] = {}  # by opaque
         self.is_open = False
         self.is_writable = False  # open, and the server takes what it is sent
-        self.has_answered = False
+        self.has_spoken = False  # a frame of the server came
         self.reason = ""  # why it was closed from this side
         self._owner = owner
         self._loop = asyncio.get_running_loop()
@@ -131,8 +134,8 @@ class RemotingConnection(asyncio.Protocol):
 
     def write(self, frame: bytes) -> None:
         """Send a frame that nobody waits for."""
-        if self._transport is None:
-            return  # its requests have failed already
+        if self._transport is None or not self.is_open:
+            return  # its requests fail, or have failed already
         if self._is_joining:
             self._frames.append(frame)
             self._joined_bytes += len(frame)
@@ -177,6 +180,7 @@ class RemotingConnection(asyncio.Protocol):
         self.is_open = self.is_writable = True
         if self._max_idle_s:
             self._idle_timer = self._loop.call_later(self._max_idle_s, self._check_idle)
+        self._owner.note_open(self)
 
     def data_received(self, data: bytes) -> None:
         """Hand what is complete to whoever waits for it."""
@@ -189,6 +193,7 @@ class RemotingConnection(asyncio.Protocol):
             self.abort()
             return
         for command in commands:
+            self.has_spoken = True
             if command.is_response:
                 self._take_answer(command)
             else:
@@ -233,7 +238,6 @@ class RemotingConnection(asyncio.Protocol):
             self._resumed.set_result(None)
 
     def _take_answer(self, response: RemotingCommand) -> None:
-        self.has_answered = True
         request = self.waiting.pop(response.opaque, None)
         if request is None:
             logger.debug("%s: an answer to no request: %r", self.address, response)

@@ -78,7 +78,7 @@ class Peer:
                 request = await self.read()
                 if not request.is_oneway:
                     self.answer(request)
-        except EOFError:
+        except (EOFError, ConnectionError):
             self.ended = True
 
 

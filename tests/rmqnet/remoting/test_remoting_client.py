@@ -174,7 +174,7 @@ async def asked_by_server(command, processor, more=1):
         if processor is not None:
             client.register_processor(command.code, processor)
         task = asyncio.ensure_future(ask(client, server, 1))
-        await until(lambda: server.peers)
+        await until(lambda: sent(client, server) == 1)
         if more > 1 or command.is_oneway:
             await client.invoke_oneway(server.address, request(2), 5)
         await task
@@ -255,6 +255,35 @@ async def test_a_slow_processor_holds_nothing_up():
         release.set()
         await until(lambda: got)
         assert got[0].opaque == 77
+
+
+@in_loop
+async def test_a_server_that_asks_too_much_is_told_so():
+    release = asyncio.Event()
+    answers = []
+
+    async def wait(_, command):
+        await release.wait()
+        return RemotingCommand.response_to(command, ResponseCode.SUCCESS)
+
+    async def script(peer):
+        peer.answer(await peer.read())
+        for opaque in range(4):
+            peer.send(server_request(307, opaque))
+        answers.append(await peer.read())
+        release.set()
+        answers.extend([await peer.read() for _ in range(3)])
+        await peer.wait_end()
+
+    config = RemotingClientConfig(max_waiting_requests=3)
+    async with ScriptedServer(script) as server, Client(config) as client:
+        client.register_processor(307, wait)
+        assert await ask(client, server) == "0"
+        await until(lambda: len(answers) == 4)
+    assert [(a.opaque, a.code) for a in answers] == [
+        (3, ResponseCode.SYSTEM_BUSY),
+        *[(opaque, ResponseCode.SUCCESS) for opaque in range(3)],
+    ]
 
 
 # Time
@@ -356,6 +385,15 @@ async def test_one_command_may_be_under_way_twice():
         with pytest.raises(RemotingTimeoutError):
             await first
         assert sent(client, server) == 0
+
+
+@in_loop
+async def test_a_command_that_was_sent_one_way_may_be_asked_afterwards():
+    async with ScriptedServer() as server, Client() as client:
+        command = request(1)
+        await client.invoke_oneway(server.address, command, 5)
+        response = await client.invoke(server.address, command, 5)
+        assert response.ext_fields == {"number": "1"}
 
 
 # Ends of connections
@@ -682,6 +720,21 @@ async def test_closing_ends_what_waits_and_what_connects():
             await ask(client, server)
         await client.close()
         assert len(asyncio.all_tasks()) <= 3  # this test, its watcher, the server's script
+
+
+@in_loop
+async def test_closing_at_any_moment_of_a_connection_leaves_nothing_open():
+    async with ScriptedServer() as server:
+        for turns in range(12):
+            client = RemotingClient()
+            task = asyncio.ensure_future(ask(client, server))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await client.close()
+            result = await asyncio.gather(task, return_exceptions=True)
+            assert result == ["0"] or isinstance(result[0], RemotingConnectError)
+            assert not client._open
+        await until(lambda: all(peer.ended for peer in server.peers))
 
 
 @in_loop
