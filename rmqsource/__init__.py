@@ -32,15 +32,17 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("rocketmq-store")`` known to a session.
+    """Make the formats ``rocketmq-store`` and ``rocketmq`` known to a session.
 
     Needed only where Spark does not find the installed package by itself: ``--py-files``, or a
     driver whose JVM runs another Python; and in each thread of your own that writes.
     """
     from rmqsource.datasource import RocketMQStoreDataSource  # noqa: PLC0415 (pyspark on demand)
+    from rmqsource.live.live_source import RocketMQDataSource  # noqa: PLC0415
     from rmqsource.spark_compat import register_source  # noqa: PLC0415
 
     register_source(spark, RocketMQStoreDataSource)
+    register_source(spark, RocketMQDataSource)
 
 
 def snapshot(path: str | list[str], options: Mapping[str, Any] | None = None) -> str:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from rmqsource.errors import SourceSchemaError
 from rmqsource.options.option_values import did_you_mean
 from rmqsource.spark_compat import to_arrow_schema
-from rmqsource.tables import CORRUPT_RECORD, TABLES
+from rmqsource.tables import CORRUPT_RECORD, TABLES, table_named
 
 if TYPE_CHECKING:
     from rmqsource.tables import Column
@@ -66,7 +66,7 @@ def table_schema(table: str, mode: str) -> StructType:
     mode
         ``FAILFAST``, ``PERMISSIVE`` or ``DROPMALFORMED``.
     """
-    declared = TABLES[table]
+    declared = table_named(table)
     damage_rows = declared.shows_damage and mode == _PERMISSIVE
     columns = declared.columns + ((CORRUPT_RECORD,) if damage_rows else ())
     return StructType(
@@ -111,7 +111,7 @@ def arrow_schema(spark_schema: StructType) -> Schema:
 
 
 def _known_columns(table: str, mode: str) -> dict[str, Column]:
-    declared = TABLES[table]
+    declared = table_named(table)
     damage = (CORRUPT_RECORD,) if declared.shows_damage and mode == _PERMISSIVE else ()
     return {column.name: column for column in declared.columns + declared.on_demand + damage}
 

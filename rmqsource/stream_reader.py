@@ -61,17 +61,26 @@ class StoreStreamReader(DataSourceStreamReader):
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
         self._options, self._projection = options, projection
         self._predicate = from_options(_without_start(options))
-        self._follower_: StreamFollower | None = None
+        self._follower_: Any = None
 
     @property
-    def _follower(self) -> StreamFollower:
+    def _follower(self) -> Any:
         if self._follower_ is None:
-            self._follower_ = StreamFollower(self._options)
+            self._follower_ = self._new_follower()
         return self._follower_
+
+    def _new_follower(self) -> Any:
+        """Return what says where batches end; readers of other places have others."""
+        return StreamFollower(self._options)
+
+    def _offset_of(self, found: dict[str, Any]) -> Any:
+        """Return an offset of that follower's."""
+        return StreamOffset.from_json(found)
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first batch."""
-        return self._follower.initial.to_json()
+        initial: dict[str, Any] = self._follower.initial.to_json()
+        return initial
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the batch between two offsets."""
@@ -98,7 +107,7 @@ class UnlimitedStreamReader(StoreStreamReader):
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
         super().__init__(options, projection)
-        self._reached: StreamOffset | None = None
+        self._reached: Any = None
         for field, name in _LIMITS.items():
             if getattr(options, field) is not None:
                 raise SourceOptionError(
@@ -111,7 +120,8 @@ class UnlimitedStreamReader(StoreStreamReader):
         """Return how far the stores go."""
         start = self._reached or self._follower.initial
         self._reached = self._follower.next_offset(start, limited=False)
-        return self._reached.to_json()
+        reached: dict[str, Any] = self._reached.to_json()
+        return reached
 
 
 if STREAM_READER_GETS_LIMITS:
@@ -142,7 +152,7 @@ if STREAM_READER_GETS_LIMITS:
             """Return where the batch ends that starts there; the start when there is none."""
             if start == self._idle_at and self._follower.is_idle():
                 return start
-            begin = StreamOffset.from_json(start)
+            begin = self._offset_of(start)
             limited = not isinstance(limit, STREAM_READ_LIMITS.ReadAllAvailable)
             end = self._follower.next_offset(begin, limited=limited)
             self._idle_at, self._reported = start if end is begin else None, None
@@ -160,11 +170,14 @@ if STREAM_READER_GETS_LIMITS:
             self._follower.pin_target()
 
 
+STREAM_READER: Any = LimitedStreamReader if STREAM_READER_GETS_LIMITS else UnlimitedStreamReader
+"""The reader for this Spark."""
+
+
 def stream_reader(options: SourceOptions, projection: Projection) -> StoreStreamReader:
     """Return the reader for this Spark."""
-    if STREAM_READER_GETS_LIMITS:
-        return LimitedStreamReader(options, projection)
-    return UnlimitedStreamReader(options, projection)
+    reader: StoreStreamReader = STREAM_READER(options, projection)
+    return reader
 
 
 def _without_start(options: SourceOptions) -> SourceOptions:

@@ -253,3 +253,28 @@ _TABLES = (
 
 TABLES = {table.name: table for table in _TABLES}
 """Every table by name; ``messages`` first."""
+
+_ROUTES = Table(
+    "routes",
+    "one row per topic, broker and address",
+    (
+        _TOPIC,
+        Column("broker_name", "string", False, "name of the broker"),
+        Column("cluster", "string", False, "its cluster"),
+        Column("broker_id", "bigint", False, "0: the master"),
+        Column("address", "string", False, "host:port"),
+        Column("read_queues", "int", False, "queues to read"),
+        Column("write_queues", "int", False, "queues to write"),
+        Column("perm", "string", False, "r, w, rw, or empty"),
+        _STORE,
+    ),
+)
+
+_SHARED_TABLES = ("messages", "topics", "queues", "consumer_offsets")
+LIVE_TABLES = {**{name: TABLES[name] for name in _SHARED_TABLES}, "routes": _ROUTES}
+"""The tables of a running cluster; column ``store`` is ``brokerName@address`` there."""
+
+
+def table_named(name: str) -> Table:
+    """Return a table of stores or of clusters; equal names have equal columns."""
+    return LIVE_TABLES[name] if name in LIVE_TABLES else TABLES[name]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.arrow_types import Columns, RecordBatch, Table
+    from store_core.arrow_types import Columns, Table
     from store_core.store_snapshot import StoreSnapshot
 
     Rows = Callable[[StoreSnapshot, SourceOptions], Iterator[Table]]
@@ -73,17 +73,17 @@ def read_metadata(table: str, snapshot: StoreSnapshot, options: SourceOptions) -
                 if current is not snapshot:
                     opened.enter_context(current)
                 parts = METADATA_TABLES[table](current, options)
-                for batch in _batches(parts, options.batch_rows):
+                for batch in batches_of(parts, options.batch_rows):
                     is_begun = True
-                    yield dict(zip(batch.schema.names, batch.columns))
+                    yield batch
                 return
         except (DataLossError, FileVanishedError):  # both where files go while they are read
             if is_begun or attempt + 1 == VANISHED_ATTEMPTS:
                 raise
 
 
-def _batches(parts: Iterable[Table], batch_rows: int) -> Iterator[RecordBatch]:
-    """Yield record batches; small parts, such as those of small queues, are put together."""
+def batches_of(parts: Iterable[Table], batch_rows: int) -> Iterator[Columns]:
+    """Yield batches by column; small parts, such as those of small queues, are put together."""
     pending: list[Table] = []
     held = 0
     for part in parts:
@@ -96,5 +96,7 @@ def _batches(parts: Iterable[Table], batch_rows: int) -> Iterator[RecordBatch]:
         yield from _cut(pending, batch_rows)
 
 
-def _cut(parts: list[Table], batch_rows: int) -> Iterator[RecordBatch]:
-    yield from pa.concat_tables(parts).combine_chunks().to_batches(max_chunksize=batch_rows)
+def _cut(parts: list[Table], batch_rows: int) -> Iterator[Columns]:
+    whole = pa.concat_tables(parts).combine_chunks()
+    for batch in whole.to_batches(max_chunksize=batch_rows):
+        yield dict(zip(batch.schema.names, batch.columns))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from rmqsource.tables import TABLES
+from rmqsource.tables import table_named
 from store_core.codec.message_batch_codec import TIMESTAMP, timestamp_column
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def table_part(table: str, store: str, row_count: int, **columns: Any) -> Table:
     values = {**columns, "store": store}
     arrays = []
     fields = []
-    for column in TABLES[table].columns:
+    for column in table_named(table).columns:
         arrow_type = _ARROW_TYPES[column.type]
         arrays.append(_array(values[column.name], arrow_type, row_count))
         fields.append(pa.field(column.name, arrow_type))

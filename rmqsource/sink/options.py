@@ -75,7 +75,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise SourceOptionError("path", "no store is named; use save(PATH)")
     values["path"] = _local_root(values["path"])
     parsed = SinkOptions(store_config=tuple(sorted(store_config)), **values)
-    _check_pairs(parsed)
+    check_sink_options(parsed)
     return parsed
 
 
@@ -95,7 +95,8 @@ def _local_root(uri: str) -> str:
     return directory.resolve()
 
 
-def _check_pairs(options: SinkOptions) -> None:
+def check_sink_options(options: SinkOptions) -> None:
+    """Raise `SourceOptionError` where options contradict each other."""
     if (options.txn_app_id is None) != (options.txn_version is None):
         given, missing = ("txnAppId", "txnVersion")
         if options.txn_app_id is None:

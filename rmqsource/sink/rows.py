@@ -94,6 +94,8 @@ class RowConverter:
         Gives rows without a unique key one.
     clock
         Returns ms since the epoch.
+    chooser
+        Of queues; None: as the plan says.
 
     Attributes
     ----------
@@ -109,9 +111,11 @@ class RowConverter:
         partition_id: int,
         ids: ClientMessageIds,
         clock: Callable[[], int],
+        chooser: QueueChooser | None = None,
     ) -> None:
         self._plan, self._ids, self._clock = plan, ids, clock
-        self._chooser = QueueChooser(plan.options.queues, plan.topic_queues, partition_id)
+        known = QueueChooser(plan.options.queues, plan.topic_queues, partition_id)
+        self._chooser = chooser or known
         self._born_host = address_bytes(local_address(), 0)
         self.bad_rows = BadRows(plan.options.bad_rows)
         self.delay_levels: set[int] = set()
@@ -163,7 +167,9 @@ class RowConverter:
         )
         named = self._named(columns)
         topic, delayed = columns.topic, _delayed(columns)
-        if delayed is not None:
+        if delayed is not None and self._plan.by_broker:
+            named[PROPERTY_DELAY] = pa.array(delayed, mask=delayed == 0).cast(pa.string())
+        elif delayed is not None:
             named.update(_delay_properties(delayed, columns.topic, queue_id))
             self.delay_levels.update(np.unique(delayed[delayed > 0]).tolist())
             topic = pc.if_else(pa.array(delayed > 0), SCHEDULE_TOPIC, topic)

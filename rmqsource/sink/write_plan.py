@@ -32,6 +32,8 @@ class SinkPlan:
         Topics of batch queues, which take inner batches only.
     property_crc
         Records end with ``__CRC32#`` (``enabledAppendPropCRC``).
+    by_broker
+        A broker stores the messages: it puts delayed ones aside itself.
     """
 
     options: SinkOptions
@@ -43,3 +45,4 @@ class SinkPlan:
     topic_queues: dict[str, int] = field(default_factory=dict)
     batch_topics: frozenset[str] = frozenset()
     property_crc: bool = False
+    by_broker: bool = False

@@ -75,7 +75,7 @@ def load_consumer_offsets(directory: StoreDirectory) -> dict[tuple[str, str], di
     """
     offsets: dict[tuple[str, str], dict[int, int]] = {}
     for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-        offsets.update(load_config_file(directory, name, _consumer_offsets) or {})
+        offsets.update(load_config_file(directory, name, parse_consumer_offsets) or {})
     return offsets
 
 
@@ -174,7 +174,8 @@ def _delay_offsets(data: dict[str, Any]) -> dict[int, int]:
     return _int_map(data.get("offsetTable"), "offsetTable")
 
 
-def _consumer_offsets(data: dict[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
+def parse_consumer_offsets(data: dict[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
+    """Return what `load_consumer_offsets` does of one file, or of a broker's answer."""
     offsets: dict[tuple[str, str], dict[int, int]] = {}
     for key, table in json_object(data.get("offsetTable"), "offsetTable").items():
         offsets[_group_and_topic(key)] = _int_map(table, f"offsetTable.{key}")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from rmqsource.datasource import RocketMQStoreDataSource
@@ -67,6 +68,8 @@ class SimulatedQuery:
         Called with (batch number, step); the query is killed where it returns true.
     """
 
+    source_class: type[DataSource] = RocketMQStoreDataSource
+
     def __init__(
         self,
         checkpoint: Checkpoint,
@@ -76,7 +79,7 @@ class SimulatedQuery:
     ) -> None:
         self.checkpoint, self._kill_at = checkpoint, kill_at
         texts = {name: str(value) for name, value in options.items()}
-        source = RocketMQStoreDataSource(texts)
+        source = self.source_class(texts)
         declared = source.schema()
         known = {each.name: each for each in (*declared, _ON_DEMAND)}
         self.schema = StructType([known[name] for name in columns]) if columns else declared

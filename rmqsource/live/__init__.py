@@ -1,0 +1,1 @@
+"""The data source ``rocketmq``: topics of running clusters, over the network."""

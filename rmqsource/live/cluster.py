@@ -1,0 +1,218 @@
+"""One task's or planner's way to a cluster: connections in a loop of its own, routes, retries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Callable, TypeVar
+
+from rmqnet.client.broker_client import BrokerClient
+from rmqnet.client.name_server_client import NameServerClient
+from rmqnet.client.route_table import RouteTable
+from rmqnet.errors import BrokerError, ClientError, RemotingError, TopicNotFoundError
+from rmqnet.remoting.acl import AclCredentials
+from rmqnet.remoting.codes import ResponseCode
+from rmqnet.remoting.remoting_client import RemotingClient, RemotingClientConfig
+from rmqnet.remoting.tls import TlsConfig
+from rmqsource.live.errors import ClusterError
+from store_core.event_loop_thread import EventLoopThread
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from rmqsource.live.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_PASSING = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.TOPIC_NOT_EXIST,
+    }
+)
+"""What brokers answer while they start, stop or have too much to do."""
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 5.0
+
+
+class Cluster:
+    """Connections to name servers and brokers; a context manager.
+
+    Its coroutines run in a thread of its own; `call` runs one and waits for it.
+
+    Parameters
+    ----------
+    connection
+        Where the cluster is.
+
+    Attributes
+    ----------
+    thread
+        Of the loop.
+    remoting, name_servers, routes, brokers
+        For coroutines in it.
+    timeout_s
+        Of one request.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.thread = EventLoopThread("rocketmq-live")
+        self._opened: RemotingClient | None = None
+        self.timeout_s = connection.request_timeout_ms / 1000
+
+    def __enter__(self) -> Cluster:
+        self.thread.start()
+        try:
+            self.call(self._open())
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections and end the thread."""
+        remoting, self._opened = self._opened, None
+        if remoting is not None and self.thread.is_running:
+            self.call(remoting.close())
+        self.thread.stop()
+
+    def call(self, work: Coroutine[object, object, T]) -> T:
+        """Run a coroutine in the loop and return what it does.
+
+        Raises
+        ------
+        ClusterError
+            The cluster cannot be reached, or will not answer.
+        """
+        return self.wait_for(self.thread.submit(work))
+
+    def wait_for(self, future: Future[T]) -> T:
+        """Wait for a coroutine that was submitted to the loop; raises as `call`."""
+        try:
+            return future.result()
+        except (RemotingError, BrokerError, ClientError) as err:
+            raise ClusterError(self.connection.namesrv_addr, str(err)) from err
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def _open(self) -> None:
+        secrets, tls = self.connection.secrets, self.connection.tls
+        credentials = None
+        if secrets.access_key is not None and secrets.secret_key is not None:
+            credentials = AclCredentials(
+                secrets.access_key, secrets.secret_key, secrets.security_token
+            )
+        config = None
+        if tls is not None:
+            config = TlsConfig(
+                tls.ca_file,
+                tls.cert_file,
+                tls.key_file,
+                secrets.tls_key_password,
+                verify=tls.verify,
+            )
+        self.remoting = self._opened = RemotingClient(RemotingClientConfig(), credentials, config)
+        servers = self.connection.namesrv_addr.split(";")
+        self.name_servers = NameServerClient(self.remoting, servers, self.timeout_s)
+        self.routes = RouteTable(self.name_servers)
+        self.brokers = BrokerClient(self.remoting, self.timeout_s, self.routes.describe)
+
+    async def address_of(self, topic: str, broker_name: str) -> str:
+        """Return where to read from a broker: its master, else any slave.
+
+        Raises
+        ------
+        ClientError
+            No route of the topic names the broker.
+        """
+        await self.routes.route(topic)
+        return self.routes.find_broker(broker_name, only_this_broker=False).address
+
+    async def patiently(
+        self, what: str, topic: str, attempt: Callable[[], Awaitable[T]], *, named: bool = True
+    ) -> T:
+        """Return what an attempt returns; repeat it while what fails may pass.
+
+        Pauses grow; the route of the topic is asked for again before each attempt.
+
+        Parameters
+        ----------
+        what
+            Of the attempt, for errors and warnings.
+        topic
+            Whose route leads there; empty: no route is needed.
+        attempt
+            Makes a new attempt.
+        named
+            A topic that no name server knows is not there; False: it may come back.
+        """
+        deadline = Patience(self.connection.retry_timeout_ms)
+        while True:
+            try:
+                return await attempt()
+            except (RemotingError, ClientError, BrokerError) as err:
+                if not may_pass(err) or (named and isinstance(err, TopicNotFoundError)):
+                    raise
+                await deadline.pause(f"{what}: {err}", err)
+            if topic:
+                await self.refresh(topic)
+
+    async def refresh(self, topic: str) -> None:
+        """Ask for a route again; what is known stays where nobody answers."""
+        try:
+            await self.routes.refresh(topic)
+        except (RemotingError, ClientError, BrokerError) as err:
+            logger.info("route of topic %s is not known at present: %s", topic, err)
+
+
+def may_pass(error: Exception) -> bool:
+    """Return whether the same request may succeed later."""
+    if isinstance(error, BrokerError):
+        return error.code in _PASSING
+    return isinstance(error, (RemotingError, ClientError))
+
+
+class Patience:
+    """Growing pauses between attempts until a deadline.
+
+    Parameters
+    ----------
+    timeout_ms
+        After it the error is raised that the last attempt ended with.
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._deadline = time.monotonic() + timeout_ms / 1000
+        self._next_s = _FIRST_PAUSE_S
+        self._is_told = False
+
+    async def pause(self, what: str, error: Exception) -> None:
+        """Wait; raise `error` where the time is up."""
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise error
+        if not self._is_told:
+            logger.warning("%s; tried again for %d ms", what, self._timeout_ms)
+            self._is_told = True
+        await asyncio.sleep(min(self._next_s * random.uniform(0.5, 1.0), left_s))
+        self._next_s = min(self._next_s * 2, _LONGEST_PAUSE_S)

@@ -1,0 +1,257 @@
+"""What planning asks of a cluster: topics, queues, their ends, and offsets of times."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from rmqnet.errors import BrokerError, ClientError, RemotingError
+from rmqnet.remoting.codes import ResponseCode
+from rmqnet.remoting.headers import GetTopicConfigRequestHeader
+from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqsource.live.live_planner import selects_queue
+from rmqsource.live.live_queues import BATCH, PLAIN, SPARSE, UNKNOWN, LiveQueue, QueueState
+from store_core.config.lenient_json import parse_lenient_json
+from store_core.layout.message import LMQ_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from rmqnet.client.message_queue import MessageQueue
+    from rmqnet.client.topic_route import TopicRoute
+    from rmqsource.live.cluster import Cluster
+    from rmqsource.scan.predicate import ScanPredicate
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_AT_ONCE = 64
+
+
+async def selected_routes(
+    cluster: Cluster, predicate: ScanPredicate, *, all_topics: bool = False
+) -> list[TopicRoute]:
+    """Return the routes of the selected topics, in order of their names.
+
+    Parameters
+    ----------
+    cluster
+        Open.
+    predicate
+        Names topics, or has a pattern.
+    all_topics
+        Where it does neither, all are meant.
+
+    Raises
+    ------
+    TopicNotFoundError
+        No name server knows a topic that is named.
+    """
+    named = predicate.topics
+
+    async def list_names() -> list[str]:
+        return await topic_names(cluster, predicate, all_topics=all_topics)
+
+    names = await cluster.patiently("topics", "", list_names)
+
+    async def route_of(topic: str) -> TopicRoute | None:
+        async def ask() -> TopicRoute:
+            return await cluster.routes.route(topic)
+
+        try:
+            return await cluster.patiently(f"route of topic {topic!r}", topic, ask)
+        except Exception:
+            if named is None:  # deleted since the names were listed
+                logger.info("topic %s has no route any more", topic)
+                return None
+            raise
+
+    return [route for route in await gather(names, route_of) if route is not None]
+
+
+async def topic_names(
+    cluster: Cluster, predicate: ScanPredicate, *, all_topics: bool = False
+) -> list[str]:
+    """Return the names of the selected topics, whether they are there or not."""
+    if predicate.topics is not None:
+        return sorted(predicate.topics)
+    if predicate.topic_pattern is None and not all_topics:
+        return []
+    pattern = re.compile(predicate.topic_pattern or ".*")
+    known = await cluster.name_servers.topics()
+    return [t for t in known if pattern.fullmatch(t) and not t.startswith(LMQ_PREFIX)]
+
+
+async def gather(
+    items: Iterable[object], work: Callable[..., Awaitable[T]], at_once: int = _AT_ONCE
+) -> list[T]:
+    """Do work for all items, so many at a time, and return the results in order."""
+    limit = asyncio.Semaphore(at_once)
+
+    async def one(item: object) -> T:
+        async with limit:
+            return await work(item)
+
+    return list(await asyncio.gather(*(one(item) for item in items)))
+
+
+def readable_queues(route: TopicRoute) -> list[LiveQueue]:
+    """Return the queues of a topic that may be read."""
+    return [LiveQueue(*queue) for queue in route.subscribe_queues()]
+
+
+def store_of(route: TopicRoute, broker_name: str) -> str:
+    """Return what column ``store`` says: ``brokerName@address``, of the master if there is one."""
+    addresses = route.brokers.get(broker_name, {})
+    return f"{broker_name}@{addresses[min(addresses)]}" if addresses else f"{broker_name}@"
+
+
+async def survey(
+    cluster: Cluster,
+    predicate: ScanPredicate,
+    slack_ms: int = 0,
+    *,
+    all_topics: bool = False,
+) -> list[QueueState]:
+    """Return the queues of the selected topics, with their first and last offsets.
+
+    Parameters
+    ----------
+    cluster
+        Open.
+    predicate
+        What is asked for; where it bounds store times, brokers are asked for their offsets.
+    slack_ms
+        How far store times may run backwards.
+    all_topics
+        Where no topic is selected, all are meant.
+    """
+    routes = await selected_routes(cluster, predicate, all_topics=all_topics)
+    kinds = await queue_kinds(cluster, routes)
+    found = [
+        (queue, store_of(route, queue.broker_name), kinds[queue.topic, queue.broker_name])
+        for route in routes
+        for queue in readable_queues(route)
+        if selects_queue(predicate, queue.queue_id)
+    ]
+
+    async def look(item: tuple[LiveQueue, str, str]) -> QueueState:
+        queue, store, kind = item
+        return await _state(cluster, QueueState(queue, store, 0, 0, kind), predicate, slack_ms)
+
+    return await gather(found, look)
+
+
+async def _state(
+    cluster: Cluster, state: QueueState, predicate: ScanPredicate, slack_ms: int
+) -> QueueState:
+    low, high = await queue_ends(cluster, state.queue)
+    wanted = predicate.store_time_ms
+    start = stop = None
+    if wanted.start is not None and low < high:
+        start = await offset_of_time(cluster, state.queue, wanted.start - slack_ms)
+    if wanted.stop is not None and low < high:
+        # Where brokers of 4.x answer with the message before, that one may still be wanted.
+        stop = 1 + await offset_of_time(cluster, state.queue, wanted.stop + slack_ms)
+    return state._replace(min_offset=low, max_offset=high, from_time=start, to_time=stop)
+
+
+async def queue_ends(cluster: Cluster, queue: LiveQueue) -> tuple[int, int]:
+    """Return the first offset of a queue and its end."""
+
+    async def ask(address: str) -> tuple[int, int]:
+        low, high = await asyncio.gather(
+            cluster.brokers.min_offset(address, _as_named(queue)),
+            cluster.brokers.max_offset(address, _as_named(queue)),
+        )
+        return min(max(low, 0), max(high, 0)), max(high, 0)
+
+    return await asked(cluster, queue, ask)
+
+
+async def offset_of_time(cluster: Cluster, queue: LiveQueue, timestamp_ms: int) -> int:
+    """Return where a broker finds a store time in a queue: there, or a message before."""
+
+    async def ask(address: str) -> int:
+        return await cluster.brokers.search_offset(
+            address, _as_named(queue), max(timestamp_ms, 0), boundary_type="LOWER"
+        )
+
+    return await asked(cluster, queue, ask)
+
+
+async def asked(cluster: Cluster, queue: LiveQueue, ask: Callable[[str], Awaitable[T]]) -> T:
+    """Return what the broker of a queue answers, patiently."""
+
+    async def attempt() -> T:
+        return await ask(await cluster.address_of(queue.topic, queue.broker_name))
+
+    return await cluster.patiently(str(queue), queue.topic, attempt)
+
+
+def _as_named(queue: LiveQueue) -> MessageQueue:
+    from rmqnet.client.message_queue import MessageQueue  # noqa: PLC0415 (its only use)
+
+    return MessageQueue(*queue)
+
+
+async def queue_kinds(
+    cluster: Cluster, routes: Iterable[TopicRoute], *, patient: bool = True
+) -> dict[tuple[str, str], str]:
+    """Return of topics and brokers what offsets of their records are.
+
+    Brokers that do not answer are not in it where nobody is patient.
+    """
+    pairs = sorted(
+        {(queue.topic, queue.broker_name) for route in routes for queue in readable_queues(route)}
+    )
+
+    async def kind_of(pair: tuple[str, str]) -> str | None:
+        return await _queue_kind(cluster, *pair, patient=patient)
+
+    kinds = zip(pairs, await gather(pairs, kind_of))
+    return {pair: kind for pair, kind in kinds if kind is not None}
+
+
+async def _queue_kind(
+    cluster: Cluster, topic: str, broker_name: str, *, patient: bool
+) -> str | None:
+    queue = LiveQueue(topic, broker_name, 0)
+
+    async def ask(address: str) -> bytes:
+        header = GetTopicConfigRequestHeader(topic=topic, lo=True, bname=broker_name)
+        answer = await cluster.remoting.invoke(
+            address, RemotingCommand.request(header), cluster.timeout_s
+        )
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # 4.x: it has plain ones only
+            return b"{}"
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark or "", address, "GET_TOPIC_CONFIG")
+        return answer.body
+
+    try:
+        if patient:
+            body = await asked(cluster, queue, ask)
+        else:
+            body = await ask(await cluster.address_of(topic, broker_name))
+        found = parse_lenient_json(body.decode())
+    except (RemotingError, ClientError):
+        if patient:
+            raise
+        return None
+    except (BrokerError, ValueError) as err:
+        logger.info("%s does not tell the kind of its queues of %s: %s", broker_name, topic, err)
+        return UNKNOWN
+    return _kind_of_config(found)
+
+
+def _kind_of_config(config: object) -> str:
+    attributes = config.get("attributes") if isinstance(config, dict) else None
+    told = json.dumps(attributes) if attributes else ""
+    if "BatchCQ" in told:
+        return BATCH
+    return SPARSE if "COMPACTION" in told else PLAIN

@@ -1,0 +1,64 @@
+"""Errors of live reads and writes, by what the user can do next."""
+
+from __future__ import annotations
+
+from rmqsource.errors import DataLossError, SourceError
+
+
+class ClusterError(SourceError):
+    """The cluster cannot be reached, or refuses.
+
+    Parameters
+    ----------
+    cluster
+        Its name servers.
+    reason
+        Who said what, and what to do.
+    """
+
+    def __init__(self, cluster: str, reason: str) -> None:
+        super().__init__(cluster, reason)
+        self.cluster, self.reason = cluster, reason
+
+    def __str__(self) -> str:
+        return f"cluster {self.cluster}: {self.reason}"
+
+
+class LiveDataLossError(DataLossError):
+    """Messages of a queue that were asked for are gone, and ``failOnDataLoss`` is true.
+
+    Parameters
+    ----------
+    store
+        Broker, as column ``store`` names it.
+    reason
+        Queue, what was asked for, and what is left.
+    """
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store}: {self.reason}. To go on with what is left, set option "
+            "'failOnDataLoss' to false"
+        )
+
+
+class KeyLookupError(SourceError):
+    """A broker's index cannot show all messages with a key.
+
+    Parameters
+    ----------
+    store
+        Broker, as column ``store`` names it.
+    reason
+        Topic, key, and what the broker answered.
+    """
+
+    def __init__(self, store: str, reason: str) -> None:
+        super().__init__(store, reason)
+        self.store, self.reason = store, reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store}: {self.reason}. Set option 'access' to 'consumequeue': it pulls the "
+            "topic's queues and filters here, which shows all"
+        )

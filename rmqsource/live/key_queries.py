@@ -1,0 +1,110 @@
+"""Messages by key from the brokers' indexes, all of them: a broker gives at most 64 at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqnet.remoting.headers import QueryMessageRequestHeader
+from rmqsource.live.cluster_survey import asked, gather
+from rmqsource.live.errors import ClusterError, KeyLookupError
+from rmqsource.live.live_queues import LiveQueue
+from rmqsource.live.pulled_frames import BadPull, frames_of_bodies
+
+if TYPE_CHECKING:
+    from rmqsource.live.cluster import Cluster
+    from store_core.codec.record_frames import RecordFrames
+
+_MOST = 64
+"""What a broker gives at most (``maxMsgsNumBatch``), whatever is asked for."""
+SECOND_MS = 1000
+"""The index notes times in whole seconds after the first one of a file."""
+
+
+class KeyPlace(NamedTuple):
+    """Where keys are asked for: a topic on a broker."""
+
+    topic: str
+    broker_name: str
+    store: str
+
+
+class KeyQuestion(NamedTuple):
+    """Keys, and the store times ``[begin_ms, end_ms]`` of messages that may have one."""
+
+    keys: tuple[str, ...]
+    begin_ms: int
+    end_ms: int
+
+
+async def frames_of_keys(
+    cluster: Cluster, place: KeyPlace, question: KeyQuestion
+) -> RecordFrames | None:
+    """Return the records that a broker's index leads to, each once; None: there is none.
+
+    Keys are hashed with the topic, so that others come along.
+
+    Raises
+    ------
+    KeyLookupError
+        The index holds more of one key within a second than the broker gives at once.
+    """
+
+    async def find(key: object) -> list[bytes]:
+        return await _find(cluster, place, str(key), question)
+
+    bodies = [body for found in await gather(question.keys, find) for body in found if body]
+    if not bodies:
+        return None
+    frames = frames_of_bodies(bodies)
+    if isinstance(frames, BadPull):
+        raise ClusterError(place.store, f"its answer to a query by key: {frames.reason}")
+    _, first = np.unique(frames.column("commit_log_offset"), return_index=True)
+    return frames.take(np.sort(first))
+
+
+async def _find(cluster: Cluster, place: KeyPlace, key: str, question: KeyQuestion) -> list[bytes]:
+    """Return what is found in a span of time: in both halves of it, where it is too much."""
+    found: list[bytes] = []
+    spans = [(question.begin_ms, question.end_ms)]
+    while spans:
+        begin, end = spans.pop()
+        body = await _query(cluster, place, key, begin, end)
+        if _count(body) < _MOST:
+            found.append(body)
+        elif end - begin < SECOND_MS:
+            raise KeyLookupError(
+                place.store,
+                f"its index has {_MOST} or more messages of topic {place.topic!r} for key {key!r} "
+                f"within a second ({begin} ms since the epoch), and it gives no more than {_MOST}",
+            )
+        else:
+            middle = (begin + end) // 2
+            spans += [(begin, middle), (middle + 1, end)]
+    return found
+
+
+async def _query(cluster: Cluster, place: KeyPlace, key: str, begin: int, end: int) -> bytes:
+    header = QueryMessageRequestHeader(
+        topic=place.topic,
+        key=key,
+        max_num=_MOST,
+        begin_timestamp=begin,
+        end_timestamp=end,
+        unique_key_query=False,
+        bname=place.broker_name,
+    )
+
+    async def ask(address: str) -> bytes:
+        return (await cluster.brokers.query_message(address, header)).body
+
+    return await asked(cluster, LiveQueue(place.topic, place.broker_name, 0), ask)
+
+
+def _count(body: bytes) -> int:
+    """Return the records of an answer."""
+    if not body:
+        return 0
+    frames = frames_of_bodies([body])
+    return _MOST if isinstance(frames, BadPull) else len(frames)

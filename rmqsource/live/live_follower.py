@@ -1,0 +1,250 @@
+"""All queues of a stream: where the next batch ends, within its limits."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from rmqsource.errors import StreamDataLossError
+from rmqsource.live.cluster import Cluster
+from rmqsource.live.errors import LiveDataLossError
+from rmqsource.live.live_offset import LiveOffset, live_selection
+from rmqsource.live.live_queues import LiveQueue, QueueRange, QueueState
+from rmqsource.live.queue_facts import first_offset_at
+from rmqsource.live.stream_queues import StreamQueues
+from rmqsource.options.offsets import LATEST
+from rmqsource.scan.predicate import from_options
+from rmqsource.stream.batch_cut import shares
+from rmqsource.stream.stream_offset import check_selection
+
+if TYPE_CHECKING:
+    from rmqsource.live.live_options import LiveOptions
+    from rmqsource.live.stream_queues import SeenQueue
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.1
+"""Spark asks every 10 ms where nothing is new; brokers are asked no more often than this."""
+
+
+class _Waiting(NamedTuple):
+    """Messages of a queue that may be read: ``[start, end)``; ``begins``: not where we were."""
+
+    queue: LiveQueue
+    start: int
+    end: int
+    begins: bool
+
+
+class LiveFollower:
+    """Follows queues; for one thread.
+
+    Parameters
+    ----------
+    options
+        Of the stream.
+    clock
+        Seconds.
+    """
+
+    def __init__(self, options: LiveOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options, self._clock = options, clock
+        self._selection = live_selection(options)
+        self._cluster_: Cluster | None = None
+        self._queues_: StreamQueues | None = None
+        self._ends: dict[LiveQueue, int] = {}
+        self._target: dict[LiveQueue, int] | None = None
+        self._last_batch: float | None = None
+        self._last_look: float | None = None
+        self._reached: LiveOffset | None = None
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._cluster_ is not None:
+            self._cluster_.close()
+        self._cluster_ = self._queues_ = None
+
+    @property
+    def initial(self) -> LiveOffset:
+        """The offset before the first batch; where queues begin is said by that batch's end."""
+        return LiveOffset({}, self._selection, is_initial=True)
+
+    def pin_target(self) -> None:
+        """Let the stream end with what is there now (``Trigger.AvailableNow``)."""
+        self._target = {seen.state.queue: seen.state.max_offset for seen in self._look(named=True)}
+
+    def is_idle(self) -> bool:
+        """Return whether it was only just looked, and nothing was new."""
+        return self._last_look is not None and self._clock() - self._last_look < _LOOK_SECONDS
+
+    def next_offset(self, start: LiveOffset, *, limited: bool) -> LiveOffset:
+        """Return where the next batch ends; the same offset when there is none.
+
+        Parameters
+        ----------
+        start
+            Where it begins.
+        limited
+            Whether the limits of the options hold.
+        """
+        check_selection(start, self._selection)  # type: ignore[arg-type]  # it has a selection
+        waiting = self._waiting(start)
+        self._reached = start
+        if limited and not self._is_due(start, waiting):
+            return start
+        most = self._options.reading.max_offsets_per_trigger if limited else None
+        counts = [part.end - part.start for part in waiting]
+        ends = {
+            part.queue: part.end if share is None else min(part.start + share, part.end)
+            for part, share in zip(waiting, shares(most, counts))
+        }
+        if all(start.queues.get(queue) == end for queue, end in ends.items()):
+            return start
+        self._last_batch = self._clock()
+        begin = {part.queue: part.start for part in waiting if part.begins}
+        self._reached = LiveOffset({**start.queues, **ends}, self._selection, begin)
+        return self._reached
+
+    def reported(self) -> LiveOffset | None:
+        """Return how far the queues go, with what waits after the batch that was cut last."""
+        if self._reached is None or self._reached.is_initial:
+            return None
+        read = self._reached.queues
+        ends = {**read, **{q: end for q, end in self._ends.items() if q in read}}
+        waiting = sum(max(ends[queue] - offset, 0) for queue, offset in read.items())
+        return LiveOffset(ends, self._selection, waiting=waiting)
+
+    def ranges(self, start: LiveOffset, end: LiveOffset) -> list[QueueRange]:
+        """Return the parts of queues that a batch has."""
+        check_selection(end, self._selection)  # type: ignore[arg-type]  # see above
+        found = []
+        for queue, stop in sorted(end.queues.items()):
+            first = end.begin.get(queue, start.queues.get(queue, stop))
+            if first < stop:
+                found.append((queue, first, stop))
+        if found and self._last_look is None:  # a batch that is repeated after a restart
+            self._look(named=False)
+        queues = self._queues
+        return [QueueRange(q, queues.store_of(q), a, b, queues.kind_of(q)) for q, a, b in found]
+
+    def commit(self, end: LiveOffset) -> None:
+        """Have brokers note how far the consumer group is; what fails is made up for later."""
+        cluster = self._cluster
+
+        async def note() -> None:
+            for queue, offset in end.queues.items():
+                await _note(cluster, queue, offset)
+
+        cluster.call(note())
+
+    @property
+    def _cluster(self) -> Cluster:
+        if self._cluster_ is None:
+            self._cluster_ = Cluster(self._options.connection).__enter__()
+        return self._cluster_
+
+    @property
+    def _queues(self) -> StreamQueues:
+        if self._queues_ is None:
+            predicate = from_options(self._options.reading)
+            self._queues_ = StreamQueues(self._cluster, predicate, self._clock)
+        return self._queues_
+
+    def _look(self, *, named: bool) -> list[SeenQueue]:
+        seen = self._cluster.call(self._queues.look(named=named))
+        self._last_look = self._clock()
+        self._ends.update((queue.state.queue, queue.state.max_offset) for queue in seen)
+        return seen
+
+    def _waiting(self, start: LiveOffset) -> list[_Waiting]:
+        found = []
+        for seen in self._look(named=start.is_initial):
+            state = seen.state
+            read = start.queues.get(state.queue)
+            if read is None and self._target is not None and state.queue not in self._target:
+                continue  # it came after the query began
+            if read is not None and read > state.max_offset and seen.by_slave:
+                continue
+            begin = self._begin(state, read, is_initial=start.is_initial)
+            end = max(begin, state.max_offset)
+            if self._target is not None:
+                end = max(begin, min(end, self._target.get(state.queue, begin)))
+            found.append(_Waiting(state.queue, begin, end, begin != read))
+        return found
+
+    def _begin(self, state: QueueState, read: int | None, *, is_initial: bool) -> int:
+        """Return where to go on in a queue.
+
+        Raises
+        ------
+        StreamDataLossError
+            Messages that come next are gone, and ``failOnDataLoss`` is true.
+        """
+        if read is None:
+            return self._first(state) if is_initial else state.min_offset
+        if state.min_offset <= read <= state.max_offset:
+            return read
+        if read < state.min_offset:
+            reason = f"offsets {read} to {state.min_offset - 1} expired before they were read"
+            instead = f"it goes on with offset {state.min_offset}"
+            begin = state.min_offset
+        else:
+            reason = (
+                f"it was read up to offset {read - 1}, and ends at {state.max_offset}: the broker "
+                "crashed and lost messages, or the topic was made anew"
+            )
+            instead = f"it goes on at offset {state.max_offset}, with what comes from now on"
+            begin = state.max_offset
+        if self._options.reading.fail_on_data_loss:
+            raise StreamDataLossError(state.store, f"{state.queue}: {reason}", instead)
+        logger.warning("%s: %s; %s", state.queue, reason, instead)
+        return begin
+
+    def _first(self, state: QueueState) -> int:
+        """Return where the first batch begins in a queue."""
+        reading = self._options.reading
+        if reading.starting_timestamp_ms is not None:
+            first = first_offset_at(self._cluster, state, reading.starting_timestamp_ms)
+            return self._cluster.call(first)
+        bound = reading.starting_offsets
+        if bound is None:
+            return state.min_offset
+        key = (state.queue.topic, state.queue.queue_id)
+        if bound.kind == LATEST or key in bound.latest:
+            return state.max_offset
+        wanted = bound.offset_of(*key)
+        if wanted is None or state.min_offset <= wanted <= state.max_offset:
+            return state.min_offset if wanted is None else wanted
+        reason = (
+            f"offset {wanted} of {state.queue}, where startingOffsets begins, is not there; it has "
+            f"{state.min_offset} to {state.max_offset - 1}"
+        )
+        if reading.fail_on_data_loss:
+            raise LiveDataLossError(state.store, reason)
+        logger.warning("%s", reason)
+        return min(max(wanted, state.min_offset), state.max_offset)
+
+    def _is_due(self, start: LiveOffset, waiting: list[_Waiting]) -> bool:
+        """Return whether enough waits for a batch, or has waited long enough."""
+        least = self._options.reading.min_offsets_per_trigger
+        if least is None or self._target is not None or start.is_initial:
+            return True
+        if self._last_batch is None:
+            self._last_batch = self._clock()
+        waited_ms = (self._clock() - self._last_batch) * 1000
+        if waited_ms >= self._options.reading.max_trigger_delay_ms:
+            return True
+        return sum(part.end - part.start for part in waiting) >= least
+
+
+async def _note(cluster: Cluster, queue: LiveQueue, offset: int) -> None:
+    from rmqnet.client.message_queue import MessageQueue  # noqa: PLC0415 (its only use)
+    from rmqnet.errors import BrokerError, ClientError, RemotingError  # noqa: PLC0415
+
+    group = cluster.connection.consumer_group
+    try:
+        address = await cluster.address_of(queue.topic, queue.broker_name)
+        await cluster.brokers.update_consumer_offset(address, group, MessageQueue(*queue), offset)
+    except (BrokerError, ClientError, RemotingError) as err:
+        logger.warning("offset %d of %s was not noted for %s: %s", offset, queue, group, err)

@@ -1,0 +1,76 @@
+"""What tables say of queues: their ends, and the first and last message, asked of brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqnet.errors import BrokerError
+from rmqsource.live.cluster_survey import gather, offset_of_time
+from rmqsource.live.live_queues import LiveQueue, QueueRange
+from rmqsource.live.pulled_frames import BadPull, frames_of_bodies
+from rmqsource.live.queue_pulls import QueuePulls
+from rmqsource.live.subscription import EVERYTHING
+from rmqsource.metadata.columns import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqsource.live.cluster import Cluster
+    from rmqsource.live.live_queues import QueueState
+
+NO_RECORD = -1
+
+
+class MessagePlace(NamedTuple):
+    """Where and when a message was stored; of none: `NO_RECORD`, ``NO_TIME``."""
+
+    commit_log_offset: int = NO_RECORD
+    store_timestamp: int = NO_TIME
+
+
+NOWHERE = MessagePlace()
+
+
+async def places_of(
+    cluster: Cluster,
+    states: Mapping[LiveQueue, QueueState],
+    wanted: Iterable[tuple[LiveQueue, int]],
+) -> dict[tuple[LiveQueue, int], MessagePlace]:
+    """Return where messages are, by queue and queue offset; those that are gone are nowhere."""
+    pulls = QueuePulls(cluster, EVERYTHING, 1)
+    asked = sorted(set(wanted))
+
+    async def place(item: tuple[LiveQueue, int]) -> MessagePlace:
+        queue, offset = item
+        state = states[queue]
+        part = QueueRange(queue, state.store, offset, offset + 1, state.kind)
+        try:
+            found = await pulls.pull_chunk(part)
+        except BrokerError:  # not readable, as some topics of the system are
+            return NOWHERE
+        return _first_place([pulled.body for pulled in found if pulled.body])
+
+    return dict(zip(asked, await gather(asked, place)))
+
+
+async def first_offset_at(cluster: Cluster, state: QueueState, timestamp_ms: int) -> int:
+    """Return the offset of the first message of a queue that was stored at a time or later.
+
+    What the broker finds is looked at: 4.x may answer with the message before.
+    """
+    found = await offset_of_time(cluster, state.queue, timestamp_ms)
+    at = min(max(found, state.min_offset), state.max_offset)
+    if at == state.max_offset:
+        return at
+    place = (await places_of(cluster, {state.queue: state}, [(state.queue, at)]))[state.queue, at]
+    return at if place.store_timestamp >= timestamp_ms else at + 1
+
+
+def _first_place(bodies: list[bytes]) -> MessagePlace:
+    if not bodies:
+        return NOWHERE
+    frames = frames_of_bodies(bodies[:1])
+    if isinstance(frames, BadPull) or len(frames) == 0:
+        return NOWHERE
+    offset, time = (frames.column(name)[0] for name in ("commit_log_offset", "store_timestamp"))
+    return MessagePlace(int(offset), int(time))

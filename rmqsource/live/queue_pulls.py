@@ -1,0 +1,233 @@
+"""Pull parts of queues: in chunks, several at once, patiently, and with nothing left out unseen."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqnet.client.pull_result import PullStatus
+from rmqnet.errors import BrokerError
+from rmqnet.remoting.codes import ResponseCode
+from rmqnet.remoting.headers import PullMessageRequestHeader
+from rmqsource.live.cluster import Patience
+from rmqsource.live.errors import LiveDataLossError
+from rmqsource.live.live_queues import BATCH, PLAIN, UNKNOWN, LiveQueue, QueueRange
+from rmqsource.live.pull_ahead import PullAhead
+from rmqsource.live.subscription import EVERYTHING, SQL92, pushed
+from store_core.layout.message import HEADER_IPV4, RECORD_PREFIX
+from store_core.layout.record_layout import RecordLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rmqnet.client.pull_result import PullResult
+    from rmqsource.live.cluster import Cluster
+    from rmqsource.live.subscription import Subscription
+
+logger = logging.getLogger(__name__)
+
+_SUBSCRIPTION_FLAG = 4
+_PULLS_AT_ONCE = 8
+_WAITING_BYTES = 16 << 20
+_PULLS_OF_CHUNK = 8
+_FILTERED_CHUNK = 8192
+"""Offsets; a broker looks at 800 of them for one request, if nothing matches."""
+_QUEUE_OFFSET_AT = HEADER_IPV4.at("queue_offset")
+_OFFSET_RESET = "OFFSET_RESET"
+_QUEUE_OFFSET = RecordLayout("queue_offset", [("value", "i8")])
+
+
+class Pulled(NamedTuple):
+    """What came of offsets ``[start, stop)`` of a queue.
+
+    Attributes
+    ----------
+    part
+        The queue, and which offsets of it are asked for.
+    start, stop
+        Offsets.
+    body
+        Records, in order.
+    is_complete
+        Every offset must have a record in the body.
+    is_lost
+        Nothing is there any more.
+    """
+
+    part: QueueRange
+    start: int
+    stop: int
+    body: bytes
+    is_complete: bool
+    is_lost: bool = False
+
+
+class QueuePulls:
+    """Pulls for one task.
+
+    Parameters
+    ----------
+    cluster
+        Open.
+    subscription
+        What brokers may leave out.
+    most_messages
+        Of one pull (``maxMessagesPerPull``).
+    """
+
+    def __init__(self, cluster: Cluster, subscription: Subscription, most_messages: int) -> None:
+        self._cluster, self._subscription = cluster, subscription
+        self._most = most_messages
+        self._ends: dict[LiveQueue, int] = {}
+        self._unfiltering: set[str] = set()
+
+    def of(self, ranges: Sequence[QueueRange]) -> PullAhead[QueueRange, list[Pulled]]:
+        """Return the pulls of all ranges, begun; in order within a queue."""
+        return PullAhead(
+            self._cluster.thread,
+            self._chunks(ranges),
+            self.pull_chunk,
+            lambda found: sum(len(pulled.body) for pulled in found),
+            at_once=_PULLS_AT_ONCE,
+            most_bytes=_WAITING_BYTES,
+        )
+
+    def _chunks(self, ranges: Sequence[QueueRange]) -> Iterator[QueueRange]:
+        """Yield chunks of all ranges, brokers by turns."""
+        by_store: dict[str, list[QueueRange]] = {}
+        for part in ranges:
+            by_store.setdefault(part.store, []).append(part)
+        turns = [self._chunks_of_store(parts) for parts in by_store.values()]
+        while turns:
+            for turn in tuple(turns):
+                chunk = next(turn, None)
+                if chunk is None:
+                    turns.remove(turn)
+                else:
+                    yield chunk
+
+    def _chunks_of_store(self, parts: Sequence[QueueRange]) -> Iterator[QueueRange]:
+        for part in parts:
+            if part.kind == BATCH:  # a chunk might begin within an inner batch
+                yield part
+                continue
+            filtered = not pushed(self._subscription, part).selects_all
+            step = _FILTERED_CHUNK if filtered else self._most * _PULLS_OF_CHUNK
+            for start in range(part.start, part.end, step):
+                yield part._replace(start=start, end=min(start + step, part.end))
+
+    async def pull_chunk(self, chunk: QueueRange) -> list[Pulled]:
+        """Pull all offsets of a chunk."""
+        found, at = [], chunk.start
+        while at < chunk.end:
+            pulled = await self._pull(chunk, at)
+            at = pulled.stop
+            found.append(pulled)
+        return found
+
+    async def _pull(self, chunk: QueueRange, at: int) -> Pulled:
+        """Pull from an offset on until there is an answer that leads further."""
+        patience = Patience(self._cluster.connection.retry_timeout_ms)
+        while at < self._ends.get(chunk.queue, chunk.end):
+            subscription = self._told(chunk)
+            result = await self._asked(chunk, at, subscription)
+            stop = result.next_begin_offset
+            if result.status is PullStatus.FOUND and stop > at:
+                return _found(chunk, at, result, is_complete=_misses_none(chunk, subscription))
+            if result.remark == _OFFSET_RESET:  # somebody reset the group; said once
+                continue
+            if at < result.min_offset or at < stop <= result.max_offset:
+                is_lost = at < result.min_offset or _misses_none(chunk, subscription)
+                return _nothing(chunk, at, max(stop, at + 1), is_lost=is_lost)
+            reason = (
+                f"{chunk.queue} ends at offset {result.max_offset}, and had messages up to "
+                f"{chunk.end - 1} when the read was planned"
+            )
+            try:
+                await patience.pause(reason, LiveDataLossError(chunk.store, reason))
+            except LiveDataLossError:
+                self._ends[chunk.queue] = min(at, self._ends.get(chunk.queue, at))
+            await self._cluster.refresh(chunk.queue.topic)
+        return _nothing(chunk, at, chunk.end, is_lost=True)
+
+    async def _asked(self, chunk: QueueRange, at: int, subscription: Subscription) -> PullResult:
+        queue, cluster = chunk.queue, self._cluster
+        most = self._most
+        if subscription.selects_all and chunk.kind != BATCH:
+            most = min(most, chunk.end - at)
+        header = PullMessageRequestHeader(
+            consumer_group=cluster.connection.consumer_group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=at,
+            max_msg_nums=most,
+            sys_flag=_SUBSCRIPTION_FLAG,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=subscription.expression,
+            expression_type=subscription.kind,
+            bname=queue.broker_name,
+        )
+
+        async def attempt() -> PullResult | None:
+            address = await cluster.address_of(queue.topic, queue.broker_name)
+            try:
+                return await cluster.brokers.pull(address, header)
+            except BrokerError as err:
+                if subscription.kind != SQL92 or not _refuses_filter(err):
+                    raise
+                logger.info("%s does not filter by SQL, so it is done here: %s", chunk.store, err)
+                return None
+
+        result = await cluster.patiently(str(queue), queue.topic, attempt, named=False)
+        if result is not None:
+            return result
+        self._unfiltering.add(chunk.store)
+        return await self._asked(chunk, at, EVERYTHING)
+
+    def _told(self, chunk: QueueRange) -> Subscription:
+        """Return what the broker is told to leave out: nothing where it has no SQL filter."""
+        subscription = pushed(self._subscription, chunk)
+        if subscription.kind == SQL92 and chunk.store in self._unfiltering:
+            return EVERYTHING
+        return subscription
+
+
+def _refuses_filter(error: BrokerError) -> bool:
+    """Return whether a broker says that it has no SQL, or not this one.
+
+    Without ``enablePropertyFilter`` it says so in words only (``PullMessageProcessor``).
+    """
+    if error.code == ResponseCode.SYSTEM_ERROR:
+        return "does not support" in error.remark
+    return error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+def _misses_none(chunk: QueueRange, subscription: Subscription) -> bool:
+    """Return whether every offset of a queue must bring a record."""
+    return subscription.selects_all and chunk.kind in {PLAIN, UNKNOWN}
+
+
+def _nothing(chunk: QueueRange, at: int, stop: int, *, is_lost: bool) -> Pulled:
+    """Return that there are no records at some offsets."""
+    return Pulled(chunk, at, min(stop, chunk.end), b"", is_complete=False, is_lost=is_lost)
+
+
+def _found(chunk: QueueRange, at: int, result: PullResult, *, is_complete: bool) -> Pulled:
+    """Return the records of an answer without those that lie after the chunk."""
+    stop, body = result.next_begin_offset, result.body
+    if stop > chunk.end and chunk.kind != BATCH:
+        body, stop = _until(body, chunk.end), chunk.end
+    return Pulled(chunk, at, stop, body, is_complete)
+
+
+def _until(body: bytes, end: int) -> bytes:
+    """Return the leading records whose queue offsets are below `end`."""
+    at = 0
+    while at + RECORD_PREFIX.size < len(body):
+        size = RECORD_PREFIX.struct.unpack_from(body, at)[0]
+        if size <= 0 or _QUEUE_OFFSET.struct.unpack_from(body, at + _QUEUE_OFFSET_AT)[0] >= end:
+            break
+        at += size
+    return body[:at]

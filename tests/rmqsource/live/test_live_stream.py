@@ -1,0 +1,236 @@
+"""A stream of a cluster has every message once, whatever happens to it or to the brokers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqsource.errors import SourceOptionError, StreamDataLossError
+from rmqsource.live.errors import ClusterError, LiveDataLossError
+from rmqsource.live.live_source import RocketMQDataSource
+from tests.golden_store import golden
+from tests.rmqsource.live.live_reading import read_live
+from tests.rmqsource.live.recorded_broker import RecordedCluster, RecordedQueue, without_store
+from tests.rmqsource.stream.simulated_query import STEPS, Checkpoint, KilledError, SimulatedQuery
+
+TOPIC = "normal"
+
+
+class LiveQuery(SimulatedQuery):
+    source_class = RocketMQDataSource
+
+
+@pytest.fixture
+def cluster():
+    with RecordedCluster() as running:
+        running.served = running.serve(golden("classic-5x"))
+        running.busiest = max(
+            (key for key in running.served.queues),
+            key=lambda k: running.served.queues[k].max_offset,
+        )
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _no_pause_between_looks(monkeypatch):
+    monkeypatch.setattr("rmqsource.live.live_follower._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("rmqsource.live.stream_queues._ROUTE_SECONDS", 0.0)
+
+
+def options(cluster, **more):
+    given = {"topicPattern": ".*", **more}
+    return cluster.options(**{name: v for name, v in given.items() if v is not None})
+
+
+def follow(cluster, checkpoint, **more):
+    query = LiveQuery(checkpoint, options(cluster, **more))
+    try:
+        query.all_available()
+    finally:
+        query.reader.stop()
+    return checkpoint.rows
+
+
+def test_has_what_a_batch_has(cluster):
+    rows = follow(cluster, Checkpoint())
+    assert without_store(rows) == without_store(read_live(options(cluster)))
+
+
+def test_limited_batches_have_every_message_once(cluster):
+    checkpoint = Checkpoint()
+    rows = follow(cluster, checkpoint, maxOffsetsPerTrigger=100)
+    assert without_store(rows) == without_store(read_live(options(cluster)))
+    sizes = [len(batch) for batch in checkpoint.sink.values()]
+    assert len(sizes) > 3
+    assert max(sizes) <= 100 + len(cluster.served.queues)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_query_goes_on_where_it_was(cluster, step):
+    checkpoint = Checkpoint()
+    for number in range(3):
+        query = LiveQuery(
+            checkpoint,
+            options(cluster, maxOffsetsPerTrigger=200),
+            kill_at=lambda batch, at, number=number: (batch, at) == (number, step),
+        )
+        with pytest.raises(KilledError):
+            query.all_available()
+        query.reader.stop()
+    rows = follow(cluster, checkpoint)
+    assert without_store(rows) == without_store(read_live(options(cluster)))
+
+
+def test_latest_has_what_comes_from_then_on(cluster):
+    queue = cluster.served.queues[cluster.busiest]
+    queue.hidden = 7
+    checkpoint = Checkpoint()
+    assert follow(cluster, checkpoint, startingOffsets="latest") == []
+    queue.hidden = 0
+    rows = follow(cluster, checkpoint, startingOffsets="latest")
+    assert [row["queue_offset"] for row in rows] == [record.first for record in queue.records[-7:]]
+
+
+@pytest.mark.parametrize("is_4x", [False, True])
+def test_begins_with_the_first_message_of_a_time(cluster, is_4x):
+    cluster.served.is_4x = is_4x
+    every = without_store(read_live(options(cluster)))
+    times = sorted({row["store_timestamp"] for row in every})
+    wanted = times[len(times) // 2]
+    rows = follow(cluster, Checkpoint(), startingTimestamp=int(wanted.timestamp() * 1000))
+    found = {(row["topic"], row["queue_id"], row["queue_offset"]) for row in rows}
+    first = {}
+    for row in every:
+        if row["store_timestamp"] >= wanted:
+            first.setdefault((row["topic"], row["queue_id"]), row["queue_offset"])
+    assert found == {
+        (row["topic"], row["queue_id"], row["queue_offset"])
+        for row in every
+        if row["queue_offset"] >= first.get((row["topic"], row["queue_id"]), 1 << 62)
+    }
+
+
+def test_named_offsets(cluster):
+    topic, queue_id = cluster.busiest
+    start = cluster.served.queues[cluster.busiest].max_offset - 5
+    starting = json.dumps({topic: {str(queue_id): start}})
+    rows = follow(cluster, Checkpoint(), topic=topic, topicPattern=None, startingOffsets=starting)
+    first = [r["queue_offset"] for r in rows if r["queue_id"] == queue_id]
+    assert first == list(range(start, start + 5))
+
+
+def test_named_offsets_that_are_gone(cluster):
+    topic, queue_id = cluster.busiest
+    starting = json.dumps({topic: {str(queue_id): 1 << 40}})
+    with pytest.raises(LiveDataLossError, match="is not there"):
+        follow(cluster, Checkpoint(), startingOffsets=starting)
+
+
+def test_new_queues_and_brokers_are_picked_up_from_their_first_message(cluster):
+    checkpoint = Checkpoint()
+    before = len(follow(cluster, checkpoint))
+    second = cluster.serve(golden("classic-4x"), "broker-b")
+    rows = follow(cluster, checkpoint)
+    new = [row for row in rows if row["store"].startswith("broker-b@")]
+    assert len(new) == len(rows) - before
+    assert len(new) == sum(
+        len(record.rows) for queue in second.queues.values() for record in queue.records
+    )
+
+
+def test_expired_messages(cluster):
+    queue = cluster.served.queues[cluster.busiest]
+    checkpoint = Checkpoint()
+    queue.hidden = len(queue.records) - 5
+    read = len(follow(cluster, checkpoint))
+    queue.hidden, queue.min_offset = 0, queue.records[20].first
+    with pytest.raises(StreamDataLossError, match="expired before they were read"):
+        follow(cluster, checkpoint)
+    rows = follow(cluster, checkpoint, failOnDataLoss=False)
+    assert len(rows) - read == sum(len(record.rows) for record in queue.records[20:])
+
+
+def test_a_queue_that_is_shorter_than_what_was_read(cluster):
+    queue = cluster.served.queues[cluster.busiest]
+    checkpoint = Checkpoint()
+    read = len(follow(cluster, checkpoint))
+    queue.hidden = 10
+    with pytest.raises(StreamDataLossError, match="lost messages"):
+        follow(cluster, checkpoint)
+    assert len(follow(cluster, checkpoint, failOnDataLoss=False)) == read
+    queue.hidden = 4
+    rows = follow(cluster, checkpoint)
+    assert len(rows) - read == sum(len(record.rows) for record in queue.records[-10:-4])
+
+
+def test_a_broker_that_is_away_is_waited_for(cluster):
+    checkpoint = Checkpoint()
+    second = cluster.serve(golden("classic-4x"), "broker-b")
+    query = LiveQuery(checkpoint, options(cluster, maxOffsetsPerTrigger=500, requestTimeout="2s"))
+    query.run_once()
+    second.server.stop()
+    query.all_available()
+    assert checkpoint.offsets
+    second.server.start()
+    rows = follow(cluster, checkpoint)
+    query.reader.stop()
+    assert without_store(rows) == without_store(read_live(options(cluster)))
+
+
+def test_available_now_ends_with_what_was_there(cluster):
+    queue = cluster.served.queues[cluster.busiest]
+    queue.hidden = 5
+    checkpoint = Checkpoint()
+    query = LiveQuery(checkpoint, options(cluster, maxOffsetsPerTrigger=100))
+    query._repeat()
+    query.reader.prepareForTriggerAvailableNow()
+    query.run_once()
+    queue.hidden = 0
+    while query.run_once():
+        pass
+    query.reader.stop()
+    everything = len(read_live(options(cluster)))
+    assert len(checkpoint.rows) == everything - sum(len(r.rows) for r in queue.records[-5:])
+
+
+def test_an_unknown_topic_is_an_error_at_the_first_start(cluster):
+    with pytest.raises(ClusterError, match="does not know topic 'nobody'"):
+        follow(cluster, Checkpoint(), topic="nobody", topicPattern=None)
+
+
+def test_a_topic_that_goes_away_is_waited_for(cluster):
+    topic = cluster.busiest[0]
+    checkpoint = Checkpoint()
+    read = follow(cluster, checkpoint, topic=topic, topicPattern=None)
+    route = cluster.topics.pop(topic)
+    assert len(follow(cluster, checkpoint, topic=topic, topicPattern=None)) == len(read)
+    cluster.topics[topic] = route
+    assert len(follow(cluster, checkpoint, topic=topic, topicPattern=None)) == len(read)
+
+
+def test_other_options_need_another_checkpoint(cluster):
+    checkpoint = Checkpoint()
+    follow(cluster, checkpoint)
+    with pytest.raises(SourceOptionError, match="the checkpoint was begun with"):
+        follow(cluster, checkpoint, tags="TagA")
+
+
+def test_offsets_of_finished_batches_are_committed_if_asked_for(cluster):
+    query = LiveQuery(Checkpoint(), options(cluster, consumerGroup="spark", commitOffsets=True))
+    query.all_available()
+    query.reader.commit(json.loads(query.checkpoint.offsets[-1]))
+    query.reader.stop()
+    held = {key: queue.max_offset for key, queue in cluster.served.queues.items()}
+    found = {(topic, queue_id): o for (_, topic, queue_id), o in cluster.served.committed.items()}
+    assert {key: offset for key, offset in found.items() if key in held} == held
+    assert {group for group, _, _ in cluster.served.committed} == {"spark"}
+
+
+def test_empty_queues_are_no_batch_of_their_own(cluster):
+    checkpoint = Checkpoint()
+    follow(cluster, checkpoint)
+    batches = len(checkpoint.offsets)
+    cluster.served.queues["fresh", 0] = RecordedQueue([])
+    follow(cluster, checkpoint)
+    assert len(checkpoint.offsets) == batches

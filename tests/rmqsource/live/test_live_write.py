@@ -1,0 +1,206 @@
+"""Rows sent to scripted brokers come out of a live read as they went in."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from rmqnet.remoting.codes import ResponseCode
+from rmqsource.live.errors import ClusterError
+from rmqsource.live.live_sink_options import parse_live_sink_options
+from rmqsource.live.live_write import plan_live_write, send_part
+from rmqsource.live.repeats import PROPERTY_SPARK_BATCH, job_prefix
+from rmqsource.sink.columns import resolve_sink_columns
+from rmqsource.sink.errors import SinkRowError
+from tests.rmqsource.live.live_reading import read_live
+from tests.rmqsource.live.recorded_broker import RecordedCluster
+from tests.rmqsource.live.sending_broker import SendingBroker
+from tests.rmqsource.sink.support import TYPES, batch_of
+
+COLUMNS = ("topic", "queue_id", "queue_offset", "keys", "tags", "body", "properties", "flag")
+
+
+@pytest.fixture
+def cluster():
+    with RecordedCluster() as running:
+        running.add_topic("orders", queues={"broker-a": 2, "broker-b": 2})
+        running.sinks = {
+            name: SendingBroker(running.broker(name)) for name in ("broker-a", "broker-b")
+        }
+        yield running
+
+
+def plan_of(cluster, names, **options):
+    parsed = parse_live_sink_options(cluster.options(**options))
+    fields = [(name, TYPES[name][0]) for name in names]
+    return plan_live_write(parsed, resolve_sink_columns(fields, default_topic=parsed.topic))
+
+
+def send(cluster, *batches, prefix="job:0:0", partition=0, plan=None, **options):
+    plan = plan or plan_of(cluster, batches[0].schema.names, **options)
+    return send_part(batches, plan, partition, prefix)
+
+
+def read(cluster, columns=COLUMNS, **options):
+    return read_live(cluster.options(topic="orders", **options), (*columns, "store"))
+
+
+def bodies(rows):
+    return sorted(row["body"] for row in rows)
+
+
+def test_rows_come_back_with_all_that_they_had(cluster):
+    rows = batch_of(
+        topic=["orders", "orders"],
+        body=[b"one", b"two"],
+        keys=[["a", "b"], None],
+        tags=["red", None],
+        properties=[[("size", "9")], [("TRAN_MSG", "true"), ("k", "v")]],
+        flag=[7, 0],
+    )
+    assert send(cluster, rows).messages == 2
+    one, two = sorted(read(cluster), key=lambda row: row["body"])
+    assert (one["keys"], one["tags"], one["flag"]) == (["a", "b"], "red", 7)
+    given = dict(one["properties"])
+    assert given["size"] == "9"
+    assert given[PROPERTY_SPARK_BATCH] == "job:0:0:0"
+    assert dict(two["properties"])[PROPERTY_SPARK_BATCH] == "job:0:0:1"
+    assert "TRAN_MSG" not in dict(two["properties"])  # a broker would take it for half a message
+
+
+def test_rows_without_a_queue_go_round_and_each_queue_keeps_their_order(cluster):
+    count = 5000
+    rows = batch_of(topic=["orders"] * count, body=[b"%05d" % n for n in range(count)])
+    send(cluster, rows.slice(0, 3000), rows.slice(3000), sendBatchBytes="10k")
+    found = read(cluster)
+    assert bodies(found) == [b"%05d" % n for n in range(count)]
+    by_queue = {}
+    for row in found:
+        by_queue.setdefault((row["store"], row["queue_id"]), []).append(row["body"])
+    assert len(by_queue) == 4
+    for queue in by_queue.values():
+        assert len(queue) == count // 4
+        assert queue == sorted(queue)
+    requests = [r for sink in cluster.sinks.values() for r in sink.requests]
+    assert len(requests) > 4
+    assert all(request.batch for request in requests)
+
+
+def test_a_queue_id_stays_on_one_broker(cluster):
+    rows = batch_of(topic=["orders"] * 40, body=[b"x"] * 40, queue_id=[0, 1] * 20)
+    send(cluster, rows)
+    places = {(row["queue_id"], row["store"].split("@")[0]) for row in read(cluster)}
+    assert places == {(0, "broker-a"), (1, "broker-b")}
+
+
+def test_a_queue_id_that_no_broker_has(cluster):
+    rows = batch_of(topic=["orders"] * 2, body=[b"good", b"bad"], queue_id=[1, 9])
+    with pytest.raises(SinkRowError, match="names no queue of topic 'orders'"):
+        send(cluster, rows)
+    sent = send(cluster, rows, badRows="drop")
+    assert (sent.messages, sent.dropped) == (1, (("queue_id", 1),))
+    assert bodies(read(cluster)) == [b"good"]
+
+
+def test_delayed_messages_go_alone(cluster):
+    rows = batch_of(
+        topic=["orders"] * 3,
+        body=[b"now", b"later", b"timer"],
+        delay_level=[0, 3, None],
+        properties=[None, None, [("TIMER_DELAY_SEC", "5")]],
+        queue_id=[0, 0, 0],
+    )
+    send(cluster, rows)
+    requests = cluster.sinks["broker-a"].requests
+    assert [bool(request.batch) for request in requests] == [True, False, False]
+    found = {row["body"]: dict(row["properties"]) for row in read(cluster)}
+    assert found[b"later"]["DELAY"] == "3"
+    assert "DELAY" not in found[b"now"]
+
+
+def test_large_bodies_are_compressed_as_a_producer_would(cluster):
+    rows = batch_of(topic=["orders"] * 2, body=[b"a" * 10_000, b"b"], queue_id=[0, 0])
+    send(cluster, rows)
+    assert bodies(read(cluster)) == [b"a" * 10_000, b"b"]
+    flags = {row["sys_flag"] & 1 for row in read(cluster, ("sys_flag",))}
+    assert flags == {0, 1}
+
+
+def test_each_born_time_is_kept(cluster):
+    times = [dt.datetime(2026, 1, 1, minute=n, tzinfo=dt.timezone.utc) for n in range(3)]
+    rows = batch_of(topic=["orders"] * 3, body=[b"0", b"1", b"2"], born_timestamp=times)
+    send(cluster, rows)
+    read_back = read(cluster, ("body", "born_timestamp"))
+    found = {row["body"]: row["born_timestamp"] for row in read_back}
+    assert found == {b"%d" % n: time for n, time in enumerate(times)}
+
+
+def test_exact_properties_stay_what_they_are(cluster):
+    rows = batch_of(
+        topic=["orders"] * 2,
+        body=[b"open", b"closed"],
+        properties_raw=[b"a\x01b\x02a\x01c", b"x\x01y\x02"],
+    )
+    send(cluster, rows)
+    raw = {row["body"]: row["properties_raw"] for row in read(cluster, ("body", "properties_raw"))}
+    assert raw[b"open"].startswith(b"a\x01b\x02a\x01c\x02__SPARK_BATCH__\x01job:0:0:")
+    assert raw[b"closed"].startswith(b"x\x01y\x02__SPARK_BATCH__\x01job:0:0:")
+
+
+def test_a_broker_that_is_busy_is_asked_again(cluster):
+    for sink in cluster.sinks.values():
+        sink.refusals = [ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE]
+    rows = batch_of(topic=["orders"] * 10, body=[b"%d" % n for n in range(10)])
+    send(cluster, rows)
+    assert bodies(read(cluster)) == sorted(b"%d" % n for n in range(10))
+
+
+def test_a_refusal_that_will_not_pass_is_an_error(cluster):
+    for sink in cluster.sinks.values():
+        sink.refusals = [ResponseCode.MESSAGE_ILLEGAL] * 4
+    rows = batch_of(topic=["orders"], body=[b"x"])
+    with pytest.raises(ClusterError, match="were refused with code 13: told to refuse"):
+        send(cluster, rows)
+
+
+def test_repeats_are_dropped_by_a_reader_that_is_asked_to(cluster):
+    for sink in cluster.sinks.values():
+        sink.losses = 1
+    rows = batch_of(topic=["orders"] * 100, body=[b"%03d" % n for n in range(100)])
+    send(cluster, rows)
+    assert len(read(cluster)) > 100
+    found = read(cluster, dedupe=True)
+    assert bodies(found) == [b"%03d" % n for n in range(100)]
+
+
+def test_a_task_that_runs_again_sends_repeats_to_the_same_queues(cluster):
+    rows = batch_of(topic=["orders"] * 100, body=[b"%03d" % n for n in range(100)])
+    plan = plan_of(cluster, rows.schema.names)
+    for partition in (0, 1):
+        for _ in range(2):
+            prefix = job_prefix(plan.job, 0, partition)
+            send(cluster, rows, plan=plan, prefix=prefix, partition=partition)
+    assert len(read(cluster)) == 400
+    assert len(read(cluster, dedupe=True)) == 200
+
+
+def test_an_unknown_topic_is_an_error(cluster):
+    rows = batch_of(topic=["nobody"], body=[b"x"])
+    with pytest.raises(ClusterError, match="does not know topic 'nobody'"):
+        send(cluster, rows)
+
+
+def test_a_topic_that_brokers_make_gets_their_default_queues(cluster):
+    cluster.add_topic("TBW102", queues={"broker-a": 8})
+    rows = batch_of(topic=["fresh"] * 8, body=[b"%d" % n for n in range(8)])
+    send(cluster, rows)
+    requests = cluster.sinks["broker-a"].requests
+    assert {request.queue_id for request in requests} == {0, 1, 2, 3}
+    assert {request.default_topic for request in requests} == {"TBW102"}
+
+
+def test_a_topic_that_may_not_be_written(cluster):
+    cluster.add_topic("read-only", queues={"broker-a": 1}, perm=4)
+    with pytest.raises(ClusterError, match="no queue that may be written"):
+        send(cluster, batch_of(topic=["read-only"], body=[b"x"]))

@@ -1,0 +1,63 @@
+"""The module through which Spark finds the source is safe to import anywhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSource
+
+import pyspark_rocketmq
+
+MODULE = Path(pyspark_rocketmq.__file__)
+
+# What a driver whose Python has this module but not the package goes through.
+LOOKUP_WITHOUT_THE_PACKAGE = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"rmqsource", "store_core"}:
+            raise ImportError(f"{name} is missing")
+
+sys.meta_path.insert(0, Missing())
+sys.path.insert(0, sys.argv[1])
+import pyspark_rocketmq
+print(pyspark_rocketmq.DefaultSource.name())
+try:
+    pyspark_rocketmq.DefaultSource({})
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_import_needs_pyspark_only_and_use_names_what_is_missing():
+    done = subprocess.run(
+        [sys.executable, "-c", LOOKUP_WITHOUT_THE_PACKAGE, str(MODULE.parent)],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    name, error = done.stdout.splitlines()
+    assert name == "rocketmq"
+    assert error.startswith("rmqsource")
+
+
+def test_spark_pickles_the_class_by_reference():
+    pickled = cloudpickle.dumps(pyspark_rocketmq.DefaultSource)
+    assert len(pickled) < 200
+    assert cloudpickle.loads(pickled) is pyspark_rocketmq.DefaultSource
+
+
+def test_constructing_gives_the_source_itself(monkeypatch):
+    class Source(DataSource):
+        pass
+
+    stand_in = types.SimpleNamespace(RocketMQDataSource=Source)
+    monkeypatch.setitem(sys.modules, "rmqsource.live.live_source", stand_in)
+    source = pyspark_rocketmq.DefaultSource({"topic": "a"})
+    assert type(source) is Source
+    assert source.options == {"topic": "a"}
