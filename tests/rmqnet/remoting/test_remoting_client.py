@@ -159,14 +159,14 @@ async def test_a_request_of_the_server_may_come_before_the_answer():
         assert told == [(server.address, 40, {"asked": "x"}, b"q")]
 
 
-async def asked_by_server(command, processor, more=1):
+async def asked_by_server(command, processor):
     """Return what a client answers to a request of a server; its own request follows."""
     answers = []
 
     async def script(peer):
         first = await peer.read()
         peer.send(command)
-        answers.extend([await peer.read() for _ in range(more)])
+        answers.append(await peer.read())
         peer.answer(first)
         await peer.wait_end()
 
@@ -174,8 +174,8 @@ async def asked_by_server(command, processor, more=1):
         if processor is not None:
             client.register_processor(command.code, processor)
         task = asyncio.ensure_future(ask(client, server, 1))
-        await until(lambda: sent(client, server) == 1)
-        if more > 1 or command.is_oneway:
+        if command.is_oneway:
+            await until(lambda: sent(client, server) == 1)
             await client.invoke_oneway(server.address, request(2), 5)
         await task
     return answers
