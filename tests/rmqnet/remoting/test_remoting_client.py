@@ -289,9 +289,15 @@ async def test_a_server_that_asks_too_much_is_told_so():
 # Time
 
 
+async def answer_once(peer):
+    peer.answer(await peer.read())
+    await peer.wait_end()
+
+
 @in_loop
 async def test_no_answer_in_time_is_an_error_that_names_all():
-    async with ScriptedServer(Peer.wait_end) as server, Client() as client:
+    async with ScriptedServer(answer_once) as server, Client() as client:
+        assert await ask(client, server) == "0"
         begin = time.monotonic()
         with pytest.raises(RemotingTimeoutError) as caught:
             await ask(client, server, timeout_s=0.05)
@@ -301,7 +307,8 @@ async def test_no_answer_in_time_is_an_error_that_names_all():
 
 @in_loop
 async def test_each_request_has_its_own_deadline():
-    async with ScriptedServer(Peer.wait_end) as server, Client() as client:
+    async with ScriptedServer(answer_once) as server, Client() as client:
+        assert await ask(client, server) == "0"
         ended = []
 
         async def one(timeout_s):
@@ -334,7 +341,8 @@ async def test_late_answers_are_ignored():
 
 @in_loop
 async def test_a_server_that_is_silent_for_the_whole_time_is_connected_anew():
-    async with ScriptedServer(Peer.wait_end, Peer.answer_all) as server, Client(QUICK) as client:
+    async with ScriptedServer(answer_once, Peer.answer_all) as server, Client(QUICK) as client:
+        assert await ask(client, server) == "0"
         with pytest.raises(RemotingTimeoutError):
             await ask(client, server, 1, timeout_s=0.15)
         await until(lambda: server.peers[0].ended)
