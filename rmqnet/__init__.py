@@ -6,8 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rmqnet.client.admin.admin import EARLIEST, LATEST, Admin
+    from rmqnet.client.admin_results import (
+        Connection,
+        ConsumerConnections,
+        ConsumeStats,
+        GroupConfig,
+        QueueConsumption,
+        QueueStats,
+    )
     from rmqnet.client.client_config import ClientConfig
     from rmqnet.client.client_instance import ClientInstance
+    from rmqnet.client.cluster_info import ClusterInfo
     from rmqnet.client.consumer.allocation import (
         AllocateAveragely,
         AllocateAveragelyByCircle,
@@ -48,10 +58,14 @@ if TYPE_CHECKING:
     )
     from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.tls import TlsConfig
+    from store_core.config.config_files import TopicConfig
     from store_core.message import Message
 
 __all__ = [
+    "EARLIEST",
+    "LATEST",
     "AclCredentials",
+    "Admin",
     "AllocateAveragely",
     "AllocateAveragelyByCircle",
     "AllocateByConfig",
@@ -60,8 +74,13 @@ __all__ = [
     "ClientConfig",
     "ClientError",
     "ClientInstance",
+    "ClusterInfo",
+    "Connection",
     "ConsumeContext",
     "ConsumeFromWhere",
+    "ConsumeStats",
+    "ConsumerConnections",
+    "GroupConfig",
     "LocalTransactionState",
     "Message",
     "MessageModel",
@@ -74,6 +93,8 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "PushConsumerOptions",
+    "QueueConsumption",
+    "QueueStats",
     "RemotingConnectError",
     "RemotingError",
     "RemotingFormatError",
@@ -85,6 +106,7 @@ __all__ = [
     "SendStatus",
     "SendTimeoutError",
     "TlsConfig",
+    "TopicConfig",
     "TopicNotFoundError",
     "TopicRoute",
     "TransactionListener",
@@ -97,14 +119,22 @@ __all__ = [
 # a Spark query has no use for sockets.
 _MODULES = {
     "AclCredentials": "rmqnet.remoting.acl",
+    "Admin": "rmqnet.client.admin.admin",
     "AllocateAveragely": "rmqnet.client.consumer.allocation",
     "AllocateAveragelyByCircle": "rmqnet.client.consumer.allocation",
     "AllocateByConfig": "rmqnet.client.consumer.allocation",
     "AllocateByMachineRoom": "rmqnet.client.consumer.allocation",
     "ClientConfig": "rmqnet.client.client_config",
     "ClientInstance": "rmqnet.client.client_instance",
+    "ClusterInfo": "rmqnet.client.cluster_info",
+    "Connection": "rmqnet.client.admin_results",
     "ConsumeContext": "rmqnet.client.consumer.listening",
     "ConsumeFromWhere": "rmqnet.client.heartbeat_data",
+    "ConsumeStats": "rmqnet.client.admin_results",
+    "ConsumerConnections": "rmqnet.client.admin_results",
+    "EARLIEST": "rmqnet.client.admin.admin",
+    "GroupConfig": "rmqnet.client.admin_results",
+    "LATEST": "rmqnet.client.admin.admin",
     "LocalTransactionState": "rmqnet.client.producer.transaction_producer",
     "Message": "store_core.message",
     "MessageModel": "rmqnet.client.heartbeat_data",
@@ -117,9 +147,12 @@ _MODULES = {
     "PullStatus": "rmqnet.client.pull_result",
     "PushConsumer": "rmqnet.client.consumer.push_consumer",
     "PushConsumerOptions": "rmqnet.client.consumer.push_options",
+    "QueueConsumption": "rmqnet.client.admin_results",
+    "QueueStats": "rmqnet.client.admin_results",
     "SendResult": "rmqnet.client.send_result",
     "SendStatus": "rmqnet.client.send_result",
     "TlsConfig": "rmqnet.remoting.tls",
+    "TopicConfig": "store_core.config.config_files",
     "TopicRoute": "rmqnet.client.topic_route",
     "TransactionListener": "rmqnet.client.producer.transaction_producer",
     "TransactionProducer": "rmqnet.client.producer.transaction_producer",

@@ -74,6 +74,7 @@ class ClientInstance:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pool: ThreadPoolExecutor | None = None
         self._own_threads = threading.local()
+        self._make_parts(self.config)
 
     def start(self) -> ClientInstance:
         """Start the thread; nothing is connected yet. A second call does nothing."""
@@ -293,11 +294,7 @@ class ClientInstance:
         """Send heartbeats to all brokers in use now, as after a subscription changed."""
         await self._heartbeats.send()
 
-    # In the loop.
-
-    async def _open(self) -> None:
-        config = self.config
-        self._own_threads.is_loop = True
+    def _make_parts(self, config: ClientConfig) -> None:
         self.remoting = RemotingClient(RemotingClientConfig(), config.credentials, config.tls)
         self.name_server = NameServerClient(self.remoting, config.name_servers, config.timeout_s)
         self._routes = RouteTable(self.name_server)
@@ -308,6 +305,11 @@ class ClientInstance:
         self._heartbeats = Heartbeats(self.client_id, self.broker, self._routes)
         BrokerRequests(self._heartbeats, self._listener_pool).register(self.remoting)
         self.remoting.on_close(self._connection_closed)
+
+    # In the loop.
+
+    async def _open(self) -> None:
+        self._own_threads.is_loop = True
         self._in_background(self._poll_routes())
         self._in_background(self._send_heartbeats())
 

@@ -6,10 +6,10 @@ is the broker's rule.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rmqnet.client.names import check_group_name, check_topic_name
 from rmqnet.errors import ClientError
 from store_core.layout.message import (
     MAX_PROPERTIES_BYTES,
@@ -21,14 +21,10 @@ from store_core.topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 if TYPE_CHECKING:
     from store_core.message import Message
 
-MAX_TOPIC_CHARACTERS = 127
-MAX_GROUP_CHARACTERS = 255
 MAX_MESSAGE_SIZE = 4 << 20
 """Bytes of a body before compression (``maxMessageSize``)."""
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
-_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
-_ALLOWED = "letters of a to z, digits, % | - and _"
 _NOT_ALLOWED_TOPICS = frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, DISCARD_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
 )
@@ -43,7 +39,7 @@ def check_topic(topic: str) -> None:
     ClientError
         Says why.
     """
-    _check_name("topic", topic, MAX_TOPIC_CHARACTERS)
+    check_topic_name(topic)
     if topic in _NOT_ALLOWED_TOPICS:
         raise ClientError(f"topic {topic!r} is the broker's own: clients must not send to it")
 
@@ -56,7 +52,7 @@ def check_group(group: str) -> None:
     ClientError
         Says why.
     """
-    _check_name("group", group, MAX_GROUP_CHARACTERS)
+    check_group_name(group)
     if group == DEFAULT_PRODUCER_GROUP:
         raise ClientError(
             f"the group must not be {group!r}: give your producers a name of their own"
@@ -111,15 +107,4 @@ def check_properties(topic: str, properties_bytes: int) -> None:
         raise ClientError(
             f"a message to topic {topic!r} has properties of {properties_bytes} bytes, more than "
             f"{MAX_PROPERTIES_BYTES}"
-        )
-
-
-def _check_name(what: str, name: str, most_characters: int) -> None:
-    if not name or name.isspace():
-        raise ClientError(f"the {what} is blank")
-    if _LEGAL.fullmatch(name) is None:
-        raise ClientError(f"the {what} {name[:300]!r} has characters other than {_ALLOWED}")
-    if len(name) > most_characters:
-        raise ClientError(
-            f"the {what} has {len(name)} characters, at most {most_characters} may be: {name[:40]}…"
         )

@@ -109,10 +109,10 @@ async def _nothing() -> None:
     pass
 
 
-def test_a_client_that_cannot_start_leaves_no_thread() -> None:
+def test_a_file_for_tls_that_is_not_there_is_named_before_anything_starts() -> None:
     config = ClientConfig("127.0.0.1:1", tls=TlsConfig(ca_file="/nowhere/ca.pem"))
     with pytest.raises(ClientError, match=r"ca\.pem"):
-        ClientInstance(config).start()
+        ClientInstance(config)
     assert not _client_threads()
 
 

@@ -1,0 +1,422 @@
+"""What administrators ask of a running cluster and change in it.
+
+Source: RocketMQ ``DefaultMQAdminExt`` (releases 5.3.3 and 4.9.7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Callable, TypeVar, Union
+
+from rmqnet.client.admin.cluster_brokers import ClusterBrokers
+from rmqnet.client.admin.message_queries import NO_END, MessageQueries
+from rmqnet.client.admin.offset_reset import OffsetReset
+from rmqnet.client.admin_results import (
+    ConsumerConnections,
+    GroupConfig,
+    join_consume_stats,
+    join_consumer_connections,
+)
+from rmqnet.client.broker_admin_client import LATEST_TIMESTAMP
+from rmqnet.client.client_config import ClientConfig
+from rmqnet.client.client_instance import ClientInstance
+from rmqnet.client.message_queue import MessageQueue
+from rmqnet.client.names import check_group_name, check_topic_name
+from rmqnet.errors import BrokerError, ClientError, TopicNotFoundError
+from rmqnet.remoting.headers import QueryMessageRequestHeader
+from store_core.config.config_files import TopicConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Coroutine, Mapping
+    from types import TracebackType
+
+    from rmqnet.client.admin_results import Connection, ConsumeStats, QueueStats
+    from rmqnet.client.cluster_info import ClusterInfo
+    from rmqnet.client.topic_route import TopicRoute
+    from store_core.message import Message
+
+Client = Union[ClientInstance, ClientConfig, str]
+T = TypeVar("T")
+
+EARLIEST, LATEST = 0, LATEST_TIMESTAMP
+"""Times that mean the first message and the end of each queue."""
+
+_ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
+
+
+class Admin:
+    """Looks at a running cluster and changes it; each method waits for its answer.
+
+    ``with Admin("host:9876") as admin: admin.topics()``. Any number of threads may use one. What
+    is not there is an error that names it: `TopicNotFoundError`, or `ClientError` for a broker's
+    name; what a broker refuses is a `BrokerError` with its words.
+
+    Parameters
+    ----------
+    client
+        How to find the cluster: addresses of name servers (``host:port;host:port``), a
+        `ClientConfig`, or a `ClientInstance`, which outlives this.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._owns_instance = not isinstance(client, ClientInstance)
+        self._instance = client if isinstance(client, ClientInstance) else ClientInstance(client)
+        self._brokers = ClusterBrokers(self._instance)
+        self._offsets = OffsetReset(self._instance, self._brokers)
+        self._messages = MessageQueries(self._instance, self._brokers)
+
+    def start(self) -> Admin:
+        """Start; nothing is connected yet. A second call does nothing."""
+        self._instance.start()
+        return self
+
+    def shutdown(self) -> None:
+        """Close all connections, unless they are another's. May be called more than once."""
+        if self._owns_instance:
+            self._instance.shutdown()
+
+    def __enter__(self) -> Admin:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    # The cluster.
+
+    def cluster(self) -> ClusterInfo:
+        """Return brokers and clusters, as a name server knows them."""
+        return self._call(self._instance.name_server.cluster_info())
+
+    def broker_stats(self, broker_name: str) -> dict[str, str]:
+        """Return the figures of a broker's master: versions, rates, times, disk."""
+        return self._on_master(broker_name, self._instance.broker_admin.runtime_info)
+
+    def broker_config(self, broker_name: str) -> dict[str, str]:
+        """Return all settings of a broker's master."""
+        return self._on_master(broker_name, self._instance.broker_admin.broker_config)
+
+    def update_broker_config(self, broker_name: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a broker's master, running and in its file."""
+        broker = self._instance.broker_admin
+        self._on_master(broker_name, lambda at: broker.update_broker_config(at, settings))
+
+    # Topics.
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, RocketMQ's own too, sorted."""
+        return self._call(self._instance.name_server.topics())
+
+    def topic_configs(self, broker_name: str) -> dict[str, TopicConfig]:
+        """Return the topics of a broker with their settings, by name."""
+        return self._on_master(broker_name, self._instance.broker_admin.topic_configs)
+
+    def route(self, topic: str) -> TopicRoute:
+        """Return where the queues of a topic are, asked for now."""
+        return self._call(self._instance.refresh_route(topic))
+
+    def create_topic(
+        self,
+        topic: str,
+        queue_nums: int = 8,
+        *,
+        brokers: Collection[str] | None = None,
+        attributes: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        """Create a topic that does not exist.
+
+        Parameters
+        ----------
+        queue_nums
+            Queues on each broker.
+        brokers
+            Their names; None: all.
+        attributes
+            Of release 5, such as ``{"message.type": "FIFO"}``.
+        **settings
+            More fields of `TopicConfig`: ``perm``, ``read_queue_nums``, ``order`` (brokers of 4.x
+            take no notice of that one), …
+
+        Raises
+        ------
+        ClientError
+            It exists already: `update_topic` changes it.
+        """
+        check_topic_name(topic)
+        config = TopicConfig(topic, queue_nums, queue_nums, attributes=dict(attributes or {}))
+        self._call(self._create_topic(replace(config, **settings), brokers))
+
+    def update_topic(self, config: TopicConfig, brokers: Collection[str] | None = None) -> None:
+        """Give a topic other settings, or create it, on some brokers or all.
+
+        Its attributes become those of ``config``.
+        """
+        self._call(self._update_topic(config, brokers))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic and its messages from all brokers, and make name servers forget it."""
+        self._call(self._delete_topic(topic))
+
+    def topic_stats(self, topic: str) -> dict[MessageQueue, QueueStats]:
+        """Return first offset, end and newest time of each queue of a topic, sorted by queue."""
+        return self._call(self._topic_stats(topic))
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Return the consumer groups that read a topic, or have read it, sorted."""
+        return sorted(self._call(self._groups_of_topic(topic)))
+
+    # Offsets of queues.
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the first message that a queue still has."""
+        broker = self._instance.broker
+        return self._on_queue(queue, lambda at: broker.min_offset(at, queue))
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """Return the end of a queue: the offset that its next message gets."""
+        broker = self._instance.broker
+        return self._on_queue(queue, lambda at: broker.max_offset(at, queue))
+
+    def search_offset(self, queue: MessageQueue, timestamp: int) -> int:
+        """Return the first offset stored at or after a time, ms; the end if there is none.
+
+        Brokers of 4.x return the nearest, and the last message instead of the end.
+        """
+        broker = self._instance.broker
+        return self._on_queue(queue, lambda at: broker.search_offset(at, queue, timestamp))
+
+    def earliest_store_time(self, queue: MessageQueue) -> int:
+        """Return when a queue's first message was stored, ms; -1 if it has none."""
+        broker = self._instance.broker
+        return self._on_queue(queue, lambda at: broker.earliest_store_time(at, queue))
+
+    # Consumer groups.
+
+    def groups(self) -> list[str]:
+        """Return the names of all consumer groups, RocketMQ's own too, sorted."""
+        return sorted(self._call(self._groups()))
+
+    def group_configs(self, broker_name: str) -> dict[str, GroupConfig]:
+        """Return the consumer groups of a broker with their settings, by name."""
+        return self._on_master(broker_name, self._instance.broker_admin.group_configs)
+
+    def create_group(
+        self, group: str, *, brokers: Collection[str] | None = None, **settings: Any
+    ) -> None:
+        """Create a consumer group that does not exist.
+
+        Parameters
+        ----------
+        brokers
+            Their names; None: all.
+        **settings
+            More fields of `GroupConfig`: ``retry_max_times``, ``consume_message_orderly``, …
+
+        Raises
+        ------
+        ClientError
+            It exists already: `update_group` changes it.
+        """
+        check_group_name(group)
+        self._call(self._create_group(GroupConfig(group, **settings), brokers))
+
+    def update_group(self, config: GroupConfig, brokers: Collection[str] | None = None) -> None:
+        """Give a consumer group other settings, or create it, on some brokers or all.
+
+        Its attributes become those of ``config``.
+        """
+        broker = self._instance.broker_admin
+        self._call(self._brokers.on_masters(lambda at: broker.update_group(at, config), brokers))
+
+    def delete_group(self, group: str, *, clean_offsets: bool = False) -> None:
+        """Delete a consumer group from all brokers, and where it is if that is wanted."""
+        broker = self._instance.broker_admin
+        self._call(
+            self._brokers.on_masters(
+                lambda at: broker.delete_group(at, group, clean_offsets=clean_offsets)
+            )
+        )
+
+    def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+        """Return how far a group is in its queues, its lag included; of one topic or of all."""
+        return self._call(self._consume_stats(group, topic))
+
+    def consumer_connections(self, group: str) -> ConsumerConnections:
+        """Return the members of a consumer group that are connected now; maybe none."""
+        broker = self._instance.broker_admin
+        parts = self._brokers.on_masters(lambda at: broker.consumer_connections(at, group))
+        return join_consumer_connections(self._call(parts))
+
+    def producer_connections(self, group: str) -> tuple[Connection, ...]:
+        """Return the producers of a group that are connected now, each once; maybe none."""
+        broker = self._instance.broker_admin
+        parts = self._call(
+            self._brokers.on_masters(lambda at: broker.producer_connections(at, group))
+        )
+        clients = {each.client_id: each for part in parts for each in part}
+        return tuple(sorted(clients.values()))
+
+    def consumer_running_info(self, group: str, client_id: str) -> dict[str, Any]:
+        """Return what a connected consumer says that it does (``ConsumerRunningInfo``).
+
+        Raises
+        ------
+        BrokerError
+            No broker is connected with it.
+        """
+        return self._call(self._running_info(group, client_id))
+
+    def reset_offsets(
+        self, group: str, topic: str, timestamp: int, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Have a group go on elsewhere in a topic; return where, by queue.
+
+        Its members may be connected or not. Connected ones take it up after some seconds: of
+        5.x brokers at their next pull (up to 15 s), of 4.x brokers after 10 s. With brokers of
+        4.x a broadcasting group has no offsets that can be reset unless its members are connected.
+
+        Parameters
+        ----------
+        timestamp
+            At the first messages stored then or later, ms; `EARLIEST`: at the first there are;
+            `LATEST`: at the end.
+        force
+            False: backwards only. Brokers of 5.x go both ways always.
+        """
+        return self._call(self._offsets.reset(group, topic, timestamp, force=force))
+
+    def reset_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Have a group go on at an offset of one queue.
+
+        Members that are connected take it up with brokers of 5.x only; with those of 4.x the
+        group must be offline.
+
+        Raises
+        ------
+        ClientError
+            It is not.
+        """
+        self._call(self._offsets.reset_queue(group, queue, offset))
+
+    # Messages.
+
+    def query_message(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_num: int = 64,
+        begin_timestamp: int = 0,
+        end_timestamp: int = NO_END,
+    ) -> list[Message]:
+        """Return messages of a topic with a key (a word of property ``KEYS``), oldest first.
+
+        Parameters
+        ----------
+        max_num
+            Of each broker at most.
+        begin_timestamp, end_timestamp
+            When they were stored, ms; both included.
+        """
+        header = QueryMessageRequestHeader(topic, key, max_num, begin_timestamp, end_timestamp)
+        return self._call(self._messages.by_key(header))
+
+    def query_message_by_unique_key(self, topic: str, unique_key: str) -> list[Message]:
+        """Return the messages with a client's id (property ``UNIQ_KEY``), oldest first.
+
+        One, as a rule; several if its producer sent it again, or a consumer sent it back.
+        """
+        return self._call(self._messages.by_unique_key(topic, unique_key))
+
+    def view_message(self, topic: str, message_id: str) -> Message:
+        """Return a message by either of its ids: the broker's, or the client's.
+
+        Raises
+        ------
+        ClientError
+            No client gave this id, and it names no broker of this cluster.
+        BrokerError
+            The broker that it names has no message there.
+        """
+        return self._call(self._messages.by_id(topic, message_id))
+
+    # In the event loop.
+
+    async def _create_topic(self, config: TopicConfig, brokers: Collection[str] | None) -> None:
+        topic = config.topic_name
+        try:
+            route = await self._instance.refresh_route(topic)
+        except TopicNotFoundError:
+            await self._update_topic(config, brokers)
+            return
+        names = ", ".join(sorted(route.brokers))
+        raise ClientError(f"topic {topic!r} exists already on {names}: update_topic changes it")
+
+    async def _update_topic(self, config: TopicConfig, brokers: Collection[str] | None) -> None:
+        broker = self._instance.broker_admin
+        await self._brokers.on_masters(lambda at: broker.update_topic(at, config), brokers)
+
+    async def _delete_topic(self, topic: str) -> None:
+        broker, name_server = self._instance.broker_admin, self._instance.name_server
+        await self._brokers.on_masters(lambda at: broker.delete_topic(at, topic))
+        for cluster in (await name_server.cluster_info()).clusters:
+            await name_server.delete_topic(topic, cluster)
+        await name_server.delete_kv_config(_ORDER_TOPICS, topic)
+
+    async def _topic_stats(self, topic: str) -> dict[MessageQueue, QueueStats]:
+        broker = self._instance.broker_admin
+        parts = await self._brokers.on_route(topic, lambda at: broker.topic_stats(at, topic))
+        return dict(sorted(pair for part in parts for pair in part.items()))
+
+    async def _groups_of_topic(self, topic: str) -> set[str]:
+        broker = self._instance.broker_admin
+        parts = await self._brokers.on_route(topic, lambda at: broker.groups_of_topic(at, topic))
+        return set().union(*parts)
+
+    async def _groups(self) -> set[str]:
+        return set().union(
+            *await self._brokers.on_masters(self._instance.broker_admin.group_configs)
+        )
+
+    async def _create_group(self, config: GroupConfig, brokers: Collection[str] | None) -> None:
+        broker = self._instance.broker_admin
+        if config.group_name in await self._groups():
+            raise ClientError(
+                f"consumer group {config.group_name!r} exists already: update_group changes it"
+            )
+        await self._brokers.on_masters(lambda at: broker.update_group(at, config), brokers)
+
+    async def _consume_stats(self, group: str, topic: str | None) -> ConsumeStats:
+        broker = self._instance.broker_admin
+        parts = await self._brokers.on_masters(lambda at: broker.consume_stats(at, group, topic))
+        return join_consume_stats(parts)
+
+    async def _running_info(self, group: str, client_id: str) -> dict[str, Any]:
+        broker = self._instance.broker_admin
+        masters = await self._brokers.masters()
+        for number, address in enumerate(masters.values(), 1):
+            try:
+                return await broker.consumer_running_info(address, group, client_id)
+            except BrokerError:  # members are connected with the brokers of their topics only
+                if number == len(masters):
+                    raise
+        raise ClientError("no broker has a master")
+
+    def _on_master(self, broker_name: str, ask: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+        (answer,) = self._call(self._brokers.on_masters(ask, [broker_name]))
+        return answer
+
+    def _on_queue(self, queue: MessageQueue, ask: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+        async def on_broker() -> T:
+            await self._instance.route(queue.topic)
+            return await ask(self._instance.broker_address(queue.broker_name))
+
+        return self._call(on_broker())
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._instance.call(work)

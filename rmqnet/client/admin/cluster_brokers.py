@@ -1,0 +1,63 @@
+"""Asking several brokers of a cluster the same at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Callable, TypeVar
+
+from rmqnet.client.topic_route import MASTER_ID
+from rmqnet.errors import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Collection
+
+    from rmqnet.client.client_instance import ClientInstance
+
+T = TypeVar("T")
+
+
+class ClusterBrokers:
+    """The brokers that a client's name servers know; used in its event loop.
+
+    Parameters
+    ----------
+    instance
+        The client.
+    """
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self._instance = instance
+
+    async def masters(self, names: Collection[str] | None = None) -> dict[str, str]:
+        """Return the addresses of masters by broker name, all or some.
+
+        Raises
+        ------
+        ClientError
+            A name has no master that is up.
+        """
+        masters = (await self._instance.name_server.cluster_info()).masters
+        if names is None:
+            return masters
+        unknown = sorted(set(names) - masters.keys())
+        if unknown:
+            known = ", ".join(masters) or "none"
+            raise ClientError(f"no master of broker {', '.join(unknown)} is up (known: {known})")
+        return {name: masters[name] for name in sorted(names)}
+
+    async def on_masters(
+        self, ask: Callable[[str], Awaitable[T]], names: Collection[str] | None = None
+    ) -> list[T]:
+        """Return what the masters answer, all or some."""
+        masters = await self.masters(names)
+        return list(await asyncio.gather(*map(ask, masters.values())))
+
+    async def on_route(self, topic: str, ask: Callable[[str], Awaitable[T]]) -> list[T]:
+        """Return what one broker of each name answers that a topic is on: master, else slave."""
+        route = await self._instance.refresh_route(topic)
+        addresses = [
+            brokers.get(MASTER_ID, next(iter(brokers.values())))
+            for brokers in route.brokers.values()
+            if brokers
+        ]
+        return list(await asyncio.gather(*map(ask, addresses)))
