@@ -25,6 +25,9 @@ MAX_FRAME_BYTES = 1 << 24
 _PREFIX = struct.Struct(">iI")  # length of what follows; form and length of the header
 _MAX_HEADER_BYTES = (1 << 24) - 1
 _SMALL_PIECE_BYTES = 4096
+# A value of 3 bytes becomes an object of 60 and more. Real headers have tens of values; the ids of
+# a batch, which are one text, have commas.
+_MAX_JSON_VALUES = 200_000
 _INT_BEGIN, _INT_END = -(1 << 31), 1 << 31
 _JSON = json.JSONDecoder()
 _LANGUAGES: dict[str, LanguageCode] = {code.name: code for code in LanguageCode}
@@ -206,6 +209,8 @@ def _decode_json_header(header: bytes) -> RemotingCommand:
 
 
 def _parse(header: bytes) -> Any:
+    if len(header) > _MAX_JSON_VALUES and _begins_of_values(header) > _MAX_JSON_VALUES:
+        raise RemotingFormatError(f"a header of more than {_MAX_JSON_VALUES} values")
     try:
         text = str(header, "utf-8")
     except UnicodeDecodeError as err:
@@ -220,6 +225,10 @@ def _parse(header: bytes) -> Any:
         return parse_lenient_json(text)
     except ValueError as err:
         raise RemotingFormatError(f"a header that is not JSON: {err}") from err
+
+
+def _begins_of_values(header: bytes) -> int:
+    return header.count(b",") + header.count(b"[") + header.count(b"{")
 
 
 def _wrong(content: dict[str, Any]) -> RemotingFormatError:

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 _WRITE_BUFFER_BYTES = 1 << 20
 _JOINED_BYTES = 1 << 16
 _CLOCK_SECONDS = 0.002  # timers of the loop may come that much early
-_MIN_SILENCE_SECONDS = 0.1
+_MIN_SILENCE_SECONDS = 1.0
 
 
 class WaitingRequest:
@@ -34,7 +34,7 @@ class WaitingRequest:
         The loop that all happens in.
     """
 
-    __slots__ = ("command", "deadline", "future", "opaque", "timeout_s", "was_refused")
+    __slots__ = ("command", "deadline", "future", "opaque", "sent_at", "timeout_s", "was_refused")
 
     def __init__(
         self, command: RemotingCommand, timeout_s: float, loop: asyncio.AbstractEventLoop
@@ -44,6 +44,7 @@ class WaitingRequest:
         self.deadline = loop.time() + timeout_s
         self.future: asyncio.Future[RemotingCommand] = loop.create_future()
         self.opaque = 0  # with which it was sent; the command may be sent again meanwhile
+        self.sent_at = 0.0
         self.was_refused = False  # by a server that goes away; it is sent once more only
 
     def answer(self, response: RemotingCommand) -> None:
@@ -126,6 +127,7 @@ class RemotingConnection(asyncio.Protocol):
     def send(self, request: WaitingRequest, frame: bytes) -> None:
         """Send a request, and wait for its answer until its deadline."""
         request.opaque = request.command.opaque
+        request.sent_at = self._loop.time()
         self.waiting[request.opaque] = request
         timer = self._deadline_timer
         if timer is None or request.deadline < timer.when():
@@ -299,8 +301,8 @@ class RemotingConnection(asyncio.Protocol):
 
     def _was_silent_since(self, request: WaitingRequest) -> bool:
         """Nothing at all came since the request was sent: maybe the peer is gone unnoticed."""
-        is_long = request.timeout_s >= _MIN_SILENCE_SECONDS
-        return is_long and self._received_at <= request.deadline - request.timeout_s
+        is_long = request.deadline - request.sent_at >= _MIN_SILENCE_SECONDS
+        return is_long and self._received_at <= request.sent_at
 
     def _check_idle(self) -> None:
         idle = self._loop.time() - self._active_at

@@ -15,6 +15,7 @@ from rmqnet.remoting.remoting_command import RemotingCommand
 _FIXED = struct.Struct(">hBhii")  # code, language, version, opaque, flag
 _LENGTH = struct.Struct(">i")
 _NAME_LENGTH = struct.Struct(">h")
+_MAX_FIELDS = 10_000  # real headers have tens; each costs twenty times its bytes
 _LANGUAGES: dict[int, LanguageCode] = {code.value: code for code in LanguageCode}
 
 
@@ -87,12 +88,14 @@ def _fields(header: Any, at: int) -> dict[str, str]:
     end = at + length
     if length < 0 or end > len(header):
         raise RemotingFormatError(f"fields of {length} bytes at byte {at} of the header")
-    fields = {}
-    while at < end:
+    fields: dict[str, str] = {}
+    for _ in range(_MAX_FIELDS + 1):
+        if at >= end:
+            return fields
         name, at = _text(header, at, _NAME_LENGTH)
-        # RocketMQ makes null of an empty value, which its senders mean by it only in remarks.
+        # RocketMQ reads null where an empty value was sent.
         fields[name], at = _text(header, at, _LENGTH)
-    return fields
+    raise RemotingFormatError(f"a header of more than {_MAX_FIELDS} fields")
 
 
 def _text(header: Any, at: int, prefix: struct.Struct) -> tuple[str, int]:

@@ -266,6 +266,45 @@ def test_a_length_alone_makes_nothing_grow(form):
     assert peak < 200_000
 
 
+def many_lists():
+    return b'{"code":0,"opaque":0,"x":[' + b"[]," * 3_000_000 + b"[]]}"
+
+
+def many_objects():
+    return b'{"code":0,"opaque":0,"x":[' + b"{}," * 3_000_000 + b"{}]}"
+
+
+def many_members():
+    members = b",".join(b'"%d":0' % n for n in range(300_000))
+    return b'{"code":0,"opaque":0,"extFields":{' + members + b"}}"
+
+
+def many_fields():
+    return bytes(17) + struct.pack(">i", 12_000_000) + bytes(12_000_000)
+
+
+@pytest.mark.parametrize(
+    ("make", "form"), [(many_lists, 0), (many_objects, 0), (many_members, 0), (many_fields, 1)]
+)
+def test_a_header_that_would_become_many_times_its_bytes_is_refused(make, form):
+    header = make()
+    frame = raw_frame(header, form=form)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemotingFormatError, match="a header of more than"):
+            decoder().feed(frame)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MAX_FRAME_BYTES
+
+
+def test_the_ids_of_a_large_batch_are_taken():
+    ids = ",".join(["7F00000200007BA7000000000000093C"] * 60_000)
+    command = RemotingCommand(0, {"msgId": ids, "transactionId": ids})
+    assert decode(encode_frame(command)) == command
+
+
 def test_single_bytes_of_a_body_do_not_cost_an_object_each():
     frame = encode_frame(RemotingCommand(0, body=bytes(20_000)))
     reader = decoder()
