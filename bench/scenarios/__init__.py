@@ -13,6 +13,7 @@ from bench.scenarios import (
     jobs,
     key_query,
     memory,
+    producing,
     reopening,
     replication,
     salvage,
@@ -64,4 +65,7 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "zf": replication.catch_up_of_ours,
     "zg": replication.synchronous,
     "zh": replication.cost_of_a_slave,
+    "zi": producing.synchronous,
+    "zj": producing.asynchronous,
+    "zk": producing.batches,
 }

@@ -65,7 +65,7 @@ class SendResult:
     recall_handle: str | None = None
 
 
-SEND_STATUS = {
+SEND_STATUS: dict[int, SendStatus] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
     ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
@@ -102,7 +102,7 @@ def send_result_of(
     if fields.queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, fields.queue_id)
     return SendResult(
-        SEND_STATUS[ResponseCode(answer.code)],
+        SEND_STATUS[answer.code],
         message_id,
         fields.msg_id,
         queue,

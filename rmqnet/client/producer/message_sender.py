@@ -112,6 +112,12 @@ class MessageSender:
         except RuntimeError as err:  # closed meanwhile
             raise ClientError(f"client {self._instance.client_id} was shut down") from err
 
+    def abandon_arrived(self) -> None:
+        """End what was handed over and not begun when the client was shut down; in any thread."""
+        while self._arrived:
+            sending = self._arrived.popleft()
+            sending.finish(None, ClientError("the client was shut down before it sent this"))
+
     def is_in_loop(self) -> bool:
         """Say whether this is the event loop's thread, which must not wait."""
         return asyncio._get_running_loop() is self._loop
@@ -122,7 +128,11 @@ class MessageSender:
         self._is_woken = False
         arrived = self._arrived
         for _ in range(len(arrived)):
-            self._begin(arrived.popleft())
+            sending = arrived.popleft()
+            try:
+                self._begin(sending)
+            except Exception as err:  # the others go on
+                self._break_off(sending, err)
         if arrived and not self._is_woken:
             self._is_woken = True
             self._loop.call_soon(self._begin_arrived)
@@ -189,10 +199,18 @@ class MessageSender:
             error: BaseException | None = RemotingConnectError("the client was shut down")
         else:
             error = answer.exception()
-        if error is None:
-            self._take_response(sending, answer.result())
-        else:
-            self._take_error(sending, error)
+        try:
+            if error is None:
+                self._take_response(sending, answer.result())
+            else:
+                self._take_error(sending, error)
+        except Exception as err:
+            self._break_off(sending, err)
+
+    def _break_off(self, sending: Sending, error: Exception) -> None:
+        """End a message by an error that should not be; whoever sent it must not wait for ever."""
+        logger.error("a message to topic %s", sending.message.topic, exc_info=error)
+        sending.finish(None, error)
 
     def _take_response(self, sending: Sending, response: RemotingCommand) -> None:
         if response.code not in SEND_STATUS:

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_LOOK_S = 0.5
+"""Between two looks whether a client that others share still runs."""
+
 Client = Union[ClientInstance, ClientConfig, str]
 P = TypeVar("P", bound="Producer")
 
@@ -110,15 +113,22 @@ class Producer:
         with self._lock:
             sender, self._sender = self._sender, None
             self._is_closed = True
-        if sender is None or not self._instance.is_running:
+        if sender is None:
             return
         try:
             if not sender.is_in_loop():
-                self._limit.wait_until_none()
-                self._instance.call(self._instance.unregister_producer(self.group))
+                self._wait_for_all(sender)
+                if self._instance.is_running:
+                    self._instance.call(self._instance.unregister_producer(self.group))
         finally:
             if self._owns_instance:
                 self._instance.shutdown()
+
+    def _wait_for_all(self, sender: MessageSender) -> None:
+        while not self._limit.wait_until_none(_LOOK_S if self._instance.is_running else 0):
+            if not self._instance.is_running:
+                sender.abandon_arrived()
+                return
 
     def __enter__(self: P) -> P:
         return self.start()
@@ -234,7 +244,7 @@ class Producer:
         sender = self._running_sender()
         more = _delay_properties(delay_level, delay_ms, deliver_at_ms)
         outgoing = self._outgoing(message, more)
-        _check_queue(outgoing, queue)
+        _check_queue(outgoing, queue, sharding_key)
         self._make_room(sender, outgoing, self._timeout_s)
         sending = OnewaySending(sender, outgoing, self._timeout_s, queue, sharding_key, self._limit)
         self._submit(sender, sending)
@@ -379,7 +389,7 @@ class Producer:
     ) -> SendResult:
         if sender.is_in_loop():
             raise _blocks_itself()
-        _check_queue(outgoing, queue)
+        _check_queue(outgoing, queue, sharding_key)
         sending = SyncSending(
             sender,
             outgoing,
@@ -399,7 +409,7 @@ class Producer:
         queue: MessageQueue | None,
         sharding_key: str | None,
     ) -> Future[SendResult]:
-        _check_queue(outgoing, queue)
+        _check_queue(outgoing, queue, sharding_key)
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         retries = self.config.retry_times_when_send_async_failed
         self._make_room(sender, outgoing, timeout_s)
@@ -446,7 +456,13 @@ def _delay_properties(
     return properties
 
 
-def _check_queue(outgoing: OutgoingMessage, queue: MessageQueue | None) -> None:
+def _check_queue(
+    outgoing: OutgoingMessage, queue: MessageQueue | None, sharding_key: str | None
+) -> None:
+    if sharding_key is not None and not isinstance(sharding_key, str):
+        raise ClientError(f"sharding_key: a text is expected, not {sharding_key!r}")
+    if queue is not None and sharding_key is not None:
+        raise ClientError("only one of queue and sharding_key may be given")
     if queue is not None and queue.topic != outgoing.topic:
         raise ClientError(f"a message to topic {outgoing.topic} cannot be sent to {queue}")
 

@@ -67,6 +67,11 @@ def check_body(topic: str, body: bytes, max_message_size: int) -> None:
     ClientError
         Names the topic and both sizes.
     """
+    if not isinstance(body, (bytes, bytearray, memoryview)):
+        raise ClientError(
+            f"a message to topic {topic!r} has a body of type {type(body).__name__}: bytes are "
+            "expected; encode text yourself"
+        )
     if not body:
         raise ClientError(
             f"a message to topic {topic!r} has no body: RocketMQ wants one byte at least"

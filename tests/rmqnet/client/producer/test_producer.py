@@ -152,7 +152,7 @@ class TestOneBroker:
         assert len(request.body) < 100
 
     def test_what_no_broker_takes_is_not_sent(self, broker, producer):
-        for bad in (order(b""), Message("a b", b"x"), order(bytes(5 << 20))):
+        for bad in (order(b""), Message("a b", b"x"), order(bytes(5 << 20)), order("text")):
             for send in (producer.send, producer.send_async, producer.send_oneway):
                 with pytest.raises(ClientError):
                     send(bad)
@@ -172,6 +172,27 @@ class TestOneBroker:
             assert (
                 producer.send_async(order(), sharding_key=key).result().queue.queue_id == queue_id
             )
+
+    def test_keys_are_text_and_go_without_a_queue(self, broker, producer):
+        for send in (producer.send, producer.send_async, producer.send_oneway):
+            with pytest.raises(ClientError, match="sharding_key: a text is expected, not 7"):
+                send(order(), sharding_key=7)
+            with pytest.raises(ClientError, match="only one of queue and sharding_key"):
+                send(order(), sharding_key="7", queue=MessageQueue("orders", "broker-a", 0))
+
+    def test_an_error_that_should_not_be_ends_its_message_only(self, broker, producer, monkeypatch):
+        producer.send(order())
+        fields = producer._sender._headers.fields
+
+        def fail_once(*arguments):
+            monkeypatch.setattr(producer._sender._headers, "fields", fields)
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(producer._sender._headers, "fields", fail_once)
+        first, second = (producer.send_async(order()) for _ in range(2))
+        with pytest.raises(ZeroDivisionError):
+            first.result(10)
+        assert second.result(10)
 
     def test_oneway_messages_ask_for_no_answer(self, broker, producer):
         producer.send_oneway(order(b"1"), sharding_key="order-1")
@@ -633,6 +654,16 @@ class TestLifecycle:
             producer.send_async(order())
         producer.shutdown()
         hold.open()
+
+    def test_what_was_not_begun_when_the_client_ended_fails(self, cluster, broker, monkeypatch):
+        client = ClientInstance(cluster.namesrv_addr)
+        producer = Producer("g", client).start()
+        monkeypatch.setattr(producer._sender, "_is_woken", True)  # as if the loop were about to
+        future = producer.send_async(order())
+        client.shutdown()
+        producer.shutdown()
+        with pytest.raises(ClientError, match="was shut down before it sent this"):
+            future.result(0)
 
     def test_settings_are_checked(self):
         with pytest.raises(ClientError, match="the group is blank"):
