@@ -8,12 +8,6 @@ from __future__ import annotations
 
 import enum
 
-V3_4_9 = 121
-V4_1_0 = 233
-V4_9_4 = 401
-V4_9_7 = 407
-V5_0_0 = 413
-V5_3_1 = 475
 V5_3_3 = 479
 
 
