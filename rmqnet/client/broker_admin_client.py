@@ -50,6 +50,8 @@ T = TypeVar("T")
 ALL_QUEUES = -1
 LATEST_TIMESTAMP = -1
 """A time that means the end of each queue."""
+_PATIENCE = 3
+"""Tables of many topics and queues take longer (as ``DefaultMQAdminExtImpl`` has it)."""
 _NO_CONFIG = (
     ResponseCode.SUCCESS,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -224,7 +226,8 @@ class BrokerAdminClient:
     async def _table(
         self, address: str, request: Request, parse: Callable[[dict[str, Any]], T]
     ) -> T:
-        answer = await self._calls.answer(address, request)
+        timeout_s = _PATIENCE * self._calls.timeout_s
+        answer = await self._calls.answer(address, request, timeout_s=timeout_s)
         return _parsed(answer.body, address, parse)
 
 

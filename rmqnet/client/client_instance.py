@@ -316,8 +316,11 @@ class ClientInstance:
     async def _poll_routes(self) -> None:
         while True:
             await asyncio.sleep(self.config.poll_name_server_interval_ms / 1000)
-            await self._logged(self._routes.refresh_used(self._heartbeats.used_topics))
-            await self._logged(self._announce_to_new())
+            await self._logged(self._refresh_routes())
+
+    async def _refresh_routes(self) -> None:
+        await self._routes.refresh_used(self._heartbeats.used_topics)
+        await self._announce_to_new()
 
     async def _send_heartbeats(self) -> None:
         await asyncio.sleep(_FIRST_HEARTBEAT_S)

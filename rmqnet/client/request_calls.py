@@ -33,13 +33,13 @@ class RequestCalls:
 
     def __init__(self, remoting: RemotingClient, timeout_s: float) -> None:
         self._remoting = remoting
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
 
     async def ask(
         self, address: str, command: RemotingCommand, timeout_s: float | None = None
     ) -> RemotingCommand:
         """Return the answer, whatever its code."""
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
         return await self._remoting.invoke(address, command, timeout_s)
 
     async def answer(
@@ -67,7 +67,7 @@ class RequestCalls:
 
     async def tell_command(self, address: str, command: RemotingCommand) -> None:
         """Send a command that nobody answers."""
-        await self._remoting.invoke_oneway(address, command, self._timeout_s)
+        await self._remoting.invoke_oneway(address, command, self.timeout_s)
 
 
 class BrokerCalls(RequestCalls):

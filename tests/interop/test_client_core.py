@@ -12,6 +12,7 @@ import pytest
 
 from rmqnet import (
     BrokerError,
+    ClientError,
     ClientInstance,
     MessageQueue,
     PullStatus,
@@ -60,7 +61,7 @@ def topic(java: ClientNode) -> str:
 
 
 def _pull(client: ClientInstance, queue: MessageQueue, offset: int) -> tuple[Any, list[Message]]:
-    address = client.broker_address(queue.broker_name)
+    address = client.broker_address(queue.broker_name, slave_ok=True)
     header = PullMessageRequestHeader(
         consumer_group="judge",
         topic=queue.topic,
@@ -219,3 +220,36 @@ def test_a_name_server_that_is_killed(tmp_path: Path) -> None:
         cluster.kill_name_server(addresses.index(client.name_server.chosen))
         assert client.call(client.publish_route("others")).publish_queues()
         assert "TBW102" in client.call(client.name_server.topics())
+
+
+def test_a_slave_serves_where_the_master_is_gone(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        brokers, settings = ("broker-a", "broker-a:1"), {"slaveReadEnable": True}
+        started = LiveCluster(tmp_path, "5.3.3", brokers=brokers, settings=settings)
+        cluster = stack.enter_context(started)
+        client = stack.enter_context(ClientInstance(cluster.namesrv_addr))
+        java = stack.enter_context(ClientNode(tmp_path / "java", "5.3.3", cluster.namesrv_addr))
+        java.create_topic("orders", 1)
+        java.start_producer("p", "p")
+        rows = java.send("p", "orders", 5, seed=1)
+        slave = cluster.address("broker-a:1")
+        assert client.call(client.route("orders")).brokers == {
+            "broker-a": {0: cluster.address(), 1: slave}
+        }
+        assert client.find_broker("broker-a", 1).is_slave
+        queue = MessageQueue("orders", "broker-a", 0)
+        client.call(client.register_consumer("g", NotingConsumer("g", "orders")))
+        assert set(client.broker_versions) == {cluster.address(), slave}
+        assert wait_until(lambda: client.call(client.broker.max_offset(slave, queue)) == len(rows))
+        cluster.kill_broker()
+        assert wait_until(lambda: 0 not in _brokers(client, "orders")["broker-a"])
+        with pytest.raises(ClientError, match="has no master"):
+            client.broker_address("broker-a")
+        assert client.broker_address("broker-a", slave_ok=True) == slave
+        assert [each.keys for each in _all_messages(client, "orders")] == [
+            [row["keys"]] for row in java.pull_all("orders")
+        ]
+
+
+def _brokers(client: ClientInstance, topic: str) -> Any:
+    return client.call(client.refresh_route(topic)).brokers

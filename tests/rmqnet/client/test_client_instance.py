@@ -229,6 +229,7 @@ def test_secrets_stay_secret() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12: it is meant
 def test_a_forked_child_does_not_hang_and_harms_nothing() -> None:
     with ScriptedCluster() as cluster, ClientInstance(cluster.namesrv_addr) as client:
         cluster.add_topic("orders")
