@@ -40,6 +40,7 @@ _POOL_THREADS = 4
 _FIRST_HEARTBEAT_S = 1.0
 _LEAVING_TIMEOUT_S = 5.0
 _FIRST_PAUSE_S = 1.0
+_ANNOUNCE_WAIT_S = 0.5
 
 
 class ClientInstance:
@@ -333,7 +334,9 @@ class ClientInstance:
         found = await route
         if self._routes.brokers is not self._announced_to:
             self._announced_to = self._routes.brokers
-            await self._announce_to_new()
+            # One broker that does not answer must not hold up what goes to the others.
+            task = self._in_background(self._logged(self._announce_to_new()))
+            await asyncio.wait({task}, timeout=_ANNOUNCE_WAIT_S)
         return found
 
     async def _announce_to_new(self) -> bool:
@@ -361,10 +364,11 @@ class ClientInstance:
         except Exception:
             logger.exception("client %s", self.client_id)
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _leave(self) -> None:
         for task in self._tasks:

@@ -148,3 +148,12 @@ def test_a_broker_that_refuses_heartbeats_stops_nothing() -> None:
         del cluster.broker("broker-a").answers[HEART_BEAT]
         client.call(client.register_consumer("g", NotingConsumer("g", "orders")))
         assert set(client.broker_versions) == {cluster.broker("broker-b").address}
+
+
+def test_a_broker_that_does_not_answer_holds_up_nobody() -> None:
+    with ScriptedCluster() as cluster, ClientInstance(cluster.namesrv_addr) as client:
+        cluster.add_topic("orders", queues={"broker-a": 1, "broker-b": 1})
+        cluster.broker("broker-a").answers[HEART_BEAT] = lambda _: None
+        client.call(client.register_producer("p", NotingProducer("orders")))
+        assert client.call(client.publish_route("orders"), timeout_s=2.5)
+        assert set(client.broker_versions) == {cluster.broker("broker-b").address}
