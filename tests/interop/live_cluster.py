@@ -23,6 +23,8 @@ _SMALL_FILES = {
     "maxHashSlotNum": 50_000,
     "maxIndexNum": 200_000,
     "messageDelayLevel": DELAY_LEVELS,
+    # Most of what an idle broker of 5.x does, otherwise every second.
+    "timerFlushIntervalMs": 10_000,
 }
 _names = itertools.count(1)
 

@@ -1,0 +1,32 @@
+"""Brokers are killed and stopped while this project's clients send and consume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.interop.client_node import ClientNode
+from tests.interop.live_cluster import LiveCluster
+from tests.interop.live_failures import SETTINGS, FailureRun
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.mark.parametrize(
+    ("release", "brokers"),
+    [("5.3.3", ["broker-a", "broker-b"]), ("4.9.7", ["broker-a"])],
+    ids=["5.3.3", "4.9.7"],
+)
+def test_nothing_acknowledged_is_lost(tmp_path: Path, release: str, brokers: list[str]) -> None:
+    directory = tmp_path / "cluster"
+    with (
+        LiveCluster(directory, release, brokers=brokers, settings=SETTINGS) as cluster,
+        ClientNode(tmp_path / "java", release, cluster.namesrv_addr) as java,
+        FailureRun(cluster, java, seed=1) as run,
+    ):
+        run.break_one()
+        run.break_one(clean=True)
+        counts = run.finish()
+    assert counts["outages"] == 2
+    assert counts["acknowledged"] >= 200
