@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+# They start RocketMQ.
+WITH_JAVA = ("live",)
+# Their streams take so many messages at a time.
+WITH_LIMITS = ("follow", "live")
 
 
 def code_cells(notebook: Path) -> list[dict[str, Any]]:
@@ -28,10 +32,15 @@ def test_there_is_one() -> None:
     assert NOTEBOOKS
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def marked(notebook: Path) -> Any:
+    marks = [pytest.mark.interop] if notebook.stem in WITH_JAVA else []
+    return pytest.param(notebook, marks=marks, id=notebook.stem)
+
+
+@pytest.mark.parametrize("notebook", [marked(path) for path in NOTEBOOKS])
 def test_cells_print_what_the_notebook_shows(spark: SparkSession, notebook: Path) -> None:
     assert spark is not None
-    if notebook.stem == "follow" and not STREAM_READER_GETS_LIMITS:
+    if notebook.stem in WITH_LIMITS and not STREAM_READER_GETS_LIMITS:
         pytest.skip("Spark before 4.2 knows no limits of streams")
     names: dict[str, object] = {}
     for number, cell in enumerate(code_cells(notebook)):

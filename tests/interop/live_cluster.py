@@ -81,6 +81,10 @@ class LiveCluster:
         self._brokers: dict[str, JavaNode] = {}
 
     def __enter__(self) -> LiveCluster:
+        return self.start()
+
+    def start(self) -> LiveCluster:
+        """Start all of it and return it: the name servers know every broker."""
         with ExitStack() as undo:
             undo.callback(self.close)
             nodes = {name: self._node(name) for name in self._ports}
