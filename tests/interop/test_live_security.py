@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -18,12 +18,17 @@ from rmqnet import (
     BrokerError,
     ClientConfig,
     ClientInstance,
+    ConsumeFromWhere,
+    Message,
     MessageQueue,
+    Producer,
+    PushConsumer,
+    PushConsumerOptions,
     RemotingConnectError,
+    SendFailedError,
     TlsConfig,
 )
-from rmqnet.remoting.headers import SendMessageRequestHeaderV2
-from tests.interop.client_node import ClientNode, body_of
+from tests.interop.client_node import ClientNode, body_of, wait_until
 from tests.interop.java_cluster import RELEASES
 from tests.interop.live_cluster import BROKER, LiveCluster, unique
 from tests.interop.secured import (
@@ -35,6 +40,9 @@ from tests.interop.secured import (
     secured_cluster,
     secured_judge,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.interop
 
@@ -75,21 +83,9 @@ def _max_offset(config: ClientConfig, cluster: LiveCluster, topic: str) -> int:
         return client.call(client.broker.max_offset(cluster.address(), queue))
 
 
-def _send(config: ClientConfig, cluster: LiveCluster, topic: str) -> None:
-    header = SendMessageRequestHeaderV2(
-        producer_group="signers",
-        topic=topic,
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=0,
-        sys_flag=0,
-        born_timestamp=0,
-        flag=0,
-        bname=BROKER,
-    )
-    with ClientInstance(config) as client:
-        sent = client.broker.send_message(cluster.address(), header, b"signed", message_id="1")
-        client.call(sent)
+def _send(config: ClientConfig, topic: str) -> None:
+    with Producer("signers", config) as producer:
+        producer.send(Message(topic, b"signed"), timeout_s=30)
 
 
 def _everything_said(err: BaseException, records: list[logging.LogRecord]) -> str:
@@ -108,6 +104,54 @@ def test_right_keys_and_authority_work(secured: Secured) -> None:
     secured.judge.send(topic, topic, 3, seed=1)
     assert _max_offset(secured.config, secured.cluster, topic) == 3
     assert _max_offset(pickle.loads(pickle.dumps(secured.config)), secured.cluster, topic) == 3
+
+
+def test_producers_and_consumers_sign_what_they_ask(secured: Secured) -> None:
+    topic, group = unique("secured"), unique("group")
+    secured.judge.create_topic(topic, 2)
+    _send(secured.config, topic)
+    assert [body_of(row) for row in secured.judge.pull_all(topic)] == [b"signed"]
+    received: list[bytes] = []
+    options = PushConsumerOptions(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    consumer = PushConsumer(
+        group,
+        secured.config,
+        lambda messages, _: received.extend(message.body for message in messages),
+        orderly=True,  # locks are asked for, too
+        options=options,
+    )
+    consumer.subscribe(topic)
+    with consumer:
+        assert wait_until(lambda: received, 60)
+    assert received == [b"signed"]
+    assert wait_until(lambda: sum(secured.judge.consumer_offsets(group, topic).values()) == 1)
+
+
+@pytest.mark.spark
+def test_spark_reads_and_shows_no_key(
+    spark: SparkSession, secured: Secured, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = unique("secured")
+    secured.judge.create_topic(topic, 1)
+    secured.judge.start_producer(topic, topic)
+    secured.judge.send(topic, topic, 3, seed=1)
+    options = {
+        "namesrvAddr": secured.cluster.namesrv_addr,
+        "topic": topic,
+        "accessKey": ACCESS_KEY,
+        "useTLS": "true",
+        "retryTimeout": "2s",  # 4.9.7 answers as if it had failed itself
+        "tlsCaFile": str(secured.certificates / "ca.pem"),
+    }
+    read = spark.read.format("rocketmq").options(**options).option("secretKey", SECRET_KEY).load()
+    assert read.count() == 3
+    read.explain(True)
+    wrong = spark.read.format("rocketmq").options(**options).option("secretKey", _WRONG_SECRET)
+    with pytest.raises(Exception, match=r"(?i)signature") as raised:
+        wrong.load().count()
+    said = capfd.readouterr()
+    text = "\n".join([*traceback.format_exception(raised.value), said.out, said.err])
+    assert not [secret for secret in (SECRET_KEY, _WRONG_SECRET) if secret in text]
 
 
 @pytest.mark.parametrize(
@@ -144,10 +188,10 @@ def test_denied_topic_is_refused(secured: Secured, caplog: pytest.LogCaptureFixt
     for topic in (DENIED_TOPIC, allowed):
         secured.judge.create_topic(topic, 1)
     limited = replace(secured.config, credentials=AclCredentials(LIMITED_KEY, LIMITED_SECRET))
-    _send(limited, secured.cluster, allowed)
+    _send(limited, allowed)
     assert [body_of(row) for row in secured.judge.pull_all(allowed)] == [b"signed"]
-    with pytest.raises(BrokerError, match=DENIED_TOPIC) as raised:
-        _send(limited, secured.cluster, DENIED_TOPIC)
+    with pytest.raises(SendFailedError, match=f"topic:{DENIED_TOPIC}") as raised:
+        _send(limited, DENIED_TOPIC)
     said = _everything_said(raised.value, caplog.records)
     assert LIMITED_SECRET not in said
 

@@ -1,6 +1,7 @@
 package cluster;
 
 import com.alibaba.fastjson.JSONObject;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
@@ -12,6 +13,7 @@ import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.namesrv.NamesrvConfig;
 import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.common.TlsMode;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyRemotingClient;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
@@ -22,7 +24,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 /** A real name server or broker that obeys standard input. Whoever started it may kill it at any moment. */
 final class ServerNode {
     private static final int GET_ROUTE_BY_TOPIC = 105;
-    private static final int REGISTER_SECONDS = 60;
+    private static final int ANSWER_MS = 3_000;
+    private static final int REGISTER_SECONDS = 90;
     private static final boolean ENCRYPTED = TlsSystemConfig.tlsMode == TlsMode.ENFORCING;
 
     private BrokerController broker;
@@ -98,26 +101,33 @@ final class ServerNode {
         NettyRemotingClient client = new NettyRemotingClient(net);
         client.start();
         try {
+            String own = config.getBrokerIP1() + ":" + broker.getNettyServerConfig().getListenPort();
             long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(REGISTER_SECONDS);
             for (String address : nameServers.split(";")) {
-                while (!isKnown(client, address, config.getBrokerIP1() + ":" + broker.getNettyServerConfig().getListenPort())) {
+                do {
                     if (System.nanoTime() > deadline) {
                         throw new IllegalStateException("the broker did not register with " + address);
                     }
                     broker.registerBrokerAll(true, false, true);
                     TimeUnit.MILLISECONDS.sleep(50);
-                }
+                } while (!isKnown(client, address, own));
             }
         } finally {
             client.shutdown();
         }
     }
 
-    private static boolean isKnown(NettyRemotingClient client, String nameServer, String broker) throws Exception {
+    private static boolean isKnown(NettyRemotingClient client, String nameServer, String broker)
+        throws InterruptedException {
         RemotingCommand request = RemotingCommand.createRequestCommand(GET_ROUTE_BY_TOPIC, null);
         request.addExtField("topic", "TBW102");
-        RemotingCommand answer = client.invokeSync(nameServer, request, 3_000);
-        return answer.getCode() == 0 && new String(answer.getBody(), "UTF-8").contains("\"" + broker + "\"");
+        try {
+            RemotingCommand answer = client.invokeSync(nameServer, request, ANSWER_MS);
+            String route = new String(answer.getBody() == null ? new byte[0] : answer.getBody(), StandardCharsets.UTF_8);
+            return answer.getCode() == 0 && route.contains("\"" + broker + "\"");
+        } catch (RemotingException e) {
+            return false;  // too busy to answer in time: whoever asks has a deadline
+        }
     }
 
     /** Stops the broker cleanly, without the seconds that RocketMQ sleeps meanwhile. */
