@@ -12,6 +12,7 @@ from bench.scenarios import (
     filters,
     jobs,
     key_query,
+    live_spark,
     memory,
     producing,
     reopening,
@@ -68,4 +69,6 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "zi": producing.synchronous,
     "zj": producing.asynchronous,
     "zk": producing.batches,
+    "zm": live_spark.read,
+    "zn": live_spark.write,
 }

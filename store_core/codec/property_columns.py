@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store_core.codec.gather import binary_parts, replace_rows, take_bytes
+from store_core.codec.gather import binary_parts, take_bytes
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.properties import string_to_properties
 from store_core.layout.message import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -145,12 +145,11 @@ class PropertyColumns:
         try:
             names, values = names.cast(pa.string()), values.cast(pa.string())
         except pa.ArrowInvalid:
-            return self._exact_map(np.arange(len(self._block)))
-        usual = pa.MapArray.from_arrays(pa.array(offsets), names, values)
-        repeated = self._rows_with_repeats()
-        if len(repeated) == 0:
-            return usual
-        return replace_rows(usual, repeated, self._exact_map(repeated))
+            return self._exact_map()
+        if self._has_repeats():
+            first, last, offsets = self._each_name_once(names)
+            names, values = names.take(pa.array(first)), values.take(pa.array(last))
+        return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
     def pair_rows(self) -> npt.NDArray[np.int64]:
         """Return the row of every pair, in stored order."""
@@ -193,10 +192,30 @@ class PropertyColumns:
             pa.binary(), len(counts), [None, pa.py_buffer(stops), pa.py_buffer(data)]
         )
 
-    def _exact_map(self, rows: npt.NDArray[np.int64]) -> Array:
-        strings = self._block.take(pa.array(rows)).to_pylist()
-        items = [list(string_to_properties(s).items()) for s in strings]
+    def _exact_map(self) -> Array:
+        items = [list(string_to_properties(s).items()) for s in self._block.to_pylist()]
         return pa.array(items, pa.map_(pa.string(), pa.string()))
+
+    def _each_name_once(
+        self, names: Array
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Int32s]:
+        """Return of each name of each row the first pair, the last pair, and where rows begin.
+
+        Brokers add the properties of a batch to those of all its messages, so that a producer of
+        batches repeats the same names in every message: then one row tells the pairs of all.
+        """
+        encoded = names.dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        step = self._pairs_per_row
+        if step and (codes.reshape(-1, step) == codes[:step]).all():
+            first, last = _ends_of_groups(codes[:step])
+            begin = np.arange(0, len(codes), step)[:, None]
+            offsets = np.arange(len(begin) + 1, dtype=np.int32) * np.int32(len(first))
+            return (begin + first).ravel(), (begin + last).ravel(), offsets
+        rows = self.pair_rows()
+        first, last = _ends_of_groups(rows * len(encoded.dictionary) + codes)
+        counts = np.bincount(rows[first], minlength=len(self._block))
+        return first, last, np.append(0, np.cumsum(counts)).astype(np.int32)
 
     def _pairs_named(self, name: bytes) -> npt.NDArray[np.int64]:
         """Return for each row the last pair of that name, or -1."""
@@ -213,21 +232,28 @@ class PropertyColumns:
             candidates = candidates[self._data[self._name_start[candidates] + at] == code]
         return candidates
 
-    def _rows_with_repeats(self) -> npt.NDArray[np.int64]:
-        """Return rows in which two names may be equal: those of equal codes."""
-        if len(self._name_start) < 2:  # noqa: PLR2004 (a repeat takes two)
-            return np.empty(0, np.int64)
-        code = self._name_code
-        pairs_per_row = np.diff(self._pair_offsets)
-        most = int(pairs_per_row.max())
+    def _has_repeats(self) -> bool:
+        """Return whether two names of a row may be equal: those of equal codes."""
+        code, pairs_per_row = self._name_code, np.diff(self._pair_offsets)
+        most = int(pairs_per_row.max(initial=0))
         row_of = np.repeat(np.arange(len(pairs_per_row)), pairs_per_row)
         if most > _MAX_SHIFTED_COMPARISONS:
-            return _rows_with_equal_codes(row_of, code)
-        found = []
-        for shift in range(1, most):
-            equal = np.flatnonzero(code[shift:] == code[:-shift])
-            found.append(row_of[equal][row_of[equal] == row_of[equal + shift]])
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+            return _have_equal_codes(row_of, code)
+        return any(
+            bool((row_of[equal] == row_of[equal + shift]).any())
+            for shift in range(1, most)
+            for equal in (np.flatnonzero(code[shift:] == code[:-shift]),)
+        )
+
+
+def _ends_of_groups(
+    keys: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return where each key comes first, ascending, and where the same key comes last."""
+    first = np.unique(keys, return_index=True)[1]
+    last = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]
+    order = np.argsort(first)
+    return first[order], last[order]
 
 
 def _name_codes(
@@ -273,12 +299,10 @@ def _interleaved(name_start: Int32s, name_end: Int32s, value_end: Int32s, values
     return pa.Array.from_buffers(pa.binary(), 4 * count, [None, pa.py_buffer(offsets), values])
 
 
-def _rows_with_equal_codes(
-    row_of: npt.NDArray[np.int64], codes: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.int64]:
+def _have_equal_codes(row_of: npt.NDArray[np.int64], codes: npt.NDArray[np.uint64]) -> bool:
     order = np.lexsort((codes, row_of))
     rows, codes = row_of[order], codes[order]
-    return np.unique(rows[1:][(rows[1:] == rows[:-1]) & (codes[1:] == codes[:-1])])
+    return bool(((rows[1:] == rows[:-1]) & (codes[1:] == codes[:-1])).any())
 
 
 def _split_at_spaces(strings: Array) -> Array:
