@@ -36,6 +36,21 @@ def test_arbitrary_blocks_equal_the_scalar_codec(rows):
     check(rows)
 
 
+REPEATING = [
+    [b"a\1x\2UNIQ_KEY\1%d\2a\1y\2WAIT\1true\2UNIQ_KEY\1batch\2" % n for n in range(5)],
+    [b"a\1x\2a\1y\2", b"b\1x\2a\1y\2", b"a\1x\2a\1y\2"],
+    [b"a\1x\2a\1y\2a\1z\2", b"b\1x\2", b""],
+    [b"namesake1\1x\2namesake2\1y\2namesake1\1z\2"],
+    [b"n%d\1x\2n%d\1y\2" % (n % 2, n % 3) for n in range(9)],
+]
+
+
+@pytest.mark.parametrize("rows", REPEATING)
+def test_repeated_names_keep_their_first_place_and_their_last_value(rows):
+    mapped = PropertyColumns(pa.array(rows, pa.binary())).map_column()
+    assert mapped.to_pylist() == [list(string_to_properties(row).items()) for row in rows]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(usual, max_size=12))
 def test_usual_blocks_equal_the_scalar_codec(rows):

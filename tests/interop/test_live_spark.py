@@ -1,0 +1,242 @@
+"""Spark on real clusters: what it reads is what their files say, what it writes Java sees."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqsource
+from tests.interop.client_node import ClientNode, numbered_key, wait_until
+from tests.interop.live_cluster import LiveCluster, unique
+
+pytestmark = pytest.mark.interop
+
+PLACE = ["topic", "queue_id", "queue_offset"]
+SPARK_BATCH = "__SPARK_BATCH__"
+
+
+@pytest.fixture(autouse=True)
+def _registered(spark: Any) -> None:
+    rmqsource.register(spark)
+
+
+def _live(spark: Any, cluster: LiveCluster, topic: str, **options: Any) -> Any:
+    given = {"namesrvAddr": cluster.namesrv_addr, "topic": topic, **options}
+    return spark.read.format("rocketmq").options(**given).load()
+
+
+def _files(spark: Any, cluster: LiveCluster, topic: str, **options: Any) -> Any:
+    sizes = {"maxHashSlotNum": 50_000, "maxIndexNum": 200_000, "access": "consumequeue"}
+    reader = spark.read.format("rocketmq-store").options(topic=topic, **sizes, **options)
+    return reader.load(str(cluster.store()))
+
+
+def _rows(frame: Any) -> list[Any]:
+    rows: list[Any] = frame.drop("store").orderBy(*PLACE).collect()
+    return rows
+
+
+def _fill(java: ClientNode, topic: str) -> int:
+    java.create_topic(topic, queues=3)
+    java.start_producer("p", unique("producers"))
+    java.send("p", topic, 100, seed=1, tags=["a", "b"])
+    java.send("p", topic, 50, seed=2, mode="async", size=5000)
+    java.send("p", topic, 210, seed=3, mode="batch", batch_size=70)
+    return 360
+
+
+def test_a_batch_has_what_the_files_have(
+    spark: Any, live_cluster: LiveCluster, tmp_path: Path
+) -> None:
+    topic = unique("read")
+    with ClientNode(tmp_path / "jvm", live_cluster.release, live_cluster.namesrv_addr) as java:
+        sent = _fill(java, topic)
+    for options in (
+        {},
+        {"tags": "b"},
+        {"sqlFilter": "number BETWEEN 10 AND 19 AND TAGS IS NOT NULL"},
+        {"where": "queue_id = 1 AND queue_offset >= 20"},
+        {"body": "raw", "queueId": "0,2"},
+    ):
+        live = _rows(_live(spark, live_cluster, topic, **options))
+        assert live == _rows(_files(spark, live_cluster, topic, **options)), options
+        assert 0 < len(live) <= sent
+    key = numbered_key(1, 7)
+    for options in ({"keys": key}, {"keys": key, "access": "consumequeue"}):
+        found = _live(spark, live_cluster, topic, **options).collect()
+        assert [row.keys for row in found] == [[key]]
+    _check_tables(spark, live_cluster, topic, sent)
+
+
+def _check_tables(spark: Any, cluster: LiveCluster, topic: str, sent: int) -> None:
+    """Tables say of a cluster what they say of its files."""
+    for table in ("queues", "topics"):
+        live = _live(spark, cluster, topic, table=table).drop("store", "bytes")
+        reader = spark.read.format("rocketmq-store").options(topic=topic, table=table)
+        files = reader.load(str(cluster.store())).drop("store", "bytes")
+        assert sorted(live.collect()) == sorted(files.collect()), table
+    (row,) = _live(spark, cluster, topic, table="topics").collect()
+    assert (row.messages, row.queues, row.store) == (sent, 3, f"broker-a@{cluster.address()}")
+    (row,) = _live(spark, cluster, topic, table="routes").collect()
+    assert (row.broker_name, row.broker_id, row.perm) == ("broker-a", 0, "rw")
+
+
+def test_reads_go_on_while_the_broker_is_killed_and_starts_again(
+    spark: Any, tmp_path: Path
+) -> None:
+    topic = unique("restart")
+    with LiveCluster(tmp_path / "cluster", settings={"flushDiskType": "SYNC_FLUSH"}) as cluster:
+        with ClientNode(tmp_path / "jvm", "5.3.3", cluster.namesrv_addr) as java:
+            java.create_topic(topic, queues=2)
+            java.start_producer("p", unique("producers"))
+            java.send("p", topic, 4000, seed=1, mode="batch", batch_size=200)
+            stream: list[Any] = []
+            query = _follow(spark, cluster, topic, tmp_path / "checkpoint", stream)
+            wait_until(lambda: len(stream) >= 200)
+            batch = _InThread(
+                # One message at a time, so that the read lasts.
+                lambda: _rows(_live(spark, cluster, topic, maxMessagesPerPull=1, minPartitions=2))
+            )
+            time.sleep(0.5)
+            cluster.kill_broker()
+            cluster.start_broker()
+            java.send("p", topic, 100, seed=2)
+            assert wait_until(lambda: len(stream) >= 4100, 60)
+            query.stop()
+            written = _rows(_files(spark, cluster, topic))
+            assert _sorted(stream) == written
+            by_time = [row for row in written if row.properties["number"]]
+            assert len(by_time) == 4100
+            assert batch.result() == [r for r in written if not r.keys[0].startswith("K2-")]
+
+
+def _follow(spark: Any, cluster: LiveCluster, topic: str, checkpoint: Path, rows: list[Any]) -> Any:
+    def keep(batch: Any, _: int) -> None:
+        rows.extend(batch.drop("store").collect())
+
+    frame = (
+        spark.readStream.format("rocketmq")
+        .options(namesrvAddr=cluster.namesrv_addr, topic=topic, maxOffsetsPerTrigger=200)
+        .load()
+    )
+    writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    return writer.start()
+
+
+def _sorted(rows: list[Any]) -> list[Any]:
+    return sorted(rows, key=lambda row: tuple(row[name] for name in PLACE))
+
+
+class _InThread:
+    """A result that another thread makes."""
+
+    def __init__(self, make: Any) -> None:
+        self._found: list[Any] = []
+        self._error: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, args=(make,))
+        self._thread.start()
+
+    def _run(self, make: Any) -> None:
+        try:
+            self._found.append(make())
+        except BaseException as err:
+            self._error.append(err)
+
+    def result(self) -> Any:
+        self._thread.join(90)
+        if self._error:
+            raise self._error[0]
+        return self._found[0]
+
+
+def _to_write(spark: Any, count: int) -> Any:
+    return spark.range(0, count, numPartitions=2).selectExpr(
+        "cast(concat('row ', id, repeat('.', cast(id % 50 * 200 AS int))) AS binary) AS body",
+        "array(concat('k', id), 'shared') AS keys",
+        "if(id % 2 = 0, 'even', 'odd') AS tags",
+        "map('number', cast(id AS string)) AS properties",
+        "if(id % 100 = 99, 1, 0) AS delay_level",
+    )
+
+
+def _save(frame: Any, cluster: LiveCluster, topic: str, **options: Any) -> None:
+    writer = frame.write.format("rocketmq").mode("append")
+    writer.options(namesrvAddr=cluster.namesrv_addr, topic=topic, **options).save()
+
+
+def test_java_sees_what_was_written(spark: Any, live_cluster: LiveCluster, tmp_path: Path) -> None:
+    topic, count = unique("write"), 1000
+    rows = _to_write(spark, count)
+    expected = {row.properties["number"]: bytes(row.body) for row in rows.collect()}
+    with ClientNode(tmp_path / "jvm", live_cluster.release, live_cluster.namesrv_addr) as java:
+        java.create_topic(topic)
+        _save(rows, live_cluster, topic)
+        java.start_consumer("c", unique("consumers"), {topic: "*"})
+        received = java.wait_received("c", count)
+        java.ask("close_consumer", name="c")
+    assert len(received) == count
+    from tests.interop.client_node import body_of
+
+    assert {row["properties"]["number"]: body_of(row) for row in received} == expected
+    assert {row["tags"] for row in received} == {"even", "odd"}
+    assert {row["keys"] for row in received} == {f"k{n} shared" for n in range(count)}
+    names = {row["properties"][SPARK_BATCH] for row in received}
+    assert len(names) == count
+    assert len({name.split(":")[0] for name in names}) == 1
+    by_tag = _live(spark, live_cluster, topic, tags="even").count()
+    assert by_tag == count // 2
+
+
+def test_a_stream_writes_what_another_reads(
+    spark: Any, live_cluster: LiveCluster, tmp_path: Path
+) -> None:
+    source, target = unique("from"), unique("to")
+    with ClientNode(tmp_path / "jvm", live_cluster.release, live_cluster.namesrv_addr) as java:
+        java.create_topic(source)
+        java.create_topic(target)
+        java.start_producer("p", unique("producers"))
+        java.send("p", source, 200, seed=1, tags=["a"])
+        address = {"namesrvAddr": live_cluster.namesrv_addr}
+        frame = spark.readStream.format("rocketmq").options(**address, topic=source).load()
+        query = (
+            frame.selectExpr("body", "keys", "tags", "properties")
+            .writeStream.format("rocketmq")
+            .options(**address, topic=target, checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+        pulled = java.pull_all(target)
+        assert {row["keys"] for row in pulled} == {numbered_key(1, n) for n in range(200)}
+        assert len(pulled) == 200
+        prefix = {row["properties"][SPARK_BATCH].rsplit(":", 2)[0] for row in pulled}
+        assert prefix == {f"{query.id}:0"}
+
+
+def test_a_write_goes_on_while_the_broker_is_killed_and_starts_again(
+    spark: Any, tmp_path: Path
+) -> None:
+    topic, count = unique("killed"), 20_000
+    settings = {"flushDiskType": "SYNC_FLUSH"}
+    with LiveCluster(tmp_path / "cluster", settings=settings) as cluster:
+        with ClientNode(tmp_path / "jvm", "5.3.3", cluster.namesrv_addr) as java:
+            java.create_topic(topic)
+        rows = _to_write(spark, count).drop("delay_level")
+        writing = _InThread(lambda: _save(rows, cluster, topic, sendBatchBytes="16k"))
+        assert wait_until(
+            lambda: (
+                _live(spark, cluster, topic, table="topics").collect()[0].messages > 500
+            )
+        )
+        cluster.kill_broker()
+        cluster.start_broker()
+        writing.result()
+        every = [f"{n}" for n in range(count)]
+        found = _live(spark, cluster, topic).selectExpr("properties['number'] AS n").collect()
+        assert sorted({row.n for row in found}) == sorted(every)
+        once = _live(spark, cluster, topic, dedupe="true").selectExpr("properties['number'] AS n")
+        assert sorted(row.n for row in once.collect()) == sorted(every)
