@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rmqsource.exit_codes import MEANINGS
+from rmqsource.live.option_table import LIVE_OPTION_TABLE, LIVE_SINK_OPTION_TABLE
 from rmqsource.options.option_table import OPTION_TABLE, OptionInfo
 from rmqsource.sink.option_table import SINK_OPTION_TABLE
-from rmqsource.tables import TABLES
+from rmqsource.tables import LIVE_TABLES, TABLES, Table
 
 README = Path(__file__).parent.parent / "README.md"
 DOCS = README.parent / "docs"
@@ -18,11 +19,16 @@ PAGES = (README, *sorted(DOCS.glob("*.md")))
 
 def columns_section() -> str:
     """Return every table of the source with its columns."""
-    return "\n".join(_columns())
+    return "\n".join(_columns(TABLES.values()))
 
 
-def _columns() -> Iterator[str]:
-    for table in TABLES.values():
+def live_columns_section() -> str:
+    """Return the tables that only a running cluster has."""
+    return "\n".join(_columns(t for name, t in LIVE_TABLES.items() if name not in TABLES))
+
+
+def _columns(tables: Iterable[Table]) -> Iterator[str]:
+    for table in tables:
         yield f"\n**`{table.name}`**: {table.doc}\n"
         yield "| column | type | null | meaning |"
         yield "|---|---|---|---|"
@@ -55,6 +61,16 @@ def _options(table: Iterable[OptionInfo]) -> str:
     return "\n".join(lines)
 
 
+def live_options_section() -> str:
+    """Return every option of reads of a cluster."""
+    return _options(LIVE_OPTION_TABLE).replace("](#sql92)", "](reading.md#sql92)")
+
+
+def live_sink_options_section() -> str:
+    """Return every option of writes to a cluster."""
+    return _options(LIVE_SINK_OPTION_TABLE)
+
+
 def exit_codes_section() -> str:
     """Return every exit code of the command line."""
     lines = ["", "| exit code | meaning |", "|---|---|"]
@@ -69,6 +85,9 @@ SECTIONS = {
     "columns": (DOCS / "reading.md", columns_section),
     "options": (DOCS / "reading.md", options_section),
     "sink options": (DOCS / "writing.md", sink_options_section),
+    "live columns": (DOCS / "live.md", live_columns_section),
+    "live options": (DOCS / "live.md", live_options_section),
+    "live sink options": (DOCS / "live.md", live_sink_options_section),
     "exit codes": (DOCS / "command-line.md", exit_codes_section),
 }
 """Name of a generated part -> its page, and what makes it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +22,8 @@ from store_core.layout.consume_queue import CQ_UNIT
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER
 from store_core.layout.message import HEADER_IPV4
 from tests.readme_tables import DOCS, PAGES, README, SECTIONS, with_tables
+from tests.rmqsource.live.recorded_broker import RecordedCluster
+from tests.rmqsource.live.sending_broker import SendingBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +55,7 @@ SHOWN = {
         "expected: a number or a property",
         "reads the SQL filter as 'region', a lone property, which matches no message",
     ),
+    "live.md": ("|paid|[K0]|", "3 paid\n3 from 20 to 40", "batch 0: 6 orders\nbatch 1: 2 orders"),
     "reading.md": (
         "|orders                           |4     |236     |",
         "|2026-11-21 12:26:33.0",
@@ -80,6 +84,19 @@ SHOWN = {
 """Page -> what its examples print, among other things. Pages without an example are not there."""
 
 
+LIVE_ADDRESS = "localhost:9876"
+"""The name server of the examples of live.md; the tests have one of their own."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """Return the address of a cluster with a topic ``orders``."""
+    with RecordedCluster() as running:
+        running.add_topic("orders", queues={"broker-a": 2})
+        SendingBroker(running.broker("broker-a"))
+        yield running.namesrv_addr
+
+
 class Block(NamedTuple):
     """A fenced part of a page."""
 
@@ -101,6 +118,7 @@ def test_examples_run_in_an_empty_folder(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     if page.name == "streaming.md" and not STREAM_READER_GETS_LIMITS:
         pytest.skip("Spark before 4.2 knows no limits of streams")
@@ -108,9 +126,11 @@ def test_examples_run_in_an_empty_folder(
     for module in ("export", "sink"):  # one session serves all tests
         monkeypatch.setattr(f"rmqsource.cli.{module}.spark_job", lambda *_: nullcontext(spark))
     names: dict[str, object] = {}
+    cluster = request.getfixturevalue("cluster") if page.name == "live.md" else LIVE_ADDRESS
     for block in blocks(page):
         if block.language == "python":
-            exec(compile("\n" * (block.line - 1) + block.code, page.name, "exec"), names)
+            code = block.code.replace(LIVE_ADDRESS, cluster)
+            exec(compile("\n" * (block.line - 1) + code, page.name, "exec"), names)
             let_listeners_finish(spark)
         elif block.language == "sh":
             for line in block.code.splitlines():

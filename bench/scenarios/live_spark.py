@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.figures import rate_figure
@@ -27,8 +28,7 @@ def read(context: Context) -> list[Figure]:
         run_to_noop(_frame(context, cluster, "warm"))
         for _ in range(context.store_runs):
             java.append(cluster.java_pull_seconds("filled", count, _TASKS))
-            frame = _frame(context, cluster, "filled")
-            ours.append(seconds_of(lambda frame=frame: run_to_noop(frame)))
+            ours.append(seconds_of(partial(run_to_noop, _frame(context, cluster, "filled"))))
         _check(context, cluster, "filled", count)
     return [
         rate_figure(
@@ -55,7 +55,7 @@ def write(context: Context) -> list[Figure]:
         _save(rows.limit(1_000), cluster, "warm")
         for run in runs:
             java.append(cluster.java_async_seconds(f"java_{run}", count, _IN_FLIGHT, rounds=1))
-            ours.append(seconds_of(lambda run=run: _save(rows, cluster, f"ours_{run}")))
+            ours.append(seconds_of(partial(_save, rows, cluster, f"ours_{run}")))
             _check(context, cluster, f"ours_{run}", count)
     return [
         rate_figure(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Callable, TypeVar
 
 from rmqnet.client.broker_client import BrokerClient
@@ -20,7 +21,7 @@ from rmqsource.live.errors import ClusterError
 from store_core.event_loop_thread import EventLoopThread
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine
+    from collections.abc import Awaitable, Coroutine, Iterator
     from concurrent.futures import Future
     from types import TracebackType
 
@@ -107,12 +108,19 @@ class Cluster:
     def wait_for(self, future: Future[T]) -> T:
         """Wait for a coroutine that was submitted to the loop; raises as `call`."""
         try:
-            return future.result()
-        except (RemotingError, BrokerError, ClientError) as err:
-            raise ClusterError(self.connection.namesrv_addr, str(err)) from err
+            with self.explained():
+                return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn what servers answer, or do not answer, into an error of the source."""
+        try:
+            yield
+        except (RemotingError, BrokerError, ClientError) as err:
+            raise ClusterError(self.connection.namesrv_addr, str(err)) from err
 
     async def _open(self) -> None:
         secrets, tls = self.connection.secrets, self.connection.tls

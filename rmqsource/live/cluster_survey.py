@@ -160,8 +160,8 @@ async def _state(
     return state._replace(min_offset=low, max_offset=high, from_time=start, to_time=stop)
 
 
-async def queue_ends(cluster: Cluster, queue: LiveQueue) -> tuple[int, int]:
-    """Return the first offset of a queue and its end."""
+async def queue_ends(cluster: Cluster, queue: LiveQueue, *, named: bool = False) -> tuple[int, int]:
+    """Return the first offset of a queue and its end; `named` as of `asked`."""
 
     async def ask(address: str) -> tuple[int, int]:
         low, high = await asyncio.gather(
@@ -170,7 +170,7 @@ async def queue_ends(cluster: Cluster, queue: LiveQueue) -> tuple[int, int]:
         )
         return min(max(low, 0), max(high, 0)), max(high, 0)
 
-    return await asked(cluster, queue, ask)
+    return await asked(cluster, queue, ask, named=named)
 
 
 async def offset_of_time(cluster: Cluster, queue: LiveQueue, timestamp_ms: int) -> int:
@@ -184,13 +184,19 @@ async def offset_of_time(cluster: Cluster, queue: LiveQueue, timestamp_ms: int) 
     return await asked(cluster, queue, ask)
 
 
-async def asked(cluster: Cluster, queue: LiveQueue, ask: Callable[[str], Awaitable[T]]) -> T:
-    """Return what the broker of a queue answers, patiently."""
+async def asked(
+    cluster: Cluster, queue: LiveQueue, ask: Callable[[str], Awaitable[T]], *, named: bool = False
+) -> T:
+    """Return what the broker of a queue answers, patiently.
+
+    Its topic was there a moment ago, so that one which no name server knows may come back; with
+    ``named`` it is not there.
+    """
 
     async def attempt() -> T:
         return await ask(await cluster.address_of(queue.topic, queue.broker_name))
 
-    return await cluster.patiently(str(queue), queue.topic, attempt)
+    return await cluster.patiently(str(queue), queue.topic, attempt, named=named)
 
 
 def _as_named(queue: LiveQueue) -> MessageQueue:

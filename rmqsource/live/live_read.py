@@ -135,7 +135,8 @@ def read_ranges(
         replace(request, predicate=predicate), split.ranges, dedupe=options.dedupe
     )
     try:
-        yield from batches.of_pulls(pulls)
+        with cluster.explained():
+            yield from batches.of_pulls(pulls)
     finally:
         pulls.stop()
 

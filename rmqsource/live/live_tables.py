@@ -240,7 +240,7 @@ async def _states_of(
 
     async def state(queue: LiveQueue) -> QueueState:
         try:
-            return QueueState(queue, store, *(await queue_ends(cluster, queue)))
+            return QueueState(queue, store, *(await queue_ends(cluster, queue, named=True)))
         except (BrokerError, ClientError):
             return QueueState(queue, store, 0, 0)
 

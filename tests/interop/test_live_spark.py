@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rmqsource
-from tests.interop.client_node import ClientNode, numbered_key, wait_until
+from rmqsource.live.live_options import parse_live_options
+from rmqsource.live.live_tables import read_table
+from tests.interop.client_node import ClientNode, body_of, numbered_key, wait_until
 from tests.interop.live_cluster import LiveCluster, unique
 
 pytestmark = pytest.mark.interop
@@ -89,29 +92,41 @@ def test_reads_go_on_while_the_broker_is_killed_and_starts_again(
     spark: Any, tmp_path: Path
 ) -> None:
     topic = unique("restart")
-    with LiveCluster(tmp_path / "cluster", settings={"flushDiskType": "SYNC_FLUSH"}) as cluster:
-        with ClientNode(tmp_path / "jvm", "5.3.3", cluster.namesrv_addr) as java:
-            java.create_topic(topic, queues=2)
-            java.start_producer("p", unique("producers"))
-            java.send("p", topic, 4000, seed=1, mode="batch", batch_size=200)
-            stream: list[Any] = []
-            query = _follow(spark, cluster, topic, tmp_path / "checkpoint", stream)
-            wait_until(lambda: len(stream) >= 200)
-            batch = _InThread(
-                # One message at a time, so that the read lasts.
-                lambda: _rows(_live(spark, cluster, topic, maxMessagesPerPull=1, minPartitions=2))
-            )
-            time.sleep(0.5)
-            cluster.kill_broker()
-            cluster.start_broker()
-            java.send("p", topic, 100, seed=2)
-            assert wait_until(lambda: len(stream) >= 4100, 60)
-            query.stop()
-            written = _rows(_files(spark, cluster, topic))
-            assert _sorted(stream) == written
-            by_time = [row for row in written if row.properties["number"]]
-            assert len(by_time) == 4100
-            assert batch.result() == [r for r in written if not r.keys[0].startswith("K2-")]
+    jobs = spark.sparkContext.statusTracker()
+    with _durable_cluster(tmp_path) as (cluster, java):
+        java.create_topic(topic, queues=2)
+        java.start_producer("p", unique("producers"))
+        java.send("p", topic, 4000, seed=1, mode="batch", batch_size=200)
+        stream: list[Any] = []
+        query = _follow(spark, cluster, topic, tmp_path / "checkpoint", stream)
+
+        def read() -> list[Any]:
+            spark.sparkContext.setJobGroup(topic, "a batch")
+            # One message at a time, so that the read lasts.
+            return _rows(_live(spark, cluster, topic, maxMessagesPerPull=1, minPartitions=2))
+
+        batch = _InThread(read)
+        assert wait_until(lambda: jobs.getJobIdsForGroup(topic) and len(stream) >= 200)
+        cluster.kill_broker()
+        cluster.start_broker()
+        java.send("p", topic, 100, seed=2)
+        assert wait_until(lambda: len(stream) >= 4100, 60)
+        query.stop()
+        written = _rows(_files(spark, cluster, topic))
+        assert len(written) == 4100
+        assert _sorted(stream) == written
+        assert batch.result() == [r for r in written if not r.keys[0].startswith("K2-")]
+
+
+@contextmanager
+def _durable_cluster(directory: Path) -> Iterator[tuple[LiveCluster, ClientNode]]:
+    """Run a cluster that loses nothing when its broker is killed, and Java's clients of it."""
+    settings = {"flushDiskType": "SYNC_FLUSH"}
+    with (
+        LiveCluster(directory / "cluster", settings=settings) as cluster,
+        ClientNode(directory / "jvm", "5.3.3", cluster.namesrv_addr) as java,
+    ):
+        yield cluster, java
 
 
 def _follow(spark: Any, cluster: LiveCluster, topic: str, checkpoint: Path, rows: list[Any]) -> Any:
@@ -120,7 +135,7 @@ def _follow(spark: Any, cluster: LiveCluster, topic: str, checkpoint: Path, rows
 
     frame = (
         spark.readStream.format("rocketmq")
-        .options(namesrvAddr=cluster.namesrv_addr, topic=topic, maxOffsetsPerTrigger=200)
+        .options(namesrvAddr=cluster.namesrv_addr, topic=topic, maxOffsetsPerTrigger=500)
         .load()
     )
     writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
@@ -146,6 +161,10 @@ class _InThread:
         except BaseException as err:
             self._error.append(err)
 
+    @property
+    def has_ended(self) -> bool:
+        return not self._thread.is_alive()
+
     def result(self) -> Any:
         self._thread.join(90)
         if self._error:
@@ -154,8 +173,9 @@ class _InThread:
 
 
 def _to_write(spark: Any, count: int) -> Any:
+    size = "if(id % 40 = 7, 6000, cast(id % 300 AS int))"
     return spark.range(0, count, numPartitions=2).selectExpr(
-        "cast(concat('row ', id, repeat('.', cast(id % 50 * 200 AS int))) AS binary) AS body",
+        f"cast(concat('row ', id, repeat('.', {size})) AS binary) AS body",
         "array(concat('k', id), 'shared') AS keys",
         "if(id % 2 = 0, 'even', 'odd') AS tags",
         "map('number', cast(id AS string)) AS properties",
@@ -179,8 +199,6 @@ def test_java_sees_what_was_written(spark: Any, live_cluster: LiveCluster, tmp_p
         received = java.wait_received("c", count)
         java.ask("close_consumer", name="c")
     assert len(received) == count
-    from tests.interop.client_node import body_of
-
     assert {row["properties"]["number"]: body_of(row) for row in received} == expected
     assert {row["tags"] for row in received} == {"even", "odd"}
     assert {row["keys"] for row in received} == {f"k{n} shared" for n in range(count)}
@@ -221,22 +239,25 @@ def test_a_write_goes_on_while_the_broker_is_killed_and_starts_again(
     spark: Any, tmp_path: Path
 ) -> None:
     topic, count = unique("killed"), 20_000
-    settings = {"flushDiskType": "SYNC_FLUSH"}
-    with LiveCluster(tmp_path / "cluster", settings=settings) as cluster:
-        with ClientNode(tmp_path / "jvm", "5.3.3", cluster.namesrv_addr) as java:
-            java.create_topic(topic)
+    with _durable_cluster(tmp_path) as (cluster, java):
+        java.create_topic(topic)
         rows = _to_write(spark, count).drop("delay_level")
-        writing = _InThread(lambda: _save(rows, cluster, topic, sendBatchBytes="16k"))
+
+        def write() -> None:
+            rmqsource.register(spark)  # as each thread that writes must
+            _save(rows, cluster, topic, sendBatchBytes="8k")
+
+        writing = _InThread(write)
+        asked = {"namesrvAddr": cluster.namesrv_addr, "topic": topic, "table": "topics"}
+        table = parse_live_options(asked)
         assert wait_until(
-            lambda: (
-                _live(spark, cluster, topic, table="topics").collect()[0].messages > 500
-            )
+            lambda: writing.has_ended or next(read_table(table))["messages"][0].as_py() > 500
         )
         cluster.kill_broker()
         cluster.start_broker()
         writing.result()
-        every = [f"{n}" for n in range(count)]
+        every = sorted(str(number) for number in range(count))
         found = _live(spark, cluster, topic).selectExpr("properties['number'] AS n").collect()
-        assert sorted({row.n for row in found}) == sorted(every)
+        assert sorted({row.n for row in found}) == every
         once = _live(spark, cluster, topic, dedupe="true").selectExpr("properties['number'] AS n")
-        assert sorted(row.n for row in once.collect()) == sorted(every)
+        assert sorted(row.n for row in once.collect()) == every

@@ -57,11 +57,13 @@ class RecordedQueue:
         return [r for r in self.records if self.min_offset < r.stop <= end]
 
 
-def recorded_queues(store: GoldenStore) -> dict[tuple[str, int], RecordedQueue]:
+def recorded_queues(
+    store: GoldenStore, access: str = "consumequeue"
+) -> dict[tuple[str, int], RecordedQueue]:
     """Return the queues of a golden store with their records' bytes."""
     log = {int(path.name): path.read_bytes() for path in _segments(store)}
     queues: dict[tuple[str, int], dict[int, Record]] = {}
-    rows = read_rows(store.root, _COLUMNS, access="consumequeue", **store.options)
+    rows = read_rows(store.root, _COLUMNS, access=access, **store.options)
     for row in sorted(rows, key=lambda row: row["queue_offset"]):
         at = row["commit_log_offset"]
         segment = max(start for start in log if start <= at)
@@ -220,9 +222,11 @@ def _moved(request: RemotingCommand, stop: int, ends: dict[str, int]) -> Remotin
 class RecordedCluster(ScriptedCluster):
     """A cluster whose brokers serve golden stores."""
 
-    def serve(self, store: GoldenStore, name: str = "broker-a") -> RecordedBroker:
+    def serve(
+        self, store: GoldenStore, name: str = "broker-a", access: str = "consumequeue"
+    ) -> RecordedBroker:
         """Add a broker with all queues of a store."""
-        broker = RecordedBroker(self.broker(name), recorded_queues(store))
+        broker = RecordedBroker(self.broker(name), recorded_queues(store, access))
         for topic, queue_id in broker.queues:
             self.add_queue(topic, queue_id, name)
         return broker

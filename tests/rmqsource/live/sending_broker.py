@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from typing import Any
 
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
@@ -71,8 +72,7 @@ class SendingBroker(RecordedBroker):
             reconsume_times=header.reconsume_times or 0,
         )
         self._log_end += len(data)
-        rows = [{"tags": None, "keys": None, "unique_key": None}]
-        queue.records.append(Record(queue.max_offset, data, now, rows))
+        queue.records.append(Record(queue.max_offset, data, now, [_row(properties, self._log_end)]))
 
 
 def _items(block: bytes) -> list[tuple[int, bytes, str]]:
@@ -90,3 +90,16 @@ def _items(block: bytes) -> list[tuple[int, bytes, str]]:
 
 def _single(header: SendMessageRequestHeaderV2, body: bytes) -> tuple[int, bytes, str]:
     return header.flag, body, header.properties or ""
+
+
+def _row(properties: str, offset: int) -> dict[str, Any]:
+    """Return what filters and the index of a broker look at."""
+    pairs = (part.split("\x01", 1) for part in properties.split("\x02") if part)
+    named = {name: value for name, value in pairs}
+    return {
+        "tags": named.get("TAGS"),
+        "keys": named.get("KEYS", "").split(" "),
+        "unique_key": named.get("UNIQ_KEY"),
+        "properties": list(named.items()),
+        "commit_log_offset": offset,
+    }
