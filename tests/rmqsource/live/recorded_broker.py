@@ -104,6 +104,7 @@ class RecordedBroker:
                 RequestCode.QUERY_MESSAGE: self._query,
                 RequestCode.GET_TOPIC_CONFIG: self._topic_config,
                 RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
+                RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
             }
         )
 
@@ -139,6 +140,12 @@ class RecordedBroker:
         key = (fields["consumerGroup"], fields["topic"], int(fields["queueId"]))
         self.committed[key] = int(fields["commitOffset"])
         return success(request)
+
+    def _all_offsets(self, request: RemotingCommand) -> RemotingCommand:
+        table: dict[str, dict[str, int]] = {}
+        for (group, topic, queue_id), offset in self.committed.items():
+            table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
+        return success(request, json.dumps({"offsetTable": table}).encode())
 
     def _pull(self, request: RemotingCommand) -> RemotingCommand:
         if self.failures:

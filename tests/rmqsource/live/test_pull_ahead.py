@@ -1,0 +1,85 @@
+"""Results come in the order of the jobs, however long each takes, within a budget of bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from rmqsource.live.pull_ahead import PullAhead
+from store_core.event_loop_thread import EventLoopThread
+
+
+@pytest.fixture
+def thread():
+    found = EventLoopThread("test")
+    found.start()
+    yield found
+    found.stop()
+
+
+def ahead(thread, jobs, work, size=lambda result: 1, at_once=4, most_bytes=100):
+    return PullAhead(thread, jobs, work, size, at_once=at_once, most_bytes=most_bytes)
+
+
+def test_results_are_in_order(thread):
+    async def work(number):
+        await asyncio.sleep(0.001 * (number * 7 % 5))
+        return number
+
+    assert list(ahead(thread, range(200), work)) == list(range(200))
+    assert list(ahead(thread, [], work)) == []
+
+
+def test_so_many_at_once_and_no_more(thread):
+    running, most = [0], [0]
+
+    async def work(number):
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        await asyncio.sleep(0)
+        running[0] -= 1
+        return number
+
+    assert len(list(ahead(thread, range(50), work, at_once=3))) == 50
+    assert most == [3]
+
+
+def test_nothing_is_begun_while_enough_waits(thread):
+    begun = []
+    full = threading.Event()
+
+    async def work(number):
+        begun.append(number)
+        if number == 4:
+            full.set()
+        return number
+
+    results = iter(ahead(thread, range(1000), work, at_once=1, most_bytes=5))
+    assert full.wait(5)
+    thread.submit(asyncio.sleep(0.05)).result()
+    assert len(begun) <= 6
+    assert [next(results) for _ in range(1000)] == list(range(1000))
+
+
+def test_an_error_comes_after_what_was_before_it(thread):
+    async def work(number):
+        if number == 5:
+            raise ValueError("told to")
+        return number
+
+    results = iter(ahead(thread, range(10), work, at_once=1))
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="told to"):
+        next(results)
+
+
+def test_stopped(thread):
+    async def work(number):
+        await asyncio.sleep(60)
+
+    running = ahead(thread, range(10), work)
+    running.stop()
+    thread.stop()
+    assert not thread.is_running
