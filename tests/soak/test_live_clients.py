@@ -24,7 +24,7 @@ def test_clients_lose_nothing_while_brokers_die(tmp_path, capsys, soak_seconds, 
     deadline, done = time.monotonic() + soak_seconds, Counter()
     try:
         for turn in itertools.count():
-            release = java_cluster.RELEASES[turn % len(java_cluster.RELEASES)]
+            release = java_cluster.RELEASES[(soak_seed + turn) % len(java_cluster.RELEASES)]
             directory = tmp_path / str(turn)
             done.update(_play(directory, release, 1_000 * soak_seed + turn, deadline))
             done["clusters"] += 1
