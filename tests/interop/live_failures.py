@@ -236,6 +236,7 @@ class FailureRun:
         outage = Outage(broker, time.monotonic())
         self.outages.append(outage)
         (self.cluster.stop_broker if clean else self.cluster.kill_broker)(broker)
+        assert (self.cluster.store(broker) / "abort").exists() is not clean
         if others:
             self.senders.wait_for_more(50)
         self.cluster.start_broker(broker)

@@ -19,6 +19,7 @@ from tests.interop.live_cluster import LiveCluster, unique
 pytestmark = pytest.mark.interop
 
 
+@pytest.mark.parametrize("live_cluster", ["5.3.3"], indirect=True)  # others use both
 def test_java_talks_to_itself(live_cluster: LiveCluster, tmp_path: Path) -> None:
     topic, group = unique("topic"), unique("group")
     with ClientNode(tmp_path / "jvm", live_cluster.release, live_cluster.namesrv_addr) as java:

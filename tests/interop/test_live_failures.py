@@ -14,19 +14,24 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize(
-    ("release", "brokers"),
-    [("5.3.3", ["broker-a", "broker-b"]), ("4.9.7", ["broker-a"])],
+    ("release", "brokers", "outages"),
+    [
+        ("5.3.3", ["broker-a", "broker-b"], ["killed", "stopped"]),
+        ("4.9.7", ["broker-a"], ["killed"]),
+    ],
     ids=["5.3.3", "4.9.7"],
 )
-def test_nothing_acknowledged_is_lost(tmp_path: Path, release: str, brokers: list[str]) -> None:
+def test_nothing_acknowledged_is_lost(
+    tmp_path: Path, release: str, brokers: list[str], outages: list[str]
+) -> None:
     directory = tmp_path / "cluster"
     with (
         LiveCluster(directory, release, brokers=brokers, settings=SETTINGS) as cluster,
         ClientNode(tmp_path / "java", release, cluster.namesrv_addr) as java,
         FailureRun(cluster, java, seed=1) as run,
     ):
-        run.break_one()
-        run.break_one(clean=True)
+        for outage in outages:
+            run.break_one(clean=outage == "stopped")
         counts = run.finish()
-    assert counts["outages"] == 2
-    assert counts["acknowledged"] >= 200
+    assert counts["outages"] == len(outages)
+    assert counts["acknowledged"] >= 100 * len(outages)
