@@ -29,12 +29,11 @@ _LOOK_SECONDS = 0.1
 
 
 class _Waiting(NamedTuple):
-    """Messages of a queue that may be read: ``[start, end)``; ``begins``: not where we were."""
+    """Messages of a queue that may be read: ``[start, end)``."""
 
     queue: LiveQueue
     start: int
     end: int
-    begins: bool
 
 
 class LiveFollower:
@@ -102,8 +101,11 @@ class LiveFollower:
         if all(start.queues.get(queue) == end for queue, end in ends.items()):
             return start
         self._last_batch = self._clock()
-        begin = {part.queue: part.start for part in waiting if part.begins}
-        self._reached = LiveOffset({**start.queues, **ends}, self._selection, begin)
+        begin = {p.queue: p.start for p in waiting if p.queue not in start.queues}
+        resumed = {p.queue: p.start for p in waiting if p.start != start.queues.get(p.queue)}
+        for queue in begin:
+            del resumed[queue]
+        self._reached = LiveOffset({**start.queues, **ends}, self._selection, begin, resumed)
         return self._reached
 
     def reported(self) -> LiveOffset | None:
@@ -116,13 +118,26 @@ class LiveFollower:
         return LiveOffset(ends, self._selection, waiting=waiting)
 
     def ranges(self, start: LiveOffset, end: LiveOffset) -> list[QueueRange]:
-        """Return the parts of queues that a batch has."""
-        check_selection(end, self._selection)  # type: ignore[arg-type]  # see above
+        """Return the parts of queues that a batch has.
+
+        Where Spark does not say where a query stands (4.0 and 4.1), `end` was found as if nothing
+        had been read: `start` knows it.
+
+        Raises
+        ------
+        StreamDataLossError
+            A queue ends before what was read, and ``failOnDataLoss`` is true.
+        """
+        for offset in (start, end):
+            check_selection(offset, self._selection)  # type: ignore[arg-type]  # see above
         found = []
         for queue, stop in sorted(end.queues.items()):
-            first = end.begin.get(queue, start.queues.get(queue, stop))
+            read = start.queues.get(queue, end.begin.get(queue, stop))
+            first = end.resumed.get(queue, read)
             if first < stop:
                 found.append((queue, first, stop))
+            elif first > stop:
+                self._lose(queue, f"{queue.broker_name}@", *_shrunk(first, stop))
         if found and self._last_look is None:  # a batch that is repeated after a restart
             self._look(named=False)
         queues = self._queues
@@ -170,7 +185,7 @@ class LiveFollower:
             end = max(begin, state.max_offset)
             if self._target is not None:
                 end = max(begin, min(end, self._target.get(state.queue, begin)))
-            found.append(_Waiting(state.queue, begin, end, begin != read))
+            found.append(_Waiting(state.queue, begin, end))
         return found
 
     def _begin(self, state: QueueState, read: int | None, *, is_initial: bool) -> int:
@@ -190,16 +205,16 @@ class LiveFollower:
             instead = f"it goes on with offset {state.min_offset}"
             begin = state.min_offset
         else:
-            reason = (
-                f"it was read up to offset {read - 1}, and ends at {state.max_offset}: the broker "
-                "crashed and lost messages, or the topic was made anew"
-            )
-            instead = f"it goes on at offset {state.max_offset}, with what comes from now on"
+            reason, instead = _shrunk(read, state.max_offset)
             begin = state.max_offset
-        if self._options.reading.fail_on_data_loss:
-            raise StreamDataLossError(state.store, f"{state.queue}: {reason}", instead)
-        logger.warning("%s: %s; %s", state.queue, reason, instead)
+        self._lose(state.queue, state.store, reason, instead)
         return begin
+
+    def _lose(self, queue: LiveQueue, store: str, reason: str, instead: str) -> None:
+        """Decide what a loss means: an error, or a warning."""
+        if self._options.reading.fail_on_data_loss:
+            raise StreamDataLossError(store, f"{queue}: {reason}", instead)
+        logger.warning("%s: %s; %s", queue, reason, instead)
 
     def _first(self, state: QueueState) -> int:
         """Return where the first batch begins in a queue."""
@@ -236,6 +251,15 @@ class LiveFollower:
         if waited_ms >= self._options.reading.max_trigger_delay_ms:
             return True
         return sum(part.end - part.start for part in waiting) >= least
+
+
+def _shrunk(read: int, end: int) -> tuple[str, str]:
+    """Return what is wrong with a queue that ends before what was read, and how to go on."""
+    reason = (
+        f"it was read up to offset {read - 1}, and ends at {end}: the broker crashed and lost "
+        "messages, or the topic was made anew"
+    )
+    return reason, f"it goes on at offset {end}, with what comes from now on"
 
 
 async def _note(cluster: Cluster, queue: LiveQueue, offset: int) -> None:

@@ -7,8 +7,8 @@ As Spark keeps them in its checkpoint and shows them in ``lastProgress``::
      "queues": {"orders": {"broker-a": {"0": 120, "1": 118}}},
      "begin": {"orders": {"broker-a": {"0": 0, "1": 0}}}}
 
-An offset is that of the first message which was not read. ``begin`` has the queues whose batch does
-not begin where the one before ended: queues of the first batch, new ones, and those of which
+An offset is that of the first message which was not read. ``begin`` says where queues begin that no
+batch had before: those of the first batch, and new ones. ``resumed`` does so for queues of which
 messages were lost; so a batch can be read again exactly, whenever that is. Offsets that only report
 (``latestOffset`` in ``lastProgress``) have ``waiting``: messages that were not read yet.
 """
@@ -45,7 +45,9 @@ class LiveOffset:
     selection
         Options that decide which rows a batch has.
     begin
-        Where the batch that ends here begins, if not where the one before ended.
+        Where the batch that ends here begins in queues that no batch had before.
+    resumed
+        Where it begins in queues of which messages were lost.
     is_initial
         Nothing was read yet.
     waiting
@@ -55,6 +57,7 @@ class LiveOffset:
     queues: Mapping[LiveQueue, int]
     selection: Mapping[str, Any]
     begin: Mapping[LiveQueue, int] = field(default_factory=dict)
+    resumed: Mapping[LiveQueue, int] = field(default_factory=dict)
     is_initial: bool = False
     waiting: int | None = None
 
@@ -64,8 +67,9 @@ class LiveOffset:
         if self.is_initial:
             found["initial"] = True
         found["queues"] = _nested(self.queues)
-        if self.begin:
-            found["begin"] = _nested(self.begin)
+        for name, offsets in (("begin", self.begin), ("resumed", self.resumed)):
+            if offsets:
+                found[name] = _nested(offsets)
         if self.waiting is not None:
             found["waiting"] = self.waiting
         return found
@@ -88,13 +92,13 @@ class LiveOffset:
             )
         try:
             queues = _flat(found["queues"])
-            begin = _flat(found.get("begin", {}))
+            begin, resumed = (_flat(found.get(name, {})) for name in ("begin", "resumed"))
             selection = dict(found["selection"])
         except (KeyError, TypeError, ValueError, AttributeError) as err:
             raise StreamOffsetError(
                 f"{_shown(found)} cannot be read ({type(err).__name__}: {err}); {_NEW_CHECKPOINT}"
             ) from err
-        return cls(queues, selection, begin, found.get("initial") is True)
+        return cls(queues, selection, begin, resumed, found.get("initial") is True)
 
 
 def live_selection(options: LiveOptions) -> dict[str, Any]:

@@ -23,8 +23,10 @@ _HOST = parse_host("127.0.0.1:10911")
 class SendingBroker(RecordedBroker):
     """``requests`` are those that were stored; ``losses``: so many are stored and not answered."""
 
-    def __init__(self, server: ScriptedServer) -> None:
-        super().__init__(server, {})
+    def __init__(
+        self, server: ScriptedServer, queues: dict[tuple[str, int], RecordedQueue] | None = None
+    ) -> None:
+        super().__init__(server, {} if queues is None else queues)
         self.requests: list[SendMessageRequestHeaderV2] = []
         self.refusals: list[int] = []
         self.losses = 0

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 from rmqnet.remoting.codes import RequestCode, ResponseCode
-from rmqsource.errors import SourceOptionError
+from rmqsource.errors import DamagedStoreError, SourceOptionError
 from rmqsource.live.cluster import Cluster
 from rmqsource.live.errors import ClusterError, KeyLookupError, LiveDataLossError
 from rmqsource.live.key_queries import KeyPlace, KeyQuestion, frames_of_keys
 from rmqsource.live.live_options import parse_live_options
 from rmqsource.live.live_read import plan_live_read, read_live_split
+from store_core.layout.message import SYS_FLAG_AT
 from tests.golden_store import golden
 from tests.rmqsource.live.live_reading import MESSAGE_COLUMNS, read_live
 from tests.rmqsource.live.recorded_broker import (
@@ -314,3 +315,21 @@ def test_two_brokers(cluster, store):
         by_broker.setdefault(row["store"].split("@")[0], []).append(row)
     assert without_store(by_broker["broker-a"]) == file_rows(store)
     assert without_store(by_broker["broker-b"]) == file_rows(golden("classic-4x"))
+
+
+def test_a_body_that_does_not_inflate(cluster):
+    topic, queue_id = cluster.busiest
+    record = cluster.served.queues[cluster.busiest].records[3]
+    data = bytearray(record.data)
+    data[SYS_FLAG_AT + 3] |= 1  # compressed, it says
+    record.data = bytes(data)
+    with pytest.raises(DamagedStoreError, match=r"broker-a@.*its log at byte"):
+        live_rows(cluster, topic=topic)
+    everything = len(cluster.served.queues[cluster.busiest].records)
+    options = {"topic": topic, "queueId": queue_id}
+    assert len(live_rows(cluster, mode="DROPMALFORMED", **options)) == everything - 1
+    rows = read_live(
+        cluster.options(mode="PERMISSIVE", **options), (*MESSAGE_COLUMNS, "_corrupt_record")
+    )
+    (damage,) = [json.loads(r["_corrupt_record"]) for r in rows if r["_corrupt_record"]]
+    assert damage["commit_log_offset"] == record.rows[0]["commit_log_offset"]
