@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Callable
 
 from bench.scenarios import (
+    consuming,
     decode,
     delay,
     exploring,
@@ -69,6 +70,7 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "zi": producing.synchronous,
     "zj": producing.asynchronous,
     "zk": producing.batches,
+    "zl": consuming.push_consumer,
     "zm": live_spark.read,
     "zn": live_spark.write,
 }

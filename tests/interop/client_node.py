@@ -55,10 +55,11 @@ class ClientNode(JavaNode):
         tls: bool = False,
         properties: Sequence[str] = (),
     ) -> None:
+        # What broadcasting consumers have consumed.
+        self.offset_directory = directory / "offsets"
         quick = [
             f"rocketmq.client.rebalance.waitInterval={_REBALANCE_MS}",
-            # What broadcasting consumers have consumed.
-            f"rocketmq.client.localOffsetStoreDir={directory / 'offsets'}",
+            f"rocketmq.client.localOffsetStoreDir={self.offset_directory}",
         ]
         super().__init__(directory, release, "client-node", [*quick, *properties])
         names = ("access_key", "secret_key", "security_token")

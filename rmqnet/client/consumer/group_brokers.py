@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ class GroupBrokers:
     def __init__(self, client: ClientInstance, group: str) -> None:
         self._client = client
         self.group = group
+        self._deaf: set[str] = set()  # brokers that did not note the last offsets
 
     @property
     def client_id(self) -> str:
@@ -95,10 +97,12 @@ class GroupBrokers:
             address, self.group, queue, timeout_s=_OFFSET_TIMEOUT_S
         )
 
-    async def write(self, offsets: dict[MessageQueue, int]) -> None:
-        """Have the brokers note offsets; they do not answer."""
-        writes = (self._write_one(queue, offset) for queue, offset in offsets.items())
-        await asyncio.gather(*writes)
+    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool) -> None:
+        """Have the brokers note offsets; unless it is to wait, they do not answer."""
+        by_broker: defaultdict[str, dict[MessageQueue, int]] = defaultdict(dict)
+        for queue, offset in offsets.items():
+            by_broker[queue.broker_name][queue] = offset
+        await asyncio.gather(*(self._write_all(each, wait=wait) for each in by_broker.values()))
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Have the broker note an offset, and wait until it has."""
@@ -121,13 +125,20 @@ class GroupBrokers:
             address, self.group, self.client_id, queues, oneway=oneway
         )
 
-    async def _write_one(self, queue: MessageQueue, offset: int) -> None:
+    async def _write_all(self, offsets: dict[MessageQueue, int], *, wait: bool) -> None:
+        """Have one broker note offsets; a failure is logged, once until it has some again."""
+        name = next(iter(offsets)).broker_name
         try:
-            address = (await self.find(queue, only_this_broker=False)).address
-            await self._client.broker.update_consumer_offset(
-                address, self.group, queue, offset, oneway=True
-            )
+            for queue, offset in offsets.items():
+                address = (await self.find(queue, only_this_broker=False)).address
+                await self._client.broker.update_consumer_offset(
+                    address, self.group, queue, offset, oneway=not wait
+                )
         except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning(
-                "group %s: offset %d of %s is not noted: %s", self.group, offset, queue, err
+            level = logging.DEBUG if name in self._deaf else logging.WARNING
+            logger.log(
+                level, "group %s: %d offsets are not noted: %s", self.group, len(offsets), err
             )
+            self._deaf.add(name)
+        else:
+            self._deaf.discard(name)

@@ -35,8 +35,11 @@ class OffsetKeeper(Protocol):
             It cannot be told now.
         """
 
-    async def write(self, offsets: dict[MessageQueue, int]) -> None:
-        """Keep offsets; other queues' stay. What fails is logged, and done by the next call."""
+    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool) -> None:
+        """Keep offsets; other queues' stay. What fails is logged, and done by the next call.
+
+        With ``wait`` they are kept when it returns: whoever reads them afterwards finds them.
+        """
 
 
 class OffsetStore:
@@ -94,12 +97,12 @@ class OffsetStore:
             self.update(queue, offset, only_forward=False)
         return offset
 
-    async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Keep the offsets of these queues."""
+    async def persist(self, queues: Collection[MessageQueue], *, wait: bool = False) -> None:
+        """Keep the offsets of these queues; see `OffsetKeeper.write`."""
         wanted = set(queues)
         offsets = {queue: offset for queue, offset in self.table().items() if queue in wanted}
         if offsets:
-            await self._keeper.write(offsets)
+            await self._keeper.write(offsets, wait=wait)
 
 
 class LocalFileOffsets:
@@ -122,8 +125,9 @@ class LocalFileOffsets:
         """Return the offset in the file; ClientError if neither file can be understood."""
         return self._load().get(queue)
 
-    async def write(self, offsets: dict[MessageQueue, int]) -> None:
+    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:
         """Write the file anew, with the other queues that it holds."""
+        del wait
         try:
             table = {**self._load(), **offsets}
             text = to_queue_json({"offsetTable": table})

@@ -334,6 +334,7 @@ class PushConsumer:
             subscriptions=self._subscriptions,
             not_paused=self._not_paused,
             offset_moved=self._rebalancer.offset_moved,
+            announce=self._rebalancer.announce,
         )
 
         def pull(process_queue: ProcessQueue, offset: int) -> Coroutine[Any, Any, None]:
@@ -449,7 +450,7 @@ class PushConsumer:
 
     async def _leave(self) -> None:
         if hasattr(self, "_tasks"):
-            await self._persist()
+            await self._offsets.persist(self._rebalancer.queues, wait=True)
             if self._locks is not None:
                 await self._locks.unlock_all(self._rebalancer.process_queues)
             self._rebalancer.drop_all()

@@ -44,6 +44,14 @@ logger = logging.getLogger(__name__)
 SUSPEND_MS = 15_000
 """How long the broker may wait for a message before it answers that there is none."""
 _BROKER_BUSY_S = 0.02
+_GROUP_UNKNOWN = {
+    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST,
+    ResponseCode.FILTER_DATA_NOT_EXIST,
+    ResponseCode.FILTER_DATA_NOT_LATEST,
+}
+"""The broker was started anew, or has not heard of the newest subscription."""
+_ANNOUNCED_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,8 @@ class PullSide:
         Set unless the consumer is suspended.
     offset_moved
         Called when a broker says that a queue is to go on elsewhere.
+    announce
+        Tells brokers what the group wants.
     """
 
     client: ClientInstance
@@ -81,6 +91,7 @@ class PullSide:
     subscriptions: dict[str, Subscription]
     not_paused: asyncio.Event
     offset_moved: Callable[[ProcessQueue, int], Awaitable[None]]
+    announce: Callable[[], Awaitable[None]]
 
 
 class QueuePuller:
@@ -100,6 +111,7 @@ class QueuePuller:
         self._side = side
         self._process_queue = process_queue
         self._next_offset = next_offset
+        self._is_failing = False
         self._source = QueueSource(side.client, side.brokers, process_queue.queue)
 
     async def run(self) -> None:
@@ -119,18 +131,31 @@ class QueuePuller:
         if self._lacks_lock():
             return self._retry_s
         try:
-            return await self._pull()
+            pause_s = await self._pull()
         except (RemotingError, BrokerError, ClientError) as err:
-            if isinstance(err, BrokerError) and err.code == ResponseCode.FLOW_CONTROL:
-                return _BROKER_BUSY_S
-            logger.warning(
-                "%s at offset %d: %s; next try in %.1f s",
-                self._process_queue.queue,
-                self._next_offset,
-                err,
-                self._retry_s,
-            )
-            return self._retry_s
+            return await self._failed(err)
+        self._is_failing = False
+        return pause_s
+
+    async def _failed(self, err: Exception) -> float:
+        """Return how long to wait before the next try, in seconds."""
+        code = err.code if isinstance(err, BrokerError) else None
+        if code == ResponseCode.FLOW_CONTROL:
+            return _BROKER_BUSY_S
+        # Once, not at each try: a broker that is down may stay so for long.
+        logger.log(
+            logging.DEBUG if self._is_failing else logging.WARNING,
+            "%s at offset %d: %s; it is tried every %.1f s",
+            self._process_queue.queue,
+            self._next_offset,
+            err,
+            self._retry_s,
+        )
+        self._is_failing = True
+        if code in _GROUP_UNKNOWN:
+            await self._side.announce()
+            return min(self._retry_s, _ANNOUNCED_S)
+        return self._retry_s
 
     @property
     def _retry_s(self) -> float:

@@ -107,12 +107,15 @@ class ReadAhead:
 
     async def _trying(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
         """Do something again and again until it does not fail."""
+        pause_s = self._options.pull_retry_delay_ms / 1000
+        is_failing = False
         while not self._is_closed:
             try:
                 await work(*arguments)
             except (RemotingError, BrokerError, ClientError) as err:
-                pause_s = self._options.pull_retry_delay_ms / 1000
-                logger.warning("%s: %s; next try in %.1f s", self.queue, err, pause_s)
+                level = logging.DEBUG if is_failing else logging.WARNING
+                logger.log(level, "%s: %s; it is tried every %.1f s", self.queue, err, pause_s)
+                is_failing = True
                 await asyncio.sleep(pause_s)
             else:
                 return

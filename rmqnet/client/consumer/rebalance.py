@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 _FORCED_UNLOCK_MS = 20_000
 """So long after its lock was last renewed, a queue is given away although its listener runs."""
 _LOCK_AGAIN_S = 0.5
+_ANNOUNCE_AGAIN_S = 1.0
 
 
 class _Held(NamedTuple):
@@ -93,6 +95,7 @@ class Rebalancer:
         self._held: dict[MessageQueue, _Held] = {}
         self._one_at_a_time = asyncio.Lock()
         self._wanted = asyncio.Event()
+        self._announced_at = 0.0
 
     def connect(
         self,
@@ -142,6 +145,13 @@ class Rebalancer:
             for queue in offsets.keys() & self._held.keys():
                 await self._begin_anew(self._held.pop(queue), offsets[queue])
         self.rebalance_soon()
+
+    async def announce(self) -> None:
+        """Tell brokers what the group wants, but not more often than once a second."""
+        now = time.monotonic()
+        if now - self._announced_at >= _ANNOUNCE_AGAIN_S:
+            self._announced_at = now
+            await self._client.send_heartbeats()
 
     def stop_pulling(self) -> None:
         """Cancel all pulls; what was pulled may still be consumed."""
@@ -240,7 +250,7 @@ class Rebalancer:
                 process_queue.unlock_attempts += 1
                 return False
             logger.warning("%s is given away although its listener still runs", queue)
-        await self._offsets.persist([queue])
+        await self._offsets.persist([queue], wait=True)
         self._offsets.remove(queue)
         process_queue.clear()
         if self._locks is not None:
@@ -257,5 +267,5 @@ class Rebalancer:
         if held.pulling is not asyncio.current_task():  # that one ends by itself
             held.pulling.cancel()
         self._offsets.update_and_freeze(queue, offset)
-        await self._offsets.persist([queue])
+        await self._offsets.persist([queue], wait=True)
         self._offsets.remove(queue)

@@ -20,7 +20,7 @@ class _Kept:
     async def read(self, queue: MessageQueue) -> int | None:
         return self.offsets.get(queue)
 
-    async def write(self, offsets: dict[MessageQueue, int]) -> None:
+    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool) -> None:
         self.offsets.update(offsets)
 
 

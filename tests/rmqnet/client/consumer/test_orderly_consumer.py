@@ -180,6 +180,10 @@ def test_given_away_when_the_listener_is_done(broker: ScriptedQueues) -> None:
             go_on.set()
             wait_until(lambda: sum(map(len, seen.values())) >= 40, "all messages")
             assert {each.topic for each in second.queues} >= {"orders"}
+    codes = [each.code for each in broker.server.requests]
+    before = broker.server.requests[: codes.index(RequestCode.UNLOCK_BATCH_MQ)]
+    notes = [each for each in before if each.code == RequestCode.UPDATE_CONSUMER_OFFSET]
+    assert not notes[-1].is_oneway, "the next member begins where this one ended"
     assert dict(seen) == {0: _numbers(20), 1: _numbers(20)}
 
 

@@ -472,6 +472,27 @@ def test_pulls_that_fail_are_tried_again(broker: ScriptedQueues) -> None:
         listener.wait(1)
 
 
+def test_a_broker_that_forgot_the_group(broker: ScriptedQueues) -> None:
+    """A broker started anew hears of the group as soon as it says that it does not know it."""
+    good, heartbeats = broker.server.answers[RequestCode.PULL_MESSAGE], RequestCode.HEART_BEAT
+    listener = Recorder()
+    with consuming(broker, listener):
+        broker.server.wait_for(RequestCode.PULL_MESSAGE, 3)
+        known = len(broker.server.asked(heartbeats))
+
+        def pull(request: RemotingCommand) -> Any:
+            if len(broker.server.asked(heartbeats)) > known:
+                return good(request)
+            return answer(request, ResponseCode.SUBSCRIPTION_NOT_EXIST, "group info not exist")
+
+        broker.server.answers[RequestCode.PULL_MESSAGE] = pull
+        broker.put("orders", 0, b"x")  # the pull under way still brings it
+        listener.wait(1)
+        broker.put("orders", 0, b"y")
+        listener.wait(2)
+        assert len(broker.server.asked(heartbeats)) > known
+
+
 def test_the_broker_names_a_slave(broker: ScriptedQueues) -> None:
     slave = broker.cluster.broker("broker-a", broker_id=1)
     slave.answers.update(broker.server.answers)
