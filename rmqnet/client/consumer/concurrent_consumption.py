@@ -10,13 +10,11 @@ import logging
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqnet.client.consumer.listening import ConsumeContext, ask_listener
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rmqnet.client.consumer.consumption import ListenerSide
     from rmqnet.client.consumer.listening import ListenerAnswer
     from rmqnet.client.consumer.process_queue import ProcessQueue
@@ -26,14 +24,6 @@ logger = logging.getLogger(__name__)
 
 _AGAIN_HERE_MS = 5000
 _EXPIRED_LEVEL = 3
-
-
-class _Call(NamedTuple):
-    """A listener that runs."""
-
-    process_queue: ProcessQueue
-    messages: list[Message]
-    begun_ms: int
 
 
 class ConcurrentConsumption:
@@ -52,16 +42,17 @@ class ConcurrentConsumption:
 
     def __init__(self, side: ListenerSide) -> None:
         self._side = side
-        self._calls: dict[int, _Call] = {}  # by thread
+        # Listeners that run, by thread: what they have, and since when.
+        self._calls: dict[int, tuple[ProcessQueue, list[Message], float]] = {}
 
     def submit(
-        self, process_queue: ProcessQueue, messages: Sequence[Message], *, needs_consumer: bool
+        self, process_queue: ProcessQueue, messages: list[Message], *, needs_consumer: bool
     ) -> None:
         """Have messages consumed; see `Consumption`."""
         del needs_consumer
         size = self._side.options.consume_message_batch_max_size
         self._side.threads.submit(
-            partial(self._consume, process_queue, list(messages[first : first + size]))
+            partial(self._consume, process_queue, messages[first : first + size])
             for first in range(0, len(messages), size)
         )
 
@@ -72,11 +63,11 @@ class ConcurrentConsumption:
 
     async def give_up_expired(self) -> None:
         """Send back messages whose listener runs for too long; they are done with here."""
-        for call in list(self._calls.values()):
-            if self._side.now_ms() - call.begun_ms <= self._side.options.consume_timeout_ms:
+        for process_queue, messages, begun_s in list(self._calls.values()):
+            if 1000 * (time.monotonic() - begun_s) <= self._side.options.consume_timeout_ms:
                 continue
-            for message in call.messages:
-                await self._give_up(call.process_queue, message)
+            for message in messages:
+                await self._give_up(process_queue, message)
 
     async def _give_up(self, process_queue: ProcessQueue, message: Message) -> None:
         if process_queue.dropped or not process_queue.contains(message):
@@ -96,11 +87,9 @@ class ConcurrentConsumption:
         side, thread = self._side, threading.get_ident()
         context = ConsumeContext(process_queue.queue)
         begun = time.monotonic()
-        self._calls[thread] = _Call(process_queue, messages, side.now_ms())
-        try:
-            answer = ask_listener(side.listener, messages, context)
-        finally:
-            del self._calls[thread]
+        self._calls[thread] = process_queue, messages, begun
+        answer = ask_listener(side.listener, messages, context)
+        del self._calls[thread]
         done = _count_done(answer, context, len(messages))
         seconds = time.monotonic() - begun
         topic = process_queue.queue.topic

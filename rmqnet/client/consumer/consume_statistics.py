@@ -48,7 +48,7 @@ class ConsumeStatistics:
     def consumed(self, topic: str, done: int, failed: int, seconds: float) -> None:
         """Count one call of the listener."""
         with self._guard:
-            totals = self._of(topic)
+            totals = self._totals.get(topic) or self._of(topic)
             totals.consumed += done
             totals.failed += failed
             totals.listener_calls += 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine
     from concurrent.futures import Future
 
     from rmqnet.client.consumer.consume_statistics import ConsumeStatistics
@@ -71,7 +71,7 @@ class Consumption(Protocol):
         """Messages of a queue are consumed one after the other, and failed ones first again."""
 
     def submit(
-        self, process_queue: ProcessQueue, messages: Sequence[Message], *, needs_consumer: bool
+        self, process_queue: ProcessQueue, messages: list[Message], *, needs_consumer: bool
     ) -> None:
         """Have messages consumed that were put into a process queue."""
 

@@ -101,14 +101,28 @@ class ListenerThreads:
                 logger.exception("%s: a task failed", self._name)
 
     def _next(self) -> Task | None:
+        while True:
+            # Without the lock while there is work: threads that queue up for it, and for the
+            # interpreter, cost more than tasks that do next to nothing.
+            try:
+                task = self._tasks.popleft()
+            except IndexError:
+                if not self._wait():
+                    return None
+                continue
+            if self._tasks and not self._is_waking:
+                with self._changed:
+                    self._wake_one()
+            return task
+
+    def _wait(self) -> bool:
+        """Wait for work; False: there will be none."""
         with self._changed:
             while not self._tasks:
                 if self._stopped:
-                    return None
+                    return False
                 self._idle += 1
                 self._changed.wait()
                 self._idle -= 1
                 self._is_waking = False
-            task = self._tasks.popleft()
-            self._wake_one()
-            return task
+        return True

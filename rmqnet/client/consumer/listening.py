@@ -35,18 +35,13 @@ class ConsumeContext:
         Orderly listeners: how long the queue rests if they fail; -1: as the consumer is set up.
     """
 
-    __slots__ = (
-        "ack_index",
-        "delay_level_when_next_consume",
-        "message_queue",
-        "suspend_current_queue_time_ms",
-    )
+    # Of the class, as one is made for each call and hardly any listener sets them.
+    ack_index: int | None = None
+    delay_level_when_next_consume: int = 0
+    suspend_current_queue_time_ms: int = -1
 
     def __init__(self, message_queue: MessageQueue) -> None:
         self.message_queue = message_queue
-        self.ack_index: int | None = None
-        self.delay_level_when_next_consume = 0
-        self.suspend_current_queue_time_ms = -1
 
 
 class ListenerAnswer(NamedTuple):

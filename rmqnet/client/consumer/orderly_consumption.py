@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Callable
 from rmqnet.client.consumer.listening import ConsumeContext, ask_listener
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rmqnet.client.consumer.consumption import ListenerSide
     from rmqnet.client.consumer.process_queue import ProcessQueue
     from rmqnet.client.consumer.queue_locks import QueueLocks
@@ -62,7 +60,7 @@ class OrderlyConsumption:
         self._turns: defaultdict[MessageQueue, threading.Lock] = defaultdict(threading.Lock)
 
     def submit(
-        self, process_queue: ProcessQueue, messages: Sequence[Message], *, needs_consumer: bool
+        self, process_queue: ProcessQueue, messages: list[Message], *, needs_consumer: bool
     ) -> None:
         """Have messages consumed; see `Consumption`."""
         del messages
@@ -102,7 +100,7 @@ class OrderlyConsumption:
         self._again_later(process_queue, _NEXT_TURN_MS if is_locked else _LOCK_FAILED_MS)
 
     def _again_later(self, process_queue: ProcessQueue, delay_ms: int) -> None:
-        again = partial(self.submit, process_queue, (), needs_consumer=True)
+        again = partial(self.submit, process_queue, [], needs_consumer=True)
         self._side.loop.later(delay_ms, again)
 
     def _consume_next(self, process_queue: ProcessQueue) -> bool:

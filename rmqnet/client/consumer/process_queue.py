@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
+from operator import lt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -122,9 +123,16 @@ class ProcessQueue:
         needs_consumer
             Nobody takes messages in order from here, so somebody has to begin.
         """
+        offsets = [message.queue_offset for message in messages]
         with self._guard:
-            for message in messages:
-                self._add(message)
+            if offsets and offsets[0] > self._largest and _ascend(offsets):
+                self._waiting.update(zip(offsets, messages))
+                self._offsets.extend(offsets)
+                self._largest = offsets[-1]
+                self._size_bytes += sum(len(message.body) for message in messages)
+            else:
+                for message in messages:
+                    self._add(message)
             needs_consumer = bool(self._waiting) and not self._has_consumer
             self._has_consumer |= needs_consumer
         return needs_consumer
@@ -138,14 +146,17 @@ class ProcessQueue:
             What to commit: everything before it is done with. `NO_OFFSET`: nothing was left here.
         """
         with self._guard:
-            self.last_consume_ms = self._now_ms()
-            if not self._waiting:
+            waiting = self._waiting
+            if not waiting:
                 return NO_OFFSET
+            self.last_consume_ms = self._now_ms()
             for message in messages:
-                if self._waiting.pop(message.queue_offset, None) is not None:
+                if waiting.pop(message.queue_offset, None) is not None:
                     self._size_bytes -= len(message.body)
+            if not waiting:
+                self._size_bytes = 0  # a listener may have changed a body
             offset = self._first_offset()
-            wake = self._take_wake()
+            wake = None if self._on_room is None else self._take_wake()
         if wake is not None:
             wake()
         return offset
@@ -172,7 +183,9 @@ class ProcessQueue:
         with self._guard:
             taken, self._taken = self._taken, []
             self._size_bytes -= sum(len(message.body) for message in taken)
-            wake = self._take_wake()
+            if not self._waiting:
+                self._size_bytes = 0  # a listener may have changed a body
+            wake = None if self._on_room is None else self._take_wake()
         if wake is not None:
             wake()
         return taken[-1].queue_offset + 1 if taken else NO_OFFSET
@@ -270,7 +283,11 @@ class ProcessQueue:
         return None
 
     def _take_wake(self) -> Callable[[], object] | None:
-        if self._on_room is None or self._fullness() is not None:
+        if self._fullness() is not None:
             return None
         wake, self._on_room = self._on_room, None
         return wake
+
+
+def _ascend(offsets: list[int]) -> bool:
+    return all(map(lt, offsets, offsets[1:]))
