@@ -41,7 +41,12 @@ SHOWN = {
         "2 messages written",
         "PUT_OK",
     ),
-    "command-line.md": ("found by offset message id", "dead lettered after 27.8 s", "orders"),
+    "command-line.md": (
+        "found by offset message id",
+        "dead lettered after 27.8 s",
+        "orders",
+        "SEND_OK",
+    ),
     "damage-and-rescue.md": (
         "damaged: 1 findings of damage",
         "only in A",
@@ -85,7 +90,8 @@ SHOWN = {
 
 
 LIVE_ADDRESS = "localhost:9876"
-"""The name server of the examples of live.md; the tests have one of their own."""
+"""The name server of the examples; the tests have one of their own."""
+OF_CLUSTERS = {"command-line.md", "live.md"}
 
 
 @pytest.fixture
@@ -126,7 +132,7 @@ def test_examples_run_in_an_empty_folder(
     for module in ("export", "sink"):  # one session serves all tests
         monkeypatch.setattr(f"rmqsource.cli.{module}.spark_job", lambda *_: nullcontext(spark))
     names: dict[str, object] = {}
-    cluster = request.getfixturevalue("cluster") if page.name == "live.md" else LIVE_ADDRESS
+    cluster = request.getfixturevalue("cluster") if page.name in OF_CLUSTERS else LIVE_ADDRESS
     for block in blocks(page):
         if block.language == "python":
             code = block.code.replace(LIVE_ADDRESS, cluster)
@@ -134,7 +140,7 @@ def test_examples_run_in_an_empty_folder(
             let_listeners_finish(spark)
         elif block.language == "sh":
             for line in block.code.splitlines():
-                run_command(line, tmp_path, monkeypatch)
+                run_command(line.replace(LIVE_ADDRESS, cluster), tmp_path, monkeypatch)
     shown = "".join(capfd.readouterr())
     tables = [block.code for block in blocks(page) if block.code.startswith("+--")]
     assert [text for text in (*SHOWN.get(page.name, ()), *tables) if text not in shown] == []

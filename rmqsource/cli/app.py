@@ -10,10 +10,12 @@ import typer
 from rmqsource import __version__
 from rmqsource.cli.arguments import (
     All,
+    AnyPaths,
     CommandLine,
     Ids,
     Limit,
     Paths,
+    Queue,
     Selection,
     Source,
     Topic,
@@ -21,6 +23,7 @@ from rmqsource.cli.arguments import (
 )
 from rmqsource.cli.arguments import examples as _examples
 from rmqsource.cli.check import check_and_tell, rebuild_index, rebuild_queues
+from rmqsource.cli.cluster_source import ClusterSource
 from rmqsource.cli.explore import add_commands
 from rmqsource.cli.follow import add_follow_command
 from rmqsource.cli.grep import Grep
@@ -33,7 +36,9 @@ from rmqsource.cli.read import listed, source_options, table_options
 from rmqsource.cli.recover import recover as recover_and_tell
 from rmqsource.cli.report import reporting
 from rmqsource.cli.salvage import add_command as add_salvage
+from rmqsource.cli.send import add_send_command
 from rmqsource.cli.sink import add_sink_commands
+from rmqsource.cli.tail import add_tail_command
 from rmqsource.cli.topics import show_topics
 from rmqsource.cli.waiting import add_waiting_commands
 from rmqsource.exit_codes import EXIT_CODES
@@ -42,7 +47,8 @@ from rmqsource.scan.store_versions import open_snapshots
 app = CommandLine(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Look into the store of a RocketMQ broker, check and repair it; no broker is needed.",
+    help="Look into the store of a RocketMQ broker, check and repair it; no broker is needed. "
+    "topics, messages, lag, send and tail also ask a running cluster (--namesrv).",
     epilog=EXIT_CODES,
     rich_markup_mode=None,
 )
@@ -98,23 +104,35 @@ def info(
 
 @app.command(
     epilog=_examples(
-        "topics /data/store", "topics /data/store --option topicPattern='%RETRY%.*' --format csv"
+        "topics /data/store",
+        "topics /data/store --option topicPattern='%RETRY%.*' --format csv",
+        "topics --namesrv 10.0.0.5:9876",
     )
 )
 def topics(
-    path: Paths,
+    path: AnyPaths = None,
     topic: Topic = [],  # noqa: B006 (typer copies it)
     limit: All = 0,
     *,
+    cluster: ClusterSource,
     source: Source,
     view: View,
 ) -> None:
     """Show who fills the disk: bytes and rates of each topic.
 
+    Of a running cluster: its topics with queues, messages and offsets.
+
     Rates are over the time from the store's first to its last message; growth compares the newer
     half of that time with the older one; retention is from the topic's oldest message on.
     """
-    with reporting() as report:
+    with reporting(warnings_are_damage=cluster.namesrv is None) as report:
+        path = path or []
+        if cluster.is_meant(path, source.config):
+            from rmqsource.cli.cluster_tables import show_cluster_topics  # noqa: PLC0415 (on demand)
+
+            asked = cluster.live_options(source.option, {"topic": ("--topic", topic)}, "topics")
+            show_cluster_topics(asked, view.display(), limit, report)
+            return
         options = table_options("topics", path, source.config, source.option, topic)
         show_topics(options, view.display(), limit, report)
         report.nothing("no topic")
@@ -131,17 +149,19 @@ def topics(
         "messages /data/store --id 7F00000100002A9F00000000000184C4",
         "messages /data/store --since 2026-01-31T09:00:00Z --format json",
         "messages /data/store --option mode=PERMISSIVE --format csv",
+        "messages --namesrv 10.0.0.5:9876 --topic orders --key K155",
     )
 )
 def messages(  # noqa: PLR0913 (one parameter a flag)
-    path: Paths,
+    path: AnyPaths = None,
+    queue: Queue = [],  # noqa: B006 (typer copies it)
+    *,
     selection: Selection,
     message_id: Ids = [],  # noqa: B006 (typer copies it)
     grep: Annotated[
         Optional[str],
         typer.Option(metavar="REGEX", help="Only with this in the body or in a NAME=VALUE."),
     ] = None,
-    *,
     last: Annotated[
         Optional[int], typer.Option(min=1, metavar="N", help="The N newest, newest first.")
     ] = None,
@@ -149,6 +169,7 @@ def messages(  # noqa: PLR0913 (one parameter a flag)
         bool, typer.Option("--follow", "-f", help="Show the newest, then what comes, until Ctrl-C.")
     ] = False,
     limit: Limit = None,
+    cluster: ClusterSource,
     source: Source,
     view: View,
 ) -> None:
@@ -159,13 +180,23 @@ def messages(  # noqa: PLR0913 (one parameter a flag)
     Bodies: a table shows text if they are UTF-8, else 0x and hex, both cut; with --id whole.
     JSON and CSV have the exact bytes in Base64 (body) and the text, if UTF-8 (body_text).
     """
-    with reporting() as report:
+    with reporting(warnings_are_damage=cluster.namesrv is None) as report:
+        path = path or []
         display = view.display()
+        is_cluster = cluster.is_meant(path, source.config)
         flags = selection.flags(source.config, view.clock())
-        options = source_options(path, source.option, flags)
+        flags["queueId"] = ("--queue", queue)
         ids = listed("--id", message_id)
         wanted = Wanted(ids, limit, last, follow, None if grep is None else Grep(grep))
         most = 0 if last is not None or follow else view.limit(limit)
+        if is_cluster:
+            from rmqsource.cli.cluster_messages import show_cluster_messages  # noqa: PLC0415
+
+            defaults = {"topicPattern": ".*"} if ids and not selection.topic else None
+            asked = cluster.live_options(source.option, flags, defaults=defaults)
+            show_cluster_messages(asked, wanted, display, most, report)
+            return
+        options = source_options(path, source.option, flags)
         show_messages(options, wanted, display, most, report)
 
 
@@ -276,3 +307,5 @@ add_place_commands(app)
 add_salvage(app)
 add_sink_commands(app)
 add_follow_command(app)
+add_send_command(app)
+add_tail_command(app)

@@ -20,6 +20,14 @@ Paths = Annotated[
     list[str],
     typer.Argument(metavar="PATH...", help="Store roots (storePathRootDir): paths, globs or URIs."),
 ]
+AnyPaths = Annotated[
+    Optional[list[str]],
+    typer.Argument(
+        metavar="[PATH...]",
+        show_default=False,
+        help="Store roots (storePathRootDir): paths, globs or URIs; or else --namesrv.",
+    ),
+]
 Output = Annotated[Format, typer.Option("--format", help="How rows are written.")]
 Config = Annotated[
     Optional[str],
@@ -36,6 +44,7 @@ Group = Annotated[list[str], typer.Option(help=f"Consumer groups, {_LIST}.")]
 Key = Annotated[
     list[str], typer.Option(help=f"Words of KEYS, {_LIST}; as a JSON array with commas.")
 ]
+Queue = Annotated[list[str], typer.Option("--queue", metavar="ID", help=f"Queue ids, {_LIST}.")]
 Ids = Annotated[
     list[str],
     typer.Option("--id", help=f"Offset message ids, or unique keys (client's ids), {_LIST}."),

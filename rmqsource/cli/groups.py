@@ -3,12 +3,14 @@
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import typer
 
 from rmqsource.cli.arguments import (
     All,
+    AnyPaths,
+    Flags,
     Group,
     Limit,
     Paths,
@@ -20,6 +22,7 @@ from rmqsource.cli.arguments import (
     View,
     examples,
 )
+from rmqsource.cli.cluster_source import ClusterSource
 from rmqsource.cli.metadata import (
     columns_of,
     for_stores,
@@ -30,7 +33,7 @@ from rmqsource.cli.metadata import (
     tell_unknown,
     whole_table,
 )
-from rmqsource.cli.output import Shape
+from rmqsource.cli.output import Display, Shape
 from rmqsource.cli.read import listed, source_options, table_options
 from rmqsource.cli.report import Report, reporting
 from rmqsource.cli.thresholds import Count, CountOrSpan, Threshold, count, count_or_span
@@ -67,6 +70,7 @@ def add_group_commands(app: typer.Typer) -> None:
             "lag /data/store",
             "lag /data/store --group billing --fail-above 5m",
             "lag /data/store --topic orders --fail-above 10000 --format json",
+            "lag --namesrv 10.0.0.5:9876 --group billing",
         )
     )(lag)
     app.command(epilog=examples("groups /data/store", "groups /data/store --format csv"))(groups)
@@ -78,12 +82,13 @@ def add_group_commands(app: typer.Typer) -> None:
 
 
 def lag(
-    path: Paths,
+    path: AnyPaths = None,
     group: Group = [],  # noqa: B006 (typer copies it)
     topic: Topic = [],  # noqa: B006 (typer copies it)
     fail_above: CountOrSpan = None,
     limit: Limit = None,
     *,
+    cluster: ClusterSource,
     source: Source,
     view: View,
 ) -> None:
@@ -93,20 +98,44 @@ def lag(
     consumed is than the newest of the queue. --fail-above looks at each group and topic: messages
     over all queues, or the longest time.
     """
-    with reporting() as said:
-        most = count_or_span(fail_above)
-        display, groups = view.display(), listed("--group", group)
+    with reporting(warnings_are_damage=cluster.namesrv is None) as said:
+        most, limited = count_or_span(fail_above), view.limit(limit)
+        shown = _Shown(view.display(), limited, listed("--group", group), most)
+        path = path or []
+        if cluster.is_meant(path, source.config):
+            from rmqsource.cli.cluster_tables import cluster_lag  # noqa: PLC0415 (on demand)
+
+            flags: Flags = {"topic": ("--topic", topic)}
+            asked = cluster.live_options(source.option, flags, "consumer_offsets")
+            table = cluster_lag(asked, said)
+            several = len(set(table["store"].to_pylist())) > 1
+            shape = _LAG._replace(shown=(*_LAG.shown, "store")) if several else _LAG
+            _show_lag(table, shape, shown, said)
+            return
         options = table_options("consumer_offsets", path, source.config, source.option, topic)
         table = whole_table("consumer_offsets", options)
-        tell_unknown(groups, table["group"], "consumer group with an offset", said)
-        keys = (("lag", "descending"), ("lag_ms", "descending"), ("group", "ascending"))
-        rows = ordered(only(table, "group", groups), *keys, ("topic", "ascending"))
-        show_rows(rows, for_stores(_LAG, options), display, view.limit(limit), said)
-        if not rows.num_rows:
-            said.note("no consumer group has committed an offset here")
-        if most is not None:
-            _judge_lag(rows, most, said)
+        _show_lag(table, for_stores(_LAG, options), shown, said)
         said.tell_missing(options)
+
+
+class _Shown(NamedTuple):
+    """What of the lag is shown, and when it is an alert."""
+
+    display: Display
+    limit: int
+    groups: list[str]
+    most: Optional[Threshold]
+
+
+def _show_lag(table: "Table", shape: Shape, shown: _Shown, said: Report) -> None:
+    tell_unknown(shown.groups, table["group"], "consumer group with an offset", said)
+    keys = (("lag", "descending"), ("lag_ms", "descending"), ("group", "ascending"))
+    rows = ordered(only(table, "group", shown.groups), *keys, ("topic", "ascending"))
+    show_rows(rows, shape, shown.display, shown.limit, said)
+    if not rows.num_rows:
+        said.note("no consumer group has committed an offset here")
+    if shown.most is not None:
+        _judge_lag(rows, shown.most, said)
 
 
 def _judge_lag(rows: "Table", most: Threshold, said: Report) -> None:

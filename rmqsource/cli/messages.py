@@ -21,7 +21,7 @@ from rmqsource.cli.report import scan_progress
 from rmqsource.tables import CORRUPT_RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rmqsource.cli.grep import Grep
     from rmqsource.cli.output import RowWriter
@@ -73,34 +73,64 @@ def show_messages(
     Rows of damage go to the report, as does what was asked for and is not there.
     """
     wanted.check(options)
-    in_full = display.is_table and bool(wanted.ids)
-    shape = SHAPE._replace(shown=MESSAGE_COLUMNS) if in_full else SHAPE
-    writer = row_writer(display, shape)
+    writer = MessageWriter(display, limit, report, in_full=bool(wanted.ids))
     if wanted.follow:
-        _follow(options, wanted, writer, report)
+        _follow(options, wanted, writer.rows, report)
     missing: list[str] = []
-    asked = set(options.topics or ())
-    has_more = False
     with scan_progress() as progress:
-        read = _Read(writer.columns, progress, report, wanted.grep)
-        for row in _rows(read, options, wanted, missing):
-            if limit and report.rows == limit:
-                has_more = True
-                break
-            report.rows += 1
-            asked.discard(row["topic"])
-            if in_full or (sys.stdout.isatty() and not display.is_table):
-                progress.stop()
-            if in_full:
-                write_record({name: row[name] for name in MESSAGE_COLUMNS}, display)
-            else:
-                writer.write(row)
+        read = _Read(writer.rows.columns, progress, report, wanted.grep)
+        writer.write(_rows(read, options, wanted, missing), progress)
     writer.close()
-    if has_more:
-        report.note(f"there is more than these {limit}: --limit 0 shows all")
-    report.nothing("no message matches")
     report.missing(*not_found(missing, options))
-    report.tell_missing(options, seen=set(options.topics or ()) - asked)
+    report.tell_missing(options, seen=set(options.topics or ()) & writer.topics)
+
+
+class MessageWriter:
+    """Writes rows of messages, so many at most, and tells of what is left out.
+
+    Parameters
+    ----------
+    display
+        How.
+    limit
+        Most rows; 0: all.
+    report
+        Counts them.
+    in_full
+        A table has a line for each column: they were asked for one by one.
+    """
+
+    def __init__(
+        self, display: Display, limit: int, report: Report, *, in_full: bool = False
+    ) -> None:
+        self._display, self._limit, self._report = display, limit, report
+        self._in_full = display.is_table and in_full
+        shape = SHAPE._replace(shown=MESSAGE_COLUMNS) if self._in_full else SHAPE
+        self.rows = row_writer(display, shape)
+        self.topics: set[str] = set()
+        self._has_more = False
+
+    def write(self, rows: Rows, progress: ScanProgress) -> None:
+        """Write rows until there are enough."""
+        for row in rows:
+            if self._limit and self._report.rows == self._limit:
+                self._has_more = True
+                return
+            self._report.rows += 1
+            self.topics.add(row["topic"])
+            if self._in_full or (sys.stdout.isatty() and not self._display.is_table):
+                progress.stop()
+            if self._in_full:
+                write_record({name: row[name] for name in MESSAGE_COLUMNS}, self._display)
+            else:
+                self.rows.write(row)
+
+    def close(self) -> None:
+        """Write what was held back, and say if that is not all, or nothing."""
+        self.rows.close()
+        if self._has_more:
+            self._report.note(f"there is more than these {self._limit}: --limit 0 shows all")
+        self._report.nothing("no message matches")
 
 
 def _rows(read: _Read, options: SourceOptions, wanted: Wanted, missing: list[str]) -> Rows:
@@ -138,24 +168,24 @@ def follow(
         rows = look()
 
 
-class _Read:
-    """Reads messages, and tells of what is no message."""
+class FoundMessages:
+    """Rows of what was read, without what is no message: that is told.
 
-    def __init__(
-        self,
-        columns: Sequence[str],
-        progress: ScanProgress,
-        report: Report,
-        grep: Grep | None = None,
-    ) -> None:
+    Attributes
+    ----------
+    columns
+        Those to read: to be shown, to be ordered by, to be searched.
+    """
+
+    def __init__(self, columns: Sequence[str], report: Report, grep: Grep | None = None) -> None:
         needed = ("topic", "store_timestamp", "commit_log_offset", "queue_offset", "store")
         searched = GREP_COLUMNS if grep else ()
-        self._columns = tuple(dict.fromkeys((*columns, *needed, *searched)))
-        self._progress, self._report, self._grep = progress, report, grep
+        self.columns = tuple(dict.fromkeys((*columns, *needed, *searched)))
+        self._report, self._grep = report, grep
 
-    def of(self, options: SourceOptions) -> Rows:
-        """Yield what the options select."""
-        for batch in read_messages(options, self._columns, self._progress.splits):
+    def rows(self, batches: Iterable[Columns]) -> Rows:
+        """Yield the messages of batches."""
+        for batch in batches:
             for row in rows_of(self._searched(batch)):
                 corrupt = row.pop(CORRUPT_RECORD.name, None)
                 if corrupt is not None:
@@ -172,6 +202,24 @@ class _Read:
         if damage is not None:
             keep = pc.or_(keep, pc.is_valid(damage))
         return {name: column.filter(keep) for name, column in batch.items()}
+
+
+class _Read(FoundMessages):
+    """Reads messages of files."""
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        progress: ScanProgress,
+        report: Report,
+        grep: Grep | None = None,
+    ) -> None:
+        super().__init__(columns, report, grep)
+        self._progress = progress
+
+    def of(self, options: SourceOptions) -> Rows:
+        """Yield what the options select."""
+        return self.rows(read_messages(options, self.columns, self._progress.splits))
 
     def of_ids(self, ids: Sequence[str], options: SourceOptions, missing: list[str]) -> Rows:
         """Yield the messages of each id, every message once; note ids of which there is none."""

@@ -20,6 +20,7 @@ from rmqsource.errors import (
     SourceOptionError,
 )
 from rmqsource.exit_codes import FOUND, GOOD, INTERRUPTED, NOT_DONE
+from rmqsource.live.errors import ClusterError
 from rmqsource.safe_text import printable
 from store_core.errors import (
     StoreConfigError,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
 
 _NOT_DONE = (
-    *(WrongUseError, SourceOptionError, StoreConfigError),
+    *(WrongUseError, SourceOptionError, StoreConfigError, ClusterError),
     *(StoreKindError, StoreNotFoundError, StoreReadError, StoreWriteError, StoreLockedError),
     OSError,  # of a file that no store has: what is imported, or what a page is written to
 )
@@ -179,7 +180,7 @@ def reporting(*, warnings_are_damage: bool = True) -> Iterator[Report]:
     """Turn errors and warnings into lines on standard error and the exit code."""
     report = Report()
     handler = _Warnings(report, are_damage=warnings_are_damage)
-    loggers = [logging.getLogger(name) for name in ("rmqsource", "store_core")]
+    loggers = [logging.getLogger(name) for name in ("rmqnet", "rmqsource", "store_core")]
     for logger in loggers:
         logger.addHandler(handler)
     if hasattr(sys.stdout, "reconfigure"):

@@ -22,7 +22,7 @@ from rmqsource.scan.read_request import ReadRequest
 from rmqsource.scan.splits import SegmentPositions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from rmqsource.live.live_options import LiveOptions
     from rmqsource.live.live_queues import QueueRange
@@ -123,7 +123,7 @@ def read_live_split(
 
 def read_ranges(
     cluster: Cluster, split: LiveSplit, options: LiveOptions, request: ReadRequest
-) -> Iterator[Columns]:
+) -> Generator[Columns, None, None]:
     """Yield batches of the asked-for columns of some ranges."""
     subscription = subscription_of(options.reading)
     pulls = QueuePulls(cluster, subscription, options.max_messages_per_pull).of(split.ranges)

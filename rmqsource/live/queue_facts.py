@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqnet.errors import BrokerError
+from rmqsource.live.cluster import may_pass
 from rmqsource.live.cluster_survey import gather, offset_of_time
 from rmqsource.live.live_queues import LiveQueue, QueueRange
 from rmqsource.live.pulled_frames import BadPull, frames_of_bodies
@@ -46,8 +47,10 @@ async def places_of(
         part = QueueRange(queue, state.store, offset, offset + 1, state.kind)
         try:
             found = await pulls.pull_chunk(part)
-        except BrokerError:  # not readable, as some topics of the system are
-            return NOWHERE
+        except BrokerError as err:
+            if may_pass(err):
+                raise
+            return NOWHERE  # not readable, as some topics of the system are
         return _first_place([pulled.body for pulled in found if pulled.body])
 
     return dict(zip(asked, await gather(asked, place)))
@@ -63,7 +66,8 @@ async def first_offset_at(cluster: Cluster, state: QueueState, timestamp_ms: int
     if at == state.max_offset:
         return at
     place = (await places_of(cluster, {state.queue: state}, [(state.queue, at)]))[state.queue, at]
-    return at if place.store_timestamp >= timestamp_ms else at + 1
+    is_before = NO_TIME != place.store_timestamp < timestamp_ms
+    return at + 1 if is_before else at
 
 
 def _first_place(bodies: list[bytes]) -> MessagePlace:

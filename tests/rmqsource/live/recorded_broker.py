@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rmqnet.client.message_queue import MessageQueue
+from rmqnet.client.queue_json import to_queue_json
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.filter.sql_filter import SqlFilter
@@ -105,6 +107,8 @@ class RecordedBroker:
                 RequestCode.GET_TOPIC_CONFIG: self._topic_config,
                 RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
                 RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
+                RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
+                RequestCode.VIEW_MESSAGE_BY_ID: self._view,
             }
         )
 
@@ -112,6 +116,27 @@ class RecordedBroker:
         fields = request.ext_fields
         key = (fields["topic"], int(fields["queueId"]))
         return self.queues.get(key) or RecordedQueue([])
+
+    def _topic_stats(self, request: RemotingCommand) -> RemotingCommand:
+        wanted = request.ext_fields["topic"]
+        table = {
+            MessageQueue(topic, "any", queue_id): {
+                "minOffset": queue.min_offset,
+                "maxOffset": queue.max_offset,
+                "lastUpdateTimestamp": queue.seen()[-1].store_ms if queue.seen() else 0,
+            }
+            for (topic, queue_id), queue in self.queues.items()
+            if topic == wanted
+        }
+        return success(request, to_queue_json({"offsetTable": table}).encode())
+
+    def _view(self, request: RemotingCommand) -> RemotingCommand:
+        at = int(request.ext_fields["offset"])
+        for queue in self.queues.values():
+            for record in queue.seen():
+                if record.rows[0].get("commit_log_offset") == at:
+                    return success(request, record.data)
+        return answer(request, ResponseCode.SYSTEM_ERROR, f"can not find message by offset {at}")
 
     def _max_offset(self, request: RemotingCommand) -> RemotingCommand:
         return success(request, offset=self.queue(request).max_offset)
