@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, fields
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from rmqnet import ClientConfig, ProducerConfig, PullConsumerOptions, PushConsumerOptions
 from rmqsource.exit_codes import MEANINGS
 from rmqsource.live.option_table import LIVE_OPTION_TABLE, LIVE_SINK_OPTION_TABLE
 from rmqsource.options.option_table import OPTION_TABLE, OptionInfo
@@ -71,6 +76,35 @@ def live_sink_options_section() -> str:
     return _options(LIVE_SINK_OPTION_TABLE)
 
 
+def settings_section(kind: type[Any]) -> str:
+    """Return every setting of a dataclass, with what its docstring says."""
+    defaults = {field.name: field.default for field in fields(kind)}
+    lines = ["", "| setting | default | meaning |", "|---|---|---|"]
+    for names, meaning in _parameters(inspect.getdoc(kind) or "").items():
+        shown = [_shown(defaults.pop(name)) for name in names]
+        given = ", ".join(f"`{text}`" for text in shown if text)
+        lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {given} | {_cell(meaning)} |")
+    if defaults:
+        raise ValueError(f"{kind.__name__}: the docstring says nothing of {', '.join(defaults)}")
+    return "\n".join(lines)
+
+
+def _parameters(doc: str) -> dict[tuple[str, ...], str]:
+    """Return what a numpydoc docstring says of parameters, in one line, in its order."""
+    text = doc.partition("Parameters\n----------\n")[2]
+    text = re.split(r"\n\n\w+\n-+\n", text)[0]
+    found = {}
+    for names, meaning in re.findall(r"^(\w.*)\n((?: {4}.*(?:\n|$))+)", text, re.MULTILINE):
+        found[tuple(names.split(", "))] = " ".join(meaning.split()).replace("``", "`")
+    return found
+
+
+def _shown(default: object) -> str:
+    if default is MISSING:
+        return ""
+    return getattr(default, "name", None) or repr(default).strip("'")
+
+
 def exit_codes_section() -> str:
     """Return every exit code of the command line."""
     lines = ["", "| exit code | meaning |", "|---|---|"]
@@ -88,6 +122,10 @@ SECTIONS = {
     "live columns": (DOCS / "live.md", live_columns_section),
     "live options": (DOCS / "live.md", live_options_section),
     "live sink options": (DOCS / "live.md", live_sink_options_section),
+    "client config": (DOCS / "client.md", partial(settings_section, ClientConfig)),
+    "producer config": (DOCS / "client.md", partial(settings_section, ProducerConfig)),
+    "push options": (DOCS / "client.md", partial(settings_section, PushConsumerOptions)),
+    "pull options": (DOCS / "client.md", partial(settings_section, PullConsumerOptions)),
     "exit codes": (DOCS / "command-line.md", exit_codes_section),
 }
 """Name of a generated part -> its page, and what makes it."""
