@@ -28,6 +28,7 @@ from rmqnet import (
     SendFailedError,
     TlsConfig,
 )
+from rmqsource.exit_codes import NOT_DONE
 from tests.interop.client_node import ClientNode, body_of, wait_until
 from tests.interop.java_cluster import RELEASES
 from tests.interop.live_cluster import BROKER, LiveCluster, unique
@@ -40,9 +41,12 @@ from tests.interop.secured import (
     secured_cluster,
     secured_judge,
 )
+from tests.rmqsource.conftest import run  # noqa: F401 (a fixture)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.rmqsource.cli.command_line import Run
 
 pytestmark = pytest.mark.interop
 
@@ -224,3 +228,31 @@ def test_nothing_shows_the_keys(secured: Secured) -> None:
     _assert_no_secret(f"{secured.config!r} {secured.config} {secured.config.credentials!r}")
     with ClientInstance(secured.config) as client:
         _assert_no_secret(f"{client!r} {vars(client)!r}")
+
+
+def test_the_command_line_signs_and_shows_no_key(secured: Secured, run: Run) -> None:  # noqa: F811
+    topic = unique("secured_cli")
+    secured.judge.create_topic(topic, 1)
+    file = secured.certificates.parent / f"{topic}.yml"
+    file.write_text(f"accessKey: {ACCESS_KEY}\nsecretKey: {SECRET_KEY}\n")
+    ca_file = secured.certificates / "ca.pem"
+    where = ("--namesrv", secured.cluster.namesrv_addr, "--credentials", file)
+    tls = ("--option", "useTLS=true", "--option", f"tlsCaFile={ca_file}")
+    asked = [
+        run("send", *where, *tls, "--topic", topic, "--body", "signed"),
+        run("topics", *where, *tls, "--topic", topic),
+        run("messages", *where, *tls, "--topic", topic),
+        run("lag", *where, *tls, "--topic", topic),
+        run("tail", *where, *tls, "--topic", topic, "--since", "10m", "--limit", 1),
+    ]
+    assert [(each.code, each.err) for each in asked if each.code] == []
+    assert all("signed" in asked[number].out for number in (2, 4))
+    file.write_text(f"accessKey: {ACCESS_KEY}\nsecretKey: {_WRONG_SECRET}\n")
+    for command in (("send", "--body", "x"), ("topics",), ("messages",)):
+        refused = run(*command, *where, *tls, "--topic", topic)
+        assert refused.code == NOT_DONE, command
+        asked.append(refused)
+    said = "".join(each.out + each.err for each in asked)
+    # A broker that refuses may name the account.
+    assert not [secret for secret in (SECRET_KEY, _WRONG_SECRET) if secret in said]
+    assert run("topics", *where, *tls[:2], "--topic", topic).code == NOT_DONE  # not trusted
