@@ -55,6 +55,14 @@ class BrokerError(Exception):
         self.address = address
         self.request = request
 
+    @property
+    def is_access_refused(self) -> bool:
+        """Whether a broker of RocketMQ 4.x refuses the account or its signature: no retry helps.
+
+        It answers so with the code of any failure (``SYSTEM_ERROR``); only the remark tells.
+        """
+        return "AclException" in self.remark
+
     def __str__(self) -> str:
         return f"{self.address} answered {self.request} with code {self.code}: {self.remark}"
 

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_OPAQUE = (1 << 31) - 1
 _CLOSE_SECONDS = 1.0
+_TLS_CLOSE_SECONDS = 0.1
+"""RocketMQ's servers do not answer the end of TLS, which connections wait for."""
 _MAX_PORT = 65535
 
 T = TypeVar("T")
@@ -196,7 +198,8 @@ class RemotingClient:
             connection.close("the client was closed")
         if connections:
             ends = [asyncio.ensure_future(each.wait_closed()) for each in connections]
-            _, late = await asyncio.wait(ends, timeout=_CLOSE_SECONDS)
+            timeout_s = _CLOSE_SECONDS if self._tls is None else _TLS_CLOSE_SECONDS
+            _, late = await asyncio.wait(ends, timeout=timeout_s)
             for connection in list(self._open):
                 connection.abort()
             await asyncio.gather(*late)

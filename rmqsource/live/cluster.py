@@ -195,7 +195,7 @@ class Cluster:
 def may_pass(error: Exception) -> bool:
     """Return whether the same request may succeed later."""
     if isinstance(error, BrokerError):
-        return error.code in _PASSING
+        return error.code in _PASSING and not error.is_access_refused
     return isinstance(error, (RemotingError, ClientError))
 
 

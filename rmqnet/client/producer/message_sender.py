@@ -239,7 +239,7 @@ class MessageSender:
         request = f"{request_name(sending.message.request_code)} to topic {sending.message.topic}"
         remark = response.remark or "no reason given"
         error = BrokerError(response.code, remark, sending.address, request)
-        if response.code in RETRY_RESPONSE_CODES:
+        if response.code in RETRY_RESPONSE_CODES and not error.is_access_refused:
             self._try_again(sending, error)
         elif sending.stored is not None:
             sending.finish(sending.stored, None)

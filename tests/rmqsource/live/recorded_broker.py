@@ -85,7 +85,8 @@ def _segments(store: GoldenStore) -> Iterator[Path]:
 class RecordedBroker:
     """One broker of a cluster.
 
-    ``pull_limit`` is the broker's own; ``failures`` are answered in the place of the next pulls.
+    ``pull_limit`` is the broker's own; ``failures`` are answered, with ``remark``, in the place of
+    the next pulls.
     """
 
     def __init__(self, server: ScriptedServer, queues: dict[tuple[str, int], RecordedQueue]):
@@ -96,6 +97,7 @@ class RecordedBroker:
         self.is_4x = False
         self.attributes: dict[str, dict[str, str]] = {}
         self.failures: list[int] = []
+        self.remark = "told to fail"
         self.committed: dict[tuple[str, str, int], int] = {}
         server.answers.update(
             {
@@ -174,7 +176,7 @@ class RecordedBroker:
 
     def _pull(self, request: RemotingCommand) -> RemotingCommand:
         if self.failures:
-            return answer(request, self.failures.pop(0), "told to fail")
+            return answer(request, self.failures.pop(0), self.remark)
         queue, fields = self.queue(request), request.ext_fields
         at, most = int(fields["queueOffset"]), int(fields["maxMsgNums"])
         ends = {"minOffset": queue.min_offset, "maxOffset": queue.max_offset}

@@ -179,6 +179,13 @@ def test_a_broker_that_forbids_reading_is_an_error_at_once(cluster):
         live_rows(cluster, retryTimeout="1h")
 
 
+def test_a_signature_that_is_refused_is_an_error_at_once(cluster):
+    cluster.served.failures = [ResponseCode.SYSTEM_ERROR] * 20
+    cluster.served.remark = "org.apache.rocketmq.acl.common.AclException: Check signature failed"
+    with pytest.raises(ClusterError, match="Check signature failed"):
+        live_rows(cluster, retryTimeout="1h")
+
+
 def test_a_broker_that_restarts_while_it_is_read(cluster, store):
     options = parsed(cluster, maxMessagesPerPull=2)
     rows = []

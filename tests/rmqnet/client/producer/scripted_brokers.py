@@ -37,6 +37,7 @@ class StoringBroker:
     def __init__(self, server: ScriptedServer) -> None:
         self.server = server
         self.codes: list[int] = []
+        self.remark = "scripted"
         self.stored: list[RemotingCommand] = []
         self.before: Callable[[RemotingCommand], Awaitable[object] | None] | None = None
         self.status = ResponseCode.SUCCESS
@@ -53,7 +54,7 @@ class StoringBroker:
             if waits is not None:
                 await waits
         if self.codes:
-            return answer(request, self.codes.pop(0), "scripted")
+            return answer(request, self.codes.pop(0), self.remark)
         offset = len(self.stored)
         self.stored.append(request)
         header = sent_header(request)

@@ -256,6 +256,14 @@ class TestFailures:
             producer.send(order())
         assert sum(len(each.server.asked(RequestCode.SEND_MESSAGE_V2)) for each in pair) == 1
 
+    def test_a_signature_that_is_refused_is_not_tried_again(self, pair, producer):
+        for broker in pair:
+            broker.codes = [ResponseCode.SYSTEM_ERROR] * 3
+            broker.remark = "org.apache.rocketmq.acl.common.AclException: Check signature failed"
+        with pytest.raises(BrokerError, match="Check signature failed"):
+            producer.send(order())
+        assert sum(len(each.server.asked(RequestCode.SEND_MESSAGE_V2)) for each in pair) == 1
+
     def test_no_more_tries_than_set(self, cluster, pair):
         for broker in pair:
             broker.codes = [2] * 5
