@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqnet.errors import RemotingFormatError
@@ -28,6 +29,8 @@ from store_core.message import Message, messages_from_record
 
 if TYPE_CHECKING:
     from store_core.codec.message_codec import StoredRecord
+
+logger = logging.getLogger(__name__)
 
 _OFFSET_BYTES = 8
 _NOT_PLAIN = COMPRESSED_FLAG | BORNHOST_V6_FLAG | STOREHOST_V6_FLAG | INNER_BATCH_FLAG
@@ -136,7 +139,8 @@ def messages_from_body(body: bytes, store: str, asked_for: str = "") -> list[Mes
     Raises
     ------
     RemotingFormatError
-        A record is damaged; the text says whose it is and where it lies.
+        A record is damaged; the text says whose it is and where it lies. Not where only a body
+        cannot be inflated: it is logged, and given as it is stored.
     """
     messages: list[Message] = []
     topics: dict[bytes, str] = {}
@@ -149,7 +153,7 @@ def messages_from_body(body: bytes, store: str, asked_for: str = "") -> list[Mes
                 position += message.store_size
                 continue
             record = _record_at(body, position, store)
-            messages += messages_from_record(record, store)
+            messages += _messages_of(record, store, asked_for)
             position += record.total_size
     except (CorruptRecordError, CorruptBodyError) as err:
         reason = err.reason if isinstance(err, CorruptRecordError) else str(err)
@@ -190,6 +194,26 @@ def _plain_message(
     return ReceivedMessage(
         topic, body[body_at:topic_length_at], body[properties_at:end], store, size, *fields
     )
+
+
+def _messages_of(record: StoredRecord, store: str, asked_for: str) -> list[Message]:
+    """Return a record's messages; a body that cannot be inflated as it is stored.
+
+    Any producer can send such a one: it must not stop a queue for all who read it.
+    """
+    try:
+        return messages_from_record(record, store)
+    except CorruptBodyError as err:
+        if record.sys_flag & INNER_BATCH_FLAG:  # that it is one, the broker says
+            raise
+        logger.warning(
+            "%s: its answer%s: the body of offset %d is given as it is stored: %s",
+            store,
+            f" for {asked_for}" if asked_for else "",
+            record.queue_offset,
+            err,
+        )
+        return messages_from_record(record, store, inflate_body=False)
 
 
 def _record_at(body: bytes, position: int, store: str) -> StoredRecord:

@@ -21,6 +21,7 @@ from store_core.layout.message import (
     COMPRESSION_LZ4,
     COMPRESSION_ZLIB,
     COMPRESSION_ZSTD,
+    INNER_BATCH_FLAG,
     MESSAGE_MAGIC_CODE_V2,
 )
 from store_core.message import Message, messages_from_record
@@ -103,13 +104,27 @@ def _stored_bytes(root: Path, messages: Sequence[Message]) -> Iterator[bytes]:
         (_record()[:-1], "byte 0, after 0 messages: record of"),
         (_record() + b"\x00\x00", "after 1 messages: only 2 bytes are left"),
         (_record() + bytes(200), "magic code 0x00000000"),
-        (_record(b"no zlib", sys_flag=COMPRESSED_FLAG), "the zlib body of 7 bytes is damaged"),
+        (
+            _record(b"no batch", sys_flag=COMPRESSED_FLAG | INNER_BATCH_FLAG),
+            "the zlib body of 8 bytes is damaged",
+        ),
     ],
 )
 def test_a_damaged_body_is_named(body: bytes, named: str) -> None:
     with pytest.raises(RemotingFormatError, match=f"^{STORE}: its answer for queue 3") as caught:
         messages_from_body(body, STORE, "queue 3 from offset 7")
     assert named in str(caught.value)
+
+
+def test_a_body_that_cannot_be_inflated_is_given_as_stored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    damaged = _record(b"no zlib", sys_flag=COMPRESSED_FLAG)
+    first, second, third = messages_from_body(_record() + damaged + _record(), STORE, "queue 3")
+    assert (first.body, second.body, third.body) == (b"body", b"no zlib", b"body")
+    assert second.sys_flag & COMPRESSED_FLAG
+    assert second.tags == "red"
+    assert "for queue 3: the body of offset 7 is given as it is stored" in caplog.text
 
 
 def test_a_cut_at_each_byte_is_seen() -> None:
@@ -187,7 +202,9 @@ def test_damage_is_what_the_general_way_finds(position: int, value: int) -> None
     at = int.from_bytes(body[first + 28 : first + 36], "big", signed=True)
     try:
         wanted = messages_from_record(decode_message(body, first, at, STORE), STORE)
-    except (CorruptRecordError, CorruptBodyError):
+    except CorruptBodyError:
+        return  # given as it is stored, see above
+    except CorruptRecordError:
         with pytest.raises(RemotingFormatError):
             messages_from_body(bytes(body), STORE)
         return
