@@ -291,6 +291,10 @@ class ClientInstance:
         if self._heartbeats.consumers.pop(group, None) is not None:
             await self._heartbeats.unregister(consumer_group=group)
 
+    def has_consumer(self, group: str, consumer: GroupConsumer) -> bool:
+        """Return whether this client has announced this consumer as its member of a group."""
+        return self._heartbeats.consumers.get(group) is consumer
+
     async def send_heartbeats(self) -> None:
         """Send heartbeats to all brokers in use now, as after a subscription changed."""
         await self._heartbeats.send()

@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
+from rmqnet.client.client_config import ClientConfig
 from rmqnet.client.client_instance import ClientInstance
 from rmqnet.client.consumer.group_brokers import GroupBrokers
 from rmqnet.client.consumer.group_name import check_group_name
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Callable
 
-    from rmqnet.client.client_config import ClientConfig
     from rmqnet.client.message_queue import MessageQueue
     from store_core.message import Message
 
 logger = logging.getLogger(__name__)
+
+Client = Union[ClientInstance, ClientConfig, str]
 
 _SUBSCRIBE_ALL = "*"
 _HALF_AN_HOUR_MS = 30 * 60_000
@@ -47,8 +49,10 @@ class PullConsumer:
     ----------
     group
         Name of the group, under which offsets are noted.
-    config
-        How to find the cluster; or just the addresses of its name servers.
+    client
+        How to find the cluster: addresses of name servers (``host:port;host:port``), a
+        `ClientConfig`, or a `ClientInstance`, which consumers of other groups and producers may
+        share and which outlives this consumer.
     options
         Settings that seldom change.
 
@@ -65,16 +69,18 @@ class PullConsumer:
     def __init__(
         self,
         group: str,
-        config: ClientConfig | str,
+        client: Client,
         *,
         options: PullConsumerOptions | None = None,
     ) -> None:
         self.group = check_group_name(group)
         self.options = options or PullConsumerOptions()
-        self._client = ClientInstance(config)
+        self._owns_client = not isinstance(client, ClientInstance)
+        self._client = client if isinstance(client, ClientInstance) else ClientInstance(client)
         self._brokers = GroupBrokers(self._client, self.group)
         self._guard = threading.Lock()
         self._changed = threading.Condition()
+        self._assigning = threading.Lock()
         self._reads: dict[MessageQueue, ReadAhead] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -126,11 +132,12 @@ class PullConsumer:
         if not was_running:
             return
         try:
-            self._client.call(self._assign({}, {}))
+            self._client.call(self._leave())
         except (RemotingError, BrokerError, ClientError) as err:
             logger.warning("group %s: its end is not orderly: %s", self.group, err)
         finally:
-            self._client.shutdown()
+            if self._owns_client:
+                self._client.shutdown()
 
     def __enter__(self) -> PullConsumer:
         return self.start()
@@ -185,7 +192,8 @@ class PullConsumer:
         topics = {queue.topic for queue in queues}
         subscriptions = {topic: self._subscription(topic, expression, kind) for topic in topics}
         begins = {queue: partial(self._starts.start_offset, queue) for queue in queues}
-        self._client.call(self._assign(begins, subscriptions))
+        with self._assigning:
+            self._client.call(self._assign(begins, subscriptions))
 
     # Where.
 
@@ -280,7 +288,12 @@ class PullConsumer:
         RemotingError, BrokerError, ClientError
             A broker did not note it.
         """
-        positions = {queue: self._read(queue).position for queue in self._chosen(queues)}
+        reads = [self._read(queue) for queue in self._chosen(queues)]
+        for read in reads:
+            if read.is_sought:
+                self.position(read.queue)
+        with self._changed:  # not between messages that are put in and the offset after them
+            positions = {read.queue: read.position for read in reads}
         known = {queue: offset for queue, offset in positions.items() if offset is not None}
         self._client.call(self._commit(known))
 
@@ -314,7 +327,8 @@ class PullConsumer:
 
     def consumer_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Return how far it is in its queues of a topic."""
-        positions = {queue: read.position for queue, read in list(self._reads.items())}
+        with self._changed:
+            positions = {queue: read.position for queue, read in self._reads.items()}
         return {
             queue: offset
             for queue, offset in positions.items()
@@ -357,10 +371,16 @@ class PullConsumer:
         }
         self._subscriptions = subscriptions
         await self._client.send_heartbeats()
+        self._check_running()  # still: a client that others share goes on without this consumer
         self._drop(self._reads.keys() - unchanged)
         for queue, begin in begins.items():
             if queue not in unchanged:
                 self._begin(queue, begin)
+
+    async def _leave(self) -> None:
+        self._drop(list(self._reads))
+        if self._client.has_consumer(self.group, self):
+            await self._client.unregister_consumer(self.group)
 
     async def _check(self, subscription: Subscription) -> None:
         """Have a broker look at an SQL expression: it passes all that it does not understand."""
@@ -372,20 +392,24 @@ class PullConsumer:
             )
 
     def _seek(self, begins: Mapping[MessageQueue, Callable[[], Awaitable[int]]]) -> None:
-        for queue in begins:
-            self._read(queue)
-        self._client.call(self._begin_anew(begins))
+        with self._assigning:
+            for queue in begins:
+                self._read(queue)
+            self._client.call(self._begin_anew(begins))
 
     async def _begin_anew(
         self, begins: Mapping[MessageQueue, Callable[[], Awaitable[int]]]
     ) -> None:
+        self._check_running()
         for queue, begin in begins.items():
             was_paused = self._reads[queue].paused
             self._drop([queue])
-            self._begin(queue, begin)
+            self._begin(queue, begin, is_sought=True)
             self._reads[queue].paused = was_paused
 
-    def _begin(self, queue: MessageQueue, begin: Callable[[], Awaitable[int]]) -> None:
+    def _begin(
+        self, queue: MessageQueue, begin: Callable[[], Awaitable[int]], *, is_sought: bool = False
+    ) -> None:
         read = ReadAhead(
             client=self._client,
             brokers=self._brokers,
@@ -393,6 +417,7 @@ class PullConsumer:
             subscription=self._subscriptions[queue.topic],
             queue=queue,
             changed=self._changed,
+            is_sought=is_sought,
         )
         with self._changed:
             self._reads[queue] = read

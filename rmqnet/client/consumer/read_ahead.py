@@ -44,6 +44,8 @@ class ReadAhead:
         The queue.
     changed
         Held while messages are put in or taken out; notified when some came.
+    is_sought
+        The application said where to begin.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class ReadAhead:
         subscription: Subscription,
         queue: MessageQueue,
         changed: threading.Condition,
+        is_sought: bool = False,
     ) -> None:
         self.queue = queue
+        self.is_sought = is_sought
         self.paused = False
         self._brokers = brokers
         self._options = options
@@ -72,7 +76,10 @@ class ReadAhead:
 
     @property
     def position(self) -> int | None:
-        """Offset of the next message that is taken; None: it is not known yet where to begin."""
+        """Offset of the next message that is taken; None: it is not known yet where to begin.
+
+        The caller holds ``changed``.
+        """
         return self._messages[0].queue_offset if self._messages else self._next_offset
 
     def take(self, count: int) -> list[Message]:

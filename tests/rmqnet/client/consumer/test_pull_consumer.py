@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from rmqnet import (
     BrokerError,
     ClientError,
+    ClientInstance,
     ConsumeFromWhere,
     MessageQueue,
     PullConsumer,
@@ -283,3 +284,86 @@ def test_what_brokers_ask(broker: ScriptedQueues) -> None:
             )
         )
         assert _bodies(consumer, 2) == [b"8", b"9"]
+
+
+def test_what_is_sought_can_be_committed_at_once(broker: ScriptedQueues) -> None:
+    broker.put("orders", 0, *_numbers(20))
+    (queue,) = broker.queues("orders", 1)
+    with pulling(broker) as consumer:
+        consumer.assign([queue])
+        for offset in (7, 3):
+            consumer.seek(queue, offset)
+            consumer.commit(queue)
+            assert broker.committed("group", "orders") == {0: offset}
+        consumer.seek_to_end()
+        consumer.commit()
+        assert broker.committed("group", "orders") == {0: 20}
+        consumer.seek_to_begin()
+        consumer.commit()
+        assert broker.committed("group", "orders") == {0: 0}
+
+
+def test_what_comes_while_it_commits_is_not_committed(broker: ScriptedQueues) -> None:
+    """Messages arrive between the look at what waits and the look at the offset after it."""
+    (queue,) = broker.queues("orders", 1)
+
+    class Late(deque):  # type: ignore[type-arg]
+        def __bool__(self) -> bool:
+            had = len(self) > 0
+            if not had and threading.current_thread() is threading.main_thread():
+                broker.put("orders", 0, b"late")
+                with suppress(AssertionError):  # it does not come while it must not
+                    wait_until(lambda: len(self) > 0, "the message", 0.2)
+            return had
+
+    with pulling(broker) as consumer:
+        consumer.assign([queue])
+        assert consumer.position(queue) == 0
+        consumer._reads[queue]._messages = Late()
+        consumer.commit()
+        assert broker.committed("group", "orders") == {0: 0}
+
+
+def test_assigned_and_sought_in_several_threads(broker: ScriptedQueues) -> None:
+    broker.cluster.add_topic("others", queues={"broker-a": 2})
+    topics = {name: broker.queues(name, 2) for name in ("orders", "others")}
+    errors: list[BaseException] = []
+
+    def assign(consumer: PullConsumer, queues: list[MessageQueue]) -> None:
+        try:
+            for number in range(20):
+                consumer.assign(queues, f"tag{number}")
+                with suppress(ClientError):  # not assigned just now
+                    consumer.seek(queues[0], 0)
+        except BaseException as err:
+            errors.append(err)
+
+    with pulling(broker) as consumer:
+        threads = [
+            threading.Thread(target=assign, args=(consumer, queues)) for queues in topics.values()
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(DEADLINE_S)
+        assert errors == []
+        assert consumer.assignment in list(topics.values())
+        assert consumer._tasks.keys() == set(consumer.assignment)
+
+
+def test_a_client_that_others_share(broker: ScriptedQueues) -> None:
+    broker.put("orders", 0, *_numbers(5))
+    (queue,) = broker.queues("orders", 1)
+    with ClientInstance(broker.cluster.namesrv_addr) as client:
+        for _ in range(2):
+            options = PullConsumerOptions(
+                consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+            )
+            with PullConsumer("group", client, options=options) as consumer:
+                consumer.assign([queue])
+                assert _bodies(consumer, 5) == _numbers(5)
+                with pytest.raises(ClientError, match="already"):
+                    PullConsumer("group", client).start()
+                assert broker.members["group"] == [client.client_id]
+            assert broker.members["group"] == []
+        assert client.is_running
