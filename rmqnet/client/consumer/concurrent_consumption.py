@@ -90,12 +90,17 @@ class ConcurrentConsumption:
         self._calls[thread] = process_queue, messages, begun
         answer = ask_listener(side.listener, messages, context)
         del self._calls[thread]
-        done = _count_done(answer, context, len(messages))
-        seconds = time.monotonic() - begun
-        topic = process_queue.queue.topic
-        side.statistics.consumed(topic, done, len(messages) - done, seconds)
-        if not process_queue.dropped:
-            self._finish(process_queue, messages, done, context)
+        try:
+            done = _count_done(answer, context, len(messages))
+            seconds = time.monotonic() - begun
+            topic = process_queue.queue.topic
+            side.statistics.consumed(topic, done, len(messages) - done, seconds)
+            if not process_queue.dropped:
+                self._finish(process_queue, messages, done, context)
+        except Exception:
+            logger.exception("%s: %d messages are tried again", process_queue.queue, len(messages))
+            left = [each for each in messages if process_queue.contains(each)]
+            self._again_here(process_queue, left)
 
     def _finish(
         self,
@@ -109,9 +114,12 @@ class ConcurrentConsumption:
             if kept:
                 again_here = {each.queue_offset for each in kept}
                 messages = [each for each in messages if each.queue_offset not in again_here]
-                again = partial(self.submit, process_queue, kept, needs_consumer=False)
-                self._side.loop.later(_AGAIN_HERE_MS, again)
+                self._again_here(process_queue, kept)
         self._done_with(process_queue, messages)
+
+    def _again_here(self, process_queue: ProcessQueue, messages: list[Message]) -> None:
+        again = partial(self.submit, process_queue, messages, needs_consumer=False)
+        self._side.loop.later(_AGAIN_HERE_MS, again)
 
     def _done_with(self, process_queue: ProcessQueue, messages: list[Message]) -> None:
         offset = process_queue.remove(messages)

@@ -46,6 +46,11 @@ class ListenerThreads:
         """Most threads."""
         return self._count
 
+    @property
+    def stopped(self) -> bool:
+        """No more tasks begin."""
+        return self._stopped
+
     def submit(self, tasks: Iterable[Task]) -> None:
         """Have tasks run; they are dropped once it is stopped."""
         with self._changed:

@@ -65,7 +65,7 @@ def ask_listener(
 ) -> ListenerAnswer:
     """Call a listener; whatever it raises or returns is taken for an answer."""
     try:
-        answer = listener(messages, context)
+        answer = listener(messages[:], context)  # its own list: it may take messages out of it
     except BaseException as err:  # also of sys.exit(): the messages are still there
         logger.warning(
             "the listener failed with %d messages of %s, from offset %d on",

@@ -78,14 +78,14 @@ class OrderlyConsumption:
                 self._again_later(process_queue, _NEXT_TURN_MS)
                 return
             with self._turns[process_queue.queue]:
-                goes_on = self._consume_next(process_queue)
+                goes_on = self._consume_safely(process_queue)
             if process_queue.dropped:
                 self._on_released()
             if not goes_on:
                 return
 
     def _may_consume(self, process_queue: ProcessQueue) -> bool:
-        if process_queue.dropped:
+        if process_queue.dropped or self._side.threads.stopped:
             return False
         if self._locks is None or (process_queue.locked and not process_queue.is_lock_expired):
             return True
@@ -96,12 +96,24 @@ class OrderlyConsumption:
         return False
 
     async def _lock_and_go_on(self, process_queue: ProcessQueue) -> None:
+        if process_queue.dropped:  # the lock is another member's now
+            return
         is_locked = self._locks is None or await self._locks.lock(process_queue)
         self._again_later(process_queue, _NEXT_TURN_MS if is_locked else _LOCK_FAILED_MS)
 
     def _again_later(self, process_queue: ProcessQueue, delay_ms: int) -> None:
         again = partial(self.submit, process_queue, [], needs_consumer=True)
         self._side.loop.later(delay_ms, again)
+
+    def _consume_safely(self, process_queue: ProcessQueue) -> bool:
+        """Do as `_consume_next`; what should not happen is tried again, or the queue would stop."""
+        try:
+            return self._consume_next(process_queue)
+        except Exception:
+            logger.exception("%s: its first messages are tried again", process_queue.queue)
+            process_queue.give_back()
+            self._again_later(process_queue, self._side.options.suspend_current_queue_time_ms)
+            return False
 
     def _consume_next(self, process_queue: ProcessQueue) -> bool:
         """Call the listener once; return whether the next messages may follow at once."""

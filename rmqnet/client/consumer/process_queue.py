@@ -12,7 +12,7 @@ from operator import lt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Callable
 
     from rmqnet.client.message_queue import MessageQueue
@@ -129,7 +129,7 @@ class ProcessQueue:
                 self._waiting.update(zip(offsets, messages))
                 self._offsets.extend(offsets)
                 self._largest = offsets[-1]
-                self._size_bytes += sum(len(message.body) for message in messages)
+                self._size_bytes += _body_bytes(messages)
             else:
                 for message in messages:
                     self._add(message)
@@ -152,7 +152,7 @@ class ProcessQueue:
             self.last_consume_ms = self._now_ms()
             for message in messages:
                 if waiting.pop(message.queue_offset, None) is not None:
-                    self._size_bytes -= len(message.body)
+                    self._size_bytes -= _body_bytes([message])
             if not waiting:
                 self._size_bytes = 0  # a listener may have changed a body
             offset = self._first_offset()
@@ -182,7 +182,7 @@ class ProcessQueue:
         """Be done with what was taken; return the offset to commit, or `NO_OFFSET`."""
         with self._guard:
             taken, self._taken = self._taken, []
-            self._size_bytes -= sum(len(message.body) for message in taken)
+            self._size_bytes -= _body_bytes(taken)
             if not self._waiting:
                 self._size_bytes = 0  # a listener may have changed a body
             wake = None if self._on_room is None else self._take_wake()
@@ -250,7 +250,7 @@ class ProcessQueue:
         offset = message.queue_offset
         known = self._waiting.get(offset)
         self._waiting[offset] = message
-        self._size_bytes += len(message.body) - (0 if known is None else len(known.body))
+        self._size_bytes += _body_bytes([message]) - _body_bytes([] if known is None else [known])
         if known is not None:
             return
         if offset > self._largest:
@@ -287,6 +287,13 @@ class ProcessQueue:
             return None
         wake, self._on_room = self._on_room, None
         return wake
+
+
+def _body_bytes(messages: Iterable[Message]) -> int:
+    try:
+        return sum([len(message.body) for message in messages])
+    except TypeError:  # a listener may have made anything of a body
+        return 0
 
 
 def _ascend(offsets: list[int]) -> bool:

@@ -9,8 +9,9 @@ import asyncio
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Union
 
+from rmqnet.client.client_config import ClientConfig
 from rmqnet.client.client_instance import ClientInstance
 from rmqnet.client.consumer.concurrent_consumption import ConcurrentConsumption
 from rmqnet.client.consumer.consume_statistics import SAMPLE_INTERVAL_S, ConsumeStatistics
@@ -39,12 +40,13 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    from rmqnet.client.client_config import ClientConfig
     from rmqnet.client.consumer.listening import Listener
     from rmqnet.client.consumer.process_queue import ProcessQueue
     from store_core.message import Message
 
 logger = logging.getLogger(__name__)
+
+Client = Union[ClientInstance, ClientConfig, str]
 
 _DEFAULT_RETRIES = 16
 _FIRST_PERSIST_S = 10.0
@@ -64,8 +66,11 @@ class PushConsumer:
     ----------
     group
         Name of the group. All its members must subscribe to the same, and share queues alike.
-    config
-        How to find the cluster; or just the addresses of its name servers.
+    client
+        How to find the cluster: addresses of name servers (``host:port;host:port``), a
+        `ClientConfig`, or a `ClientInstance`, which consumers of other groups and producers may
+        share and which outlives this consumer. Its client id is the member's: see
+        ``own_instance_name`` of `ClientInstance`.
     listener
         Called in threads of the consumer with a list of messages and a `ConsumeContext`. It returns
         None or True when it is done with the messages, False or an exception when they are to be
@@ -90,7 +95,7 @@ class PushConsumer:
     def __init__(
         self,
         group: str,
-        config: ClientConfig | str,
+        client: Client,
         listener: Listener,
         *,
         orderly: bool = False,
@@ -98,7 +103,12 @@ class PushConsumer:
     ) -> None:
         self.group = check_group_name(group)
         self.options = options or PushConsumerOptions()
-        self._client = ClientInstance(config, own_instance_name=not self.options.is_broadcasting)
+        self._owns_client = not isinstance(client, ClientInstance)
+        self._client = (
+            client
+            if isinstance(client, ClientInstance)
+            else ClientInstance(client, own_instance_name=not self.options.is_broadcasting)
+        )
         self._listener = listener
         self._orderly = orderly
         self._subscriptions: dict[str, Subscription] = {}
@@ -378,7 +388,7 @@ class PushConsumer:
 
     async def _rebalance_always(self) -> None:
         interval_s = self.options.rebalance_interval_ms / 1000
-        while True:
+        while not self._is_shut_down:  # before Python 3.12 wait_for may miss that it is cancelled
             is_balanced = True
             if self._not_paused.is_set():
                 try:
@@ -415,6 +425,9 @@ class PushConsumer:
 
     async def _subscribe_now(self, subscription: Subscription) -> None:
         await self._check(subscription)
+        known = self._subscriptions.get(subscription.topic)
+        if known is not None:  # brokers keep to the newest, also where the clock was put back
+            subscription.version = max(subscription.version, known.version + 1)
         self._subscriptions[subscription.topic] = subscription
         await self._client.send_heartbeats()
         await self._rebalance_now()
@@ -433,14 +446,19 @@ class PushConsumer:
 
     def _stop(self) -> None:
         try:
-            self._client.call(self._stop_pulling())
+            self._call_at_end(self._stop_pulling())
             self._threads.stop(self.options.await_termination_s)
-            self._client.call(self._leave())
-        except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning("group %s: its end is not orderly: %s", self.group, err)
+            self._call_at_end(self._leave())
         finally:
             self._threads.stop(0)
-            self._client.shutdown()
+            if self._owns_client:
+                self._client.shutdown()
+
+    def _call_at_end(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._client.call(work)
+        except (RemotingError, BrokerError, ClientError) as err:
+            logger.warning("group %s: its end is not orderly: %s", self.group, err)
 
     async def _stop_pulling(self) -> None:
         for task in getattr(self, "_tasks", ()):
@@ -451,10 +469,11 @@ class PushConsumer:
     async def _leave(self) -> None:
         if hasattr(self, "_tasks"):
             await self._offsets.persist(self._rebalancer.queues, wait=True)
-            if self._locks is not None:
-                await self._locks.unlock_all(self._rebalancer.process_queues)
             self._rebalancer.drop_all()
-        await self._client.unregister_consumer(self.group)
+            if self._locks is not None:
+                await self._locks.unlock_all()
+        if self._client.has_consumer(self.group, self):
+            await self._client.unregister_consumer(self.group)
 
 
 class _ClientLoop:

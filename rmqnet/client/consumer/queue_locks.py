@@ -36,51 +36,59 @@ class QueueLocks:
 
     def __init__(self, brokers: GroupBrokers) -> None:
         self._brokers = brokers
+        self._asked: set[MessageQueue] = set()  # brokers may have given these to this member
 
     async def lock(self, process_queue: ProcessQueue) -> bool:
         """Lock one queue; False if another member has it, or the broker does not answer."""
-        await self._lock_some([process_queue])
-        return process_queue.locked
+        return await self._lock_some([process_queue]) and process_queue.locked
 
     async def lock_all(self, process_queues: Iterable[ProcessQueue]) -> None:
         """Renew the locks of all queues; where a broker does not answer they stay as they are."""
-        await asyncio.gather(*map(self._lock_some, _by_broker(process_queues)))
+        kept = [each for each in process_queues if not each.dropped]
+        groups = _by_broker([each.queue for each in kept])
+        await asyncio.gather(
+            *(self._lock_some([each for each in kept if each.queue in group]) for group in groups)
+        )
 
     async def unlock(self, queue: MessageQueue) -> None:
         """Give a queue away; the broker does not answer."""
-        try:
-            await self._brokers.unlock([queue], oneway=True)
-        except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning("the lock of %s is not given back: %s", queue, err)
+        await self._unlock_some({queue}, oneway=True)
 
-    async def unlock_all(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """Give all queues away, and wait for the brokers' answers."""
-        await asyncio.gather(*map(self._unlock_some, _by_broker(process_queues)))
+    async def unlock_all(self) -> None:
+        """Give all queues away that may be this member's, and wait for the brokers' answers.
 
-    async def _lock_some(self, process_queues: list[ProcessQueue]) -> None:
+        Also those that were being taken, or given away, when the member stopped.
+        """
+        groups = _by_broker(self._asked)
+        await asyncio.gather(*(self._unlock_some(group, oneway=False) for group in groups))
+
+    async def _lock_some(self, process_queues: list[ProcessQueue]) -> bool:
+        """Lock queues of one broker; False if it does not answer."""
+        self._asked.update(each.queue for each in process_queues)
         try:
             locked = await self._brokers.lock([each.queue for each in process_queues])
         except (RemotingError, BrokerError, ClientError) as err:
             logger.warning("%s is not locked anew: %s", process_queues[0].queue, err)
-            return
+            return False
         for each in process_queues:
             if each.queue not in locked:
                 logger.warning("%s is locked by another member", each.queue)
+                self._asked.discard(each.queue)
             each.set_locked(each.queue in locked)
+        return True
 
-    async def _unlock_some(self, process_queues: list[ProcessQueue]) -> None:
+    async def _unlock_some(self, queues: set[MessageQueue], *, oneway: bool) -> None:
+        """Give queues of one broker away; a failure is logged."""
         try:
-            await self._brokers.unlock([each.queue for each in process_queues], oneway=False)
+            await self._brokers.unlock(queues, oneway=oneway)
         except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning("locks of %s are not given back: %s", process_queues[0].queue, err)
-            return
-        for each in process_queues:
-            each.set_locked(False)
+            logger.warning("locks are not given back: %s: %s", ", ".join(map(str, queues)), err)
+        else:
+            self._asked -= queues
 
 
-def _by_broker(process_queues: Iterable[ProcessQueue]) -> Iterable[list[ProcessQueue]]:
-    groups: defaultdict[str, list[ProcessQueue]] = defaultdict(list)
-    for each in process_queues:
-        if not each.dropped:
-            groups[each.queue.broker_name].append(each)
+def _by_broker(queues: Iterable[MessageQueue]) -> Iterable[set[MessageQueue]]:
+    groups: defaultdict[str, set[MessageQueue]] = defaultdict(set)
+    for each in queues:
+        groups[each.broker_name].add(each)
     return groups.values()

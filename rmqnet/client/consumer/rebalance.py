@@ -210,7 +210,7 @@ class Rebalancer:
         """Tell brokers a new version of the subscription, before its first pull says it."""
         subscription = self._subscriptions.get(topic)
         if subscription is not None:
-            subscription.version = self._now_ms()
+            subscription.version = max(subscription.version, self._now_ms())
             await self._client.send_heartbeats()
 
     async def _take(self, queue: MessageQueue) -> Taken | None:
@@ -225,6 +225,8 @@ class Rebalancer:
             return Taken(process_queue, await self._starts.start_offset(queue))
         except (RemotingError, BrokerError, ClientError) as err:
             logger.warning("where to begin in %s is not known: %s", queue, err)
+            if self._locks is not None:  # another member may be the next to try
+                await self._locks.unlock(queue)
             return None
 
     async def _drop_unsubscribed(self) -> None:
@@ -232,15 +234,16 @@ class Rebalancer:
 
     async def _drop_if(self, unwanted: Callable[[MessageQueue], bool]) -> bool:
         """Give queues away; return whether any is gone."""
-        any_gone = False
-        for queue in [queue for queue in self._held if unwanted(queue)]:
-            held = self._held[queue]
-            held.process_queue.dropped = True
-            held.pulling.cancel()
-            if await self._release(held.process_queue):
-                del self._held[queue]
-                any_gone = True
-        return any_gone
+        away = [held for queue, held in self._held.items() if unwanted(queue)]
+        for each in away:
+            each.process_queue.dropped = True
+            each.pulling.cancel()
+        # All at once: a broker that does not answer must not hold up the queues of others.
+        gone = await asyncio.gather(*(self._release(each.process_queue) for each in away))
+        for each, is_gone in zip(away, gone):
+            if is_gone:
+                del self._held[each.process_queue.queue]
+        return any(gone)
 
     async def _release(self, process_queue: ProcessQueue) -> bool:
         """Note how far a queue is and give back its lock; False: its listener still runs."""

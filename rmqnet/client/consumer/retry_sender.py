@@ -101,6 +101,14 @@ class RetrySender:
                 err,
             )
             return False
+        except Exception:  # of a message that the listener has changed: it must not stop the queue
+            logger.exception(
+                "offset %d of topic %s cannot be sent to %s",
+                message.queue_offset,
+                message.topic,
+                self._retry_topic,
+            )
+            return False
         return True
 
     async def _to_its_broker(self, message: Message, delay_level: int, queue: MessageQueue) -> None:

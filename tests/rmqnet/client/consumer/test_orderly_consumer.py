@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from rmqnet import ConsumeContext, Message, MessageModel, MessageQueue
-from rmqnet.client.consumer import orderly_consumption, queue_locks, rebalance
+from rmqnet.client.consumer import orderly_consumption, process_queue, queue_locks, rebalance
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from tests.rmqnet.client.consumer.scripted_queues import ScriptedQueues
 from tests.rmqnet.client.consumer.test_push_consumer import consuming
@@ -141,14 +142,14 @@ def test_a_lock_that_is_lost(broker: ScriptedQueues, monkeypatch: pytest.MonkeyP
         broker.put("orders", 0, b"before")
         listener.wait(1)
         broker.locks["group", "orders", 0] = "somebody"
-        (process_queue,) = [
+        (held,) = [
             each
             for each in consumer._rebalancer.process_queues
             if each.queue == MessageQueue("orders", "broker-a", 0)
         ]
-        wait_until(lambda: not process_queue.locked, "the lock to be missed")
+        wait_until(lambda: not held.locked, "the lock to be missed")
         broker.put("orders", 0, b"after")
-        wait_until(lambda: process_queue.count == 1, "the message that waits")
+        wait_until(lambda: held.count == 1, "the message that waits")
         assert listener.seen[0] == [b"before"]
         del broker.locks["group", "orders", 0]
         listener.wait(2)
@@ -196,3 +197,102 @@ def test_broadcasting_needs_no_lock(broker: ScriptedQueues, tmp_path: Path) -> N
     assert listener.seen[0] == _numbers(10)
     assert broker.server.asked(RequestCode.LOCK_BATCH_MQ) == []
     assert broker.server.asked(RequestCode.UNLOCK_BATCH_MQ) == []
+
+
+def test_a_broker_that_does_not_lock_is_not_asked_all_the_time(
+    broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was away for longer than locks are relied upon: the queue waits, and asks again later."""
+    monkeypatch.setattr(orderly_consumption, "_LOCK_FAILED_MS", 200)
+    monkeypatch.setattr(process_queue, "LOCK_MAX_LIVE_MS", 30)
+    good = broker.server.answers[RequestCode.LOCK_BATCH_MQ]
+    listener = _Orderly()
+    with consuming(broker, listener, orderly=True, rebalance_interval_ms=60_000) as consumer:
+        wait_until(lambda: len(consumer.queues) == 3, "all queues")
+        broker.server.answers[RequestCode.LOCK_BATCH_MQ] = lambda request: answer(
+            request, ResponseCode.SYSTEM_ERROR, "no"
+        )
+        held = consumer._rebalancer.process_queues
+        wait_until(lambda: all(each.is_lock_expired for each in held), "the locks to expire")
+        before = len(broker.server.asked(RequestCode.LOCK_BATCH_MQ))
+        broker.put("orders", 0, b"x")
+        broker.server.wait_for(RequestCode.LOCK_BATCH_MQ, before + 2)
+        begun = time.monotonic()
+        broker.server.wait_for(RequestCode.LOCK_BATCH_MQ, before + 3)
+        assert time.monotonic() - begun > 0.1
+        assert listener.seen[0] == []
+        broker.server.answers[RequestCode.LOCK_BATCH_MQ] = good
+        monkeypatch.setattr(process_queue, "LOCK_MAX_LIVE_MS", 30_000)
+        listener.wait(1)
+
+
+def test_no_more_is_consumed_once_it_is_shut_down(broker: ScriptedQueues) -> None:
+    broker.put("orders", 0, *_numbers(20))
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[bytes] = []
+
+    def slow(messages: list[Message], context: ConsumeContext) -> None:
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        seen.append(messages[0].body)
+
+    with consuming(broker, slow, orderly=True) as consumer:
+        assert begun.wait(DEADLINE_S)
+        ending = threading.Thread(target=consumer.shutdown)
+        ending.start()
+        wait_until(lambda: consumer._threads.stopped, "the shutdown to begin")
+        go_on.set()
+        ending.join(DEADLINE_S)
+    assert seen == [b"0"]
+    assert broker.committed("group", "orders").get(0) == 1, "and what was running is noted"
+
+
+def test_locks_are_given_back_also_of_queues_that_are_just_moving(broker: ScriptedQueues) -> None:
+    """A member stops while its listener still has a queue that is another's from now on."""
+    broker.put("orders", 1, *_numbers(3))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(messages: list[Message], context: ConsumeContext) -> None:
+        begun.set()
+        go_on.wait(DEADLINE_S)
+
+    with consuming(broker, slow, orderly=True) as consumer:
+        assert begun.wait(DEADLINE_S)
+        broker.members["group"].append("zz")
+        consumer.on_consumer_ids_changed()
+        moving = [each for each in consumer._rebalancer.process_queues if each.queue.queue_id == 1]
+        wait_until(lambda: moving[0].unlock_attempts, "the attempt to give it away")
+        ending = threading.Thread(target=consumer.shutdown)
+        ending.start()
+        wait_until(lambda: consumer._threads.stopped, "the shutdown to begin")
+        go_on.set()
+        ending.join(DEADLINE_S)
+    assert broker.locks == {}
+    assert broker.committed("group", "orders")[1] == 1
+
+
+def test_a_lock_is_given_back_where_the_offset_is_not_known(broker: ScriptedQueues) -> None:
+    """Another member may be able to read it; it must not wait a minute for the lock."""
+    broker.server.answers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda request: answer(
+        request, ResponseCode.SYSTEM_ERROR, "no"
+    )
+    listener = _Orderly()
+    with consuming(broker, listener, orderly=True, rebalance_interval_ms=60_000):
+        broker.server.wait_for(RequestCode.QUERY_CONSUMER_OFFSET, 3)
+        wait_until(lambda: broker.locks == {}, "the locks to be given back")
+
+
+def test_a_queue_that_is_gone_is_not_locked_again(broker: ScriptedQueues) -> None:
+    """Its lock had run out and was to be asked for again when the queue was given away."""
+    listener = _Orderly()
+    with consuming(broker, listener, orderly=True) as consumer:
+        wait_until(lambda: len(consumer.queues) == 3, "all queues")
+        held = consumer._rebalancer.process_queues
+        gone = next(each for each in held if each.queue.queue_id == 1)
+        broker.members["group"].append("zz")
+        consumer.on_consumer_ids_changed()
+        wait_until(lambda: gone.queue not in consumer.queues, "the queue to be given away")
+        wait_until(lambda: len(broker.locks) == 2, "its lock to be given back")
+        orderly = consumer._rebalancer._consumption
+        consumer._client.call(orderly._lock_and_go_on(gone))
+        assert ("group", "orders", 1) not in broker.locks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import zlib
@@ -17,6 +18,7 @@ from rmqnet import (
     BrokerError,
     ClientConfig,
     ClientError,
+    ClientInstance,
     ConsumeContext,
     ConsumeFromWhere,
     Message,
@@ -693,3 +695,160 @@ def test_started_twice(broker: ScriptedQueues) -> None:
         with pytest.raises(ClientError, match="runs already"):
             consumer.start()
         consumer.shutdown()
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_listener_may_do_as_it_likes_with_what_it_gets(
+    broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch, orderly: bool
+) -> None:
+    """It takes messages out of its list and makes something else of them: none is lost or stuck."""
+    monkeypatch.setattr(concurrent_consumption, "_AGAIN_HERE_MS", 10)
+    broker.server.answers[RequestCode.CONSUMER_SEND_MSG_BACK] = lambda request: answer(
+        request, ResponseCode.SYSTEM_ERROR, "no"
+    )
+    broker.put("orders", 0, *_numbers(12))
+    seen: list[Any] = []
+
+    def listener(messages: list[Message], context: ConsumeContext) -> None:
+        failing = not messages[0].reconsume_times
+        while messages:
+            message = messages.pop()
+            message.body = int(message.body)
+            seen.append(message.body)
+            message.properties["seen"] = 1  # no text: it cannot be sent
+            context.suspend_current_queue_time_ms = None
+        if failing:
+            raise KeyError("the first time")
+
+    batches = {"consume_message_batch_max_size": 5, "suspend_current_queue_time_ms": 10}
+    with consuming(broker, listener, orderly=orderly, **batches):
+        wait_until(lambda: broker.committed("group", "orders").get(0) == 12, "the offset")
+    counts = Counter(seen)
+    assert counts.keys() == set(range(12))
+    assert min(counts.values()) == 2
+
+
+def test_a_context_that_makes_no_sense(
+    broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(concurrent_consumption, "_AGAIN_HERE_MS", 10)
+    broker.put("orders", 0, b"x")
+    seen: list[bytes] = []
+
+    def listener(messages: list[Message], context: ConsumeContext) -> None:
+        seen.append(messages[0].body)
+        if len(seen) < 3:
+            context.ack_index = "first"  # type: ignore[assignment]
+
+    with consuming(broker, listener):
+        wait_until(lambda: broker.committed("group", "orders").get(0) == 1, "the offset")
+    assert seen == [b"x"] * 3
+
+
+def test_a_body_that_cannot_be_inflated_stops_no_queue(
+    broker: ScriptedQueues, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.put("orders", 0, b"before")
+    broker.put("orders", 0, b"no zlib", sys_flag=COMPRESSED_FLAG)
+    broker.put("orders", 0, b"after")
+    listener = Recorder()
+    with consuming(broker, listener):
+        listener.wait(3)
+    assert listener.bodies == Counter([b"before", b"no zlib", b"after"])
+    assert "offset 1" in caplog.text
+
+
+def test_a_newer_subscription_is_newer_whatever_the_clock_says(
+    broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with consuming(broker, Recorder(), tags="a") as consumer:
+        first = consumer._subscriptions["orders"].version
+        monkeypatch.setattr("rmqnet.client.consumer.push_consumer._now_ms", lambda: 1)
+        consumer.subscribe("orders", "b")
+        second = consumer._subscriptions["orders"]
+        assert (second.expression, second.version > first) == ("b", True)
+
+
+def test_a_broker_that_does_not_answer_holds_up_no_other_queue(broker: ScriptedQueues) -> None:
+    """Queues are given away all at once, not one after the other's time is over."""
+    broker.cluster.add_topic("many", queues={"broker-a": 6})
+    with consuming(broker, Recorder()) as consumer:
+        consumer.subscribe("many")
+        wait_until(lambda: len(consumer.queues) == 9, "all queues")
+        for queue in consumer.queues:
+            consumer._offsets.update(queue, 1, only_forward=True)
+        waiting, most = 0, [0]
+        good = broker.server.answers[RequestCode.UPDATE_CONSUMER_OFFSET]
+
+        async def slow(request: RemotingCommand) -> Any:
+            nonlocal waiting
+            if request.is_oneway:  # as all the time
+                return good(request)
+            waiting += 1
+            most[0] = max(most[0], waiting)
+            await asyncio.sleep(0.05)
+            waiting -= 1
+            return good(request)
+
+        broker.server.answers[RequestCode.UPDATE_CONSUMER_OFFSET] = slow
+        consumer.unsubscribe("many")
+        wait_until(lambda: len(consumer.queues) == 3, "the queues to be given away")
+    assert most[0] >= 6
+
+
+def test_consumers_that_share_a_client(broker: ScriptedQueues) -> None:
+    broker.put("orders", 0, *_numbers(20))
+    listeners = [Recorder(), Recorder(lambda message: message.body == b"7")]
+    options = PushConsumerOptions(
+        consume_from_where=FIRST, rebalance_interval_ms=50, suspend_current_queue_time_ms=10
+    )
+    with ClientInstance(broker.cluster.namesrv_addr) as client:
+        for round_number in (1, 2):
+            consumers = [
+                PushConsumer(f"group{n}", client, listener, orderly=n > 0, options=options)
+                for n, listener in enumerate(listeners)
+            ]
+            for each in consumers:
+                each.subscribe("orders")
+                each.start()
+            assert {each.client_id for each in consumers} == {client.client_id}
+            for each in listeners:
+                each.wait(7 * round_number)
+            twice = PushConsumer("group0", client, Recorder())
+            with pytest.raises(ClientError, match=r"group0.* already"):
+                twice.start()
+            assert client.client_id in broker.members["group0"], "the first one stays a member"
+            for each in consumers:
+                each.shutdown()
+            assert broker.members["group0"] == broker.members["group1"] == []
+            assert broker.locks == {}
+            pulls = len(broker.server.asked(RequestCode.PULL_MESSAGE))
+            assert client.call(client.route("orders")).topic == "orders", "it goes on"
+        assert not _threads("ConsumeMessageThread")
+        client.call(asyncio.sleep(0.15))  # three intervals in which a left consumer would ask
+        assert len(broker.server.asked(RequestCode.PULL_MESSAGE)) == pulls
+        left = [each for each in client.call(_tasks()) if "client/consumer" in repr(each)]
+        assert [each for each in left if "_after()" not in repr(each)] == []
+    assert broker.committed("group0", "orders") == {0: 20}
+    assert broker.committed("group1", "orders") == {0: 7}
+
+
+async def _tasks() -> list[asyncio.Task[Any]]:
+    return [each for each in asyncio.all_tasks() if each is not asyncio.current_task()]
+
+
+def _threads(name: str) -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name.startswith(name)]
+
+
+def test_a_shared_client_that_ends_first(broker: ScriptedQueues) -> None:
+    broker.put("orders", 0, b"x")
+    listener = Recorder()
+    client = ClientInstance(broker.cluster.namesrv_addr).start()
+    options = PushConsumerOptions(consume_from_where=FIRST)
+    consumer = PushConsumer("group", client, listener, options=options)
+    consumer.subscribe("orders")
+    with consumer:
+        listener.wait(1)
+        client.shutdown()
+    assert not _threads("ConsumeMessageThread")
