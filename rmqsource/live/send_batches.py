@@ -25,6 +25,7 @@ from store_core.layout.message import (
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TRANSACTION_PREPARED,
 )
+from store_core.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,8 @@ _DELAYING = (
     PROPERTY_TIMER_DELAY_MS,
 )
 """A broker looks for these in single messages only."""
+_MOST_MESSAGES = 32_767
+"""Of a batch: brokers count them in 16 bits, and their queue's offset would run backwards."""
 
 
 class SendRequest(NamedTuple):
@@ -123,8 +126,10 @@ def requests_of(rows: RecordRows, most_bytes: int) -> Iterator[SendRequest]:
         Of the messages of a batch; one message at least is in it.
     """
     batch = rows.batch
-    keys = _keys(rows, _is_delayed(batch.column("properties_raw")))
-    order = np.lexsort(keys[::-1])
+    delayed = _is_delayed(batch.column("properties_raw"))
+    # Delayed messages come later than all others anyhow; no other overtakes one of its queue.
+    order = np.lexsort((delayed, rows.queue_id, rows.topic_code))
+    keys = _keys(rows, delayed | _is_of_retry_topic(rows))
     ordered = keys[:, order]
     changes = np.flatnonzero((np.diff(ordered) != 0).any(axis=0)) + 1
     bounds = np.concatenate([[0], changes, [batch.num_rows]])
@@ -177,6 +182,13 @@ def _keys(rows: RecordRows, single: Bools) -> Int64s:
     )
 
 
+def _is_of_retry_topic(rows: RecordRows) -> Bools:
+    """Return which rows a broker takes alone only: it wants no batch for such a topic."""
+    of_topic = np.array([topic.startswith(RETRY_PREFIX) for topic in rows.topics], np.bool_)
+    found: Bools = of_topic[rows.topic_code]
+    return found
+
+
 def _is_delayed(properties: Array) -> Bools:
     found = np.zeros(len(properties), np.bool_)
     for name in _DELAYING:
@@ -221,7 +233,7 @@ def _batches(
     bounds = items.bounds
     while at < stop:
         end = int(np.searchsorted(bounds, bounds[at] + most_bytes, "right")) - 1
-        end = min(max(end, at + 1), stop)
+        end = min(max(end, at + 1), at + _MOST_MESSAGES, stop)
         body = items.block[bounds[at] : bounds[end]].tobytes()
         yield key.request(rows.topics, 0, body, None, end - at)
         at = end

@@ -29,6 +29,7 @@ class SendingBroker(RecordedBroker):
         super().__init__(server, {} if queues is None else queues)
         self.requests: list[SendMessageRequestHeaderV2] = []
         self.refusals: list[int] = []
+        self.batch_sizes: list[int] = []
         self.losses = 0
         self._log_end = 0
         server.answers[RequestCode.SEND_BATCH_MESSAGE] = self._send
@@ -42,6 +43,7 @@ class SendingBroker(RecordedBroker):
         items = _items(request.body) if header.batch else [_single(header, request.body)]
         queue = self.queues.setdefault((header.topic, header.queue_id), RecordedQueue([]))
         first = queue.max_offset
+        self.batch_sizes.append(len(items))
         for flag, body, properties in items:
             self._store(queue, header, flag, body, properties)
         if self.losses:

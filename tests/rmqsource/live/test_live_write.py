@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 
 from rmqnet.remoting.codes import ResponseCode
+from rmqsource.live import send_batches
 from rmqsource.live.errors import ClusterError
 from rmqsource.live.live_sink_options import parse_live_sink_options
 from rmqsource.live.live_write import plan_live_write, send_part
@@ -204,3 +205,33 @@ def test_a_topic_that_may_not_be_written(cluster):
     cluster.add_topic("read-only", queues={"broker-a": 1}, perm=4)
     with pytest.raises(ClusterError, match="no queue that may be written"):
         send(cluster, batch_of(topic=["read-only"], body=[b"x"]))
+
+
+def test_no_message_overtakes_another_of_its_queue(cluster):
+    large = b"x" * 10_000
+    bodies_sent = [b"%02d" % n + (large if n % 3 == 1 else b"") for n in range(20)]
+    times = [dt.datetime(2026, 1, 1, minute=59 - n, tzinfo=dt.timezone.utc) for n in range(20)]
+    rows = batch_of(
+        topic=["orders"] * 20, body=bodies_sent, queue_id=[1] * 20, born_timestamp=times
+    )
+    for names in (rows.schema.names[:3], rows.schema.names):
+        for sink in cluster.sinks.values():
+            sink.queues.clear()
+        send(cluster, rows.select(names))
+        assert [row["body"] for row in read(cluster)] == bodies_sent
+
+
+def test_a_batch_has_no_more_messages_than_a_broker_can_count(cluster, monkeypatch):
+    assert send_batches._MOST_MESSAGES < 1 << 15
+    monkeypatch.setattr(send_batches, "_MOST_MESSAGES", 40)
+    rows = batch_of(topic=["orders"] * 100, body=[b"x"] * 100, queue_id=[0] * 100)
+    send(cluster, rows, sendBatchBytes="4m")
+    assert cluster.sinks["broker-a"].batch_sizes == [40, 40, 20]
+
+
+def test_messages_of_retry_topics_go_alone(cluster):
+    cluster.add_topic("%RETRY%group", queues={"broker-a": 1})
+    rows = batch_of(topic=["%RETRY%group", "orders"], body=[b"x", b"y"])
+    send(cluster, rows, systemTopics=True)
+    requests = [r for sink in cluster.sinks.values() for r in sink.requests]
+    assert {r.topic: bool(r.batch) for r in requests} == {"%RETRY%group": False, "orders": True}
