@@ -11,11 +11,10 @@ import numpy as np
 from rmqsource.live.errors import ClusterError, LiveDataLossError
 from rmqsource.live.live_queues import BATCH
 from rmqsource.live.pulled_frames import BadPull, frames_of_bodies
-from rmqsource.live.repeats import PROPERTY_SPARK_BATCH, RepeatFilter
+from rmqsource.live.repeats import RepeatFilter
 from rmqsource.options.offsets import SPECIFIC, OffsetBound
 from rmqsource.scan.message_batches import MessageBatches
 from rmqsource.scan.splits import SegmentPositions
-from store_core.codec.message_batch_codec import MessageColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,11 +46,13 @@ class LiveBatches:
         self, request: ReadRequest, ranges: Sequence[QueueRange], *, dedupe: bool = False
     ) -> None:
         self._request = request
+        repeats = RepeatFilter() if dedupe else None
         self._stores = {
-            store: _StoreBatches(store, request, [part for part in ranges if part.store == store])
+            store: _StoreBatches(
+                store, request, [part for part in ranges if part.store == store], repeats
+            )
             for store in {part.store for part in ranges}
         }
-        self._repeats = RepeatFilter() if dedupe else None
         self._lost: dict[LiveQueue, list[int]] = {}
 
     def of_pulls(self, pulls: Iterable[Sequence[Pulled]]) -> Iterator[Columns]:
@@ -77,8 +78,6 @@ class LiveBatches:
         if isinstance(frames, BadPull):
             raise ClusterError(store.name, f"{_place(answers, frames.position)}: {frames.reason}")
         self._check_gaps(answers, frames)
-        if self._repeats is not None:
-            frames = _without_repeats(frames, self._repeats)
         yield from store.batches.of_frames(frames, store.place)
 
     def _check_gaps(self, answers: Sequence[Pulled], frames: RecordFrames) -> None:
@@ -132,10 +131,20 @@ class LiveBatches:
 class _StoreBatches:
     """Answers of one broker that wait to be decoded together."""
 
-    def __init__(self, store: str, request: ReadRequest, parts: Sequence[QueueRange]) -> None:
+    def __init__(
+        self,
+        store: str,
+        request: ReadRequest,
+        parts: Sequence[QueueRange],
+        repeats: RepeatFilter | None,
+    ) -> None:
         self.name = store
         predicate = _bounded(request.predicate, parts)
-        self.batches = MessageBatches(store, replace(request, predicate=predicate))
+        self.batches = MessageBatches(
+            store,
+            replace(request, predicate=predicate),
+            None if repeats is None else repeats.of_matching,
+        )
         self.place = SegmentPositions("its log", 0, 0, 0, b"")
         self._rows, self._bytes = request.batch_rows, request.batch_bytes
         self._waiting: list[Pulled] = []
@@ -171,12 +180,6 @@ def _bounded(predicate: ScanPredicate, parts: Sequence[QueueRange]) -> ScanPredi
         starting_offsets=OffsetBound(SPECIFIC, starts),
         ending_offsets=OffsetBound(SPECIFIC, ends),
     )
-
-
-def _without_repeats(frames: RecordFrames, repeats: RepeatFilter) -> RecordFrames:
-    values = MessageColumns.shared(frames).property_values(PROPERTY_SPARK_BATCH)
-    keep = repeats.first_ones(values)
-    return frames if keep.all() else frames.take(np.flatnonzero(keep))
 
 
 def _place(answers: Sequence[Pulled], position: int) -> str:

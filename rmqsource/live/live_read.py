@@ -15,6 +15,7 @@ from rmqsource.live.live_batches import LiveBatches
 from rmqsource.live.live_planner import plan_ranges, plan_splits
 from rmqsource.live.live_queues import BATCH, LiveSplit
 from rmqsource.live.queue_pulls import QueuePulls
+from rmqsource.live.repeats import RepeatFilter
 from rmqsource.live.subscription import subscription_of
 from rmqsource.scan.message_batches import MessageBatches
 from rmqsource.scan.predicate import ANY, from_options
@@ -116,7 +117,8 @@ def read_live_split(
     request = read_request(options, columns)
     with Cluster(options.connection) as cluster:
         if isinstance(split, KeySplit):
-            yield from _read_keys(cluster, split.place, request)
+            repeats = RepeatFilter() if options.dedupe else None
+            yield from _read_keys(cluster, split.place, request, repeats)
             return
         yield from read_ranges(cluster, split, options, request)
 
@@ -141,7 +143,9 @@ def read_ranges(
         pulls.stop()
 
 
-def _read_keys(cluster: Cluster, place: KeyPlace, request: ReadRequest) -> Iterator[Columns]:
+def _read_keys(
+    cluster: Cluster, place: KeyPlace, request: ReadRequest, repeats: RepeatFilter | None
+) -> Iterator[Columns]:
     wanted = request.predicate
     keys = [*(wanted.keys or ()), *(wanted.unique_keys or ())]
     times = wanted.store_time_ms
@@ -153,7 +157,8 @@ def _read_keys(cluster: Cluster, place: KeyPlace, request: ReadRequest) -> Itera
     frames = cluster.call(frames_of_keys(cluster, place, question))
     if frames is None:
         return
-    batches = MessageBatches(place.store, request)
+    last_filter = None if repeats is None else repeats.of_matching
+    batches = MessageBatches(place.store, request, last_filter)
     yield from batches.of_frames(frames, SegmentPositions("its log", 0, 0, 0, b""))
     batches.report()
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.arrow_types import Array
+    from store_core.codec.inner_columns import UnwrappedRows
+    from store_core.codec.message_batch_codec import MessageColumns
 
     Bools = npt.NDArray[np.bool_]
     Int64s = npt.NDArray[np.int64]
@@ -42,6 +44,17 @@ class RepeatFilter:
 
     def __init__(self) -> None:
         self._seen: dict[str, Bools] = {}
+
+    def of_matching(self, columns: MessageColumns | UnwrappedRows, found: Bools) -> Bools:
+        """Return which of some matching messages did not come before.
+
+        Where the first one does not match, as its time may not, the repeat counts.
+        """
+        rows = np.flatnonzero(found)
+        values = columns.property_values(PROPERTY_SPARK_BATCH).take(pa.array(rows))
+        kept = np.zeros(len(found), np.bool_)
+        kept[rows[self.first_ones(values)]] = True
+        return kept
 
     def first_ones(self, values: Array) -> Bools:
         """Return which of some messages did not come before; those without a value all stay.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Callable, Union
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     Bools = npt.NDArray[np.bool_]
     Int64s = npt.NDArray[np.int64]
+    LastFilter = Callable[[Union[MessageColumns, UnwrappedRows], Bools], Bools]
     _Place = Union[LogSlice, SegmentPositions]
 
 logger = logging.getLogger(__name__)
@@ -51,10 +52,22 @@ _KEYS_TABLE = "keys"
 
 
 class MessageBatches:
-    """Batches of one split, and what is to be done about damage in it."""
+    """Batches of one split, and what is to be done about damage in it.
 
-    def __init__(self, store: str, request: ReadRequest) -> None:
-        self.request = request
+    Parameters
+    ----------
+    store
+        Of the rows.
+    request
+        Columns, filters, sizes.
+    last_filter
+        Is asked last, in order: which of the matching messages stay.
+    """
+
+    def __init__(
+        self, store: str, request: ReadRequest, last_filter: LastFilter | None = None
+    ) -> None:
+        self.request, self._last_filter = request, last_filter
         self._store = store
         self._dropped = 0
         self._dropped_bytes = 0
@@ -77,7 +90,7 @@ class MessageBatches:
             yield from self._unwrapped(frames, place)
             return
         columns: MessageColumns | None = None
-        if needs_properties(request.predicate):
+        if needs_properties(request.predicate) or self._last_filter is not None:
             columns = MessageColumns(frames, raw_body=request.raw_body)
             every = np.ones(len(frames), np.bool_)
             found = self._matches(columns, every, frames.column("commit_log_offset"))
@@ -147,6 +160,12 @@ class MessageBatches:
 
         Those for which the SQL filter has no result are counted.
         """
+        found = self._filtered(columns, keep, offsets)
+        return found if self._last_filter is None else self._last_filter(columns, found)
+
+    def _filtered(
+        self, columns: MessageColumns | UnwrappedRows, keep: Bools, offsets: Int64s
+    ) -> Bools:
         predicate = self.request.predicate
         found = keep & column_mask(columns, len(keep), predicate)
         if predicate.sql_filter is None:

@@ -235,3 +235,25 @@ def test_messages_of_retry_topics_go_alone(cluster):
     send(cluster, rows, systemTopics=True)
     requests = [r for sink in cluster.sinks.values() for r in sink.requests]
     assert {r.topic: bool(r.batch) for r in requests} == {"%RETRY%group": False, "orders": True}
+
+
+def twice(cluster, **columns):
+    """Send the rows of a task that fails at its end, and runs again."""
+    rows = batch_of(topic=["orders"] * 3, body=[b"0", b"1", b"2"], **columns)
+    for _ in range(2):
+        send(cluster, rows)
+    assert len(read(cluster)) == 6
+
+
+def test_repeats_of_a_key_are_dropped_too(cluster):
+    twice(cluster, keys=[["mine"], ["mine"], ["other"]])
+    assert bodies(read(cluster, keys="mine")) == [b"0", b"0", b"1", b"1"]
+    assert bodies(read(cluster, keys="mine", dedupe=True)) == [b"0", b"1"]
+
+
+def test_a_repeat_counts_where_the_first_one_does_not_match(cluster):
+    twice(cluster)
+    repeats = {row["body"]: row["unique_key"] for row in read(cluster, ("body", "unique_key"))}
+    for body, key in repeats.items():  # a repeat has an id of its own
+        options = {"uniqueKeys": key, "access": "consumequeue", "dedupe": True}
+        assert bodies(read(cluster, **options)) == [body]
