@@ -153,7 +153,8 @@ async def _state(
     wanted = predicate.store_time_ms
     start = stop = None
     if wanted.start is not None and low < high:
-        start = await offset_of_time(cluster, state.queue, wanted.start - slack_ms)
+        # Brokers of 4.x answer with any message of a millisecond: so the one before is asked for.
+        start = await offset_of_time(cluster, state.queue, wanted.start - slack_ms - 1)
     if wanted.stop is not None and low < high:
         # Where brokers of 4.x answer with the message before, that one may still be wanted.
         stop = 1 + await offset_of_time(cluster, state.queue, wanted.stop + slack_ms)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqnet.errors import BrokerError
 from rmqsource.live.cluster import may_pass
 from rmqsource.live.cluster_survey import gather, offset_of_time
-from rmqsource.live.live_queues import LiveQueue, QueueRange
+from rmqsource.live.live_queues import SPARSE, LiveQueue, QueueRange
 from rmqsource.live.pulled_frames import BadPull, frames_of_bodies
 from rmqsource.live.queue_pulls import QueuePulls
 from rmqsource.live.subscription import EVERYTHING
 from rmqsource.metadata.columns import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from rmqsource.live.cluster import Cluster
     from rmqsource.live.live_queues import QueueState
@@ -59,15 +59,35 @@ async def places_of(
 async def first_offset_at(cluster: Cluster, state: QueueState, timestamp_ms: int) -> int:
     """Return the offset of the first message of a queue that was stored at a time or later.
 
-    What the broker finds is looked at: 4.x may answer with the message before.
+    What the broker finds is looked at: 4.x may answer with the message before, and with any of
+    those that were stored in the same millisecond.
     """
     found = await offset_of_time(cluster, state.queue, timestamp_ms)
     at = min(max(found, state.min_offset), state.max_offset)
-    if at == state.max_offset:
+    if state.kind == SPARSE:  # no message is at some offsets; 5.x, which has such queues, is exact
         return at
-    place = (await places_of(cluster, {state.queue: state}, [(state.queue, at)]))[state.queue, at]
-    is_before = NO_TIME != place.store_timestamp < timestamp_ms
-    return at + 1 if is_before else at
+
+    async def is_before(offset: int) -> bool:
+        item = (state.queue, offset)
+        place = (await places_of(cluster, {state.queue: state}, [item]))[item]
+        return place.store_timestamp < timestamp_ms  # so is one that is gone
+
+    return await _first_not_before(is_before, state.min_offset, at, state.max_offset)
+
+
+async def _first_not_before(
+    is_before: Callable[[int], Awaitable[bool]], low: int, near: int, high: int
+) -> int:
+    """Return the first number of ``[low, high)`` that is not before, looking near one first."""
+    at, step, seen = near, 1, set[bool]()
+    while low < high:
+        at = min(max(at, low), high - 1)
+        before = await is_before(at)
+        low, high = (at + 1, high) if before else (low, at)
+        seen.add(before)
+        at = (low + high) // 2 if len(seen) > 1 else at + (step if before else -step)
+        step *= 2
+    return low
 
 
 def _first_place(bodies: list[bytes]) -> MessagePlace:

@@ -14,6 +14,7 @@ from rmqnet.client.queue_json import to_queue_json
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.filter.sql_filter import SqlFilter
+from store_core.layout.message import SYS_FLAG_AT, header_layout
 from tests.golden_store import GoldenStore
 from tests.rmqnet.scripted_cluster import ScriptedCluster, ScriptedServer, answer, success
 from tests.rmqsource.reading import read_rows
@@ -22,7 +23,7 @@ _COLUMNS = (
     *("topic", "queue_id", "queue_offset", "commit_log_offset", "store_size", "store_timestamp"),
     *("tags", "keys", "unique_key", "properties"),
 )
-_SIZE = struct.Struct(">i")
+_TIME = struct.Struct(">q")
 BATCH_ATTRIBUTES = {"queue.type": "BatchCQ"}
 
 
@@ -34,6 +35,12 @@ class Record:
     data: bytes
     store_ms: int
     rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def store_at(self, store_ms: int) -> None:
+        """Have it stored at another time."""
+        self.store_ms = store_ms
+        at = header_layout(self.data[SYS_FLAG_AT + 3]).at("store_timestamp")
+        self.data = b"".join([self.data[:at], _TIME.pack(store_ms), self.data[at + _TIME.size :]])
 
     @property
     def stop(self) -> int:
@@ -147,14 +154,13 @@ class RecordedBroker:
         return success(request, offset=self.queue(request).min_offset)
 
     def _search(self, request: RemotingCommand) -> RemotingCommand:
-        """As 5.3.3: the first at or after; as 4.9.7: the nearest, the last instead of the end."""
+        """As 5.3.3: the first at or after; as 4.9.7: any of that time, else the nearest."""
         queue, wanted = self.queue(request), int(request.ext_fields["timestamp"])
         records = queue.seen()
         later = [r.first for r in records if r.store_ms >= wanted]
         if not self.is_4x:
             return success(request, offset=later[0] if later else queue.max_offset)
-        near = min(records, key=lambda r: abs(r.store_ms - wanted), default=None)
-        return success(request, offset=0 if near is None else near.first)
+        return success(request, offset=_searched_as_4x(records, wanted))
 
     def _topic_config(self, request: RemotingCommand) -> RemotingCommand:
         if self.is_4x:
@@ -239,6 +245,20 @@ class RecordedBroker:
         body = b"".join(record.data for record in found[: self.index_limit])
         times = {"indexLastUpdateTimestamp": 0, "indexLastUpdatePhyoffset": 0}
         return success(request, body, **times)
+
+
+def _searched_as_4x(records: list[Record], wanted: int) -> int:
+    low, high, left, right = 0, len(records) - 1, None, None
+    while low <= high:
+        middle = records[(low + high) // 2]
+        if middle.store_ms == wanted:
+            return middle.first
+        if middle.store_ms > wanted:
+            high, right = (low + high) // 2 - 1, middle
+        else:
+            low, left = (low + high) // 2 + 1, middle
+    near = [record for record in (left, right) if record is not None]
+    return min(near, key=lambda r: abs(r.store_ms - wanted)).first if near else 0
 
 
 def _has_key(row: dict[str, Any], key: str) -> bool:

@@ -116,6 +116,22 @@ def test_begins_with_the_first_message_of_a_time(cluster, is_4x):
     }
 
 
+@pytest.mark.parametrize("is_4x", [False, True])
+def test_begins_with_the_first_of_many_messages_of_one_time(cluster, is_4x):
+    cluster.served.is_4x = is_4x
+    topic, queue_id = cluster.busiest
+    records = cluster.served.queues[cluster.busiest].records
+    for number, record in enumerate(records):
+        record.store_at(1_700_000_000_000 + (number > 60) + (number > 200))
+    given = {"topic": topic, "topicPattern": None, "queueId": queue_id}
+    for time, first in ((0, 0), (1, 61), (2, 201), (3, len(records))):
+        given["startingTimestamp"] = 1_700_000_000_000 + time
+        rows = follow(cluster, Checkpoint(), **given)
+        assert [row["queue_offset"] for row in rows] == [r.first for r in records[first:]]
+        exact = options(cluster, storeTimeSlackMs=0, **given)
+        assert without_store(rows) == without_store(read_live(exact))
+
+
 def test_named_offsets(cluster):
     topic, queue_id = cluster.busiest
     start = cluster.served.queues[cluster.busiest].max_offset - 5
