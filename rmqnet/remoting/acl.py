@@ -1,7 +1,7 @@
 """Signatures of requests, as brokers with access control want them.
 
-Source: RocketMQ ``AclClientRPCHook``, ``AclUtils.combineRequestContent``, ``AclSigner`` (releases
-4.9.7 and 5.3.3).
+Source: RocketMQ ``AclClientRPCHook``, ``AclUtils.combineRequestContent``, ``AclSigner``,
+``PlainAccessValidator``, ``DefaultAuthenticationContextBuilder`` (releases 4.9.7 and 5.3.3).
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
+
+_UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+_V4_9_3 = 399
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,21 @@ class AclCredentials:
 def sign(command: RemotingCommand, credentials: AclCredentials) -> None:
     """Add access key, token and signature to the fields of a request.
 
-    Signed are the values of all fields in the order of their names, then the body.
+    Signed are the values of all fields in the order of their names, then the body. One field is
+    left out, that of queries by key: brokers of 4.x never count it, later ones only of clients
+    that are newer than 4.9.3. So the request says that it is as old as that.
     """
     fields = command.ext_fields
     fields.pop(SIGNATURE, None)  # of an earlier attempt
     fields[ACCESS_KEY] = credentials.access_key
     if credentials.security_token is not None:
         fields[SECURITY_TOKEN] = credentials.security_token
-    content = "".join([fields[name] for name in sorted(fields)]).encode() + command.body
+    names = sorted(fields)
+    if _UNIQUE_KEY_QUERY in fields:
+        names.remove(_UNIQUE_KEY_QUERY)
+        command.version = min(command.version, _V4_9_3)
+    # Half a surrogate pair is a question mark to Java.
+    text = "".join([fields[name] for name in names]).encode(errors="replace")
+    content = text + command.body
     digest = hmac.new(credentials.secret_key.encode(), content, hashlib.sha1).digest()
     fields[SIGNATURE] = base64.b64encode(digest).decode()

@@ -75,7 +75,7 @@ def decode_rocketmq_header(header: Any) -> RemotingCommand:
 
 
 def _prefixed(text: str, prefix: struct.Struct) -> bytes:
-    data = text.encode()
+    data = text.encode(errors="replace")  # as Java does with half a surrogate pair
     try:
         return prefix.pack(len(data)) + data
     except struct.error as err:

@@ -47,7 +47,10 @@ def make_certificates(directory: Path, release: str) -> None:
 
 
 def secured_cluster(directory: Path, release: str) -> LiveCluster:
-    """Return a cluster of one broker that takes no request without a signature and TLS."""
+    """Return a cluster of one broker that takes no request without a signature and TLS.
+
+    Clients need no certificate, but one that they show must be of the known authority.
+    """
     certificates = directory / "certificates"
     make_certificates(certificates, release)
     properties = [
@@ -55,6 +58,9 @@ def secured_cluster(directory: Path, release: str) -> LiveCluster:
         "tls.test.mode.enable=false",
         f"tls.server.certPath={certificates / 'server.pem'}",
         f"tls.server.keyPath={certificates / 'server.key'}",
+        "tls.server.need.client.auth=optional",
+        "tls.server.authClient=true",
+        f"tls.server.trustCertPath={certificates / 'ca.pem'}",
         f"tls.config.file={directory / 'none'}",
     ]
     if release.startswith("4"):

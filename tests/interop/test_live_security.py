@@ -15,6 +15,7 @@ import pytest
 
 from rmqnet import (
     AclCredentials,
+    Admin,
     BrokerError,
     ClientConfig,
     ClientInstance,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.interop
 
+_CERTIFICATES = Path(__file__).parents[1] / "rmqnet" / "remoting" / "certificates"
 _WRONG_SECRET = "wrongSecret-5d2a8"
 _SECRETS = (ACCESS_KEY, SECRET_KEY, LIMITED_KEY, LIMITED_SECRET, _WRONG_SECRET)
 
@@ -129,6 +131,33 @@ def test_producers_and_consumers_sign_what_they_ask(secured: Secured) -> None:
         assert wait_until(lambda: received, 60)
     assert received == [b"signed"]
     assert wait_until(lambda: sum(secured.judge.consumer_offsets(group, topic).values()) == 1)
+
+
+def test_messages_are_found_by_key_and_by_id(secured: Secured) -> None:
+    topic = unique("secured")
+    secured.judge.create_topic(topic, 1)
+    # Half a surrogate pair is no text; a broker reads a question mark, and checks the signature so.
+    message = Message(topic, b"signed", keys=["k"], properties={"half": "\ud83d"})
+    with Producer("signers", secured.config) as producer:
+        result = producer.send(message, timeout_s=30)
+    with Admin(secured.config) as admin:
+        assert wait_until(lambda: admin.query_message(topic, "k"))
+        (found,) = admin.query_message_by_unique_key(topic, result.message_id)
+        assert found.message_id == result.offset_message_id
+        assert found.properties["half"] == "?"
+
+
+def test_a_client_shows_its_certificate(secured: Secured) -> None:
+    own, unknown = secured.certificates / "client", _CERTIFICATES / "server"
+    authority = str(secured.certificates / "ca.pem")
+
+    def config(path: Path) -> ClientConfig:
+        tls = TlsConfig(authority, f"{path}.pem", f"{path}.key")
+        return replace(secured.config, tls=tls)
+
+    assert _max_offset(config(own), secured.cluster, "TBW102") == 0
+    with pytest.raises(RemotingConnectError):
+        _max_offset(config(unknown), secured.cluster, "TBW102")
 
 
 @pytest.mark.spark

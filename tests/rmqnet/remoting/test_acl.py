@@ -48,6 +48,24 @@ def test_signing_again_signs_the_same():
     assert command == first
 
 
+def test_what_says_that_a_unique_key_is_asked_for_is_not_signed():
+    query = {"topic": "t", "key": "k"}
+    command = RemotingCommand(12, {**query, "_UNIQUE_KEY_QUERY": "true"})
+    other = RemotingCommand(12, dict(query))
+    for each in (command, other):
+        sign(each, AclCredentials("key", "secret"))
+    assert command.ext_fields["Signature"] == other.ext_fields["Signature"]
+    # A broker of release 5 leaves the field out for clients that are no newer than V4_9_3.
+    assert (command.version, other.version) == (399, 479)
+
+
+def test_half_a_surrogate_pair_is_signed_as_java_does():
+    command, java = (RemotingCommand(310, {"i": text}, b"b") for text in ("a\ud83d", "a?"))
+    for each in (command, java):
+        sign(each, AclCredentials("key", "secret"))
+    assert command.ext_fields["Signature"] == java.ext_fields["Signature"]
+
+
 def test_secrets_are_not_shown():
     credentials = AclCredentials("KEY-1", "SECRET-2", "TOKEN-3")
     command = RemotingCommand(34, {"topic": "PRIVATE-4"}, b"BODY-5")
