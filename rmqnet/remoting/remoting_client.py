@@ -77,6 +77,7 @@ class _Server:
         self.failures = 0  # attempts in a row after which no answer came
         self.retry_at = 0.0
         self.reason = ""
+        self.beginning: dict[WaitingRequest, None] = {}  # not sent yet, in their order
 
 
 class RemotingClient:
@@ -261,22 +262,34 @@ class RemotingClient:
 
     def _start(self, address: str, request: WaitingRequest) -> None:
         connection = self._connections.get(address)
-        if connection is not None and connection.is_writable:
+        beginning = self._server(address).beginning
+        # What waits already goes first: requests of one caller stay in their order.
+        if connection is not None and connection.is_writable and not beginning:
             self._send(connection, request)
         elif len(self._tasks) >= self._config.max_waiting_requests:
             request.fail(self._too_many(address))
         else:
-            task = self._run(self._start_later(address, request))
-            task.add_done_callback(functools.partial(_fail_if_cancelled, address, request))
+            beginning[request] = None
+            task = self._run(self._start_later(address, request, beginning))
+            task.add_done_callback(
+                functools.partial(_fail_if_cancelled, address, request, beginning)
+            )
 
-    async def _start_later(self, address: str, request: WaitingRequest) -> None:
+    async def _start_later(
+        self, address: str, request: WaitingRequest, beginning: dict[WaitingRequest, None]
+    ) -> None:
         try:
-            connection = await self._writable_connection(address, request.deadline)
-        except RemotingError as err:
-            request.fail(err)
-        else:
-            if not request.future.done():
-                self._send(connection, request)
+            while request in beginning:  # whoever goes on first sends for all
+                connection = await self._writable_connection(address, request.deadline)
+                while beginning and connection.is_writable:
+                    first = next(iter(beginning))
+                    del beginning[first]
+                    if not first.future.done():
+                        self._send(connection, first)
+        except Exception as err:  # whatever it is: somebody waits
+            if request in beginning:
+                del beginning[request]
+                request.fail(err)
 
     def _send(self, connection: RemotingConnection, request: WaitingRequest) -> None:
         if len(connection.waiting) >= self._config.max_waiting_requests:
@@ -284,7 +297,7 @@ class RemotingClient:
             return
         try:
             frame = self._frame(request.command)
-        except RemotingError as err:
+        except Exception as err:  # whatever it is: somebody waits
             request.fail(err)
             return
         connection.send(request, frame)
@@ -338,7 +351,7 @@ class RemotingClient:
             connection = await asyncio.wait_for(
                 self._open_connection(address), self._config.connect_timeout_s
             )
-        except (OSError, asyncio.TimeoutError) as err:
+        except (OSError, UnicodeError, asyncio.TimeoutError) as err:  # no such name, among others
             reason = self._why(err)
             self._note_failure(server, reason)
             raise RemotingConnectError(f"cannot connect to {address}: {reason}") from err
@@ -437,9 +450,15 @@ class RemotingClient:
             task.exception()  # whoever waits for it has it; nobody needs to
 
 
-def _fail_if_cancelled(address: str, request: WaitingRequest, task: asyncio.Task[None]) -> None:
+def _fail_if_cancelled(
+    address: str,
+    request: WaitingRequest,
+    beginning: dict[WaitingRequest, None],
+    task: asyncio.Task[None],
+) -> None:
     # Here, not in the task: it may be cancelled before it has begun.
-    if task.cancelled():
+    if task.cancelled() and request in beginning:
+        del beginning[request]
         request.fail(RemotingConnectError(f"{address}: the client was closed"))
 
 

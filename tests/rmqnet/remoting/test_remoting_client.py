@@ -646,6 +646,74 @@ async def test_a_server_that_takes_nothing_does_not_fill_the_memory():
 
 
 @in_loop
+async def test_requests_stay_in_order_while_the_connection_is_made():
+    seen = []
+    async with ScriptedServer(noting(seen)) as server, Client() as client:
+        work = [client.invoke_future(server.address, request(1), 5)]
+        while server.address not in client._connections:
+            await asyncio.sleep(0)
+        work.append(client.invoke_future(server.address, request(2), 5))
+        await asyncio.gather(*work)
+        assert seen == ["1", "2"]
+
+
+@in_loop
+async def test_requests_stay_in_order_when_a_server_takes_some_again():
+    go, seen = asyncio.Event(), []
+
+    async def slow(peer):
+        peer.writer.transport.pause_reading()
+        await go.wait()
+        peer.writer.transport.resume_reading()
+        await noting(seen)(peer)
+
+    async with ScriptedServer(slow) as server, Client() as client:
+        body = bytes(4 << 20)
+        work = [client.invoke_future(server.address, request(n, body), 9) for n in range(10)]
+        await until(
+            lambda: client._connections and not client._connections[server.address].is_writable
+        )
+        connection = client._connections[server.address]
+        go.set()
+        while not connection.is_writable:
+            await asyncio.sleep(0)
+        work.append(client.invoke_future(server.address, request(10), 9))
+        await asyncio.gather(*work)
+        assert seen == [str(n) for n in range(11)]
+
+
+def noting(seen):
+    """Return a script that answers all, and notes in which order it came."""
+
+    async def script(peer):
+        try:
+            while True:
+                command = await peer.read()
+                seen.append(command.ext_fields["number"])
+                peer.answer(command)
+        except (EOFError, ConnectionError):
+            peer.ended = True
+
+    return script
+
+
+@in_loop
+async def test_what_cannot_be_sent_is_an_error_whenever_it_happens(monkeypatch):
+    async with ScriptedServer() as server, Client() as client:
+        monkeypatch.setattr(client, "_frame", lambda _: 1 // 0)
+        for _ in ("while it connects", "at once"):
+            with pytest.raises(ZeroDivisionError):
+                await client.invoke(server.address, request(), 5)
+
+
+@in_loop
+async def test_a_name_that_cannot_be_is_an_error():
+    async with Client() as client:
+        with pytest.raises(RemotingConnectError, match="cannot connect to"):
+            await client.invoke("a" * 70 + ".example:1", request(), 5)
+
+
+@in_loop
 async def test_what_waits_for_a_server_to_take_it_goes_on():
     go = asyncio.Event()
 
