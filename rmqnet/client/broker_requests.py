@@ -128,10 +128,8 @@ class BrokerRequests:
     async def _reply(self, address: str, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(ReplyMessageRequestHeader, request.ext_fields)
         message = _reply_message(header, request.body)
-        for producer in list(self._groups.producers.values()):
-            if await self._in_pool(producer.on_reply, message):
-                break
-        else:
+        # Not in the pool: listeners there may take long, or wait for this very reply.
+        if not any(producer.on_reply(message) for producer in self._groups.producers.values()):
             logger.warning("%s brings a reply that nobody waits for (any more)", address)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 

@@ -27,7 +27,7 @@ class GroupProducer(Protocol):
     def on_reply(self, message: Message) -> bool:
         """Take the reply to a request (property ``CORRELATION_ID``); False if it is not its own.
 
-        Called in a pool thread.
+        Called in the event loop: it must not wait.
         """
 
 

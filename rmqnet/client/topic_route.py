@@ -169,7 +169,7 @@ def _queue_data(data: dict[str, Any]) -> QueueData:
 
 def _fixed_queues(order_topic_conf: str) -> list[tuple[str, int]]:
     numbers = []
-    for part in order_topic_conf.split(";"):
+    for part in order_topic_conf.rstrip(";").split(";"):
         broker_name, _, count = part.partition(":")
         numbers.append((broker_name, int(count)))
     return numbers

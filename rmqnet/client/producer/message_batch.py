@@ -6,6 +6,7 @@ for the unique key of the whole, which is left out as in release 4.9.7.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from rmqnet.client.producer.outgoing_message import OutgoingMessage
@@ -22,12 +23,15 @@ from store_core.layout.message import (
     INNER_ITEM,
     PROPERTIES_LENGTH,
     PROPERTY_DELAY,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQ_KEY,
 )
 from store_core.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rmqnet.client.producer.unique_keys import UniqueKeys
     from store_core.message import Message
@@ -130,12 +134,26 @@ def encoded_batch(
     )
 
 
+def _is_delayed(properties: Mapping[str, str]) -> bool:
+    """Say whether a broker would keep it back, were it alone: it looks into no batch for that."""
+    now_ms = time.time_ns() // 1_000_000
+    return any(
+        (java_integer(properties.get(name, ""), 64) or 0) > least
+        for name, least in (
+            (PROPERTY_DELAY, 0),
+            (PROPERTY_TIMER_DELAY_MS, 0),
+            (PROPERTY_TIMER_DELAY_SEC, 0),
+            (PROPERTY_TIMER_DELIVER_MS, now_ms),
+        )
+    )
+
+
 def _check_item(message: Message, topic: str, wait: bool) -> None:
     if message.topic != topic:
         raise ClientError(
             f"a batch has messages to topic {topic!r} and to {message.topic!r}: one topic a batch"
         )
-    if (java_integer(message.properties.get(PROPERTY_DELAY, ""), 32) or 0) > 0:
+    if _is_delayed(message.properties):
         raise ClientError(f"a batch to topic {topic!r} has a delayed message: send it by itself")
     if topic.startswith(RETRY_PREFIX):
         raise ClientError(f"messages to retry topic {topic!r} cannot be sent in batches")

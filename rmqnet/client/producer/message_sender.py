@@ -324,10 +324,16 @@ class MessageSender:
             error = err
         finally:
             for sending in self._without_route.pop(topic):
-                if info is None:
-                    sending.finish(None, error)
-                else:
-                    self._try(sending, info)
+                self._go_on(sending, info, error)
+
+    def _go_on(self, sending: Sending, info: TopicPublishInfo | None, error: BaseException) -> None:
+        if info is None:
+            sending.finish(None, error)
+            return
+        try:
+            self._try(sending, info)
+        except Exception as err:  # the others go on
+            self._break_off(sending, err)
 
     async def _asked_route(self, topic: str, is_known: bool) -> TopicRoute:
         if is_known:

@@ -11,8 +11,12 @@ import os
 import random
 import struct
 import time
+from typing import TYPE_CHECKING
 
 from store_core.codec.client_message_id import month_start_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PROCESS = struct.Struct(">Hi")  # process id, what stands for the hash of the class loader
 _MORE_THAN_A_MONTH_MS = 40 * 86_400_000
@@ -31,26 +35,27 @@ class UniqueKeys:
 
     def __init__(self, address: bytes) -> None:
         self._address = address
-        self._begin()
+        self._month_start_ms = self._month_ms = 0
+        self._new_month()
+        self._own = self._begin()
 
     def next_key(self) -> str:
         """Return an id: 32 hex digits, 56 with an IPv6 address."""
-        if self._process != os.getpid():
-            self._begin()
+        process, prefix, counter = self._own
+        if process != os.getpid():
+            process, prefix, counter = self._own = self._begin()
         since_ms = time.time_ns() // 1_000_000 - self._month_start_ms
         if not 0 <= since_ms < self._month_ms:
             since_ms = self._new_month()
-        count = next(self._counter) & _COUNTER_MASK
-        return f"{self._prefix}{since_ms & _TIME_MASK:08X}{count:04X}"
+        count = next(counter) & _COUNTER_MASK
+        return f"{prefix}{since_ms & _TIME_MASK:08X}{count:04X}"
 
-    def _begin(self) -> None:
-        self._process = os.getpid()
-        self._counter = itertools.count()
+    def _begin(self) -> tuple[int, str, Iterator[int]]:
+        """Return what is this process's own; all at once, as other threads may ask meanwhile."""
+        process = os.getpid()
         random_hash = random.SystemRandom().randrange(-(1 << 31), 1 << 31)
-        prefix = self._address + _PROCESS.pack(self._process & 0xFFFF, random_hash)
-        self._prefix = prefix.hex().upper()
-        self._month_start_ms = self._month_ms = 0
-        self._new_month()
+        prefix = self._address + _PROCESS.pack(process & 0xFFFF, random_hash)
+        return process, prefix.hex().upper(), itertools.count()
 
     def _new_month(self) -> int:
         now_ms = time.time_ns() // 1_000_000

@@ -73,6 +73,7 @@ def test_an_order_topic_keeps_the_queues_of_brokers_that_are_down() -> None:
     assert route.is_order_topic
     assert route.publish_queues() == _queues(("broker-z", 0), ("broker-a", 0), ("broker-a", 1))
     assert route.subscribe_queues() == _queues(("broker-a", 0), ("broker-a", 1))
+    assert _with(orderTopicConf="broker-z:1;broker-a:2;").publish_queues() == route.publish_queues()
 
 
 def test_a_new_topic_gets_at_most_the_queues_asked_for() -> None:

@@ -9,10 +9,10 @@ from typing import Callable
 
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
-from rmqnet.remoting.headers import SendMessageRequestHeaderV2
+from rmqnet.remoting.headers import ReplyMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.codec.inner_batch import split_inner_batch
-from store_core.codec.properties import string_to_properties
+from store_core.codec.properties import properties_to_bytes, string_to_properties
 from tests.rmqnet.scripted_cluster import ScriptedCluster, ScriptedServer, answer
 
 SEND_CODES = (
@@ -95,3 +95,23 @@ def storing_brokers(cluster: ScriptedCluster, *names: str, queues: int = 4) -> l
     """Make topic ``orders`` on brokers that store."""
     cluster.add_topic("orders", queues=dict.fromkeys(names, queues))
     return [StoringBroker(cluster.broker(name)) for name in names]
+
+
+def pushed(correlation_id: str, body: bytes) -> RemotingCommand:
+    """Return what a broker brings when a reply has come."""
+    properties = properties_to_bytes([("CORRELATION_ID", correlation_id), ("MSG_TYPE", "reply")])
+    header = ReplyMessageRequestHeader(
+        producer_group="other",
+        topic="DefaultCluster_REPLY_TOPIC",
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=1,
+        flag=0,
+        born_host="127.0.0.1:1",
+        store_host="127.0.0.1:2",
+        store_timestamp=2,
+        properties=properties.decode(),
+    )
+    return RemotingCommand.request(header, body)

@@ -179,6 +179,12 @@ def test_a_batch_that_does_not_wait_says_so():
     ("messages", "why"),
     [
         ([], "has no messages"),
+        ([Message("t", b"1", properties={"TIMER_DELAY_MS": "1"})], "a delayed message"),
+        ([Message("t", b"1", properties={"TIMER_DELAY_SEC": "1"})], "a delayed message"),
+        (
+            [Message("t", b"1", properties={"TIMER_DELIVER_MS": "4102444800000"})],
+            "a delayed message",
+        ),
         ([Message("t", b"1"), Message("u", b"1")], "'t' and to 'u': one topic a batch"),
         ([Message("t", b"1", properties={"DELAY": "1"})], "'t' has a delayed message"),
         ([Message("%RETRY%g", b"1")], "retry topic '%RETRY%g'"),

@@ -8,11 +8,12 @@ from rmqnet.client.producer.producer import Producer
 from rmqnet.client.producer.request_reply import reply_to
 from rmqnet.errors import ClientError, RemotingTimeoutError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
-from rmqnet.remoting.headers import ReplyMessageRequestHeader
-from rmqnet.remoting.remoting_command import RemotingCommand
-from store_core.codec.properties import properties_to_bytes
 from store_core.message import Message
-from tests.rmqnet.client.producer.scripted_brokers import sent_properties, storing_brokers
+from tests.rmqnet.client.producer.scripted_brokers import (
+    pushed,
+    sent_properties,
+    storing_brokers,
+)
 from tests.rmqnet.scripted_cluster import ScriptedCluster
 
 
@@ -31,25 +32,6 @@ def broker(cluster):
 def producer(cluster):
     with Producer("g", cluster.namesrv_addr) as producer:
         yield producer
-
-
-def pushed(correlation_id: str, body: bytes) -> RemotingCommand:
-    properties = properties_to_bytes([("CORRELATION_ID", correlation_id), ("MSG_TYPE", "reply")])
-    header = ReplyMessageRequestHeader(
-        producer_group="other",
-        topic="DefaultCluster_REPLY_TOPIC",
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=0,
-        sys_flag=0,
-        born_timestamp=1,
-        flag=0,
-        born_host="127.0.0.1:1",
-        store_host="127.0.0.1:2",
-        store_timestamp=2,
-        properties=properties.decode(),
-    )
-    return RemotingCommand.request(header, body)
 
 
 def test_a_request_waits_for_its_reply(broker, producer):

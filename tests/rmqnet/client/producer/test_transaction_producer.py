@@ -19,6 +19,7 @@ from store_core.codec.message_codec import encode_message
 from store_core.codec.properties import properties_to_bytes
 from store_core.message import Message
 from tests.rmqnet.client.producer.scripted_brokers import (
+    pushed,
     sent_header,
     sent_properties,
     storing_brokers,
@@ -214,6 +215,17 @@ def test_a_check_that_waits_does_not_hold_up_sending(broker, listener, producer)
     assert broker.server.asked(RequestCode.END_TRANSACTION) == []
     may_answer.set()
     assert ended(broker).commit_or_rollback == 8
+
+
+def test_checks_that_wait_do_not_hold_up_replies(broker, listener, producer):
+    producer.send(Message("orders", b"x"))
+    may_answer = threading.Event()
+    listener.check_local_transaction = lambda _: COMMIT if may_answer.wait(10) else None
+    for _ in range(8):  # more than the client has threads for them
+        broker.server.tell_clients(check_request())
+    assert broker.server.ask_client(pushed("nobody's", b"x")).code == ResponseCode.SUCCESS
+    may_answer.set()
+    assert ended(broker, 8).commit_or_rollback == 8
 
 
 def test_another_group_is_not_answered_for(broker, listener, producer):

@@ -77,3 +77,22 @@ def test_a_forked_child_has_ids_of_its_own():
     os.close(read_end)
     os.close(write_end)
     assert given[:20] != keys.next_key()[:20]
+
+
+def test_threads_of_a_forked_child_have_none_of_its_parents(monkeypatch):
+    keys = UniqueKeys(ADDRESS)
+    parents = keys.next_key()[:20]
+    given = []
+
+    class AskedMeanwhile(unique_keys.random.SystemRandom):
+        def randrange(self, *bounds):
+            if not given:  # as another thread does in the middle of the first one's beginning
+                given.append("")
+                given.append(keys.next_key())
+            return super().randrange(*bounds)
+
+    monkeypatch.setattr(unique_keys.random, "SystemRandom", AskedMeanwhile)
+    monkeypatch.setattr(unique_keys.os, "getpid", lambda pid=os.getpid(): pid + 1)
+    given.append(keys.next_key())
+    assert len(given) == 3
+    assert parents not in {key[:20] for key in given}
