@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_MESSAGE_SIZE = 4 << 20
 """Bytes of a body before compression (``maxMessageSize``)."""
 
+_MIN_INT, _MAX_INT = -(1 << 31), (1 << 31) - 1
+
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 _NOT_ALLOWED_TOPICS = frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, DISCARD_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
@@ -93,6 +95,11 @@ def check_message(message: Message, max_message_size: int) -> None:
     """
     check_topic(message.topic)
     check_body(message.topic, message.body, max_message_size)
+    if not isinstance(message.flag, int) or not _MIN_INT <= message.flag <= _MAX_INT:
+        raise ClientError(
+            f"a message to topic {message.topic!r} has flag {message.flag!r}: a number of 32 bits "
+            "is expected"
+        )
     if "/" in message.properties.get(PROPERTY_INNER_MULTI_DISPATCH, ""):
         raise ClientError(
             f"a message to topic {message.topic!r} has a '/' in property "

@@ -84,6 +84,13 @@ def test_bodies_have_one_byte_to_the_most_allowed():
         check_message(Message("t", b"12345"), 4)
 
 
+def test_flags_have_32_bits():
+    check_message(Message("t", b"x", flag=-(1 << 31)), 9)
+    for flag in (1 << 31, 0.5, "1"):
+        with pytest.raises(ClientError, match="a number of 32 bits"):
+            check_message(Message("t", b"x", flag=flag), 9)
+
+
 def test_light_queues_have_no_slash():
     check_message(Message("t", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}), 9)
     with pytest.raises(ClientError, match="INNER_MULTI_DISPATCH"):
