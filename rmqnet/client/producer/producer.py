@@ -64,8 +64,8 @@ class Producer:
         Name of the producer group. For messages without transactions any name will do.
     client
         How to find the cluster: addresses of name servers (``host:port;host:port``), a
-        `ClientConfig`, or a `ClientInstance`, which several producers and consumers may share and
-        which outlives this producer.
+        `ClientConfig`, or a `ClientInstance`, which several producers may share and which outlives
+        this producer.
     **settings
         Those of `ProducerConfig`, by their names.
     """
@@ -164,7 +164,8 @@ class Producer:
             Send to this queue, or fail: no other broker is tried.
         sharding_key
             Choose the queue by this key, as Java's ``SelectMessageQueueByHash`` does for a
-            ``String``: messages of one key stay in order. No other broker is tried.
+            ``String``: messages of one key stay in order if each is sent after the answer to the
+            one before. No other broker is tried.
         delay_level
             Deliver later: one of the broker's ``messageDelayLevel``, 1 is the first.
         delay_ms, deliver_at_ms
@@ -208,6 +209,9 @@ class Producer:
 
         Callbacks of the future run in the client's network thread: they must be quick, and must
         not wait. In asyncio: ``await asyncio.wrap_future(producer.send_async(message))``.
+
+        Messages go out in the order of the calls, but a broker works on several at once: of those
+        under way together it may store a later one first, also of one key.
 
         With as many messages under way as ``back_pressure_for_async_send_num`` and ``…_size``
         allow this waits for room, ``timeout_s`` at most.
