@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rmqnet import (
@@ -32,6 +32,7 @@ SETTINGS = {"flushDiskType": "SYNC_FLUSH"}
 """Of the brokers: what they acknowledge is on the disk."""
 
 _QUEUES = 4
+_BATCH = 5
 _SEND_TIMEOUT_S = 10
 _PAUSE_S = 0.05
 _THINK_S = 0.005
@@ -69,7 +70,9 @@ class Outage:
 
 @dataclass
 class Senders:
-    """Threads that send one message after the other, and one that does not wait for answers."""
+    """Threads that send one message after the other, one that does not wait for answers, and one
+    that sends batches.
+    """
 
     producer: Producer
     topic: str
@@ -84,6 +87,7 @@ class Senders:
         for number in range(self.threads):
             self._start(self._send, f"S{number}")
         self._start(self._send_async, "A")
+        self._start(self._send_batches, "B")
 
     def stop(self) -> None:
         """End, once every send has its answer."""
@@ -123,6 +127,23 @@ class Senders:
             except _FAILURES:
                 self._stop.wait(_PAUSE_S)
             self.sent.append(Sent(key, begin, time.monotonic(), result))
+            self._stop.wait(_THINK_S)
+            number += 1
+
+    def _send_batches(self, prefix: str) -> None:
+        number = 0
+        while not self._stop.is_set():
+            keys = [f"{prefix}-{number}-{item}" for item in range(_BATCH)]
+            begin, first = time.monotonic(), None
+            try:
+                batch = [self._message(key) for key in keys]
+                first = self.producer.send_batch(batch, timeout_s=_SEND_TIMEOUT_S)
+            except _FAILURES:
+                self._stop.wait(_PAUSE_S)
+            for item, key in enumerate(keys):
+                # The answer has the place of the first one; the others follow it.
+                result = first and replace(first, queue_offset=first.queue_offset + item)
+                self.sent.append(Sent(key, begin, time.monotonic(), result))
             self._stop.wait(_THINK_S)
             number += 1
 

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
-import threading
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from rmqnet import (
     BrokerError,
-    ClientConfig,
     ClientError,
-    ClientInstance,
+    ConsumeFromWhere,
     LocalTransactionState,
     Message,
     Producer,
+    PushConsumer,
+    PushConsumerOptions,
     SendStatus,
     TransactionProducer,
     reply_to,
 )
-from rmqnet.client.pull_result import PullStatus
-from rmqnet.client.received_messages import messages_from_body
-from rmqnet.remoting.headers import PullMessageRequestHeader
 from tests.interop.client_node import ClientNode, body_of, wait_until
 from tests.interop.live_cluster import LiveCluster, unique
 
@@ -251,153 +250,88 @@ def test_transactions_are_committed_rolled_back_and_asked_for(
 def test_a_request_gets_its_reply(
     producer: Producer, live_cluster: LiveCluster, topic: str
 ) -> None:
-    queue = producer.publish_queues(topic)[0]
-    replies: list[Message] = []
-    with ClientInstance(live_cluster.namesrv_addr) as client, Producer("replier", client) as other:
-        asking = threading.Thread(
-            target=lambda: replies.append(producer.request(Message(topic, b"1 + 1"), timeout_s=10))
-        )
-        asking.start()
-        request = _first_message(client, topic, len(producer.publish_queues(topic)))
-        assert request.body == b"1 + 1"
-        other.send(reply_to(request, b"2"))
-        asking.join(15)
-    assert queue.topic == topic
-    assert [reply.body for reply in replies] == [b"2"]
+    with _replier(live_cluster, topic, unique("replier")):
+        replies = [producer.request(Message(topic, b"%d" % n), timeout_s=10) for n in range(3)]
+    assert [reply.body for reply in replies] == [b"re: 0", b"re: 1", b"re: 2"]
 
 
-def _first_message(client: ClientInstance, topic: str, queues: int) -> Message:
-    found: list[Message] = []
-
-    def look() -> bool:
-        for queue_id in range(queues):
-            found.extend(_pull(client, topic, queue_id))
-        return bool(found)
-
-    client.call(client.route(topic))
-    assert wait_until(look, 10)
-    return found[0]
-
-
-def _pull(client: ClientInstance, topic: str, queue_id: int) -> list[Message]:
-    (broker_name,) = client.cached_route(topic).brokers  # type: ignore[union-attr]
-    header = PullMessageRequestHeader(
-        consumer_group="judge",
-        topic=topic,
-        queue_id=queue_id,
-        queue_offset=0,
-        max_msg_nums=32,
-        sys_flag=4,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        sub_version=0,
-        subscription="*",
-        expression_type="TAG",
-        bname=broker_name,
-    )
-    pulled = client.call(client.broker.pull(client.broker_address(broker_name), header, 5.0))
-    if pulled.status is not PullStatus.FOUND:
-        return []
-    return messages_from_body(pulled.body, broker_name)
-
-
-class _Senders:
-    """Threads that send, in each way, until they are told to stop."""
-
-    def __init__(self, producer: Producer, topic: str) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self.acknowledged: dict[str, bytes] = {}
-        self.failed = 0
-        self.tries_of: dict[str, int] = defaultdict(int)
-        kinds = (self._sync, self._async, self._batch)
-        self._threads = [threading.Thread(target=self._run, args=(kind,)) for kind in kinds]
-
-    def __enter__(self) -> _Senders:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, kind: Any) -> None:
-        number = 0
-        while not self._stop.is_set():
-            body = f"{kind.__name__}-{number}".encode()
-            try:
-                kind(body)
-            except (ClientError, BrokerError):  # also: no broker is left that has the topic
-                self.failed += 1
-            number += 1
-            time.sleep(0.1)  # else the judge has a hundred thousand messages to read
-
-    def _note(self, message_id: str, body: bytes) -> None:
-        with self._lock:
-            self.acknowledged[message_id] = body
-
-    def _sync(self, body: bytes) -> None:
-        result = self._producer.send(Message(self._topic, body), timeout_s=2)
-        self._note(result.message_id, body)
-
-    def _async(self, body: bytes) -> None:
-        messages = [Message(self._topic, body + b"-%d" % number) for number in range(20)]
-        futures = [self._producer.send_async(each, timeout_s=2) for each in messages]
-        for message, future in zip(messages, futures):
-            try:
-                self._note(future.result().message_id, message.body)
-            except ClientError:
-                self.failed += 1
-
-    def _batch(self, body: bytes) -> None:
-        messages = [Message(self._topic, body + b"-%d" % number) for number in range(5)]
-        result = self._producer.send_batch(messages, timeout_s=2)
-        for message_id, message in zip(result.message_id.split(","), messages):
-            self._note(message_id, message.body)
-
-
-@pytest.mark.parametrize(
-    ("release", "brokers"), [("5.3.3", ("broker-a", "broker-b")), ("4.9.7", ("broker-a",))]
-)
-def test_nothing_acknowledged_is_lost_when_brokers_die(
-    tmp_path: Path, release: str, brokers: tuple[str, ...]
+def test_java_replies_to_us_and_we_to_java(
+    java: ClientNode, producer: Producer, live_cluster: LiveCluster, topic: str
 ) -> None:
-    with LiveCluster(tmp_path / "cluster", release, brokers=brokers) as cluster:
-        topic = unique("topic")
-        config = ClientConfig(cluster.namesrv_addr, poll_name_server_interval_ms=1000)
-        with ClientNode(tmp_path / "jvm", release, cluster.namesrv_addr) as java:
-            java.create_topic(topic)
-            with (
-                Producer("pg", config) as producer,
-                _Senders(producer, topic) as senders,
-            ):
-                assert wait_until(_more(senders, 200))
-                cluster.kill_broker("broker-a")
-                if len(brokers) > 1:  # the other one goes on
-                    assert wait_until(_more(senders, 200))
-                cluster.start_broker("broker-a")
-                assert wait_until(lambda: _sends_to(producer, topic, "broker-a"), 40)
-                assert wait_until(_more(senders, 200))
-            rows = java.pull_all(topic)
-    stored: dict[str, set[bytes]] = defaultdict(set)
-    for row in rows:
-        stored[row["msg_id"]].add(body_of(row))
-    assert len(senders.acknowledged) >= 400
-    for message_id, body in senders.acknowledged.items():
-        assert stored[message_id] == {body}
+    name = unique("java")
+    java.start_producer(name, name)
+    with _replier(live_cluster, topic, unique("replier")):
+        reply = java.ask("request", name=name, topic=topic, body="1 + 1", timeout_ms=10_000)
+    assert body_of(reply) == b"re: 1 + 1"
+    assert reply["topic"] == "DefaultCluster_REPLY_TOPIC"
+    theirs = unique("topic")
+    java.create_topic(theirs, 1)
+    java.ask("replier", name=unique("replier"), group=unique("g"), topic=theirs, producer=name)
+    assert producer.request(Message(theirs, b"2 + 2"), timeout_s=10).body == b"re: 2 + 2"
 
 
-def _more(senders: _Senders, count: int) -> Any:
-    target = len(senders.acknowledged) + count
-    return lambda: len(senders.acknowledged) >= target
+@contextmanager
+def _replier(cluster: LiveCluster, topic: str, group: str) -> Iterator[None]:
+    """Reply "re: " and what was asked."""
+    with Producer(group, cluster.namesrv_addr) as producer:
+
+        def reply(messages: list[Message], _: object) -> None:
+            for message in messages:
+                producer.send(reply_to(message, b"re: " + message.body))
+
+        options = PushConsumerOptions(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        consumer = PushConsumer(group, cluster.namesrv_addr, reply, options=options)
+        consumer.subscribe(topic)
+        with consumer:
+            yield
 
 
-def _sends_to(producer: Producer, topic: str, broker_name: str) -> bool:
+def test_an_asyncio_program_sends(java: ClientNode, live_cluster: LiveCluster, topic: str) -> None:
+    async def main() -> dict[str, bytes]:
+        with Producer(unique("pg"), live_cluster.namesrv_addr) as producer:
+
+            async def send(body: bytes) -> tuple[str, bytes]:
+                future = producer.send_async(Message(topic, body))
+                return (await asyncio.wrap_future(future)).message_id, body
+
+            return dict(await asyncio.gather(*(send(b"%d" % number) for number in range(100))))
+
+    sent = asyncio.run(main())
+    assert len(sent) == 100
+    assert {row["msg_id"]: body_of(row) for row in java.pull_all(topic)} == sent
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12: it is meant
+def test_a_forked_child_has_a_client_of_its_own(
+    java: ClientNode, live_cluster: LiveCluster, topic: str
+) -> None:
+    with Producer(unique("pg"), live_cluster.namesrv_addr) as producer:
+        producer.send(Message(topic, b"before"))
+        futures = [producer.send_async(Message(topic, b"under way")) for _ in range(100)]
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            _end_child(producer, live_cluster.namesrv_addr, topic)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        ids = [future.result().message_id for future in futures]
+        ids.append(producer.send(Message(topic, b"after")).message_id)
+    rows = java.pull_all(topic)
+    bodies = Counter(body_of(row) for row in rows)
+    assert bodies == {b"before": 1, b"under way": 100, b"of the child": 1, b"after": 1}
+    assert len({row["msg_id"] for row in rows}) == len(rows)
+    assert set(ids) < {row["msg_id"] for row in rows}
+
+
+def _end_child(producer: Producer, namesrv_addr: str, topic: str) -> None:
+    """Use the parent's producer, which must say that it cannot, and an own one; end the process."""
+    status = 1
     try:
-        return producer.send(Message(topic, b"probe")).queue.broker_name == broker_name
-    except ClientError:
-        return False
+        for send in (producer.send, producer.send_async):
+            with pytest.raises(ClientError, match="does not run in this process"):
+                send(Message(topic, b"of nobody"))
+        producer.shutdown()
+        with Producer("child", namesrv_addr) as own:
+            own.send(Message(topic, b"of the child"))
+        status = 0
+    finally:
+        os._exit(status)

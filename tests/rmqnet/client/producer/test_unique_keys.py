@@ -92,7 +92,8 @@ def test_threads_of_a_forked_child_have_none_of_its_parents(monkeypatch):
             return super().randrange(*bounds)
 
     monkeypatch.setattr(unique_keys.random, "SystemRandom", AskedMeanwhile)
-    monkeypatch.setattr(unique_keys.os, "getpid", lambda pid=os.getpid(): pid + 1)
+    child = os.getpid() + 1
+    monkeypatch.setattr(unique_keys.os, "getpid", lambda: child)
     given.append(keys.next_key())
     assert len(given) == 3
     assert parents not in {key[:20] for key in given}

@@ -12,7 +12,9 @@ final class ClientNode {
         NodeClients clients = new NodeClients();
         Map<String, Commands.Action> actions = new TreeMap<>();
         actions.put("connect", clients::connect);
-        addProducers(actions, new NodeProducers(clients));
+        NodeProducers producers = new NodeProducers(clients);
+        addProducers(actions, producers);
+        actions.putAll(new NodeReplies(clients, producers).actions());
         addConsumers(actions, new NodeConsumers(clients));
         addAdmin(actions, new NodeAdmin(clients));
         Commands.serve(actions);

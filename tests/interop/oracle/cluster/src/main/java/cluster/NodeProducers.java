@@ -41,6 +41,10 @@ final class NodeProducers {
         this.clients = clients;
     }
 
+    DefaultMQProducer named(String name) {
+        return producers.get(name);
+    }
+
     /** What a command has sent so far. */
     private static final class Sending {
         final List<Map<String, Object>> acknowledged = Collections.synchronizedList(new ArrayList<>());
