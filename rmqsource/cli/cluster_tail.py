@@ -14,7 +14,7 @@ from rmqsource.cli.output import row_writer
 from rmqsource.cli.times import now_ms
 from rmqsource.live.cluster import Cluster
 from rmqsource.live.errors import ClusterError
-from rmqsource.live.live_follower import LiveFollower
+from rmqsource.live.live_follower import LiveFollower, Start
 from rmqsource.live.live_queues import LiveSplit
 from rmqsource.live.live_read import read_ranges, read_request
 
@@ -53,10 +53,13 @@ def follow(options: LiveOptions, tail: Tail, display: Display, report: Report) -
         return
     found = FoundMessages(writer.columns, report)
     with stop_signals() as stop:
-        with Cluster(known.connection) as cluster, closing(LiveFollower(known)) as follower:
+        with Cluster(known.connection) as cluster, closing(_follower(known)) as follower:
             batches = _Batches(known, cluster, follower, found, report)
+            is_over = False
             while not stop.is_set():
-                is_over = tail.end_ms is not None and now_ms() >= tail.end_ms
+                if not is_over and tail.end_ms is not None and now_ms() >= tail.end_ms:
+                    follower.pin_target(named=False)  # what comes from now on may have no end
+                    is_over = True
                 rows = batches.next(stop)
                 for row in _wanted(rows or [], tail, report.rows):
                     writer.write(row)
@@ -122,6 +125,10 @@ class _Batches:
         with closing(read_ranges(self._cluster, split, self._options, request)) as batches:
             rows = list(self._found.rows(batches))
         return sorted(rows, key=lambda row: row["store_timestamp"] or _NEVER)
+
+
+def _follower(options: LiveOptions) -> LiveFollower:
+    return LiveFollower(options, start=Start.ANY)  # what other brokers have is shown meanwhile
 
 
 def _wanted(rows: list[dict[str, Any]], tail: Tail, shown: int) -> list[dict[str, Any]]:

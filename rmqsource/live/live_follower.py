@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import time
 from typing import TYPE_CHECKING, Callable, NamedTuple
@@ -36,6 +37,17 @@ class _Waiting(NamedTuple):
     end: int
 
 
+class Start(enum.Enum):
+    """Which queues a start waits for."""
+
+    ANY = enum.auto()
+    """None: those of brokers that are away begin where the others did, for this object."""
+    ALL_IF_BOUNDED = enum.auto()
+    """All of them, where it is said where they begin."""
+    ALL = enum.auto()
+    """All of them: what looks like a start may be none."""
+
+
 class LiveFollower:
     """Follows queues; for one thread.
 
@@ -45,10 +57,23 @@ class LiveFollower:
         Of the stream.
     clock
         Seconds.
+    start
+        Whose queues must be there at the start: one that is not counts for a new one later, which
+        is read from its first message on.
     """
 
-    def __init__(self, options: LiveOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: LiveOptions,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        start: Start = Start.ALL_IF_BOUNDED,
+    ) -> None:
         self._options, self._clock = options, clock
+        reading = options.reading
+        is_bounded = (reading.starting_timestamp_ms, reading.starting_offsets) != (None, None)
+        self._needs_all = start is Start.ALL or (start is Start.ALL_IF_BOUNDED and is_bounded)
+        self._silent: frozenset[LiveQueue] = frozenset()
         self._selection = live_selection(options)
         self._cluster_: Cluster | None = None
         self._queues_: StreamQueues | None = None
@@ -69,9 +94,13 @@ class LiveFollower:
         """The offset before the first batch; where queues begin is said by that batch's end."""
         return LiveOffset({}, self._selection, is_initial=True)
 
-    def pin_target(self) -> None:
-        """Let the stream end with what is there now (``Trigger.AvailableNow``)."""
-        self._target = {seen.state.queue: seen.state.max_offset for seen in self._look(named=True)}
+    def pin_target(self, *, named: bool = True) -> None:
+        """Let the stream end with what is there now (``Trigger.AvailableNow``).
+
+        With ``named`` a topic that is named and unknown is an error, as at a start.
+        """
+        seen = self._look(named=named)
+        self._target = {queue.state.queue: queue.state.max_offset for queue in seen}
 
     def is_idle(self) -> bool:
         """Return whether it was only just looked, and nothing was new."""
@@ -166,22 +195,27 @@ class LiveFollower:
             self._queues_ = StreamQueues(self._cluster, predicate, self._clock)
         return self._queues_
 
-    def _look(self, *, named: bool) -> list[SeenQueue]:
-        seen = self._cluster.call(self._queues.look(named=named))
+    def _look(self, *, named: bool, whole: bool = False) -> list[SeenQueue]:
+        seen = self._cluster.call(self._queues.look(named=named, whole=whole))
         self._last_look = self._clock()
+        if self._reached is None and not whole:
+            self._silent |= self._queues.silent
         self._ends.update((queue.state.queue, queue.state.max_offset) for queue in seen)
         return seen
 
     def _waiting(self, start: LiveOffset) -> list[_Waiting]:
         found = []
-        for seen in self._look(named=start.is_initial):
+        whole = start.is_initial and self._needs_all
+        for seen in self._look(named=start.is_initial, whole=whole):
             state = seen.state
             read = start.queues.get(state.queue)
-            if read is None and self._target is not None and state.queue not in self._target:
+            is_late = self._target is not None and state.queue not in self._target
+            if read is None and is_late and not start.is_initial:
                 continue  # it came after the query began
             if read is not None and read > state.max_offset and seen.by_slave:
                 continue
-            begin = self._begin(state, read, is_initial=start.is_initial)
+            is_initial = start.is_initial or state.queue in self._silent
+            begin = self._begin(state, read, is_initial=is_initial)
             end = max(begin, state.max_offset)
             if self._target is not None:
                 end = max(begin, min(end, self._target.get(state.queue, begin)))

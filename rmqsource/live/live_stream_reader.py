@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.live.live_follower import LiveFollower
+from rmqsource.live.live_follower import LiveFollower, Start
 from rmqsource.live.live_offset import LiveOffset
 from rmqsource.live.live_read import read_live_split, split_ranges
 from rmqsource.live.live_reader import LivePartition
 from rmqsource.reader import as_batch
 from rmqsource.schema import arrow_schema
+from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
 from rmqsource.stream_reader import STREAM_READER
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class LiveStreamReader(STREAM_READER):  # type: ignore[misc]  # differs between 
         self._live = options
 
     def _new_follower(self) -> LiveFollower:
-        return LiveFollower(self._live)
+        # To Spark that tells no start, each start of a query looks like the first.
+        is_told = STREAM_READER_GETS_LIMITS
+        return LiveFollower(self._live, start=Start.ALL_IF_BOUNDED if is_told else Start.ALL)
 
     def _offset_of(self, found: dict[str, Any]) -> LiveOffset:
         return LiveOffset.from_json(found)

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from rmqnet.errors import BrokerError, ClientError, RemotingError, TopicNotFoundError
-from rmqsource.live.cluster import may_pass
+from rmqsource.live.cluster import Patience, may_pass
 from rmqsource.live.cluster_survey import (
     gather,
     queue_kinds,
@@ -47,6 +47,11 @@ class StreamQueues:
         Names topics, or has a pattern.
     clock
         Seconds.
+
+    Attributes
+    ----------
+    silent
+        Queues of brokers that did not answer when it was looked last.
     """
 
     def __init__(
@@ -60,8 +65,9 @@ class StreamQueues:
         self._kinds: dict[tuple[str, str], str] = {}
         self._looked_at: float | None = None
         self._away: set[str] = set()
+        self.silent: frozenset[LiveQueue] = frozenset()
 
-    async def look(self, *, named: bool = False) -> list[SeenQueue]:
+    async def look(self, *, named: bool = False, whole: bool = False) -> list[SeenQueue]:
         """Return the queues of the brokers that answer now.
 
         Parameters
@@ -69,7 +75,24 @@ class StreamQueues:
         named
             A topic that is named and unknown is an error, as at the first start; else it may come
             back, as when its broker starts again.
+        whole
+            Wait for brokers that do not answer, as long as ``retryTimeout``.
+
+        Raises
+        ------
+        ClientError
+            A broker has not answered for so long.
         """
+        patience = Patience(self._cluster.connection.retry_timeout_ms)
+        while True:
+            found = await self._look_once(named=named)
+            if not whole or not self.silent:
+                return found
+            queue = min(self.silent)
+            reason = f"{queue.broker_name} does not tell where {queue} begins and ends"
+            await patience.pause(reason, ClientError(f"{reason}: start when it answers again"))
+
+    async def _look_once(self, *, named: bool) -> list[SeenQueue]:
         await self._look_up(named=named)
         found = [
             (queue, store_of(route, queue.broker_name))
@@ -82,8 +105,10 @@ class StreamQueues:
             return await self._ends(*item)
 
         seen = await gather(found, ends)
-        if any(queue is None for queue in seen):
+        silent = [queue for (queue, _), told in zip(found, seen) if told is None]
+        if silent:
             self._looked_at = None
+        self.silent = frozenset(silent)
         return sorted(queue for queue in seen if queue is not None)
 
     def kind_of(self, queue: LiveQueue) -> str:

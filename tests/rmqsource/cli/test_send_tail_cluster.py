@@ -197,6 +197,21 @@ class TestTail:
         assert (found.code, found.out) == (NOT_DONE, "")
         assert "told to fail" in found.err
 
+    def test_ends_where_messages_never_do(self, ask, cluster):
+        ask("send", "--body", "x", "--count", 60, "--queue", "broker-a:0")
+        queue, answers = cluster.a.queues["orders", 0], cluster.a.server.answers
+        queue.hidden = 59
+        say_end = answers[RequestCode.GET_MAX_OFFSET]
+
+        def one_more(request):
+            queue.hidden = max(queue.hidden - 1, 0)
+            return say_end(request)
+
+        answers[RequestCode.GET_MAX_OFFSET] = one_more
+        found = ask("tail", "--since", "1h", "--until", "now", *JSON)
+        assert found.code == GOOD
+        assert 0 < len(found.rows) < 20
+
     def test_wrong_times(self, ask):
         found = ask("tail", "--since", "1m", "--until", "1h")
         assert (found.code, "is one the other?" in found.err) == (NOT_DONE, True)

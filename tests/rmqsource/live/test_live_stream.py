@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import closing
 
 import pytest
 
 from rmqsource.errors import DataLossError, SourceOptionError, StreamDataLossError
 from rmqsource.live.errors import ClusterError, LiveDataLossError
+from rmqsource.live.live_follower import LiveFollower, Start
+from rmqsource.live.live_options import parse_live_options
 from rmqsource.live.live_source import RocketMQDataSource
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
 from tests.golden_store import golden
@@ -130,6 +134,38 @@ def test_begins_with_the_first_of_many_messages_of_one_time(cluster, is_4x):
         assert [row["queue_offset"] for row in rows] == [r.first for r in records[first:]]
         exact = options(cluster, storeTimeSlackMs=0, **given)
         assert without_store(rows) == without_store(read_live(exact))
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_broker_that_is_away_at_the_start_begins_where_it_is_asked_for(cluster, is_late):
+    second = cluster.serve(golden("classic-4x"), "broker-b")
+    second.server.stop()
+    checkpoint = Checkpoint()
+    given = {"startingOffsets": "latest", "requestTimeout": "1s"}
+    if is_late:
+        coming = threading.Timer(0.2, second.server.start)
+        coming.start()
+        assert follow(cluster, checkpoint, **given) == []
+        coming.join()
+    else:
+        with pytest.raises(ClusterError, match=r"broker-b does not tell where queue .* begins"):
+            follow(cluster, checkpoint, retryTimeout="100ms", **given)
+        second.server.start()
+    assert follow(cluster, checkpoint, **given) == []
+
+
+def test_a_follower_that_waits_for_nobody_begins_as_the_others_did(cluster):
+    second = cluster.serve(golden("classic-4x"), "broker-b")
+    second.server.stop()
+    given = parse_live_options(options(cluster, startingOffsets="latest"), streaming=True)
+    with closing(LiveFollower(given, start=Start.ANY)) as follower:
+        first = follower.next_offset(follower.initial, limited=False)
+        assert {queue.broker_name for queue in first.queues} == {"broker-a"}
+        second.server.start()
+        both = first
+        while {queue.broker_name for queue in both.queues} == {"broker-a"}:
+            both = follower.next_offset(first, limited=False)
+        assert follower.ranges(first, both) == []
 
 
 def test_named_offsets(cluster):
@@ -274,3 +310,15 @@ def test_a_repeated_batch_has_the_same_rows(cluster):
     rows = follow(cluster, checkpoint)
     assert len(checkpoint.sink[1]) == 5
     assert without_store(rows) == without_store(read_live(options(cluster)))
+
+
+@pytest.mark.skipif(STREAM_READER_GETS_LIMITS, reason="later Spark tells where the query stands")
+def test_a_broker_that_is_away_when_an_older_spark_starts_again(cluster):
+    second = cluster.serve(golden("classic-4x"), "broker-b")
+    checkpoint = Checkpoint()
+    read = len(follow(cluster, checkpoint))
+    second.server.stop()
+    with pytest.raises(ClusterError, match="broker-b does not tell where"):
+        follow(cluster, checkpoint, requestTimeout="1s", retryTimeout="100ms")
+    second.server.start()
+    assert len(follow(cluster, checkpoint)) == read
