@@ -102,7 +102,8 @@ def outgoing_message(
     properties = {PROPERTY_WAIT_STORE_MSG_OK: "true", **own}
     if more_properties:
         properties.update(more_properties)
-    body, sys_flag = compression.compressed(message.body)
+    # What else holds bytes may be filled anew before this is on its way.
+    body, sys_flag = compression.compressed(bytes(message.body))
     if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
         sys_flag |= TRANSACTION_PREPARED_TYPE
     text = properties_text(message.topic, properties)

@@ -5,6 +5,7 @@ Source: RocketMQ ``DefaultMQProducer``, ``DefaultMQProducerImpl`` (release 5.3.3
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -323,11 +324,18 @@ class Producer:
         return reply
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Wait until no asynchronous or one-way message is under way; False if one is, in time."""
+        """Wait until no asynchronous or one-way message is under way; False if one is, in time.
+
+        The futures of all before are done then, and their callbacks have run.
+        """
         sender = self._running_sender()
         if sender.is_in_loop():
             raise _blocks_itself()
-        return self._limit.wait_until_none(timeout_s)
+        if not self._limit.wait_until_none(timeout_s):
+            return False
+        # The last one made room before its callbacks were called, which may send: let them end.
+        self._instance.call(asyncio.sleep(0))
+        return True
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic, in the order that ``sharding_key`` counts them.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import zlib
 
 import pytest
@@ -59,6 +60,15 @@ def test_more_properties_are_of_this_time_only():
 def test_half_messages_have_their_flag():
     assert outgoing(Message("t", b"x"), TRAN_MSG="true").sys_flag == 4
     assert outgoing(Message("t", b"x", properties={"TRAN_MSG": "false"})).sys_flag == 0
+
+
+@pytest.mark.parametrize("length", [3, 5000])
+def test_what_is_sent_is_what_a_buffer_held_then(length):
+    buffer = bytearray(random.Random(1).randbytes(length))
+    before = bytes(buffer)
+    sent = outgoing(Message("t", buffer))
+    buffer[:] = bytes(length)
+    assert sent.body == before
 
 
 @pytest.mark.parametrize(("kind", "flag"), [("ZLIB", 0x301), ("LZ4", 0x101), ("ZSTD", 0x201)])

@@ -581,6 +581,18 @@ class TestManyAtOnce:
             assert outcome[1].result(10).status is SendStatus.SEND_OK
             assert isinstance(outcome[2], RemotingTooMuchRequestError)
 
+    def test_after_a_flush_all_callbacks_have_run(self, broker, producer):
+        seen = []
+
+        def note(future) -> None:
+            time.sleep(0.05)  # as one does that writes a line somewhere
+            seen.append(future.result().queue_offset)
+
+        for number in range(3):
+            producer.send_async(order()).add_done_callback(note)
+            assert producer.flush(10)
+            assert len(seen) == number + 1
+
     def test_a_future_cannot_be_cancelled(self, broker, producer):
         future = producer.send_async(order())
         assert not future.cancel()
