@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Callable, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Iterator
+    from collections.abc import Coroutine, Iterable, Iterator
 
     from store_core.event_loop_thread import EventLoopThread
 
@@ -31,6 +31,9 @@ class PullAhead(Generic[Job, Result]):
         Does one job.
     size
         Bytes of a result.
+    rest
+        What is left of the job that gave a result, if it did not do all; it is done when the result
+        is taken, before all that comes after it.
     at_once
         Most jobs that are being done.
     most_bytes
@@ -41,13 +44,14 @@ class PullAhead(Generic[Job, Result]):
         self,
         thread: EventLoopThread,
         jobs: Iterable[Job],
-        work: Callable[[Job], Awaitable[Result]],
+        work: Callable[[Job], Coroutine[Any, Any, Result]],
         size: Callable[[Result], int],
+        rest: Callable[[Result], Job | None] = lambda _: None,
         *,
         at_once: int,
         most_bytes: int,
     ) -> None:
-        self._jobs, self._work, self._size = iter(jobs), work, size
+        self._jobs, self._work, self._size, self._rest = iter(jobs), work, size, rest
         self._at_once, self._most_bytes = at_once, most_bytes
         self._begun = self._taken = self._waiting_bytes = 0
         self._done: dict[int, Result] = {}
@@ -67,6 +71,14 @@ class PullAhead(Generic[Job, Result]):
             for result in found:
                 yield result
                 self._give_back(self._size(result))
+                yield from self._rests(result)
+
+    def _rests(self, result: Result) -> Iterator[Result]:
+        job = self._rest(result)
+        while job is not None:
+            found = self._thread.submit(self._work(job)).result()
+            yield found
+            job = self._rest(found)
 
     def stop(self) -> None:
         """End what runs; results that nobody took are lost."""

@@ -30,6 +30,8 @@ _SUBSCRIPTION_FLAG = 4
 _PULLS_AT_ONCE = 8
 _WAITING_BYTES = 16 << 20
 _PULLS_OF_CHUNK = 8
+_CHUNK_BYTES = 4 << 20
+"""A chunk that has more is pulled in parts: whole ones of large messages would fill the memory."""
 _FILTERED_CHUNK = 8192
 """Offsets; a broker looks at 800 of them for one request, if nothing matches."""
 _QUEUE_OFFSET_AT = HEADER_IPV4.at("queue_offset")
@@ -80,6 +82,7 @@ class QueuePulls:
         self._most = most_messages
         self._ends: dict[LiveQueue, int] = {}
         self._unfiltering: set[str] = set()
+        self._offsets = self._bytes = 0
 
     def of(self, ranges: Sequence[QueueRange]) -> PullAhead[QueueRange, list[Pulled]]:
         """Return the pulls of all ranges, begun; in order within a queue."""
@@ -88,6 +91,7 @@ class QueuePulls:
             self._chunks(ranges),
             self.pull_chunk,
             lambda found: sum(len(pulled.body) for pulled in found),
+            _rest,
             at_once=_PULLS_AT_ONCE,
             most_bytes=_WAITING_BYTES,
         )
@@ -112,17 +116,29 @@ class QueuePulls:
                 yield part
                 continue
             filtered = not pushed(self._subscription, part).selects_all
-            step = _FILTERED_CHUNK if filtered else self._most * _PULLS_OF_CHUNK
-            for start in range(part.start, part.end, step):
-                yield part._replace(start=start, end=min(start + step, part.end))
+            most = _FILTERED_CHUNK if filtered else self._most * _PULLS_OF_CHUNK
+            start = part.start
+            while start < part.end:
+                end = min(start + self._chunk_offsets(most), part.end)
+                yield part._replace(start=start, end=end)
+                start = end
+
+    def _chunk_offsets(self, most: int) -> int:
+        """Return how many offsets have about as many bytes as a chunk may have."""
+        if self._offsets == 0:  # the first chunks show how large messages are
+            return min(self._most, most)
+        return max(min(_CHUNK_BYTES * self._offsets // max(self._bytes, 1), most), 1)
 
     async def pull_chunk(self, chunk: QueueRange) -> list[Pulled]:
-        """Pull all offsets of a chunk."""
-        found, at = [], chunk.start
-        while at < chunk.end:
+        """Pull the offsets of a chunk: all of them, or the first where they have many bytes."""
+        found, at, size = [], chunk.start, 0
+        while at < chunk.end and size < _CHUNK_BYTES:
             pulled = await self._pull(chunk, at)
             at = pulled.stop
+            size += len(pulled.body)
             found.append(pulled)
+        self._offsets += at - chunk.start
+        self._bytes += size
         return found
 
     async def _pull(self, chunk: QueueRange, at: int) -> Pulled:
@@ -192,6 +208,12 @@ class QueuePulls:
         if subscription.kind == SQL92 and chunk.store in self._unfiltering:
             return EVERYTHING
         return subscription
+
+
+def _rest(found: Sequence[Pulled]) -> QueueRange | None:
+    """Return what is left of a chunk of which this was pulled."""
+    last = found[-1]
+    return last.part._replace(start=last.stop) if last.stop < last.part.end else None
 
 
 def _refuses_filter(error: BrokerError) -> bool:

@@ -15,6 +15,7 @@ from rmqsource.live.errors import ClusterError, KeyLookupError, LiveDataLossErro
 from rmqsource.live.key_queries import KeyPlace, KeyQuestion, frames_of_keys
 from rmqsource.live.live_options import parse_live_options
 from rmqsource.live.live_read import plan_live_read, read_live_split
+from rmqsource.live.queue_pulls import QueuePulls
 from store_core.layout.message import SYS_FLAG_AT
 from tests.golden_store import golden
 from tests.rmqsource.live.live_reading import MESSAGE_COLUMNS, read_live
@@ -160,6 +161,24 @@ def test_small_pulls_and_many_splits_give_the_same(cluster, store):
     assert len(plan_live_read(parsed(cluster, minPartitions=13))) >= 13
 
 
+def test_large_messages_are_pulled_in_parts(cluster, store, monkeypatch):
+    sizes = []
+    pull_chunk = QueuePulls.pull_chunk
+
+    async def pull(self, chunk):
+        found = await pull_chunk(self, chunk)
+        sizes.append(sum(len(pulled.body) for pulled in found))
+        return found
+
+    monkeypatch.setattr(QueuePulls, "pull_chunk", pull)
+    monkeypatch.setattr("rmqsource.live.queue_pulls._CHUNK_BYTES", 3000)
+    cluster.served.pull_limit = 1
+    queues = [q for (name, _), q in cluster.served.queues.items() if name == "OrderEvents"]
+    largest = max(len(record.data) for queue in queues for record in queue.records)
+    assert live_rows(cluster, topic="OrderEvents") == file_rows(store, topic="OrderEvents")
+    assert max(sizes) < 3000 + largest
+
+
 def parsed(cluster, **options):
     return parse_live_options(cluster.options(topicPattern=".*", **options))
 
@@ -257,6 +276,9 @@ def test_inner_batches(pieces):
         assert broker.attributes
         rows = live_rows(cluster, minPartitions=pieces)
         assert rows == file_rows(store, access="auto")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("rmqsource.live.queue_pulls._CHUNK_BYTES", 500)
+            assert live_rows(cluster, minPartitions=pieces) == rows
         wanted = min(row["tags"] for row in rows if row["tags"])
         assert live_rows(cluster, tags=wanted) == file_rows(store, access="auto", tags=wanted)
 

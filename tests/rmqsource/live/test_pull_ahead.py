@@ -83,3 +83,14 @@ def test_stopped(thread):
     running.stop()
     thread.stop()
     assert not thread.is_running
+
+
+def test_what_a_job_left_comes_before_the_next(thread):
+    async def work(numbers):
+        return numbers[:2], numbers[2:]
+
+    jobs = [list(range(start, start + 7)) for start in range(0, 70, 7)]
+    results = PullAhead(
+        thread, jobs, work, lambda r: len(r[0]), lambda r: r[1] or None, at_once=3, most_bytes=4
+    )
+    assert [number for done, _ in results for number in done] == list(range(70))
