@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -16,10 +17,13 @@ from typing import Any, Callable
 import pytest
 
 from rmqnet import (
+    Admin,
     AllocateAveragely,
     AllocateAveragelyByCircle,
+    AllocateByMachineRoom,
     BrokerError,
     ClientConfig,
+    ClientInstance,
     ConsumeContext,
     ConsumeFromWhere,
     Message,
@@ -252,6 +256,114 @@ def test_java_and_python_share_the_queues(
     rows = [row for name in java_ids for row in java.close_consumer(name)]
     bodies = listener.bodies + Counter(body_of(row) for row in rows)
     assert bodies == Counter(numbered_body(3, number) for number in range(100))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "rooms"),
+    [
+        (AllocateAveragely(), []),
+        (AllocateAveragelyByCircle(), []),
+        (AllocateByMachineRoom(frozenset({"r1", "é"})), ["r1", "é"]),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_strategies_give_what_javas_give(
+    java: ClientNode, strategy: AllocationStrategy, rooms: list[str]
+) -> None:
+    """The real classes, over names and numbers by chance, in the order of Java's strings."""
+    chance = random.Random(20)
+    names = [
+        "r1@a",
+        "r1@b",
+        "r2@a",
+        "é@b",
+        "é@",
+        "@a",
+        "r1@a@b",
+        "r1",
+        "z-1",
+        "\uff5e",
+        "\U0001f600",
+    ]
+    parts = ["10.0.0.", "192.168.1.", "\uff5e", "\U0001f600", "Z", "a"]
+    cases = []
+    for _ in range(300):
+        brokers = chance.sample(names, chance.randint(1, 5))
+        queues = [[name, i] for name in brokers for i in range(chance.randint(1, 12))]
+        count = chance.randint(1, 9)
+        members = sorted(
+            {f"{chance.choice(parts)}{chance.randint(1, 30)}@{i}" for i in range(count)}
+        )
+        chance.shuffle(queues)
+        chance.shuffle(members)
+        cases.append({"queues": queues, "members": members})
+    wanted = java.ask("allocate", strategy=strategy.name, machine_rooms=rooms, cases=cases)
+    assert len(wanted) == len(cases)
+    for case, shares in zip(cases, wanted):
+        queues = [MessageQueue("topic", *each) for each in case["queues"]]
+        for member, share in zip(case["members"], shares):
+            ours = allocate(strategy, member, queues, case["members"])
+            assert [[each.broker_name, each.queue_id] for each in ours] == share, case
+
+
+def test_dead_letters_of_a_group_in_order(
+    live_cluster: LiveCluster, java: ClientNode, topic: str
+) -> None:
+    """Tried again at once, then aside; the queue goes on, and Java's dead letter is the same."""
+    ours, theirs = unique("group"), unique("group")
+    java.start_consumer(
+        "order", theirs, {topic: "*"}, orderly=True, max_reconsume_times=2, fail_always=["K5-3"]
+    )
+    listener = Delivery(lambda message: message.keys == ["K5-3"])
+    options = {"max_reconsume_times": 2, "suspend_current_queue_time_ms": 20}
+    with consumer_of(live_cluster, ours, listener, topic, orderly=True, **options):
+        sent = java.send("p", topic, 12, seed=5)
+        listener.wait(14)
+        rows = [dead_letter(java, group) for group in (ours, theirs)]
+        assert wait_until(lambda: offsets_of(java, ours, topic) == ends_of(sent), TIMEOUT_S)
+    java.close_consumer("order")
+    tries = [each.reconsume_times for each in listener.messages if each.keys == ["K5-3"]]
+    assert (len(listener.messages), tries) == (14, [0, 1, 2])
+    mine, its = (row["properties"] for row in rows)
+    counts = [each.pop("RECONSUME_TIME") for each in (mine, its)]
+    assert counts == ["3", "3" if live_cluster.release == "5.3.3" else "2"], "as 5.3.3 counts"
+    assert [str(row["reconsume_times"]) for row in rows] == counts
+    assert {name: value.replace(ours, "GROUP") for name, value in mine.items()} == {
+        name: value.replace(theirs, "GROUP") for name, value in its.items()
+    }
+
+
+def test_inner_batches(live_cluster: LiveCluster, java: ClientNode) -> None:
+    """From the middle of a batch on, and only what failed again, not its whole batch."""
+    if live_cluster.release != "5.3.3":
+        pytest.skip("batches are stored as such since release 5")
+    group, topic = unique("group"), unique("batches")
+    with ClientInstance(live_cluster.namesrv_addr) as client:
+        admin = Admin(client)
+        admin.create_topic(topic, 1, attributes={"queue.type": "BatchCQ"})
+        queue = MessageQueue(topic, "broker-a", 0)
+        java.send("p", topic, 10, seed=1, mode="batch", batch_size=5)
+        bodies = [numbered_body(1, number) for number in range(10)]
+        with PullConsumer(group, client) as consumer:
+            consumer.assign([queue])
+            consumer.seek(queue, 2)
+            consumer.commit()
+            messages = polled(consumer, lambda found: len(found) >= 8)
+        assert [(each.queue_offset, each.body) for each in messages] == [
+            (number, bodies[number]) for number in range(2, 10)
+        ]
+        assert len({each.commit_log_offset for each in messages}) == 2, "two batches"
+        listener = Delivery(lambda message: message.body in bodies[3:5])
+        with consumer_of(live_cluster, group, listener, topic, max_reconsume_times=1):
+            listener.wait(10)
+            assert wait_until(lambda: offsets_of(java, group, topic) == {0: 10}, TIMEOUT_S)
+            letters = f"%DLQ%{group}"
+            assert wait_until(
+                lambda: letters in java.ask("topics") and len(java.pull_all(letters)) == 2,
+                TIMEOUT_S,
+            )
+        assert listener.bodies == Counter(bodies[2:] + bodies[3:5])
+        assert sorted(body_of(row) for row in java.pull_all(letters)) == bodies[3:5]
 
 
 def test_broadcasting_and_each_others_offsets(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Callable
 
 from rmqnet.client.received_messages import messages_from_body
 from rmqnet.client.topic_route import MASTER_ID
+from store_core.layout.message import INNER_BATCH_FLAG
 
 if TYPE_CHECKING:
     from rmqnet.client.client_instance import ClientInstance
@@ -63,15 +64,20 @@ class QueueSource:
         return result
 
     def messages(self, result: PullResult, asked_offset: int) -> list[Message]:
-        """Return the messages that the last pull found.
+        """Return the messages that the last pull found, from the asked offset on.
+
+        An inner batch comes as a whole, also where it was asked for from its middle on.
 
         Raises
         ------
         RemotingFormatError
             They are damaged; the text says where.
         """
-        return messages_from_body(
+        messages = messages_from_body(
             result.body,
             f"{self._queue.broker_name}@{self._address}",
             f"offset {asked_offset} of {self._queue}",
         )
+        if messages and messages[0].sys_flag & INNER_BATCH_FLAG:
+            return [each for each in messages if each.queue_offset >= asked_offset]
+        return messages

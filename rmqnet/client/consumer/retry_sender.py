@@ -20,6 +20,7 @@ from store_core.codec.compression import deflate
 from store_core.codec.properties import properties_to_bytes
 from store_core.layout.message import (
     COMPRESSED_FLAG,
+    INNER_BATCH_FLAG,
     PROPERTY_DELAY,
     PROPERTY_TRANSACTION_PREPARED,
 )
@@ -64,6 +65,8 @@ class RetrySender:
     async def send_back(self, message: Message, delay_level: int, queue: MessageQueue) -> bool:
         """Have the broker that stores a message deliver it again; or else send it as a new one.
 
+        A message of an inner batch is always sent anew: a broker knows its batch only, and refuses.
+
         Parameters
         ----------
         delay_level
@@ -76,6 +79,8 @@ class RetrySender:
         is_sent
             False: nobody took it. It is to be tried again here.
         """
+        if message.sys_flag & INNER_BATCH_FLAG:
+            return await self.send_anew(message, delay_level)
         try:
             await self._to_its_broker(message, delay_level, queue)
         except (RemotingError, BrokerError, ClientError) as err:
@@ -85,13 +90,19 @@ class RetrySender:
                 queue,
                 err,
             )
-            return await self.send_anew(message)
+            return await self.send_anew(message, delay_level)
         return True
 
-    async def send_anew(self, message: Message) -> bool:
-        """Send a copy to the retry topic; False if no broker takes it."""
+    async def send_anew(self, message: Message, delay_level: int = 0) -> bool:
+        """Send a copy to the retry topic; False if no broker takes it.
+
+        Parameters
+        ----------
+        delay_level
+            See `send_back`; 0: later from time to time.
+        """
         try:
-            await self._as_new_message(message)
+            await self._as_new_message(message, delay_level)
         except (RemotingError, BrokerError, ClientError) as err:
             logger.warning(
                 "offset %d of topic %s cannot be sent to %s: %s",
@@ -125,7 +136,7 @@ class RetrySender:
         address = (await self._brokers.find(queue)).address
         await self._client.broker.send_message_back(address, header, timeout_s=_BACK_TIMEOUT_S)
 
-    async def _as_new_message(self, message: Message) -> None:
+    async def _as_new_message(self, message: Message, delay_level: int) -> None:
         route = await self._client.route(self._retry_topic)
         queues = route.publish_queues()
         if not queues:
@@ -136,7 +147,9 @@ class RetrySender:
             address = route.brokers[queue.broker_name][MASTER_ID]
             try:
                 await self._client.broker.send_message(
-                    address, *self._request(message, queue), message_id=message.unique_key or ""
+                    address,
+                    *self._request(message, queue, delay_level),
+                    message_id=message.unique_key or "",
                 )
             except (RemotingError, BrokerError):
                 if attempt == _ATTEMPTS - 1:
@@ -145,9 +158,11 @@ class RetrySender:
                 return
 
     def _request(
-        self, message: Message, queue: MessageQueue
+        self, message: Message, queue: MessageQueue, delay_level: int
     ) -> tuple[SendMessageRequestHeaderV2, bytes]:
         reconsume_times = message.reconsume_times + 1
+        if delay_level < 0:  # for the broker it was tried too often
+            reconsume_times = max(reconsume_times, self._max_reconsume_times + 1)
         body, sys_flag = message.body, 0
         if message.sys_flag & COMPRESSED_FLAG:
             sys_flag = COMPRESSED_FLAG  # the first kind of compression: every release knows it
@@ -161,7 +176,7 @@ class RetrySender:
             sys_flag=sys_flag,
             born_timestamp=time.time_ns() // 1_000_000,
             flag=message.flag,
-            properties=properties_to_bytes(self._properties(message).items()).decode(),
+            properties=properties_to_bytes(self._properties(message, delay_level).items()).decode(),
             reconsume_times=reconsume_times,
             unit_mode=False,
             batch=False,
@@ -170,14 +185,16 @@ class RetrySender:
         )
         return header, body
 
-    def _properties(self, message: Message) -> dict[str, str]:
+    def _properties(self, message: Message, delay_level: int) -> dict[str, str]:
         properties = {
             ORIGIN_MESSAGE_ID: message.unique_key or message.message_id or "",
             **message.properties,
             RETRY_TOPIC: message.topic,
             _RECONSUME_TIME: str(message.reconsume_times + 1),
             _MAX_RECONSUME_TIMES: str(self._max_reconsume_times),
-            PROPERTY_DELAY: str(_FIRST_RETRY_LEVEL + message.reconsume_times),
+            PROPERTY_DELAY: str(
+                delay_level if delay_level > 0 else _FIRST_RETRY_LEVEL + message.reconsume_times
+            ),
         }
         properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
         return properties

@@ -36,6 +36,7 @@ final class ClientNode {
         actions.put("received", consumers::received);
         actions.put("received_count", consumers::receivedCount);
         actions.put("allocation", consumers::allocation);
+        actions.put("allocate", consumers::allocate);
         actions.put("own_offsets", consumers::ownOffsets);
         actions.put("suspend", consumers::suspend);
         actions.put("resume", consumers::resume);

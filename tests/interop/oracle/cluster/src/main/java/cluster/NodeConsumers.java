@@ -1,5 +1,6 @@
 package cluster;
 
+import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -163,6 +164,36 @@ final class NodeConsumers {
         public String consumerDeployIn(String clientId) {
             return clientId.split("@")[1].split("-")[0];
         }
+    }
+
+    /**
+     * allocate: strategy, machine_rooms, cases [{queues [[broker, id]], members}]; for each case what each of the
+     * members gets, all in the order in which RebalanceImpl gives them to a strategy.
+     */
+    Object allocate(JSONObject given) {
+        AllocateMessageQueueStrategy strategy = strategy(given);
+        List<List<List<List<Object>>>> answers = new ArrayList<>();
+        for (Object each : given.getJSONArray("cases")) {
+            JSONObject one = (JSONObject) each;
+            List<MessageQueue> queues = new ArrayList<>();
+            for (Object queue : one.getJSONArray("queues")) {
+                JSONArray fields = (JSONArray) queue;
+                queues.add(new MessageQueue("topic", fields.getString(0), fields.getIntValue(1)));
+            }
+            List<String> members = one.getJSONArray("members").toJavaList(String.class);
+            Collections.sort(queues);
+            Collections.sort(members);
+            List<List<List<Object>>> shares = new ArrayList<>();
+            for (String member : one.getJSONArray("members").toJavaList(String.class)) {
+                List<List<Object>> share = new ArrayList<>();
+                for (MessageQueue queue : strategy.allocate("group", member, queues, members)) {
+                    share.add(List.of(queue.getBrokerName(), queue.getQueueId()));
+                }
+                shares.add(share);
+            }
+            answers.add(shares);
+        }
+        return answers;
     }
 
     private static MessageListenerConcurrently concurrently(Member member) {
