@@ -73,13 +73,16 @@ class ConcurrentConsumption:
         if process_queue.dropped or not process_queue.contains(message):
             return
         queue = process_queue.queue
-        if await self._side.retries.send_back(message, _EXPIRED_LEVEL, queue):
-            logger.warning(
-                "the listener has had offset %d of %s for too long: it is tried again",
-                message.queue_offset,
-                queue,
-            )
-            self._done_with(process_queue, [message])
+        shares = not self._side.options.is_broadcasting
+        if shares and not await self._side.retries.send_back(message, _EXPIRED_LEVEL, queue):
+            return
+        logger.warning(
+            "the listener has had offset %d of %s for too long: it is %s",
+            message.queue_offset,
+            queue,
+            "tried again" if shares else "not waited for any more",
+        )
+        self._done_with(process_queue, [message])
 
     def _consume(self, process_queue: ProcessQueue, messages: list[Message]) -> None:
         if process_queue.dropped:

@@ -87,11 +87,20 @@ class ListenerThreads:
             self._is_waking = True
             self._changed.notify()
         elif len(self._threads) < self._count:
-            self._is_waking = True
-            name = f"{self._name}_{len(self._threads) + 1}"
-            thread = threading.Thread(target=self._work, name=name, daemon=True)
-            self._threads.append(thread)
+            self._start_one()
+
+    def _start_one(self) -> None:
+        name = f"{self._name}_{len(self._threads) + 1}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
             thread.start()
+        except RuntimeError as err:  # the system has no more
+            if not self._threads:
+                raise
+            logger.warning("%s goes on with %d threads: %s", self._name, len(self._threads), err)
+            return
+        self._threads.append(thread)
+        self._is_waking = True
 
     def _work(self) -> None:
         with self._changed:

@@ -81,3 +81,29 @@ def test_stopped_by_a_task_of_its_own() -> None:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     assert ended == [True]
+
+
+def test_no_more_threads_to_be_had(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those that there are do all the work."""
+    threads = ListenerThreads("few", 3)
+    begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        begun.set()
+        go_on.wait(DEADLINE_S)
+
+    threads.submit([first])
+    assert begun.wait(DEADLINE_S)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    threads.submit([done.set])
+    go_on.set()
+    assert done.wait(DEADLINE_S)
+    monkeypatch.undo()
+    threads.stop(DEADLINE_S)
+    assert "few goes on with 1 threads: can't start new thread" in caplog.text

@@ -256,6 +256,26 @@ def test_not_taken_back_it_is_sent_anew(broker: ScriptedQueues) -> None:
     }
 
 
+@pytest.mark.parametrize(("level", "times", "delay"), [(-1, "17", "3"), (7, "1", "7")])
+def test_sent_anew_it_comes_when_the_listener_said(
+    broker: ScriptedQueues, level: int, times: str, delay: str
+) -> None:
+    broker.put("orders", 0, b"x")
+    broker.server.answers[RequestCode.CONSUMER_SEND_MSG_BACK] = lambda request: answer(
+        request, ResponseCode.SYSTEM_ERROR, "no"
+    )
+
+    def listener(messages: list[Message], context: ConsumeContext) -> bool:
+        context.delay_level_when_next_consume = level
+        return messages[0].reconsume_times > 0
+
+    with consuming(broker, listener):
+        (sent,) = broker.server.wait_for(RequestCode.SEND_MESSAGE_V2)
+    fields = sent.ext_fields
+    assert fields["j"] == times, "brokers put aside what was tried more than 16 times"
+    assert f"DELAY\x01{delay}\x02" in fields["i"]
+
+
 def test_nobody_takes_it_it_is_tried_again_here(
     broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,6 +475,26 @@ def test_a_listener_that_takes_too_long(broker: ScriptedQueues) -> None:
         wait_until(lambda: broker.committed("group", "orders").get(0) == 3, "the offset")
         go_on.set()
     assert len(broker.server.asked(RequestCode.CONSUMER_SEND_MSG_BACK)) == 1, "once, not twice"
+
+
+def test_broadcasting_a_listener_that_never_returns(
+    broker: ScriptedQueues, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others go on, and nothing is sent to a topic of retries that nobody reads."""
+    broker.put("orders", 0, *_numbers(3))
+    go_on = threading.Event()
+
+    def listener(messages: list[Message], context: ConsumeContext) -> None:
+        if messages[0].body == b"0":
+            go_on.wait(DEADLINE_S)
+
+    options = {"message_model": MessageModel.BROADCASTING, "offset_directory": tmp_path}
+    with consuming(broker, listener, consume_timeout_ms=50, **options) as consumer:
+        (queue,) = broker.queues("orders", 1)
+        wait_until(lambda: consumer.consumer_offsets("orders").get(queue) == 3, "the offset")
+        go_on.set()
+    assert broker.server.asked(RequestCode.CONSUMER_SEND_MSG_BACK) == []
+    assert "it is not waited for any more" in caplog.text
 
 
 def test_pulls_that_fail_are_tried_again(broker: ScriptedQueues) -> None:
