@@ -430,7 +430,10 @@ class RemotingClient:
             logger.warning("no answer to %s: %s", connection.address, err)
 
     def _server(self, address: str) -> _Server:
-        return self._servers.setdefault(address, _Server())
+        server = self._servers.get(address)
+        if server is None:
+            server = self._servers[address] = _Server()
+        return server
 
     def _too_many(self, address: str) -> RemotingTooMuchRequestError:
         return RemotingTooMuchRequestError(

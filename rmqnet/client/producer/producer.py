@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from ipaddress import ip_address
@@ -45,6 +46,9 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
 """Between two looks whether a client that others share still runs."""
+
+_LONGEST_S = 30 * 86_400.0
+"""More than anybody waits, and less than systems can count."""
 
 Client = Union[ClientInstance, ClientConfig, str]
 P = TypeVar("P", bound="Producer")
@@ -309,7 +313,7 @@ class Producer:
         Also the errors of `send`.
         """
         sender = self._running_sender()
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        timeout_s = self._seconds(timeout_s)
         deadline = time.monotonic() + timeout_s
         with self._replies.open() as pending:
             properties = pending.properties(self._instance.client_id, timeout_s)
@@ -331,7 +335,7 @@ class Producer:
         sender = self._running_sender()
         if sender.is_in_loop():
             raise _blocks_itself()
-        if not self._limit.wait_until_none(timeout_s):
+        if not self._limit.wait_until_none(None if timeout_s is None else _bounded(timeout_s)):
             return False
         # The last one made room before its callbacks were called, which may send: let them end.
         self._instance.call(asyncio.sleep(0))
@@ -379,6 +383,9 @@ class Producer:
             raise ClientError(f"producer {self.group} {state}")
         return sender
 
+    def _seconds(self, timeout_s: float | None) -> float:
+        return self._timeout_s if timeout_s is None else _bounded(timeout_s)
+
     def _outgoing(
         self, message: Message, more_properties: Mapping[str, str] | None = None
     ) -> OutgoingMessage:
@@ -405,7 +412,7 @@ class Producer:
         sending = SyncSending(
             sender,
             outgoing,
-            self._timeout_s if timeout_s is None else timeout_s,
+            self._seconds(timeout_s),
             self.config.retry_times_when_send_failed,
             queue,
             sharding_key,
@@ -422,7 +429,7 @@ class Producer:
         sharding_key: str | None,
     ) -> Future[SendResult]:
         _check_queue(outgoing, queue, sharding_key)
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        timeout_s = self._seconds(timeout_s)
         retries = self.config.retry_times_when_send_async_failed
         self._make_room(sender, outgoing, timeout_s)
         sending = AsyncSending(
@@ -450,6 +457,13 @@ class Producer:
         except BaseException:
             self._limit.release(len(sending.message.body))
             raise
+
+
+def _bounded(timeout_s: float) -> float:
+    """Return a time that threads can wait for; refuse before anything is sent what is no time."""
+    if not isinstance(timeout_s, (int, float)) or math.isnan(timeout_s):
+        raise ClientError(f"timeout_s: seconds are expected, not {timeout_s!r}")
+    return min(timeout_s, _LONGEST_S)
 
 
 def _delay_properties(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import math
 import os
 import pickle
 import threading
@@ -172,6 +173,21 @@ class TestOneBroker:
             assert (
                 producer.send_async(order(), sharding_key=key).result().queue.queue_id == queue_id
             )
+
+    @pytest.mark.parametrize("timeout_s", [math.inf, 1e300, 10**30])
+    def test_any_time_may_be_given(self, broker, producer, timeout_s):
+        producer.send(order(), timeout_s=timeout_s)
+        producer.send_async(order(), timeout_s=timeout_s).result(10)
+        assert producer.flush(timeout_s)
+        assert len(broker.stored) == 2
+
+    @pytest.mark.parametrize("timeout_s", ["3", math.nan, [1]])
+    def test_what_is_no_time_is_refused_before_anything_is_sent(self, broker, producer, timeout_s):
+        for send in (producer.send, producer.send_async, producer.request):
+            with pytest.raises(ClientError, match="timeout_s: seconds are expected"):
+                send(order(), timeout_s=timeout_s)
+        assert producer.flush(10)
+        assert broker.stored == []
 
     def test_keys_are_text_and_go_without_a_queue(self, broker, producer):
         for send in (producer.send, producer.send_async, producer.send_oneway):
