@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
 from typing import TYPE_CHECKING, Protocol
 
 from rmqnet.errors import RemotingConnectError, RemotingFormatError, RemotingTimeoutError
@@ -216,6 +218,7 @@ class RemotingConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits, and tell the owner."""
         if self._transport is not None:
+            _shut_down(self._transport)
             self._transport.close()  # before Python 3.11 those with TLS complain else
         self._transport = None
         self._frames.clear()
@@ -312,6 +315,17 @@ class RemotingConnection(asyncio.Protocol):
             return
         left = left if left > _CLOCK_SECONDS else self._max_idle_s
         self._idle_timer = self._loop.call_later(left, self._check_idle)
+
+
+def _shut_down(transport: asyncio.Transport) -> None:
+    """End a connection itself: a forked child may have its socket, too, and keep it open.
+
+    With TLS the socket is closed already; servers were told then by an alert.
+    """
+    connected = transport.get_extra_info("socket")
+    if connected is not None:
+        with contextlib.suppress(OSError):  # it has ended already
+            connected.shutdown(socket.SHUT_RDWR)
 
 
 def _deadline(request: WaitingRequest) -> float:

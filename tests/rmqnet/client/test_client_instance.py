@@ -242,6 +242,28 @@ def test_a_forked_child_does_not_hang_and_harms_nothing() -> None:
         assert client.call(client.refresh_route("orders")).publish_queues()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_connections_end_with_their_client_although_a_child_lives_on() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.add_topic("orders")
+        client = ClientInstance(cluster.namesrv_addr).start()
+        client.call(client.route("orders"))
+        read_end, write_end = os.pipe()
+        process = os.fork()
+        if process == 0:  # pragma: no cover
+            os.close(write_end)
+            os.read(read_end, 1)  # until the parent is done
+            os._exit(0)
+        try:
+            client.shutdown()
+            wait_until(lambda: not cluster.name_server.connection_count, "the connection ends", 5)
+        finally:
+            os.close(read_end)
+            os.close(write_end)
+            os.waitpid(process, 0)
+
+
 def _in_child(client: ClientInstance, namesrv_addr: str) -> list[str]:
     """Return what a forked child made of its parent's client, and of its own."""
     ours, its = socket.socketpair()
