@@ -26,7 +26,6 @@ from rmqnet import (
     PushConsumer,
     PushConsumerOptions,
     RemotingConnectError,
-    SendFailedError,
     TlsConfig,
 )
 from rmqsource.exit_codes import NOT_DONE
@@ -223,7 +222,7 @@ def test_denied_topic_is_refused(secured: Secured, caplog: pytest.LogCaptureFixt
     limited = replace(secured.config, credentials=AclCredentials(LIMITED_KEY, LIMITED_SECRET))
     _send(limited, allowed)
     assert [body_of(row) for row in secured.judge.pull_all(allowed)] == [b"signed"]
-    with pytest.raises(SendFailedError, match=f"topic:{DENIED_TOPIC}") as raised:
+    with pytest.raises(BrokerError, match=f"topic:{DENIED_TOPIC}") as raised:
         _send(limited, DENIED_TOPIC)
     said = _everything_said(raised.value, caplog.records)
     assert LIMITED_SECRET not in said
