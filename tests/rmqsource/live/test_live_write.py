@@ -229,6 +229,14 @@ def test_a_batch_has_no_more_messages_than_a_broker_can_count(cluster, monkeypat
     assert cluster.sinks["broker-a"].batch_sizes == [40, 40, 20]
 
 
+def test_a_message_that_is_longer_than_a_batch_goes_alone(cluster):
+    rows = batch_of(topic=["orders"] * 3, body=[b"a", b"b" * 3000, b"c"], queue_id=[0] * 3)
+    send(cluster, rows, sendBatchBytes="1k")
+    requests = cluster.sinks["broker-a"].requests
+    assert [bool(request.batch) for request in requests] == [True, False, True]
+    assert [row["body"] for row in read(cluster)] == [b"a", b"b" * 3000, b"c"]
+
+
 def test_messages_of_retry_topics_go_alone(cluster):
     cluster.add_topic("%RETRY%group", queues={"broker-a": 1})
     rows = batch_of(topic=["%RETRY%group", "orders"], body=[b"x", b"y"])
