@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _MOST = 64
 """What a broker gives at most (``maxMsgsNumBatch``), whatever is asked for."""
+_FIRST = 3
+"""Of the largest size that brokers take (4 MB) so many fit an answer."""
+_ANSWER_BYTES = 12 << 20
+"""A frame has 16 MB at most; messages may be longer than those that were seen."""
 SECOND_MS = 1000
 """The index notes times in whole seconds after the first one of a file."""
 
@@ -65,14 +69,27 @@ async def frames_of_keys(
 
 
 async def _find(cluster: Cluster, place: KeyPlace, key: str, question: KeyQuestion) -> list[bytes]:
-    """Return what is found in a span of time: in both halves of it, where it is too much."""
+    """Return what is found in a span of time: in both halves of it, where it is too much.
+
+    Few messages are asked for at first: they show how many fit an answer.
+    """
     found: list[bytes] = []
-    spans = [(question.begin_ms, question.end_ms)]
+    spans, most = [(question.begin_ms, question.end_ms)], _FIRST
     while spans:
         begin, end = spans.pop()
-        body = await _query(cluster, place, key, begin, end)
-        if _count(body) < _MOST:
+        body = await _query(cluster, place, key, (begin, end), most)
+        sizes = _record_sizes(body)
+        fit = int(np.clip(_ANSWER_BYTES // sizes.max(initial=1), _FIRST, _MOST))
+        if len(sizes) < most:
             found.append(body)
+            most = min(most, fit)
+            continue
+        asked_for, most = most, fit
+        if asked_for < most:
+            spans.append((begin, end))
+        elif end - begin < SECOND_MS and asked_for < _MOST:
+            spans.append((begin, end))
+            most = _MOST  # no shorter time can be asked for
         elif end - begin < SECOND_MS:
             raise KeyLookupError(
                 place.store,
@@ -85,13 +102,15 @@ async def _find(cluster: Cluster, place: KeyPlace, key: str, question: KeyQuesti
     return found
 
 
-async def _query(cluster: Cluster, place: KeyPlace, key: str, begin: int, end: int) -> bytes:
+async def _query(
+    cluster: Cluster, place: KeyPlace, key: str, span: tuple[int, int], most: int
+) -> bytes:
     header = QueryMessageRequestHeader(
         topic=place.topic,
         key=key,
-        max_num=_MOST,
-        begin_timestamp=begin,
-        end_timestamp=end,
+        max_num=most,
+        begin_timestamp=span[0],
+        end_timestamp=span[1],
         unique_key_query=False,
         bname=place.broker_name,
     )
@@ -102,9 +121,9 @@ async def _query(cluster: Cluster, place: KeyPlace, key: str, begin: int, end: i
     return await asked(cluster, LiveQueue(place.topic, place.broker_name, 0), ask)
 
 
-def _count(body: bytes) -> int:
-    """Return the records of an answer."""
-    if not body:
-        return 0
-    frames = frames_of_bodies([body])
-    return _MOST if isinstance(frames, BadPull) else len(frames)
+def _record_sizes(body: bytes) -> Any:
+    """Return the length of each record of an answer; none where they are no records."""
+    frames = frames_of_bodies([body]) if body else None
+    if frames is None or isinstance(frames, BadPull):
+        return np.empty(0, np.int64)
+    return frames.column("total_size")

@@ -100,6 +100,7 @@ class RecordedBroker:
         self.server, self.queues = server, queues
         self.pull_limit = 32
         self.index_limit = 64
+        self.index_answers: list[int] = []
         self.has_sql = True
         self.is_4x = False
         self.attributes: dict[str, dict[str, str]] = {}
@@ -242,7 +243,9 @@ class RecordedBroker:
         found.sort(key=lambda record: -record.rows[0]["commit_log_offset"])
         if not found:
             return answer(request, ResponseCode.QUERY_NOT_FOUND, "can not find message")
-        body = b"".join(record.data for record in found[: self.index_limit])
+        most = min(int(fields["maxNum"]), self.index_limit)
+        body = b"".join(record.data for record in found[:most])
+        self.index_answers.append(len(body))
         times = {"indexLastUpdateTimestamp": 0, "indexLastUpdatePhyoffset": 0}
         return success(request, body, **times)
 

@@ -319,6 +319,23 @@ def test_more_messages_of_a_key_than_a_broker_gives(cluster, store, monkeypatch)
         run_query(cluster, place, "everywhere")
 
 
+def test_large_messages_of_a_key_come_in_answers_that_fit_a_frame(cluster, monkeypatch):
+    monkeypatch.setattr("rmqsource.live.key_queries._ANSWER_BYTES", 3000)
+    wanted = [
+        r
+        for (name, _), q in cluster.served.queues.items()
+        if name == "OrderEvents"
+        for r in q.records
+    ]
+    wanted = [record for record in wanted if len(record.data) < 1000]
+    for number, record in enumerate(wanted):
+        record.rows[0]["keys"] = ["everywhere"]
+        record.store_ms = 1_700_000_000_000 + 1000 * number
+    place = KeyPlace("OrderEvents", "broker-a", "broker-a@x")
+    assert len(run_query(cluster, place, "everywhere")) == len(wanted) > 100
+    assert max(cluster.served.index_answers) < 16_000 / 12_000 * 3000
+
+
 def run_query(cluster, place, key):
     connection = parsed(cluster).connection
     with Cluster(connection) as opened:
