@@ -226,7 +226,7 @@ def _fixed(values: npt.NDArray[Any]) -> Array:
     return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
-def _batches(  # noqa: PLR0913 (of one caller)
+def _batches(
     rows: RecordRows,
     key: _Key,
     items: _Items,

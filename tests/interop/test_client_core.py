@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,15 @@ from rmqnet import (
 )
 from rmqnet.client.received_messages import messages_from_body
 from rmqnet.remoting.headers import PullMessageRequestHeader, QueryMessageRequestHeader
+from rmqsource.live.live_follower import LiveFollower
+from rmqsource.live.live_options import parse_live_options
 from store_core.codec.message_id import parse_message_id
 from store_core.message import Message
 from tests.interop.client_node import ClientNode, body_of, queue_of, wait_until
 from tests.interop.java_node import JavaNodeError
 from tests.interop.live_cluster import LiveCluster, unique
 from tests.rmqnet.client.groups import NotingConsumer
+from tests.rmqsource.live.live_reading import read_live
 
 pytestmark = pytest.mark.interop
 
@@ -245,7 +248,15 @@ def test_a_slave_serves_where_the_master_is_gone(tmp_path: Path) -> None:
         # Messages come by replication; topics by a request a minute, which would be long here.
         client.call(client.broker_admin.update_topic(slave, TopicConfig("orders", 1, 1)))
         pulled = java.pull_all("orders")  # Java asks masters only for the end of a queue
+        asked = {"namesrvAddr": cluster.namesrv_addr, "topic": "orders"}
+        follower = stack.enter_context(
+            closing(LiveFollower(parse_live_options(asked, streaming=True)))
+        )
+        read = follower.next_offset(follower.initial, limited=False)
         cluster.kill_broker()
+        found = read_live(asked, ("keys", "store"))  # what Spark's batch does
+        assert [row["keys"] for row in found] == [[row["keys"]] for row in pulled]
+        assert follower.next_offset(read, limited=False) == read
         assert wait_until(lambda: 0 not in _brokers(client, "orders")["broker-a"])
         with pytest.raises(ClientError, match="has no master"):
             client.broker_address("broker-a")

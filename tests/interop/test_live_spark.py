@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 
 import rmqsource
+from rmqnet import Admin
 from rmqsource.live.live_options import parse_live_options
 from rmqsource.live.live_tables import read_table
 from tests.interop.client_node import ClientNode, body_of, numbered_key, wait_until
 from tests.interop.live_cluster import LiveCluster, unique
+from tests.rmqsource.live.live_reading import MESSAGE_COLUMNS, read_live
+from tests.rmqsource.reading import read_rows
 
 pytestmark = pytest.mark.interop
 
 PLACE = ["topic", "queue_id", "queue_offset"]
 SPARK_BATCH = "__SPARK_BATCH__"
+INDEX = {"maxHashSlotNum": 50_000, "maxIndexNum": 200_000}
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +37,7 @@ def _live(spark: Any, cluster: LiveCluster, topic: str, **options: Any) -> Any:
 
 
 def _files(spark: Any, cluster: LiveCluster, topic: str, **options: Any) -> Any:
-    sizes = {"maxHashSlotNum": 50_000, "maxIndexNum": 200_000, "access": "consumequeue"}
+    sizes = {**INDEX, "access": "consumequeue"}
     reader = spark.read.format("rocketmq-store").options(topic=topic, **sizes, **options)
     return reader.load(str(cluster.store()))
 
@@ -116,6 +120,52 @@ def test_reads_go_on_while_the_broker_is_killed_and_starts_again(
         assert len(written) == 4100
         assert _sorted(stream) == written
         assert batch.result() == [r for r in written if not r.keys[0].startswith("K2-")]
+
+
+def test_two_brokers_plain_and_batch_queues(
+    spark: Any, live_pair: LiveCluster, tmp_path: Path
+) -> None:
+    plain, batch, count = unique("plain"), unique("batch"), 600
+    rows = _to_write(spark, count).drop("delay_level")
+    with (
+        ClientNode(tmp_path / "jvm", "5.3.3", live_pair.namesrv_addr) as java,
+        Admin(live_pair.namesrv_addr) as admin,
+    ):
+        admin.create_topic(plain, 2)
+        admin.create_topic(batch, 2, attributes={"queue.type": "BatchCQ"})
+        java.start_producer("p", unique("producers"))
+        for topic in (plain, batch):
+            assert wait_until(lambda topic=topic: len(admin.route(topic).brokers) == 2)
+            _save(rows, live_pair, topic)
+            java.send("p", topic, 210, seed=3, mode="batch", batch_size=70)
+    asked = {"namesrvAddr": live_pair.namesrv_addr}
+    for topic in (plain, batch):
+        written = [
+            row
+            for name in live_pair.brokers
+            for row in read_rows(
+                live_pair.store(name), MESSAGE_COLUMNS, topic=topic, access="auto", **INDEX
+            )
+        ]
+        assert len(written) == count + 210
+        assert _of_all_brokers(read_live({**asked, "topic": topic})) == _of_all_brokers(written)
+    once = read_live({**asked, "topic": batch, "dedupe": "true"})
+    assert len(once) == count + 210
+    # Each of these is a read of its own; none has the filter of another.
+    even, odd = (_live(spark, live_pair, plain, tags=tag) for tag in ("even", "odd"))
+    found = even.union(odd).union(even).groupBy("tags").count().cache()
+    for _ in range(2):
+        assert {row.tags: row["count"] for row in found.collect()} == {
+            "even": count,
+            "odd": count // 2,
+        }
+    assert len(_live(spark, live_pair, plain).limit(5).collect()) == 5
+
+
+def _of_all_brokers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for row in rows:
+        del row["store"]
+    return sorted(rows, key=lambda row: (row["store_host"], row["commit_log_offset"], row["body"]))
 
 
 @contextmanager
