@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -135,16 +135,14 @@ class Senders:
         while not self._stop.is_set():
             keys = [f"{prefix}-{number}-{item}" for item in range(_BATCH)]
             begin, first = time.monotonic(), None
-            try:
+            with suppress(*_FAILURES):
                 batch = [self._message(key) for key in keys]
                 first = self.producer.send_batch(batch, timeout_s=_SEND_TIMEOUT_S)
-            except _FAILURES:
-                self._stop.wait(_PAUSE_S)
             for item, key in enumerate(keys):
                 # The answer has the place of the first one; the others follow it.
                 result = first and replace(first, queue_offset=first.queue_offset + item)
                 self.sent.append(Sent(key, begin, time.monotonic(), result))
-            self._stop.wait(_THINK_S)
+            self._stop.wait(_PAUSE_S)  # others send enough
             number += 1
 
     def _send_async(self, prefix: str) -> None:
