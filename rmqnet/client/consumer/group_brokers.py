@@ -118,12 +118,10 @@ class GroupBrokers:
             address, self.group, self.client_id, queues, timeout_s=_LOCK_TIMEOUT_S
         )
 
-    async def unlock(self, queues: Collection[MessageQueue], *, oneway: bool) -> None:
+    async def unlock(self, queues: Collection[MessageQueue]) -> None:
         """Give queues of one broker away."""
         address = (await self.find(next(iter(queues)))).address
-        await self._client.broker.unlock_queues(
-            address, self.group, self.client_id, queues, oneway=oneway
-        )
+        await self._client.broker.unlock_queues(address, self.group, self.client_id, queues)
 
     async def _write_all(self, offsets: dict[MessageQueue, int], *, wait: bool) -> None:
         """Have one broker note offsets; a failure is logged, once until it has some again."""

@@ -51,8 +51,12 @@ class QueueLocks:
         )
 
     async def unlock(self, queue: MessageQueue) -> None:
-        """Give a queue away; the broker does not answer."""
-        await self._unlock_some({queue}, oneway=True)
+        """Give a queue away, and wait for the broker's answer.
+
+        A broker may do what it need not answer after what it is asked next: if that is the same
+        lock, this member has it no more, and does not know.
+        """
+        await self._unlock_some({queue})
 
     async def unlock_all(self) -> None:
         """Give all queues away that may be this member's, and wait for the brokers' answers.
@@ -60,7 +64,7 @@ class QueueLocks:
         Also those that were being taken, or given away, when the member stopped.
         """
         groups = _by_broker(self._asked)
-        await asyncio.gather(*(self._unlock_some(group, oneway=False) for group in groups))
+        await asyncio.gather(*map(self._unlock_some, groups))
 
     async def _lock_some(self, process_queues: list[ProcessQueue]) -> bool:
         """Lock queues of one broker; False if it does not answer."""
@@ -77,10 +81,10 @@ class QueueLocks:
             each.set_locked(each.queue in locked)
         return True
 
-    async def _unlock_some(self, queues: set[MessageQueue], *, oneway: bool) -> None:
+    async def _unlock_some(self, queues: set[MessageQueue]) -> None:
         """Give queues of one broker away; a failure is logged."""
         try:
-            await self._brokers.unlock(queues, oneway=oneway)
+            await self._brokers.unlock(queues)
         except (RemotingError, BrokerError, ClientError) as err:
             logger.warning("locks are not given back: %s: %s", ", ".join(map(str, queues)), err)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 from rmqnet import ConsumeContext, Message, MessageModel, MessageQueue
 from rmqnet.client.consumer import orderly_consumption, process_queue, queue_locks, rebalance
 from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.remoting_command import RemotingCommand
 from tests.rmqnet.client.consumer.scripted_queues import ScriptedQueues
 from tests.rmqnet.client.consumer.test_push_consumer import consuming
 from tests.rmqnet.scripted_cluster import answer, wait_until
@@ -296,3 +298,38 @@ def test_a_queue_that_is_gone_is_not_locked_again(broker: ScriptedQueues) -> Non
         orderly = consumer._rebalancer._consumption
         consumer._client.call(orderly._lock_and_go_on(gone))
         assert ("group", "orders", 1) not in broker.locks
+
+
+def test_taken_back_at_once_a_queue_is_locked(broker: ScriptedQueues) -> None:
+    """Brokers obey in several threads, so that what they need not answer may come later."""
+    unlocked: list[RemotingCommand] = []
+    unlock = broker.server.answers[RequestCode.UNLOCK_BATCH_MQ]
+
+    async def late(request: RemotingCommand) -> RemotingCommand:
+        await asyncio.sleep(0.05)
+        answered: RemotingCommand = unlock(request)
+        unlocked.append(request)
+        return answered
+
+    broker.server.answers[RequestCode.UNLOCK_BATCH_MQ] = late
+    broker.put("orders", 1, *_numbers(2))
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[bytes] = []
+
+    def slow(messages: list[Message], context: ConsumeContext) -> None:
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        seen.append(messages[0].body)
+
+    with consuming(broker, slow, orderly=True) as consumer:
+        assert begun.wait(DEADLINE_S)
+        (held,) = [each for each in consumer._rebalancer.process_queues if each.queue.queue_id == 1]
+        broker.members["group"].append("zz")
+        consumer.on_consumer_ids_changed()
+        wait_until(lambda: held.unlock_attempts, "the attempt to give it away")
+        broker.members["group"].remove("zz")
+        go_on.set()
+        wait_until(lambda: seen == _numbers(2), "the queue to be taken back")
+        assert len(broker.server.wait_for(RequestCode.UNLOCK_BATCH_MQ)) == 1
+        wait_until(lambda: unlocked, "the broker to obey")
+        assert broker.locks["group", "orders", 1] == consumer.client_id
