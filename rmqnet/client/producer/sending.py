@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from rmqnet.client.send_result import SendResult
     from rmqnet.errors import SendAttempt
     from rmqnet.remoting.remoting_command import RemotingCommand
+
+logger = logging.getLogger(__name__)
 
 _GRACE_S = 2.0
 """More than the event loop is ever late; who waits longer waits for a loop that is gone."""
@@ -162,11 +165,14 @@ class AsyncSending(Sending):
     def finish(self, result: SendResult | None, error: BaseException | None) -> None:
         """Make room for another message, and hand the outcome to the future."""
         self._limit.release(self._size)
-        if error is not None:
-            self.future.set_exception(error)
-        else:
-            assert result is not None
-            self.future.set_result(result)
+        try:
+            if error is not None:
+                self.future.set_exception(error)
+            else:
+                assert result is not None
+                self.future.set_result(result)
+        except (SystemExit, KeyboardInterrupt):  # of a callback: it would end the event loop
+            logger.exception("a callback of a message to topic %s", self.message.topic)
 
 
 class OnewaySending(Sending):

@@ -5,6 +5,7 @@ import collections
 import math
 import os
 import pickle
+import sys
 import threading
 import time
 
@@ -596,6 +597,16 @@ class TestManyAtOnce:
             assert "would wait for itself" in str(outcome[0])
             assert outcome[1].result(10).status is SendStatus.SEND_OK
             assert isinstance(outcome[2], RemotingTooMuchRequestError)
+
+    def test_a_callback_that_wants_to_exit_does_not_end_the_client(self, broker, producer, caplog):
+        hold = Hold()
+        broker.before = hold
+        future = producer.send_async(order())
+        future.add_done_callback(lambda _: sys.exit(3))
+        hold.open()
+        assert producer.flush(10)
+        assert "a callback of a message to topic orders" in caplog.text
+        assert producer.send(order())
 
     def test_after_a_flush_all_callbacks_have_run(self, broker, producer):
         seen = []
