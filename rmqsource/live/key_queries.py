@@ -87,14 +87,12 @@ async def _find(cluster: Cluster, place: KeyPlace, key: str, question: KeyQuesti
         asked_for, most = most, fit
         if asked_for < most:
             spans.append((begin, end))
-        elif end - begin < SECOND_MS and asked_for < _MOST:
-            spans.append((begin, end))
-            most = _MOST  # no shorter time can be asked for
         elif end - begin < SECOND_MS:
             raise KeyLookupError(
                 place.store,
-                f"its index has {_MOST} or more messages of topic {place.topic!r} for key {key!r} "
-                f"within a second ({begin} ms since the epoch), and it gives no more than {_MOST}",
+                f"its index has {asked_for} or more messages of topic {place.topic!r} for key "
+                f"{key!r} within a second ({begin} ms since the epoch), and an answer has no room "
+                f"for more of up to {sizes.max():,} bytes, nor ever for more than {_MOST}",
             )
         else:
             middle = (begin + end) // 2

@@ -334,6 +334,11 @@ def test_large_messages_of_a_key_come_in_answers_that_fit_a_frame(cluster, monke
     place = KeyPlace("OrderEvents", "broker-a", "broker-a@x")
     assert len(run_query(cluster, place, "everywhere")) == len(wanted) > 100
     assert max(cluster.served.index_answers) < 16_000 / 12_000 * 3000
+    for record in wanted:
+        record.store_ms = 1_700_000_000_000
+    with pytest.raises(KeyLookupError, match="within a second"):
+        run_query(cluster, place, "everywhere")
+    assert max(cluster.served.index_answers) < 16_000 / 12_000 * 3000
 
 
 def run_query(cluster, place, key):
