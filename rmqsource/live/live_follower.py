@@ -198,15 +198,16 @@ class LiveFollower:
     def _look(self, *, named: bool, whole: bool = False) -> list[SeenQueue]:
         seen = self._cluster.call(self._queues.look(named=named, whole=whole))
         self._last_look = self._clock()
-        if self._reached is None and not whole:
-            self._silent |= self._queues.silent
         self._ends.update((queue.state.queue, queue.state.max_offset) for queue in seen)
         return seen
 
     def _waiting(self, start: LiveOffset) -> list[_Waiting]:
         found = []
         whole = start.is_initial and self._needs_all
-        for seen in self._look(named=start.is_initial, whole=whole):
+        found_now = self._look(named=start.is_initial, whole=whole)
+        if start.is_initial:
+            self._silent = self._queues.silent
+        for seen in found_now:
             state = seen.state
             read = start.queues.get(state.queue)
             is_late = self._target is not None and state.queue not in self._target

@@ -15,6 +15,7 @@ from rmqsource.live.live_options import parse_live_options
 from rmqsource.live.live_source import RocketMQDataSource
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
 from tests.golden_store import golden
+from tests.rmqnet.scripted_cluster import wait_until
 from tests.rmqsource.live.live_reading import read_live
 from tests.rmqsource.live.recorded_broker import RecordedCluster, RecordedQueue, without_store
 from tests.rmqsource.stream.simulated_query import STEPS, Checkpoint, KilledError, SimulatedQuery
@@ -152,6 +153,22 @@ def test_a_broker_that_is_away_at_the_start_begins_where_it_is_asked_for(cluster
             follow(cluster, checkpoint, retryTimeout="100ms", **given)
         second.server.start()
     assert follow(cluster, checkpoint, **given) == []
+
+
+@knows_where_it_stands
+def test_a_new_broker_that_is_away_at_a_restart_is_read_from_its_first_message(cluster):
+    checkpoint = Checkpoint()
+    given = {"startingOffsets": "latest", "requestTimeout": "1s"}
+    follow(cluster, checkpoint, **given)
+    second = cluster.serve(golden("classic-4x"), "broker-b")
+    held = sum(len(record.rows) for queue in second.queues.values() for record in queue.records)
+    second.server.stop()
+    query = LiveQuery(checkpoint, options(cluster, **given))
+    query.all_available()
+    second.server.start()
+    wait_until(lambda: [query.all_available(), checkpoint.rows][1], "the new broker is read")
+    query.reader.stop()
+    assert len(checkpoint.rows) == held
 
 
 def test_a_follower_that_waits_for_nobody_begins_as_the_others_did(cluster):
