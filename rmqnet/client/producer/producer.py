@@ -69,8 +69,8 @@ class Producer:
         Name of the producer group. For messages without transactions any name will do.
     client
         How to find the cluster: addresses of name servers (``host:port;host:port``), a
-        `ClientConfig`, or a `ClientInstance`, which several producers may share and which outlives
-        this producer.
+        `ClientConfig`, or a `ClientInstance`, which several producers and consumers may share and
+        which outlives this producer.
     **settings
         Those of `ProducerConfig`, by their names.
     """
