@@ -150,9 +150,8 @@ class ProcessQueue:
             if not waiting:
                 return NO_OFFSET
             self.last_consume_ms = self._now_ms()
-            for message in messages:
-                if waiting.pop(message.queue_offset, None) is not None:
-                    self._size_bytes -= _body_bytes([message])
+            own = [each for each in messages if waiting.pop(each.queue_offset, None) is not None]
+            self._size_bytes -= _body_bytes(own)
             if not waiting:
                 self._size_bytes = 0  # a listener may have changed a body
             offset = self._first_offset()
