@@ -261,6 +261,10 @@ class ClientInstance:
         """
         return self.find_broker(broker_name, broker_id, only_this_broker=not slave_ok).address
 
+    def is_at(self, broker_name: str, address: str) -> bool:
+        """Return whether a route kept names this address for a broker, or for a slave of it."""
+        return address in self._routes.brokers.get(broker_name, {}).values()
+
     # Groups.
 
     async def register_producer(self, group: str, producer: GroupProducer) -> None:
@@ -348,6 +352,8 @@ class ClientInstance:
 
     def _connection_closed(self, address: str) -> None:
         """Announce the groups again once the broker is back: it forgot them with the connection."""
+        for consumer in self._heartbeats.consumers.values():
+            consumer.on_connection_closed(address)
         if self._heartbeats.forget(address) and not self._is_closed:
             self._in_background(self._logged(self._announce_again()))
 

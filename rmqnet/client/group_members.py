@@ -40,6 +40,9 @@ class GroupConsumer(Protocol):
     def on_consumer_ids_changed(self) -> None:
         """Share out queues anew, soon: members came or went. Called in the event loop."""
 
+    def on_connection_closed(self, address: str) -> None:
+        """Rely on nothing that a broker forgets when it ends. Called in the event loop."""
+
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere, as an administrator wants; called in a pool thread."""
 

@@ -315,6 +315,9 @@ class PullConsumer:
     def on_consumer_ids_changed(self) -> None:
         """Do nothing: the application says which queues it reads."""
 
+    def on_connection_closed(self, address: str) -> None:
+        """Do nothing: each pull that fails is tried again."""
+
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere in assigned queues."""
         assigned = {

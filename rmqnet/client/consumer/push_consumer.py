@@ -236,6 +236,16 @@ class PushConsumer:
         """Share out queues anew, soon."""
         self._rebalancer.rebalance_soon()
 
+    def on_connection_closed(self, address: str) -> None:
+        """Ask for the locks of a broker's queues again before more of them is consumed.
+
+        It may have been started anew, and have given them to another member.
+        """
+        if self._locks is not None:
+            for each in self._rebalancer.process_queues:
+                if self._client.is_at(each.queue.broker_name, address):
+                    each.set_locked(False)
+
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere in queues of a topic; what was pulled of them is forgotten."""
         own = {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
@@ -345,6 +355,7 @@ class PushConsumer:
             not_paused=self._not_paused,
             offset_moved=self._rebalancer.offset_moved,
             announce=self._rebalancer.announce,
+            locks=self._locks,
         )
 
         def pull(process_queue: ProcessQueue, offset: int) -> Coroutine[Any, Any, None]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rmqnet.client.consumer.offset_store import OffsetStore
     from rmqnet.client.consumer.process_queue import ProcessQueue
     from rmqnet.client.consumer.push_options import PushConsumerOptions
+    from rmqnet.client.consumer.queue_locks import QueueLocks
     from rmqnet.client.consumer.subscription import Subscription
     from rmqnet.client.message_queue import MessageQueue
     from rmqnet.client.pull_result import PullResult
@@ -80,6 +81,8 @@ class PullSide:
         Called when a broker says that a queue is to go on elsewhere.
     announce
         Tells brokers what the group wants.
+    locks
+        Locks of orderly consumers that share queues; None for all others.
     """
 
     client: ClientInstance
@@ -92,6 +95,7 @@ class PullSide:
     not_paused: asyncio.Event
     offset_moved: Callable[[ProcessQueue, int], Awaitable[None]]
     announce: Callable[[], Awaitable[None]]
+    locks: QueueLocks | None
 
 
 class QueuePuller:
@@ -128,7 +132,7 @@ class QueuePuller:
         await self._side.not_paused.wait()
         if await self._wait_for_room() or self._process_queue.dropped:
             return 0.0
-        if self._lacks_lock():
+        if self._lacks_lock() and not await self._lock():
             return self._retry_s
         try:
             pause_s = await self._pull()
@@ -174,8 +178,11 @@ class QueuePuller:
 
     def _lacks_lock(self) -> bool:
         """Return whether another member may be consuming the queue."""
-        shared = self._side.consumption.orderly and not self._side.options.is_broadcasting
-        return shared and not self._process_queue.locked
+        return self._side.locks is not None and not self._process_queue.locked
+
+    async def _lock(self) -> bool:
+        locks = self._side.locks
+        return locks is None or await locks.lock(self._process_queue)
 
     async def _pull(self) -> float:
         queue = self._process_queue.queue

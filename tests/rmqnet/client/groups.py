@@ -45,6 +45,9 @@ class NotingConsumer:
     def heartbeat_data(self) -> ConsumerData:
         return self.data
 
+    def on_connection_closed(self, address: str) -> None:
+        pass
+
     def on_consumer_ids_changed(self) -> None:
         self.changes += 1
 

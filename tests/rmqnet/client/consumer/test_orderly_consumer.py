@@ -333,3 +333,23 @@ def test_taken_back_at_once_a_queue_is_locked(broker: ScriptedQueues) -> None:
         assert len(broker.server.wait_for(RequestCode.UNLOCK_BATCH_MQ)) == 1
         wait_until(lambda: unlocked, "the broker to obey")
         assert broker.locks["group", "orders", 1] == consumer.client_id
+
+
+def test_a_broker_that_was_started_anew_forgot_its_locks(broker: ScriptedQueues) -> None:
+    """Another member may have asked for them first: nothing is consumed until they are given."""
+    broker.put("orders", 0, b"before")
+    listener = _Orderly()
+    with consuming(broker, listener, orderly=True) as consumer:
+        listener.wait(1)
+        broker.server.stop()
+        for place in list(broker.locks):
+            broker.locks[place] = "somebody"
+        broker.put("orders", 0, b"after")
+        before = len(broker.server.asked(RequestCode.LOCK_BATCH_MQ))
+        broker.server.start()
+        broker.server.wait_for(RequestCode.LOCK_BATCH_MQ, before + 3)
+        assert listener.seen[0] == [b"before"]
+        assert not any(each.locked for each in consumer._rebalancer.process_queues)
+        broker.locks.clear()
+        listener.wait(2)
+    assert listener.seen[0] == [b"before", b"after"]
