@@ -37,6 +37,7 @@ class QueueLocks:
     def __init__(self, brokers: GroupBrokers) -> None:
         self._brokers = brokers
         self._asked: set[MessageQueue] = set()  # brokers may have given these to this member
+        self._deaf: set[str] = set()  # brokers that did not answer the last time
 
     async def lock(self, process_queue: ProcessQueue) -> bool:
         """Lock one queue; False if another member has it, or the broker does not answer."""
@@ -72,8 +73,13 @@ class QueueLocks:
         try:
             locked = await self._brokers.lock([each.queue for each in process_queues])
         except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning("%s is not locked anew: %s", process_queues[0].queue, err)
+            name = process_queues[0].queue.broker_name
+            # Once: a broker that is down may stay so for long.
+            level = logging.DEBUG if name in self._deaf else logging.WARNING
+            logger.log(level, "%s is not locked anew: %s", process_queues[0].queue, err)
+            self._deaf.add(name)
             return False
+        self._deaf.discard(process_queues[0].queue.broker_name)
         for each in process_queues:
             if each.queue not in locked:
                 logger.warning("%s is locked by another member", each.queue)
