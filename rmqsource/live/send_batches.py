@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqnet.client.producer.message_batch import MAX_BATCH_MESSAGES
 from rmqsource.live.repeats import PROPERTY_SPARK_BATCH
 from store_core.codec.gather import binary_parts, replace_rows
 from store_core.layout.message import (
@@ -47,8 +48,6 @@ _DELAYING = (
     PROPERTY_TIMER_DELAY_MS,
 )
 """A broker looks for these in single messages only."""
-_MOST_MESSAGES = 32_767
-"""Of a batch: brokers count them in 16 bits, and their queue's offset would run backwards."""
 
 
 class SendRequest(NamedTuple):
@@ -238,7 +237,7 @@ def _batches(
     bounds = items.bounds
     while at < stop:
         end = int(np.searchsorted(bounds, bounds[at] + most_bytes, "right")) - 1
-        end = min(max(end, at + 1), at + _MOST_MESSAGES, stop)
+        end = min(max(end, at + 1), at + MAX_BATCH_MESSAGES, stop)
         if bounds[end] - bounds[at] > most_bytes:
             # A broker compares the whole batch with its limit of a body: alone, larger ones fit.
             yield from _singles(rows, key, order[at:end])

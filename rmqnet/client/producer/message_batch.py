@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _pack_head = INNER_ITEM.struct.pack
 _pack_length = PROPERTIES_LENGTH.struct.pack
 _FIXED_BYTES = INNER_ITEM.size + PROPERTIES_LENGTH.size
+MAX_BATCH_MESSAGES = 32_767
+"""Brokers count the messages of a batch in 16 bits, and more of them backwards."""
 
 
 def outgoing_batch(
@@ -65,6 +67,11 @@ def outgoing_batch(
     if not messages:
         raise ClientError("a batch has no messages")
     topic, wait = messages[0].topic, waits_for_store(messages[0].properties)
+    if len(messages) > MAX_BATCH_MESSAGES:
+        raise ClientError(
+            f"a batch to topic {topic!r} has {len(messages)} messages, at most "
+            f"{MAX_BATCH_MESSAGES} may be: send fewer at once"
+        )
     parts: list[bytes] = []
     for message in messages:
         _check_item(message, topic, wait)

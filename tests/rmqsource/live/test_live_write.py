@@ -222,8 +222,8 @@ def test_no_message_overtakes_another_of_its_queue(cluster):
 
 
 def test_a_batch_has_no_more_messages_than_a_broker_can_count(cluster, monkeypatch):
-    assert send_batches._MOST_MESSAGES < 1 << 15
-    monkeypatch.setattr(send_batches, "_MOST_MESSAGES", 40)
+    assert send_batches.MAX_BATCH_MESSAGES < 1 << 15
+    monkeypatch.setattr(send_batches, "MAX_BATCH_MESSAGES", 40)
     rows = batch_of(topic=["orders"] * 100, body=[b"x"] * 100, queue_id=[0] * 100)
     send(cluster, rows, sendBatchBytes="4m")
     assert cluster.sinks["broker-a"].batch_sizes == [40, 40, 20]

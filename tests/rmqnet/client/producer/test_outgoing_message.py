@@ -201,6 +201,7 @@ def test_a_batch_that_does_not_wait_says_so():
         ([Message("t", b"1"), Message("t", b"1", properties={"WAIT": "false"})], "WAIT"),
         ([Message("t", b"1"), Message("t", b"")], "has no body"),
         ([Message("t", bytes(600)), Message("t", bytes(600))], r"of 2 messages .* 1000: send"),
+        ([Message("t", b"1")] * 32_768, r"has 32768 messages, at most 32767"),
     ],
 )
 def test_what_is_no_batch_is_refused(messages, why):
