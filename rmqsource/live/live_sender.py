@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rmqnet.client.route_table import AUTO_CREATE_TOPIC
 from rmqnet.client.send_result import SendStatus
-from rmqnet.errors import BrokerError, ClientError
+from rmqnet.errors import BrokerError, ClientError, TopicNotFoundError
 from rmqnet.remoting.codes import RequestCode
 from rmqnet.remoting.headers import SendMessageRequestHeaderV2
 from rmqsource.live.errors import ClusterError
@@ -79,10 +79,14 @@ class LiveSender:
 
     async def _publish_queues(self, topic: str) -> Sequence[MessageQueue]:
         async def ask() -> Sequence[MessageQueue]:
-            route = await self._cluster.routes.publish_route(
-                topic, NEW_TOPIC_QUEUES, AUTO_CREATE_TOPIC
-            )
-            return route.publish_queues()
+            try:
+                return await self._publish_queues_now(topic)
+            except TopicNotFoundError as err:
+                info = await self._cluster.name_servers.cluster_info()
+                if not info.brokers:
+                    # Name servers forget topics with their last broker, which may come again.
+                    raise ClientError(f"{err}. There is no broker at present") from err
+            return await self._publish_queues_now(topic)  # it may have come in between
 
         queues = await self._cluster.patiently(f"route of topic {topic!r}", topic, ask)
         if not queues:
@@ -90,6 +94,11 @@ class LiveSender:
                 f"topic {topic!r} has no queue that may be written, or no broker with a master"
             )
         return queues
+
+    async def _publish_queues_now(self, topic: str) -> Sequence[MessageQueue]:
+        routes = self._cluster.routes
+        route = await routes.publish_route(topic, NEW_TOPIC_QUEUES, AUTO_CREATE_TOPIC)
+        return route.publish_queues()
 
     async def _send_all(self, lanes: list[list[SendRequest]]) -> None:
         tasks = [asyncio.ensure_future(self._send_lane(lane)) for lane in lanes]

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from rmqnet.remoting.codes import ResponseCode
+from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqsource.live import send_batches
 from rmqsource.live.errors import ClusterError
 from rmqsource.live.live_sink_options import parse_live_sink_options
@@ -190,6 +190,26 @@ def test_an_unknown_topic_is_an_error(cluster):
     rows = batch_of(topic=["nobody"], body=[b"x"])
     with pytest.raises(ClusterError, match="does not know topic 'nobody'"):
         send(cluster, rows)
+
+
+def test_a_topic_whose_only_broker_is_away_is_waited_for(cluster):
+    """A name server forgets both when a broker dies."""
+    topics, registered = dict(cluster.topics), set(cluster.registered)
+    cluster.topics.clear()
+    cluster.registered.clear()
+    routes = cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+    asked = []
+
+    def later(request):
+        asked.append(request)
+        if len(asked) == 5:
+            cluster.topics.update(topics)
+            cluster.registered |= registered
+        return routes(request)
+
+    cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = later
+    send(cluster, batch_of(topic=["orders"] * 3, body=[b"1", b"2", b"3"]))
+    assert len(read(cluster)) == 3
 
 
 def test_a_topic_that_brokers_make_gets_their_default_queues(cluster):
