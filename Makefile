@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 ARGS ?=
 # Each worker starts a Spark of its own.
 WORKERS ?= auto --maxprocesses 4
+# These wait for JVMs most of the time.
+JVM_WORKERS ?= 2
 MINUTES ?= 10
 SEED ?= 1
 STORES ?= 10000
@@ -40,7 +42,7 @@ test: $(READY) java ## run the tests (ARGS="-k name": some of them; WORKERS=0: i
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-interop: $(READY) java ## run the tests that need a JDK and Maven
-	$(BIN)/python -m pytest -m interop $(ARGS)
+	$(BIN)/python -m pytest -m interop -n $(JVM_WORKERS) --dist loadfile $(ARGS)
 
 bench: $(READY) java ## measure; ratios as a table and as JSON
 	$(BIN)/python -m bench $(ARGS)

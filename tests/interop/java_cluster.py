@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.interop.java_oracle import OracleError
+from tests.interop.java_oracle import OracleError, one_at_a_time
 
 CLUSTER = Path(__file__).parent / "oracle" / "cluster"
 RELEASES = ("5.3.3", "4.9.7")
@@ -26,6 +26,10 @@ _LIMIT_SECONDS = 300
 _SAID = 4000
 # Below those that systems give out by themselves, so that they stay free until they are used.
 _FIRST_PORT, _LAST_PORT = 11_000, 30_000
+# Each process of the tests has a quarter of them: what another has chosen is not in use yet.
+_QUARTER = (_LAST_PORT - _FIRST_PORT) // 4
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4
+_PORTS = range(_FIRST_PORT + _WORKER * _QUARTER, _FIRST_PORT + (_WORKER + 1) * _QUARTER - 2)
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,11 @@ def java_options(directory: Path, release: str) -> list[str]:
 @functools.cache
 def build(release: str) -> Path:
     """Build the program for one release, unless its jar is newer than its sources; return it."""
-    major = release[0]
+    with one_at_a_time(CLUSTER):
+        return _build(release[0])
+
+
+def _build(major: str) -> Path:
     jar = CLUSTER / "target" / f"compat{major}" / "cluster.jar"
     newest = max(
         path.stat().st_mtime for path in [CLUSTER / "pom.xml", *(CLUSTER / "src").rglob("*.*")]
@@ -184,7 +192,7 @@ def build(release: str) -> Path:
 def free_port() -> int:
     """Return a port beside which a broker's other two are free as well."""
     for _ in range(100):
-        port = random.randrange(_FIRST_PORT, _LAST_PORT)
+        port = random.choice(_PORTS)
         if all(_is_free(each) for each in (port - 2, port, port + 1)):
             return port
     raise OracleError("no port is free")

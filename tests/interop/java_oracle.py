@@ -5,8 +5,10 @@ The program is in oracle/ (oracle/README.md); it is built with Maven when it is 
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import json
+import os
 import struct
 import subprocess
 import tempfile
@@ -152,9 +154,25 @@ def _text_bytes(text: str) -> bytes:
     return _INT.pack(len(data)) + data
 
 
+@contextmanager
+def one_at_a_time(directory: Path) -> Iterator[None]:
+    """Keep other processes of the tests from building in a directory meanwhile."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 @functools.cache
 def build(api: str) -> Path:
     """Build the program for one adapter, unless its jar is newer than its sources; return it."""
+    with one_at_a_time(ORACLE):
+        return _build(api)
+
+
+def _build(api: str) -> Path:
     jar = ORACLE / "target" / api / "oracle.jar"
     sources = [
         ORACLE / "pom.xml",
