@@ -8,7 +8,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from rmqnet.errors import BrokerError, ClientError, RemotingError
+from rmqnet.errors import BrokerError, ClientError, RemotingError, TopicNotFoundError
 from rmqnet.remoting.codes import ResponseCode
 from rmqnet.remoting.headers import GetTopicConfigRequestHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
@@ -64,7 +64,7 @@ async def selected_routes(
 
         try:
             return await cluster.patiently(f"route of topic {topic!r}", topic, ask)
-        except Exception:
+        except TopicNotFoundError:
             if named is None:  # deleted since the names were listed
                 logger.info("topic %s has no route any more", topic)
                 return None

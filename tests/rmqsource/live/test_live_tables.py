@@ -5,12 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqsource.live.errors import ClusterError
 from rmqsource.live.live_options import parse_live_options
 from rmqsource.live.live_tables import read_table
 from rmqsource.metadata import read_metadata
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import LIVE_TABLES
 from tests.golden_store import golden
+from tests.rmqnet.scripted_cluster import answer
 from tests.rmqsource.live.recorded_broker import RecordedCluster
 from tests.rmqsource.reading import parsed
 
@@ -108,3 +111,23 @@ def test_consumer_offsets(cluster, store):
 
     assert shown(live) == shown(files)
     assert len(live) == len(files)
+
+
+@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST])
+def test_a_topic_is_left_out_only_if_it_is_gone(cluster, code):
+    """What fails for another reason is not a topic less."""
+    routes = cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+    whole = {row["topic"] for row in live_rows(cluster, "topics")}
+    hidden = min(whole)
+
+    def route(request):
+        if request.ext_fields["topic"] == hidden:
+            return answer(request, code, "told to fail")
+        return routes(request)
+
+    cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route
+    if code == ResponseCode.TOPIC_NOT_EXIST:
+        assert {row["topic"] for row in live_rows(cluster, "topics")} == whole - {hidden}
+    else:
+        with pytest.raises(ClusterError, match="told to fail"):
+            live_rows(cluster, "topics", retryTimeout="100ms")
