@@ -67,14 +67,20 @@ class FrameDecoder:
     """
 
     def __init__(self, peer: str, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._peer = peer
+        self.peer = peer
         self._max_frame_bytes = max_frame_bytes
         self._at = 0  # of the frame being read, in all bytes of the connection
         self._head = bytearray()  # of a frame whose header has not come whole,
         self._head_end = 0  # and how long that will be, as far as known
         self._command: RemotingCommand | None = None  # whose body has not come whole
-        self._missing = 0  # bytes of that body
+        self._missing = 0  # bytes of that body,
+        self._present = 0  # and those of it that came
         self._pieces: list[bytearray | memoryview] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that came of a frame that is not whole yet."""
+        return len(self._head) + self._present
 
     def feed(self, data: bytes) -> list[RemotingCommand]:
         """Return the commands that are complete with these bytes, in their order.
@@ -101,8 +107,7 @@ class FrameDecoder:
             self._read_frames(data, at, commands)
         except RemotingFormatError as err:
             raise RemotingFormatError(
-                f"{self._peer} sent what is not a frame, at byte {self._at} of the connection: "
-                f"{err}"
+                f"{self.peer} sent what is not a frame, at byte {self._at} of the connection: {err}"
             ) from err
         return commands
 
@@ -122,6 +127,7 @@ class FrameDecoder:
             if begin > end:
                 self._command, self._missing = command, begin - end
                 self._pieces = [memoryview(data)[body_begin:]]
+                self._present = end - body_begin
                 return
             command.body = data[body_begin:begin]
             commands.append(command)
@@ -142,7 +148,9 @@ class FrameDecoder:
         else:
             self._pieces.append(bytearray(piece))
         self._missing -= size
+        self._present += size
         if self._missing == 0:
+            self._present = 0
             command.body = b"".join(self._pieces)
             commands.append(command)
             self._command, self._pieces = None, []

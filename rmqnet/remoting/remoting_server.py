@@ -1,0 +1,390 @@
+"""A server of any number of clients: one event loop for sockets and frames, pools for the work.
+
+Source of the behaviour: RocketMQ ``NettyRemotingServer``, ``NettyRemotingAbstract`` (release
+5.3.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+
+from rmqnet.errors import ClientError, RemotingConnectError, RemotingError
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.frame_codec import MAX_FRAME_BYTES, encode_frame
+from rmqnet.remoting.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from rmqnet.remoting.remoting_connection import RemotingConnection, WaitingRequest
+from rmqnet.remoting.server_connection import ServerConnection
+from store_core.event_loop_thread import EventLoopThread
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterable
+
+    from rmqnet.remoting.worker_pool import WorkerPool
+
+logger = logging.getLogger(__name__)
+
+_MAX_OPAQUE = (1 << 31) - 1
+_CLOSE_SECONDS = 1.0
+_BACKLOG = 1024
+
+Handler = Callable[[ServerConnection, RemotingCommand], Optional[RemotingCommand]]
+"""Takes a client and its request, returns the answer; None: it comes later, or there is none."""
+
+Gate = Callable[[ServerConnection, RemotingCommand], Optional[RemotingCommand]]
+"""Returns why a request is refused, as its answer; None: it is not."""
+
+
+@dataclass(frozen=True)
+class RemotingServerConfig:
+    """Limits of a server.
+
+    Parameters
+    ----------
+    max_connections
+        More clients are disconnected at once.
+    max_idle_s
+        Seconds without any byte after which a client is disconnected
+        (``serverChannelMaxIdleTimeSeconds``); 0: never.
+    max_frame_bytes
+        Of a request or an answer.
+    max_held_bytes
+        Of requests that have not come whole, of all clients together; the client with most of
+        them is disconnected.
+    max_under_way
+        Requests of one client that are worked on at once; further ones are not read.
+    max_unread_bytes
+        Of answers that one client does not read.
+    handshake_timeout_s
+        For TLS.
+    """
+
+    max_connections: int = 5000
+    max_idle_s: float = 120.0
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    max_held_bytes: int = 256 << 20
+    max_under_way: int = 4096
+    max_unread_bytes: int = 32 << 20
+    handshake_timeout_s: float = 10.0
+
+
+class _Route(NamedTuple):
+    handler: Handler
+    pool: WorkerPool | None
+
+
+class RemotingServer:
+    """Takes requests of clients, and asks them.
+
+    Parameters
+    ----------
+    name
+        Of the thread, and in errors.
+    config
+        Limits.
+    tls
+        How connections are encrypted; None: not at all.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: RemotingServerConfig | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._name = name
+        self._config = config or RemotingServerConfig()
+        self._tls = tls
+        self._routes: dict[int, _Route] = {}
+        self._gate: Gate | None = None
+        self._close_listeners: list[Callable[[ServerConnection], object]] = []
+        self._thread = EventLoopThread(name)
+        self._connections: set[ServerConnection] = set()
+        self._held_bytes = 0
+        self._opaque = 0
+        self._answers: deque[tuple[ServerConnection, RemotingCommand, bytes]] = deque()
+        self._is_writing_soon = False
+        self._listener: asyncio.base_events.Server | None = None
+        self._refused = 0
+
+    # What the owner of the server calls, before it starts or in any thread.
+
+    def register(
+        self, codes: Iterable[int], handler: Handler, pool: WorkerPool | None = None
+    ) -> None:
+        """Have requests with these codes worked on.
+
+        Parameters
+        ----------
+        codes
+            Of requests.
+        handler
+            Called in a thread of the pool; without one in the loop, where it must return at once.
+        pool
+            Where it runs. When too many tasks wait there, the request is answered ``SYSTEM_BUSY``.
+        """
+        for code in codes:
+            self._routes[int(code)] = _Route(handler, pool)
+
+    def use_gate(self, gate: Gate | None) -> None:
+        """Have every request looked at, in the loop, before it is worked on."""
+        self._gate = gate
+
+    def on_close(self, callback: Callable[[ServerConnection], object]) -> None:
+        """Have a function called, in the loop, with each connection that ends."""
+        self._close_listeners.append(callback)
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    def start(self, host: str, port: int) -> int:
+        """Listen; return the port, which is chosen where `port` is 0.
+
+        Raises
+        ------
+        ClientError
+            The address cannot be listened at; the message names it.
+        """
+        self._thread.start()
+        try:
+            return self._thread.submit(self._listen(host, port)).result()
+        except OSError as err:
+            self._thread.stop()
+            raise ClientError(f"{self._name} cannot listen at {host}:{port}: {err}") from err
+
+    def stop(self) -> None:
+        """Take no more clients, and disconnect all; a second call does nothing."""
+        if self._thread.is_running:
+            self._thread.submit(self._close()).result()
+            self._thread.stop()
+
+    def answer(
+        self, connection: ServerConnection, request: RemotingCommand, response: RemotingCommand
+    ) -> None:
+        """Answer a request later, in any thread; a one-way request is not answered.
+
+        Answers of several threads that come close to each other are written together.
+        """
+        frame = b"" if request.is_oneway else self._answer_frame(connection, request, response)
+        self._answers.append((connection, request, frame))
+        if not self._is_writing_soon:
+            self._is_writing_soon = True
+            self._thread.call(self._write_answers)
+
+    def notify(self, connection: ServerConnection, command: RemotingCommand) -> None:
+        """Send a client a request that is not answered, in any thread."""
+        self._thread.call(self._notify, connection, command)
+
+    async def invoke(
+        self, connection: ServerConnection, command: RemotingCommand, timeout_s: float
+    ) -> RemotingCommand:
+        """Send a client a request, and return its answer; in the loop.
+
+        Raises
+        ------
+        RemotingConnectError
+            The client is not connected, or goes before it has answered.
+        RemotingTimeoutError
+            It did not answer in time.
+        """
+        if not connection.is_open:
+            raise RemotingConnectError(f"{connection.address} is not connected")
+        command.flag &= ~ONEWAY_FLAG
+        request = WaitingRequest(command, timeout_s, asyncio.get_running_loop())
+        connection.send(request, self._frame(command))
+        return await request.future
+
+    def ask(
+        self, connection: ServerConnection, command: RemotingCommand, timeout_s: float
+    ) -> RemotingCommand:
+        """Do as `invoke`, in any other thread."""
+        return self._thread.submit(self.invoke(connection, command, timeout_s)).result()
+
+    # What connections call, in the loop.
+
+    def note_open(self, connection: RemotingConnection) -> None:
+        """Keep a client until it goes, if there is room."""
+        assert isinstance(connection, ServerConnection)
+        if len(self._connections) >= self._config.max_connections:
+            self._refused += 1
+            if self._refused == 1:
+                most = self._config.max_connections
+                logger.warning("%s: %d clients are connected, more are refused", self._name, most)
+            connection.reason = "too many clients"
+            connection.abort()
+        else:
+            self._connections.add(connection)
+
+    def note_request(self, connection: RemotingConnection, command: RemotingCommand) -> None:
+        """Have a request worked on."""
+        assert isinstance(connection, ServerConnection)
+        connection.note_begun()
+        refusal = None if self._gate is None else self._gate(connection, command)
+        if refusal is not None:
+            self._write(connection, command, refusal)
+            return
+        route = self._routes.get(command.code)
+        if route is None:
+            name = _name_of(command.code)
+            remark = f"request type {command.code} ({name}) not supported"
+            self._refuse(connection, command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        elif route.pool is None:
+            response = _respond(route.handler, connection, command)
+            if response is not None or command.is_oneway:
+                self._write(connection, command, response)
+        elif not route.pool.submit(
+            functools.partial(self._work, connection, command, route.handler)
+        ):
+            remark = f"{route.pool.capacity} requests wait for {route.pool.name}: try again"
+            self._refuse(connection, command, ResponseCode.SYSTEM_BUSY, remark)
+
+    def note_refused(self, connection: RemotingConnection, request: WaitingRequest) -> None:
+        """End a request that a client does not take."""
+        request.fail(RemotingConnectError(f"{connection.address} goes away"))
+
+    def note_held(self, connection: ServerConnection, more_bytes: int) -> None:
+        """Count bytes of requests that have not come whole; keep them below the limit."""
+        self._held_bytes += more_bytes
+        if self._held_bytes > self._config.max_held_bytes:
+            most = max(self._connections, key=_held_bytes, default=connection)
+            logger.warning(
+                "%s: requests that have not come whole take %d bytes; %s is disconnected, which "
+                "has %d of them",
+                self._name,
+                self._held_bytes,
+                most.address,
+                most.held_bytes,
+            )
+            most.reason = "its request did not come whole"
+            most.abort()
+
+    def note_closed(self, connection: RemotingConnection) -> None:
+        """Forget a client."""
+        assert isinstance(connection, ServerConnection)
+        self._connections.discard(connection)
+        for listener in self._close_listeners:
+            try:
+                listener(connection)
+            except Exception:
+                logger.exception("on the end of the connection of %s", connection.address)
+
+    # What happens inside.
+
+    async def _listen(self, host: str, port: int) -> int:
+        loop = asyncio.get_running_loop()
+        config = self._config
+        self._listener = listener = await loop.create_server(
+            lambda: ServerConnection(
+                self,
+                config.max_frame_bytes,
+                config.max_idle_s,
+                config.max_under_way,
+                config.max_unread_bytes,
+            ),
+            host,
+            port,
+            backlog=_BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else config.handshake_timeout_s,
+        )
+        return int(listener.sockets[0].getsockname()[1])
+
+    async def _close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._write_answers()
+        connections = list(self._connections)
+        for connection in connections:
+            connection.close("the server stops")
+        if connections:
+            ends = [asyncio.ensure_future(each.wait_closed()) for each in connections]
+            _, late = await asyncio.wait(ends, timeout=_CLOSE_SECONDS)
+            for connection in list(self._connections):
+                connection.abort()
+            await asyncio.gather(*late)
+
+    def _work(
+        self, connection: ServerConnection, command: RemotingCommand, handler: Handler
+    ) -> None:
+        """Work on a request, in a thread of a pool."""
+        response = _respond(handler, connection, command)
+        if response is not None:
+            self.answer(connection, command, response)
+        elif command.is_oneway:
+            self._thread.call(connection.note_done)
+
+    def _refuse(
+        self, connection: ServerConnection, command: RemotingCommand, code: int, remark: str
+    ) -> None:
+        self._write(connection, command, RemotingCommand.response_to(command, code, remark))
+
+    def _write(
+        self,
+        connection: ServerConnection,
+        command: RemotingCommand,
+        response: RemotingCommand | None,
+    ) -> None:
+        if response is not None and not command.is_oneway:
+            connection.write(self._answer_frame(connection, command, response))
+        connection.note_done()
+
+    def _write_answers(self) -> None:
+        self._is_writing_soon = False  # before they are taken: what comes later writes again
+        answers = self._answers
+        while answers:
+            connection, _, frame = answers.popleft()
+            if frame:
+                connection.write(frame)
+            connection.note_done()
+
+    def _answer_frame(
+        self, connection: ServerConnection, request: RemotingCommand, response: RemotingCommand
+    ) -> bytes:
+        response.opaque = request.opaque
+        response.flag |= RESPONSE_FLAG
+        try:
+            return encode_frame(response, self._config.max_frame_bytes)
+        except RemotingError as err:
+            logger.warning("no answer to %s: %s", connection.address, err)
+            code = ResponseCode.SYSTEM_ERROR
+            return encode_frame(RemotingCommand.response_to(request, code, str(err)))
+
+    def _notify(self, connection: ServerConnection, command: RemotingCommand) -> None:
+        command.flag |= ONEWAY_FLAG
+        connection.write(self._frame(command))
+
+    def _frame(self, command: RemotingCommand) -> bytes:
+        self._opaque = command.opaque = (self._opaque + 1) & _MAX_OPAQUE
+        return encode_frame(command, self._config.max_frame_bytes)
+
+
+def _respond(
+    handler: Handler, connection: ServerConnection, command: RemotingCommand
+) -> RemotingCommand | None:
+    """Return the answer of a handler; whatever goes wrong in it is one, too."""
+    try:
+        return handler(connection, command)
+    except RemotingError as err:  # a field that is missing, or no number
+        code, remark = ResponseCode.SYSTEM_ERROR, str(err)
+    except Exception as err:
+        logger.exception("%s asked for %r", connection.address, command)
+        code, remark = ResponseCode.SYSTEM_ERROR, f"{type(err).__name__}: {err}"
+    return RemotingCommand.response_to(command, code, remark)
+
+
+def _name_of(code: int) -> str:
+    try:
+        return RequestCode(code).name
+    except ValueError:
+        return "unknown"
+
+
+def _held_bytes(connection: ServerConnection) -> int:
+    return connection.held_bytes

@@ -1,0 +1,132 @@
+"""One client of a server: its requests, and what the server asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from rmqnet.remoting.remoting_connection import RemotingConnection
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from rmqnet.remoting.remoting_connection import ConnectionOwner
+
+    class ServerOwner(ConnectionOwner, Protocol):
+        """The server, which is told what becomes of a connection."""
+
+        def note_held(self, connection: ServerConnection, more_bytes: int) -> None:
+            """Count the bytes of frames that have not come whole."""
+
+
+logger = logging.getLogger(__name__)
+
+
+class ServerConnection(RemotingConnection):
+    """One connection that a client made; all calls are made in its loop.
+
+    No more requests are read of a client that does not read its answers, or that has too many
+    under way.
+
+    Parameters
+    ----------
+    owner
+        The server.
+    max_frame_bytes, max_idle_s
+        As of `RemotingConnection`.
+    max_under_way
+        Requests of this client that are worked on at once.
+    max_unread_bytes
+        Of answers; a client that leaves more of them lying is disconnected.
+    """
+
+    def __init__(
+        self,
+        owner: ServerOwner,
+        max_frame_bytes: int,
+        max_idle_s: float,
+        max_under_way: int,
+        max_unread_bytes: int,
+    ) -> None:
+        super().__init__("", owner, max_frame_bytes, max_idle_s)
+        self._server = owner
+        self._max_under_way = max_under_way
+        self._max_unread_bytes = max_unread_bytes
+        self._under_way = 0
+        self._held_bytes = 0
+        self._is_paused = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a frame that has not come whole."""
+        return self._held_bytes
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        peer = transport.get_extra_info("peername")
+        self.address = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+        self._decoder.peer = self.address
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand requests to the server."""
+        super().data_received(data)
+        self._note_held(self._decoder.held_bytes if self.is_open else 0)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the server."""
+        self._note_held(0)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Read no more requests: the answers to these are not read."""
+        super().pause_writing()
+        self._pause_or_go_on()
+
+    def resume_writing(self) -> None:
+        """Read requests again."""
+        super().resume_writing()
+        self._pause_or_go_on()
+
+    def note_begun(self) -> None:
+        """Count a request that is worked on."""
+        self._under_way += 1
+        if self._under_way >= self._max_under_way:
+            self._pause_or_go_on()
+
+    def note_done(self) -> None:
+        """Count a request whose answer is written, or that has none."""
+        self._under_way -= 1
+        if self._is_paused:
+            self._pause_or_go_on()
+
+    def write(self, frame: bytes) -> None:
+        """Send a frame that nobody waits for."""
+        super().write(frame)
+        transport = self._transport
+        if not self.is_writable and transport is not None and self.is_open:
+            unread = transport.get_write_buffer_size()
+            if unread > self._max_unread_bytes:
+                logger.warning(
+                    "%s does not read its answers: %d bytes of them wait; it is disconnected",
+                    self.address,
+                    unread,
+                )
+                self.reason = "it does not read its answers"
+                self.abort()
+
+    def _pause_or_go_on(self) -> None:
+        is_paused = not self.is_writable or self._under_way >= self._max_under_way
+        if self._transport is None or not self.is_open or is_paused == self._is_paused:
+            return
+        self._is_paused = is_paused
+        if is_paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _note_held(self, held_bytes: int) -> None:
+        more, self._held_bytes = held_bytes - self._held_bytes, held_bytes
+        if more:
+            self._server.note_held(self, more)
