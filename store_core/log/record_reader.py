@@ -57,6 +57,26 @@ class RecordReader:
             window.data, at, commit_log_offset, segment.path, file_position=position
         )
 
+    def record_bytes(self, commit_log_offset: int) -> int:
+        """Return the size of the record that starts at an offset; 0 if none seems to.
+
+        The record's own numbers are looked at, no checksum.
+        """
+        segment = self.log.segments.find(commit_log_offset)
+        if segment is None:
+            return 0
+        position = commit_log_offset - segment.from_offset
+        return self.log.records(segment, self.end_offset).claimed_bytes(position)
+
+    def raw(self, commit_log_offset: int, size: int) -> bytes:
+        """Return bytes of one segment as they are; `holds` has said that they are there."""
+        segment = self.log.segments.find(commit_log_offset)
+        if segment is None:
+            path = self.log.uri
+            raise CorruptRecordError("no segment holds this offset", path, commit_log_offset)
+        position = commit_log_offset - segment.from_offset
+        return self.log.records(segment, self.end_offset).bytes_at(position, size).tobytes()
+
     def find(self, commit_log_offset: int) -> StoredRecord | None:
         """Return the record that starts at an offset, or None when no whole record does."""
         if commit_log_offset < 0:

@@ -93,14 +93,14 @@ class SegmentRecords:
         held = self._window
         if self._is_local:
             return held
-        needed = position + max(self._claimed_bytes(position), RECORD_PREFIX.size)
+        needed = position + max(self.claimed_bytes(position), RECORD_PREFIX.size)
         if held.start <= position and min(needed, self.length) <= held.stop:
             return held
         until = max(needed, min(position + WINDOW_BYTES, stop))
         self._window = Window(position, self.bytes_at(position, until - position))
         return self._window
 
-    def _claimed_bytes(self, position: int) -> int:
+    def claimed_bytes(self, position: int) -> int:
         """Return the size of the record that seems to start there, 0 if none does."""
         held = self._window
         if held.start <= position and position + HEADER_IPV4.size <= held.stop:
@@ -120,12 +120,12 @@ class SegmentRecords:
         """Return whether a whole valid record starts there (frame and own offset; not the CRC)."""
         if not 0 <= position <= self.length - MIN_RECORD_BYTES:
             return False
-        size = self._claimed_bytes(position)
+        size = self.claimed_bytes(position)
         return size > 0 and is_record(self.bytes_at(position, size), self.from_offset + position, 0)
 
     def store_timestamp(self, position: int) -> int:
         """Return the store time of the record there; the caller knows that it is one."""
-        data = self.bytes_at(position, self._claimed_bytes(position))
+        data = self.bytes_at(position, self.claimed_bytes(position))
         frames = RecordFrames(data, self.from_offset + position, np.zeros(1, np.int64))
         return int(frames.column("store_timestamp")[0])
 

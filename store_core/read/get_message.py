@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from store_core.codec.properties import string_to_properties
 from store_core.errors import CorruptRecordError
 from store_core.results import GetMessageResult, GetMessageStatus
 
 if TYPE_CHECKING:
+    from store_core.codec.message_codec import StoredRecord
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.filter.message_filter import MessageFilter
     from store_core.log.record_reader import RecordReader
@@ -39,14 +41,22 @@ def get_message(
     """
     if queue is None:
         return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-    outside = _outside(queue, queue_offset)
+    outside = outside_of_queue(queue, queue_offset)
     if outside:
         return GetMessageResult(*outside, queue.min_offset, queue.max_offset)
-    pull = _Pull(queue, reader, config, queue_offset, max_msg_nums, message_filter)
-    return pull.run()
+    pull = _MessagePull(queue, reader, config, queue_offset, max_msg_nums, message_filter)
+    pull.run()
+    return GetMessageResult(
+        pull.status,
+        pull.next_offset,
+        queue.min_offset,
+        queue.max_offset,
+        tuple(pull.messages),
+        pull.found_bytes,
+    )
 
 
-def _outside(queue: ReadableQueue, offset: int) -> tuple[GetMessageStatus, int] | None:
+def outside_of_queue(queue: ReadableQueue, offset: int) -> tuple[GetMessageStatus, int] | None:
     """Return status and next offset when there is nothing to scan."""
     if queue.max_offset == 0:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
@@ -59,8 +69,18 @@ def _outside(queue: ReadableQueue, offset: int) -> tuple[GetMessageStatus, int] 
     return None
 
 
-class _Pull:
-    """The scan, and what it has collected."""
+class Pull(ABC):
+    """The scan of a pull, which finds records one by one; `take` keeps them.
+
+    Attributes
+    ----------
+    status
+        What was found.
+    next_offset
+        Queue offset to ask for next.
+    found_bytes, message_count
+        Of the records.
+    """
 
     def __init__(
         self,
@@ -70,41 +90,45 @@ class _Pull:
         queue_offset: int,
         max_msg_nums: int,
         message_filter: MessageFilter | None,
+        max_bytes: int = MAX_PULL_MESSAGE_BYTES,
     ) -> None:
         self._queue, self._reader, self._config = queue, reader, config
-        self._begin = self._next = queue_offset
+        self._begin = self.next_offset = queue_offset
+        self._max_bytes = min(max_bytes, MAX_PULL_MESSAGE_BYTES)
         self._max_msg_nums = max_msg_nums
         self._filter = message_filter
         wanted = max_msg_nums * queue.unit_bytes
         self._filter_bytes = max(config.max_filter_message_size, wanted)
         self._memory_bytes = _memory_bytes() * config.access_message_in_memory_max_ratio // 100
-        self._status = GetMessageStatus.NO_MATCHED_MESSAGE
-        self._messages: list[Message] = []
-        self._message_count = 0
-        self._bytes = 0
+        self.status = GetMessageStatus.NO_MATCHED_MESSAGE
+        self.message_count = 0
+        self.found_bytes = 0
 
-    def run(self) -> GetMessageResult:
+    @abstractmethod
+    def take(self, start: int, size: int) -> bool:
+        """Keep a record; return False for one that the filter does not want.
+
+        Raises
+        ------
+        CorruptRecordError
+            There is no record of that size.
+        """
+
+    def run(self) -> None:
+        """Look at units until enough is found, or there are no more."""
         for _ in range(self._config.travel_cq_file_num_when_get_message):
-            if self._bytes or self._next >= self._queue.max_offset:
+            if self.found_bytes or self.next_offset >= self._queue.max_offset:
                 break
             run = self._queue.units_from(
-                self._next,
+                self.next_offset,
                 self._filter_bytes // self._queue.unit_bytes + 1,
                 bitmap_bytes=0 if self._filter is None else self._filter.bitmap_bytes,
             )
             if run is None:
-                self._status = GetMessageStatus.OFFSET_FOUND_NULL
-                self._next = self._queue.roll_next_file(self._next)
+                self.status = GetMessageStatus.OFFSET_FOUND_NULL
+                self.next_offset = self._queue.roll_next_file(self.next_offset)
                 break
             self._scan(run)
-        return GetMessageResult(
-            self._status,
-            self._next,
-            self._queue.min_offset,
-            self._queue.max_offset,
-            tuple(self._messages),
-            self._bytes,
-        )
 
     def _scan(self, run: UnitRun) -> None:
         matched = None
@@ -115,9 +139,9 @@ class _Pull:
         for row, (queue_offset, count, start, size) in enumerate(zip(*columns)):
             if (queue_offset - self._begin) * self._queue.unit_bytes >= self._filter_bytes:
                 break
-            if self._next >= self._queue.max_offset or self._is_full(start, size, count):
+            if self.next_offset >= self._queue.max_offset or self._is_full(start, size, count):
                 break
-            self._next = queue_offset + count
+            self.next_offset = queue_offset + count
             if start < next_file_start:
                 continue
             if matched is not None and not matched[row]:
@@ -132,37 +156,32 @@ class _Pull:
                 self._note(GetMessageStatus.NO_MATCHED_MESSAGE)
 
     def _note(self, status: GetMessageStatus) -> None:
-        if not self._bytes:
-            self._status = status
+        if not self.found_bytes:
+            self.status = status
 
     def _collect(self, start: int, size: int, count: int) -> bool:
         """Take a record; return False for one that the filter does not want."""
-        record = self._reader.read(start)
-        if record.total_size != size:
-            raise CorruptRecordError(
-                f"the record at offset {start} of the log has {record.total_size} bytes, "
-                f"its consume queue says {size}",
-                self._reader.path_of(start),
-                start % self._reader.log.segments.file_size,
-            )
-        if self._filter is not None and self._filter.reads_properties:
-            properties = string_to_properties(record.properties_raw)
-            if not self._filter.matches_properties(properties):
-                return False
-        self._messages += self._reader.messages_of(record)
-        self._message_count += count
-        self._bytes += size
-        self._status = GetMessageStatus.FOUND
+        if not self.take(start, size):
+            return False
+        self.message_count += count
+        self.found_bytes += size
+        self.status = GetMessageStatus.FOUND
         return True
+
+    def _wants(self, record: StoredRecord) -> bool:
+        if self._filter is None or not self._filter.reads_properties:
+            return True
+        properties = string_to_properties(record.properties_raw)
+        return self._filter.matches_properties(properties)
 
     def _is_full(self, start: int, size: int, count: int) -> bool:
         """``isTheBatchFull``: never before the first message."""
-        if not self._bytes:
+        if not self.found_bytes:
             return False
-        if self._message_count + count > self._max_msg_nums:
+        if self.message_count + count > self._max_msg_nums:
             return True
-        config, total = self._config, self._bytes + size
-        if total > MAX_PULL_MESSAGE_BYTES:
+        config, total = self._config, self.found_bytes + size
+        if total > self._max_bytes:
             return True
         if self._reader.end_offset - start <= self._memory_bytes:
             max_bytes = config.max_transfer_bytes_on_message_in_memory
@@ -170,7 +189,33 @@ class _Pull:
         else:
             max_bytes = config.max_transfer_bytes_on_message_in_disk
             max_count = config.max_transfer_count_on_message_in_disk
-        return total > max_bytes or self._message_count > max_count - 1
+        return total > max_bytes or self.message_count > max_count - 1
+
+
+class _MessagePull(Pull):
+    """Makes messages of the records."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.messages: list[Message] = []
+
+    def take(self, start: int, size: int) -> bool:
+        record = self._reader.read(start)
+        if record.total_size != size:
+            raise wrong_size(self._reader, start, size, record.total_size)
+        if not self._wants(record):
+            return False
+        self.messages += self._reader.messages_of(record)
+        return True
+
+
+def wrong_size(reader: RecordReader, start: int, size: int, found: int) -> CorruptRecordError:
+    """Return the error of a unit whose size is not that of its record."""
+    return CorruptRecordError(
+        f"the record at offset {start} of the log has {found} bytes, its consume queue says {size}",
+        reader.path_of(start),
+        start % reader.log.segments.file_size,
+    )
 
 
 @lru_cache(maxsize=1)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from store_core.message import Message
     from store_core.read.find_messages import KeySearch
     from store_core.read.find_offsets import KeyOffsets
+    from store_core.read.pull_records import PulledRecords
     from store_core.read.readable_store import ReadableStore
     from store_core.results import GetMessageResult, QueryMessageResult
 
@@ -102,6 +103,40 @@ class StoreQueries(ABC):
         with self._reading() as store:
             queue = store.queue(topic, queue_id)
             return get_message(queue, store.reader, self.config, offset, max_msg_nums, wanted)
+
+    def pull_records(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_msg_nums: int,
+        message_filter: AnyFilter | MessageFilter | None = None,
+        max_bytes: int = 128 << 20,
+    ) -> PulledRecords:
+        """Pull as `get_message`, but return stored records as they are, for a broker's answer.
+
+        Parameters
+        ----------
+        group, topic, queue_id, offset, max_msg_nums, message_filter
+            As of `get_message`.
+        max_bytes
+            Most bytes of records; one record comes in any case.
+
+        Raises
+        ------
+        CorruptRecordError
+            The queue points at bytes that are no record of the size it says.
+        """
+        from store_core.filter.message_filter import filter_of_pull  # noqa: PLC0415 (see above)
+        from store_core.read.pull_records import pull_records  # noqa: PLC0415 (see the module)
+
+        wanted = filter_of_pull(message_filter, lambda: self._consumer_filter(topic, group))
+        with self._reading() as store:
+            queue = store.queue(topic, queue_id)
+            return pull_records(
+                queue, store.reader, self.config, offset, max_msg_nums, wanted, max_bytes
+            )
 
     def query_message(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int

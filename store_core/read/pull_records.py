@@ -1,0 +1,114 @@
+"""One pull as a broker answers it: stored records as they are, not as messages.
+
+Source: RocketMQ ``DefaultMessageStore.getMessage``, ``PullMessageProcessor`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from store_core.read.get_message import Pull, outside_of_queue, wrong_size
+from store_core.results import GetMessageStatus
+
+if TYPE_CHECKING:
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.filter.message_filter import MessageFilter
+    from store_core.log.record_reader import RecordReader
+    from store_core.queue.readable_queue import ReadableQueue
+
+
+class PulledRecords(NamedTuple):
+    """Answer of ``pull_records``.
+
+    Attributes
+    ----------
+    status
+        What was found.
+    next_begin_offset
+        Queue offset to ask for next.
+    min_offset, max_offset
+        Queue offsets of the queue; max is exclusive.
+    body
+        The records, one after the other.
+    messages
+        How many there are, counted as consumers do (an inner batch is several).
+    last_commit_log_offset
+        Of the last record; -1 without any.
+    """
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    body: bytes = b""
+    messages: int = 0
+    last_commit_log_offset: int = -1
+
+
+def pull_records(
+    queue: ReadableQueue | None,
+    reader: RecordReader,
+    config: MessageStoreConfig,
+    queue_offset: int,
+    max_msg_nums: int,
+    message_filter: MessageFilter | None,
+    max_bytes: int,
+) -> PulledRecords:
+    """Read records of a queue from an offset on; None is a queue that does not exist.
+
+    Raises
+    ------
+    CorruptRecordError
+        A unit points at bytes that are no record of its size.
+    """
+    if queue is None:
+        return PulledRecords(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+    outside = outside_of_queue(queue, queue_offset)
+    if outside:
+        return PulledRecords(*outside, queue.min_offset, queue.max_offset)
+    pull = _RecordPull(queue, reader, config, queue_offset, max_msg_nums, message_filter, max_bytes)
+    pull.run()
+    return PulledRecords(
+        pull.status,
+        pull.next_offset,
+        queue.min_offset,
+        queue.max_offset,
+        pull.body(),
+        pull.message_count,
+        pull.last,
+    )
+
+
+class _RecordPull(Pull):
+    """Notes where the records lie; those that follow each other are copied at once."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.last = -1
+        self._runs: list[list[int]] = []  # begin and end in the log
+
+    def take(self, start: int, size: int) -> bool:
+        found = self._reader.record_bytes(start)
+        if found != size:
+            raise wrong_size(self._reader, start, size, found)
+        if not self._wants_record_at(start):
+            return False
+        self.last = start
+        if self._runs and self._runs[-1][1] == start and not self._begins_segment(start):
+            self._runs[-1][1] = start + size
+        else:
+            self._runs.append([start, start + size])
+        return True
+
+    def body(self) -> bytes:
+        """Return the records."""
+        pieces = [self._reader.raw(begin, end - begin) for begin, end in self._runs]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _wants_record_at(self, start: int) -> bool:
+        if self._filter is None or not self._filter.reads_properties:
+            return True
+        return self._wants(self._reader.read(start))
+
+    def _begins_segment(self, start: int) -> bool:
+        return start % self._reader.log.segments.file_size == 0

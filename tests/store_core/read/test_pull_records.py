@@ -1,0 +1,75 @@
+"""Records as a broker answers a pull with them, held equal to the messages of the same pull."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from store_core import CorruptRecordError, GetMessageStatus, MessageStoreConfig, StoreSnapshot
+from store_core.codec.message_codec import decode_message
+from tests.store_factory import StoreFactory
+
+
+def _snapshot(root, count, **config):
+    factory = StoreFactory(root, segment_bytes=1 << 12, units_per_file=20)
+    for number in range(count):
+        factory.add(properties={"TAGS": f"t{number % 3}"}, body=b"x" * (number % 50))
+        if number % 5 == 0:
+            factory.add(queue_id=1)
+    sizes = MessageStoreConfig(mapped_file_size_commit_log=1 << 12, **config)
+    return StoreSnapshot.open(str(factory.write()), sizes)
+
+
+def _records(body):
+    at, found = 0, []
+    while at < len(body):
+        (own,) = struct.unpack_from(">q", body, at + 28)
+        record = decode_message(body, at, own, "answer")
+        found.append((record.queue_offset, record.body))
+        at += record.total_size
+    return found
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 32, 1000])
+def test_same_as_messages(tmp_path, most):
+    with _snapshot(tmp_path, 100) as snapshot:
+        at = 0
+        while True:
+            message = snapshot.get_message("g", "TopicA", 0, at, most)
+            records = snapshot.pull_records("g", "TopicA", 0, at, most)
+            assert records[:4] == (
+                message.status,
+                message.next_begin_offset,
+                message.min_offset,
+                message.max_offset,
+            )
+            assert len(records.body) == message.buffer_total_size
+            assert _records(records.body) == [(m.queue_offset, m.body) for m in message.messages]
+            if records.status is not GetMessageStatus.FOUND:
+                break
+            assert records.messages == len(message.messages)
+            assert records.last_commit_log_offset == message.messages[-1].commit_log_offset
+            at = records.next_begin_offset
+    assert at == 100
+
+
+def test_most_bytes_but_one_record_at_least(tmp_path):
+    with _snapshot(tmp_path, 40) as snapshot:
+        one = snapshot.pull_records("g", "TopicA", 0, 0, 32, None, 1)
+        assert one.messages == 1
+        two = snapshot.pull_records("g", "TopicA", 0, 0, 32, None, 2 * len(one.body) + 1)
+        assert two.messages == 2
+
+
+def test_a_unit_of_another_size_is_an_error(tmp_path):
+    with _snapshot(tmp_path, 3) as snapshot:
+        (path,) = (tmp_path / "consumequeue" / "TopicA" / "0").iterdir()
+        data = bytearray(path.read_bytes())
+        data[11] ^= 1
+        path.write_bytes(data)
+    with (
+        StoreSnapshot.open(str(tmp_path), MessageStoreConfig()) as snapshot,
+        pytest.raises(CorruptRecordError, match="its consume queue says"),
+    ):
+        snapshot.pull_records("g", "TopicA", 0, 0, 32)
