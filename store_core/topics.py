@@ -58,7 +58,7 @@ _NAMES = {
     "CHECKPOINT_TOPIC": "system",
 }
 # Source: TopicValidator (system topics and their prefix), MixAll.getReplyTopic (RocketMQ 5.3.3).
-_SYSTEM_PREFIX = "rmq_sys_"
+SYSTEM_PREFIX = "rmq_sys_"
 _REPLY_SUFFIX = "_REPLY_TOPIC"
 _PERM_INHERIT = 1
 
@@ -83,7 +83,7 @@ def topic_kind(topic: str, config: TopicConfig | None = None) -> str:
             return kind
     if topic in _NAMES:
         return _NAMES[topic]
-    if topic.startswith(_SYSTEM_PREFIX) or topic.endswith(_REPLY_SUFFIX):
+    if topic.startswith(SYSTEM_PREFIX) or topic.endswith(_REPLY_SUFFIX):
         return "system"
     return "system" if config is not None and config.perm & _PERM_INHERIT else NORMAL
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from rmqnet.client.heartbeat_data import SubscriptionData
 from rmqnet.client.queue_json import queue_table
 from store_core.config.config_checks import camel_case
-from store_core.config.config_files import SubscriptionGroupConfig, parse_group_configs
+from store_core.config.config_files import (
+    SubscriptionGroupConfig,
+    config_json,
+    parse_group_configs,
+)
 from store_core.config.lenient_json import json_object, json_whole_number
 
 if TYPE_CHECKING:
@@ -117,11 +121,11 @@ class GroupConfig(SubscriptionGroupConfig):
     """Settings of a consumer group, whole: to be changed by `dataclasses.replace` and sent back."""
 
     more: Mapping[str, Any] = field(default_factory=dict)
-    """What has no field here, under RocketMQ's names (``consumeTimeoutMinute``, …)."""
+    """What has no field here, under RocketMQ's names (``groupRetryPolicy``, …)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as brokers read it, without attributes."""
-        known = {camel_case(name): value for name, value in asdict(self).items()}
+        known = config_json(self)
         del known["more"], known["attributes"]
         return {**self.more, **known}
 

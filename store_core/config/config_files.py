@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Callable, TypeVar, Union
 
+from store_core.config.config_checks import camel_case
 from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
 from store_core.errors import StoreFormatError
 from store_core.layout.message import LMQ_PREFIX
@@ -52,6 +53,18 @@ class SubscriptionGroupConfig:
     retry_queue_nums: int = 1
     retry_max_times: int = 16
     attributes: dict[str, str] = field(default_factory=dict)
+    consume_from_min_enable: bool = True
+    broker_id: int = 0
+    """The broker of the set that its members read from."""
+    which_broker_when_consume_slowly: int = 1
+    """Where members are sent that read what is no more in the master's memory."""
+    notify_consumer_ids_changed_enable: bool = True
+    """Members hear at once of those that come and go."""
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+
+
+AnyConfig = Union[TopicConfig, SubscriptionGroupConfig]
 
 
 def load_topics(directory: StoreDirectory) -> dict[str, TopicConfig] | None:
@@ -110,6 +123,14 @@ def load_config_file(
     directory: StoreDirectory, name: str, convert: Callable[[dict[str, Any]], _T]
 ) -> _T | None:
     """Read a file, or its ``.bak`` where it is missing, empty or unreadable (``ConfigManager``)."""
+    found = find_config_file(directory, name, convert)
+    return None if found is None else found[0]
+
+
+def find_config_file(
+    directory: StoreDirectory, name: str, convert: Callable[[dict[str, Any]], _T]
+) -> tuple[_T, bool] | None:
+    """Do as `load_config_file`; return also whether the file itself was readable."""
     failure: StoreFormatError | None = None
     path = directory.resolve(CONFIG_DIR, name)
     for candidate in (path, path + ".bak"):
@@ -120,7 +141,7 @@ def load_config_file(
             value = parse_lenient_json(data.decode())
             if not isinstance(value, dict):
                 raise ValueError("not an object")  # noqa: TRY004 (one kind of failure)
-            return convert(value)
+            return convert(value), candidate == path
         except ValueError as err:
             if failure is None and candidate == path:
                 failure = StoreFormatError(f"not what a broker writes: {err}", candidate)
@@ -133,41 +154,52 @@ def load_config_file(
 
 def parse_topic_configs(data: dict[str, Any]) -> dict[str, TopicConfig]:
     """Return the topics of field ``topicConfigTable``; ValueError names what is wrong."""
-    default = TopicConfig("")
     return {
-        topic: TopicConfig(
-            topic,
-            read_queue_nums=_int(item, "readQueueNums", default.read_queue_nums),
-            write_queue_nums=_int(item, "writeQueueNums", default.write_queue_nums),
-            perm=_int(item, "perm", default.perm),
-            topic_filter_type=str(item.get("topicFilterType", default.topic_filter_type)),
-            topic_sys_flag=_int(item, "topicSysFlag", default.topic_sys_flag),
-            order=_bool(item, "order", default=default.order),
-            attributes=_attributes(item),
-        )
-        for topic, item in _objects(data, "topicConfigTable")
+        topic: parse_topic_config(topic, item) for topic, item in _objects(data, "topicConfigTable")
     }
+
+
+def parse_topic_config(topic: str, item: dict[str, Any]) -> TopicConfig:
+    """Return one topic of its JSON object; what it does not say has the default."""
+    return TopicConfig(topic, **_values(TopicConfig(""), item))
 
 
 def parse_group_configs(data: dict[str, Any]) -> dict[str, SubscriptionGroupConfig]:
     """Return the groups of field ``subscriptionGroupTable``; ValueError names what is wrong."""
-    default = SubscriptionGroupConfig("")
     return {
-        group: SubscriptionGroupConfig(
-            group,
-            consume_enable=_bool(item, "consumeEnable", default=default.consume_enable),
-            consume_broadcast_enable=_bool(
-                item, "consumeBroadcastEnable", default=default.consume_broadcast_enable
-            ),
-            consume_message_orderly=_bool(
-                item, "consumeMessageOrderly", default=default.consume_message_orderly
-            ),
-            retry_queue_nums=_int(item, "retryQueueNums", default.retry_queue_nums),
-            retry_max_times=_int(item, "retryMaxTimes", default.retry_max_times),
-            attributes=_attributes(item),
-        )
+        group: parse_group_config(group, item)
         for group, item in _objects(data, "subscriptionGroupTable")
     }
+
+
+def parse_group_config(group: str, item: dict[str, Any]) -> SubscriptionGroupConfig:
+    """Return one group of its JSON object; what it does not say has the default."""
+    return SubscriptionGroupConfig(group, **_values(SubscriptionGroupConfig(""), item))
+
+
+def config_json(config: AnyConfig) -> dict[str, Any]:
+    """Return the settings of a topic or group as brokers write them, by RocketMQ's names."""
+    return {name: getattr(config, field) for field, name in sorted(_names(config))}
+
+
+def _names(config: AnyConfig) -> list[tuple[str, str]]:
+    return [(each.name, camel_case(each.name)) for each in fields(config)]
+
+
+def _values(default: AnyConfig, item: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a JSON object, but for the first, which is the name."""
+    values: dict[str, Any] = {}
+    for field_name, name in _names(default)[1:]:
+        standard = getattr(default, field_name)
+        if isinstance(standard, dict):
+            values[field_name] = _attributes(item)
+        elif isinstance(standard, bool):
+            values[field_name] = _bool(item, name, default=standard)
+        elif isinstance(standard, int):
+            values[field_name] = _int(item, name, standard)
+        else:
+            values[field_name] = str(item.get(name, standard))
+    return values
 
 
 def _delay_offsets(data: dict[str, Any]) -> dict[int, int]:

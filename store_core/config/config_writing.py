@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
+from store_core.config.config_files import TopicConfig, config_json
+from store_core.config.data_version import parse_data_version
+from store_core.config.fastjson import to_fastjson
 from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, write_error
@@ -24,7 +27,6 @@ Replace = Callable[[str, bytes], None]
 """Puts a file in place, whole or not at all."""
 
 _QUEUES = 16  # of a topic whose entry does not say
-_READ_WRITE = 6  # bits of TopicConfig.perm
 _STYLE: dict[str, Any] = {"indent": "\t", "separators": (",", ":"), "sort_keys": True}
 _TOPICS, _DELAYS, _CONSUMERS = "topics.json", "delayOffset.json", "consumerOffset.json"
 
@@ -125,20 +127,44 @@ def write_delay_offsets(
     StoreFormatError
         The file that is there is not what a broker writes.
     """
-    path = Path(root, CONFIG_DIR, _DELAYS)
-    backup = path.with_name(path.name + ".bak")
-    data, levels, is_sound = _next_delay_offsets(path, now_ms)
+    data, levels, is_sound = _next_delay_offsets(Path(root, CONFIG_DIR, _DELAYS), now_ms)
     levels.update(offsets)
-    # Keys that are bare numbers, as a broker's JSON has them.
-    table = ",".join(f"{level}:{levels[level]}" for level in sorted(levels))
-    others = {name: value for name, value in data.items() if name != "offsetTable"}
-    text = json.dumps({**others, "offsetTable": {}}, **_STYLE)
-    name = '\n\t"offsetTable":{'
-    text = text.replace(f"{name}}}", f"{name}{table}\n\t}}")
+    data["offsetTable"] = dict(sorted(levels.items()))
+    save_config_file(root, _DELAYS, data, replace, is_sound=is_sound)
+
+
+def save_config_file(
+    root: str, name: str, data: dict[str, Any], replace: Replace, *, is_sound: bool
+) -> None:
+    """Write a file below ``config`` as a broker lays it out; what was there becomes ``.bak``.
+
+    Whenever the process dies, a broker finds the old content or the new one.
+
+    Parameters
+    ----------
+    root
+        Of the store.
+    name
+        Of the file.
+    data
+        Its content; keys may be whole numbers.
+    replace
+        See `merge_topics`.
+    is_sound
+        The file that is there has content that can be read; else its backup is all that there is,
+        and stays.
+
+    Raises
+    ------
+    StoreWriteError
+        It cannot be written.
+    """
+    path = Path(root, CONFIG_DIR, name)
+    text = to_fastjson({key: data[key] for key in sorted(data)})
     try:
         make_directory(str(path.parent))
-        if is_sound:  # else the backup is all that there is
-            replace(str(backup), read_file(str(path)))
+        if is_sound and path.exists():
+            replace(f"{path}.bak", read_file(str(path)))
         replace(str(path), text.encode())
     except OSError as err:
         raise write_error(err, str(path)) from err
@@ -208,19 +234,6 @@ def merge_consumer_offsets(
     return changed
 
 
-def _topic(name: str, queues: int) -> dict[str, Any]:
-    return {
-        "attributes": {},
-        "order": False,
-        "perm": _READ_WRITE,
-        "readQueueNums": queues,
-        "topicFilterType": "SINGLE_TAG",
-        "topicName": name,
-        "topicSysFlag": 0,
-        "writeQueueNums": queues,
-    }
-
-
 def _add_topics(data: dict[str, Any], queues: Mapping[str, int]) -> bool:
     """Add topics to the content of ``topics.json``; return whether it changed."""
     name = "topicConfigTable"
@@ -228,7 +241,7 @@ def _add_topics(data: dict[str, Any], queues: Mapping[str, int]) -> bool:
     table = data[name] = json_object(data.get(name), name)
     for topic, count in queues.items():
         if table.get(topic) is None:
-            table[topic] = _topic(topic, count)
+            table[topic] = config_json(TopicConfig(topic, count, count))
             changed = True
             continue
         place = f"{name}.{topic}"
@@ -316,12 +329,8 @@ def _text_keys(value: Any) -> Any:
 
 
 def _count_version(data: dict[str, Any], now_ms: int) -> None:
-    version = json_object(data.get("dataVersion"), "dataVersion")
-    counter, state = (
-        json_whole_number(version.get(name, 0), f"dataVersion.{name}")
-        for name in ("counter", "stateVersion")
-    )
-    data["dataVersion"] = {"counter": counter + 1, "stateVersion": state, "timestamp": now_ms}
+    version = parse_data_version(data.get("dataVersion"))
+    data["dataVersion"] = version.next(now_ms).to_json()
 
 
 def _save(path: Path, data: dict[str, Any], replace: Replace) -> None:

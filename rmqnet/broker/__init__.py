@@ -1,0 +1,1 @@
+"""A broker: what its clients ask for, around a store."""

@@ -1,0 +1,60 @@
+"""What the parts of a broker know of each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from rmqnet.broker.broker_config import BrokerConfig
+    from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
+    from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
+    from rmqnet.broker.state.topic_config_manager import TopicConfigManager
+    from rmqnet.remoting.remoting_server import RemotingServer
+
+
+@dataclass
+class Broker:
+    """The parts of a broker, for its request processors; it does nothing itself.
+
+    Attributes
+    ----------
+    config
+        Settings, which may change while the broker runs.
+    store
+        The messages: a ``MessageStore``, or reads only.
+    topics, groups, offsets
+        What is kept in ``config``.
+    server
+        Talks with the clients.
+    clock
+        Returns ms since the epoch.
+    producers, consumers
+        The clients that have sent heartbeats.
+    locks
+        Which client of a group reads which queue, where their order counts.
+    filters
+        SQL expressions of groups.
+    to_client
+        What the broker asks of clients.
+    holds
+        Pulls that wait for messages.
+    transactions, delays
+        Services of the store.
+    """
+
+    config: BrokerConfig
+    store: Any
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+    offsets: ConsumerOffsetManager
+    server: RemotingServer
+    clock: Callable[[], int]
+    producers: Any = None
+    consumers: Any = None
+    locks: Any = None
+    filters: Any = None
+    to_client: Any = None
+    holds: Any = None
+    transactions: Any = None
+    delays: Any = None

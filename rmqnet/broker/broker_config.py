@@ -1,0 +1,238 @@
+"""Settings of a broker, by RocketMQ's keys in snake_case."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from store_core.config.config_checks import (
+    INT_MAX,
+    camel_case,
+    check_value,
+    parse_value,
+    shortened,
+)
+from store_core.errors import StoreConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from store_core.config.message_store_config import MessageStoreConfig
+
+_PROCESSORS = os.cpu_count() or 1
+_PORTS = (0, 65_535)
+_FROM_ZERO = (0, INT_MAX)
+_BOUNDS = {
+    "listen_port": _PORTS,
+    "broker_id": (0, 2**63 - 1),
+    "broker_permission": (0, 15),
+    "start_accept_send_request_time_stamp": (0, 2**63 - 1),
+}
+_SPELLINGS = {"broker_ip1": "brokerIP1"}
+_FIXED = ("brokerConfigPath", "configBlackList")
+
+
+@dataclass
+class BrokerConfig:
+    """Settings of a broker (RocketMQ ``BrokerConfig``, ``BrokerIdentity``, release 5.3.3).
+
+    Those that have an effect here; the store's are in `MessageStoreConfig`, among them the ones
+    of transactions. Defaults are RocketMQ's unless a field says otherwise. Times are in ms where
+    nothing else is said. A running broker's settings change by `update` and hold at once.
+
+    Raises
+    ------
+    StoreConfigError
+        A value is out of bounds; the text names RocketMQ's key.
+    """
+
+    broker_name: str = ""
+    """Empty: the name of this machine."""
+    broker_cluster_name: str = "DefaultCluster"
+    broker_id: int = 0
+    """0: a master; others: its slaves."""
+    broker_ip1: str = "127.0.0.1"
+    """What clients connect to; RocketMQ takes the machine's address."""
+    listen_port: int = 10_911
+    """0: any that is free."""
+    namesrv_addr: str = ""
+    """Name servers, ``host:port`` separated by semicolons."""
+    broker_permission: int = 6
+    """Bits: 2 write, 4 read; of all topics together."""
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+
+    default_topic_queue_nums: int = 8
+    """Queues of topics that are created by a send, at most."""
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    enable_create_sys_group: bool = True
+    """Create groups ``CID_RMQ_SYS_…`` nevertheless."""
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    revive_queue_num: int = 8
+    validate_system_topic_when_update_topic: bool = True
+    clear_retry_topic_when_delete_topic: bool = True
+    """Delete ``%RETRY%group_topic`` with the topic."""
+    enable_property_filter: bool = False
+    """Allow SQL92."""
+    filter_support_retry: bool = False
+    reject_transaction_message: bool = False
+    enable_mixed_message_type: bool = False
+    store_reply_message_enable: bool = True
+    slave_read_enable: bool = False
+    reject_pull_consumer_enable: bool = False
+    lite_pull_message_enable: bool = True
+
+    long_polling_enable: bool = True
+    short_polling_time_mills: int = 1000
+    """How long pulls wait without long polling."""
+    notify_consumer_ids_changed_enable: bool = True
+    use_server_side_reset_offset: bool = True
+    """Reset offsets in the broker, as 5.x does; else tell the clients to."""
+    flush_consumer_offset_interval: int = 5000
+    consumer_offset_update_version_step: int = 500
+    """Commits after which the version of the offsets counts on."""
+    channel_expired_timeout: int = 120_000
+    """Silence after which a client is taken to be gone."""
+    subscription_expired_timeout: int = 600_000
+    """Silence after which a subscription without clients is forgotten."""
+
+    register_name_server_period: int = 30_000
+    """How often name servers hear of the broker; see `register_period_ms`."""
+    register_broker_timeout_mills: int = 24_000
+    force_register: bool = True
+    compressed_register: bool = False
+    forward_timeout: int = 3000
+
+    broker_fast_failure_enable: bool = True
+    wait_time_mills_in_send_queue: int = 200
+    wait_time_mills_in_pull_queue: int = 5000
+    wait_time_mills_in_heartbeat_queue: int = 31_000
+    wait_time_mills_in_transaction_queue: int = 3000
+    start_accept_send_request_time_stamp: int = 0
+    """Sends before this time are refused."""
+
+    send_message_thread_pool_nums: int = min(_PROCESSORS, 4)
+    pull_message_thread_pool_nums: int = 4
+    """Fewer threads than RocketMQ's, here and in the following: only one of them computes."""
+    query_message_thread_pool_nums: int = 4
+    admin_broker_thread_pool_nums: int = 4
+    heartbeat_thread_pool_nums: int = 2
+    client_manage_thread_pool_nums: int = 2
+    """Of offsets, locks and lists of members; its requests are short, too."""
+    end_transaction_thread_pool_nums: int = 4
+    process_reply_message_thread_pool_nums: int = 2
+    send_thread_pool_queue_capacity: int = 10_000
+    pull_thread_pool_queue_capacity: int = 100_000
+    query_thread_pool_queue_capacity: int = 20_000
+    admin_broker_thread_pool_queue_capacity: int = 10_000
+    heartbeat_thread_pool_queue_capacity: int = 50_000
+    client_manager_thread_pool_queue_capacity: int = 1_000_000
+    end_transaction_pool_queue_capacity: int = 100_000
+    reply_thread_pool_queue_capacity: int = 10_000
+
+    def __post_init__(self) -> None:
+        if not self.broker_name:
+            self.broker_name = socket.gethostname() or "DEFAULT_BROKER"
+        self.update({})
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The addresses of `namesrv_addr`."""
+        return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @property
+    def register_period_ms(self) -> int:
+        """`register_name_server_period`, brought into what RocketMQ allows: 10 to 60 seconds."""
+        return max(10_000, min(self.register_name_server_period, 60_000))
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
+        """Make a configuration of RocketMQ's keys and their texts.
+
+        Keys that have no field are ignored.
+
+        Raises
+        ------
+        StoreConfigError
+            The text of a number is none, or a value is out of bounds.
+        """
+        return cls(**_parsed(properties))
+
+    def update(self, properties: Mapping[str, str]) -> None:
+        """Change settings of RocketMQ's keys; all or, where one is wrong, none.
+
+        Raises
+        ------
+        StoreConfigError
+            As `from_properties`.
+        """
+        changes = _parsed(properties)
+        for name, key in _KEYS.items():
+            value = changes.get(name, getattr(self, name))
+            check_value(key, _KINDS[name], value, _BOUNDS.get(name, _FROM_ZERO))
+        for name, value in changes.items():
+            setattr(self, name, value)
+
+    def refused_updates(self, keys: Iterable[str]) -> list[str]:
+        """Return those of the keys that no request may change."""
+        return [key for key in keys if key in _FIXED]
+
+    def to_properties(self) -> dict[str, str]:
+        """Return all settings as texts, by RocketMQ's keys."""
+        return {key: _text(getattr(self, name)) for name, key in _KEYS.items()}
+
+
+def config_text(config: BrokerConfig, store: MessageStoreConfig) -> str:
+    """Return all settings of a broker and its store as Java properties, sorted by key.
+
+    A line each: ``key=value``. What has no value stays away.
+    """
+    store_texts = {
+        camel_case(each.name): _text(value)
+        for each in fields(store)
+        if (value := getattr(store, each.name)) is not None
+    }
+    texts = {**store_texts, **config.to_properties()}
+    return "".join(f"{key}={value}\n" for key, value in sorted(texts.items()))
+
+
+def parse_config_text(text: str) -> dict[str, str]:
+    """Return the properties in the text of a request to change settings.
+
+    Raises
+    ------
+    StoreConfigError
+        A line is neither ``key=value`` nor empty nor a comment.
+    """
+    properties = {}
+    for line in text.splitlines():
+        plain = line.strip()
+        if not plain or plain[0] in "#!":
+            continue
+        key, separator, value = plain.partition("=")
+        if not separator:
+            raise StoreConfigError(f"{shortened(plain)}: key=value is needed")
+        properties[key.strip()] = value.strip()
+    return properties
+
+
+_KINDS: dict[str, str] = {each.name: str(each.type) for each in fields(BrokerConfig)}
+_KEYS: dict[str, str] = {name: _SPELLINGS.get(name, camel_case(name)) for name in _KINDS}
+
+
+def _parsed(properties: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        name: parse_value(key, _KINDS[name], properties[key].strip())
+        for name, key in _KEYS.items()
+        if key in properties
+    }
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

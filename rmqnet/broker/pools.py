@@ -1,0 +1,76 @@
+"""The pools of a broker: one for each kind of work, so that a slow kind does not stop the others.
+
+Source: RocketMQ ``BrokerController.initializeResources`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqnet.remoting.worker_pool import WorkerPool
+
+if TYPE_CHECKING:
+    from rmqnet.broker.broker_config import BrokerConfig
+
+
+class Pools:
+    """Threads and queues of all kinds of requests, as large as the settings say.
+
+    Attributes
+    ----------
+    send, pull, query, admin, heartbeat, transaction, reply
+        Kinds of work.
+    client
+        Offsets, locks, and members of groups: short work that must not wait behind heartbeats.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.send = WorkerPool(
+            "send", config.send_message_thread_pool_nums, config.send_thread_pool_queue_capacity
+        )
+        self.pull = WorkerPool(
+            "pull", config.pull_message_thread_pool_nums, config.pull_thread_pool_queue_capacity
+        )
+        self.query = WorkerPool(
+            "query", config.query_message_thread_pool_nums, config.query_thread_pool_queue_capacity
+        )
+        self.admin = WorkerPool(
+            "admin",
+            config.admin_broker_thread_pool_nums,
+            config.admin_broker_thread_pool_queue_capacity,
+        )
+        self.heartbeat = WorkerPool(
+            "heartbeat",
+            config.heartbeat_thread_pool_nums,
+            config.heartbeat_thread_pool_queue_capacity,
+        )
+        self.client = WorkerPool(
+            "client",
+            config.client_manage_thread_pool_nums,
+            config.client_manager_thread_pool_queue_capacity,
+        )
+        self.transaction = WorkerPool(
+            "transaction",
+            config.end_transaction_thread_pool_nums,
+            config.end_transaction_pool_queue_capacity,
+        )
+        self.reply = WorkerPool(
+            "reply",
+            config.process_reply_message_thread_pool_nums,
+            config.reply_thread_pool_queue_capacity,
+        )
+
+    @property
+    def all(self) -> tuple[WorkerPool, ...]:
+        """Every pool."""
+        return tuple(each for each in vars(self).values() if isinstance(each, WorkerPool))
+
+    def start(self) -> None:
+        """Start the threads."""
+        for pool in self.all:
+            pool.start()
+
+    def stop(self) -> None:
+        """Wait for what runs; what waits is dropped."""
+        for pool in self.all:
+            pool.stop()

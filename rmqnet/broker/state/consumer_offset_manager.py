@@ -1,0 +1,170 @@
+"""How far consumer groups are: ``config/consumerOffset.json``.
+
+Source: RocketMQ ``ConsumerOffsetManager`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Callable
+
+from rmqnet.broker.state.config_manager import ConfigManager, without
+from store_core.config.config_files import parse_consumer_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqnet.broker.broker_config import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+_TABLE, _TOPICS_OF_GROUPS = "offsetTable", "groupTopicMap"
+NO_OFFSET = -1
+_Table = dict[tuple[str, str], dict[int, int]]
+
+
+class ConsumerOffsetManager(ConfigManager):
+    """The next queue offset that a group reads, by (group, topic) and queue id.
+
+    Saved by `persist` only, which the broker calls every few seconds. Offsets that were handed
+    out but not committed (`commit_pull`) and those to be reset (`assign_reset`) are not saved.
+
+    Parameters
+    ----------
+    config
+        Of the broker.
+    root, clock, is_read_only
+        See `ConfigManager`.
+    """
+
+    FILE_NAME = "consumerOffset.json"
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        root: str,
+        clock: Callable[[], int],
+        *,
+        is_read_only: bool = False,
+    ) -> None:
+        super().__init__(root, clock, is_read_only=is_read_only)
+        self._config = config
+        self._offsets: _Table = {}
+        self._resets: _Table = {}
+        self._pulled: _Table = {}
+        self._commits = 0
+
+    def commit(
+        self, group: str, topic: str, queue_id: int, offset: int, client_address: str = ""
+    ) -> None:
+        """Note where a group goes on; also where that is before what was noted."""
+        with self._lock:
+            queues = self._offsets.setdefault((group, topic), {})
+            before = queues.get(queue_id, NO_OFFSET)
+            queues[queue_id] = offset
+            self._commits += 1
+            if self._commits % self._config.consumer_offset_update_version_step == 0:
+                self._count_version()
+        if offset < before:
+            logger.warning(
+                "%s sets group %s back in queue %s/%d: from %d to %d",
+                client_address or "the broker",
+                group,
+                topic,
+                queue_id,
+                before,
+                offset,
+            )
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """Return where a group goes on in a queue; -1: nothing is noted."""
+        if self._config.use_server_side_reset_offset:
+            reset = self._resets.get((group, topic), {}).get(queue_id)
+            if reset is not None:
+                return reset
+        return self._offsets.get((group, topic), {}).get(queue_id, NO_OFFSET)
+
+    def query_all(self, group: str, topic: str) -> dict[int, int]:
+        """Return what is noted of all queues of a topic; a copy."""
+        with self._lock:
+            return dict(self._offsets.get((group, topic), {}))
+
+    def commit_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note up to where messages were handed out."""
+        with self._lock:
+            self._pulled.setdefault((group, topic), {})[queue_id] = offset
+
+    def query_pull(self, group: str, topic: str, queue_id: int) -> int:
+        """Return up to where messages were handed out; without that, as `query`."""
+        pulled = self._pulled.get((group, topic), {}).get(queue_id)
+        return self.query(group, topic, queue_id) if pulled is None else pulled
+
+    def clear_pull(self, group: str, topic: str) -> None:
+        """Forget up to where messages of a topic were handed out."""
+        with self._lock:
+            self._pulled.pop((group, topic), None)
+
+    def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Have a group go on elsewhere: its next pull hears of it, its commits count no more.
+
+        They count again after `take_reset`.
+        """
+        with self._lock:
+            self._resets.setdefault((group, topic), {})[queue_id] = offset
+            self._offsets.setdefault((group, topic), {})[queue_id] = offset
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether a group has yet to hear of an offset that was assigned."""
+        return queue_id in self._resets.get((group, topic), {})
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the offset that was assigned, once; None: there is none."""
+        with self._lock:
+            return self._resets.get((group, topic), {}).pop(queue_id, None)
+
+    def topics_of(self, group: str) -> set[str]:
+        """Return the topics of which something is noted for a group."""
+        with self._lock:
+            return {topic for member, topic in self._offsets if member == group}
+
+    def groups_of(self, topic: str) -> set[str]:
+        """Return the groups that have something noted of a topic."""
+        with self._lock:
+            return {group for group, name in self._offsets if name == topic}
+
+    def remove_group(self, group: str) -> None:
+        """Forget all offsets of a group."""
+        self._remove(lambda key: key[0] == group)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget all groups' offsets of a topic."""
+        self._remove(lambda key: key[1] == topic)
+
+    def clone(self, source_group: str, group: str, topic: str) -> None:
+        """Let a group go on where another is."""
+        with self._lock:
+            offsets = self._offsets.get((source_group, topic))
+            if offsets is not None:
+                self._offsets[group, topic] = dict(offsets)
+
+    def _remove(self, is_meant: Callable[[tuple[str, str]], bool]) -> None:
+        with self._lock:
+            for table in (self._offsets, self._resets, self._pulled):
+                for key in [key for key in table if is_meant(key)]:
+                    del table[key]
+
+    def _take(self, data: dict[str, Any], whole: bool) -> Mapping[str, Any]:
+        offsets = parse_consumer_offsets(data)
+        self._offsets = offsets if whole else {**self._offsets, **offsets}
+        return without(data, _TABLE, _TOPICS_OF_GROUPS)
+
+    def _tables(self) -> dict[str, Any]:
+        topics: dict[str, list[str]] = {}
+        for group, topic in self._offsets:
+            topics.setdefault(group, []).append(topic)
+        return {
+            _TOPICS_OF_GROUPS: topics,
+            _TABLE: {
+                f"{topic}@{group}": dict(queues) for (group, topic), queues in self._offsets.items()
+            },
+        }

@@ -1,0 +1,207 @@
+"""The consumer groups of a broker: ``config/subscriptionGroup.json``.
+
+Source: RocketMQ ``SubscriptionGroupManager``, ``MixAll`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Callable
+
+from rmqnet.broker.state.attributes import GROUP_ATTRIBUTES, changed_attributes
+from rmqnet.broker.state.config_manager import ConfigManager, without
+from rmqnet.client.names import check_group_name
+from rmqnet.errors import ClientError
+from store_core.config.config_files import (
+    SubscriptionGroupConfig,
+    config_json,
+    parse_group_configs,
+)
+from store_core.config.lenient_json import json_object, json_whole_number
+from store_core.topics import SYSTEM_GROUP_PREFIX, TRANSACTION_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqnet.broker.broker_config import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+_TABLE, _FORBIDDEN = "subscriptionGroupTable", "forbiddenTable"
+_OWN_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    TRANSACTION_GROUP,
+)
+
+
+class SubscriptionGroupManager(ConfigManager):
+    """The consumer groups of a broker; changes are saved at once.
+
+    A broker's own groups are there from the beginning; `load` changes them to what the file says.
+
+    Parameters
+    ----------
+    config
+        Of the broker.
+    root, clock, is_read_only
+        See `ConfigManager`.
+    """
+
+    FILE_NAME = "subscriptionGroup.json"
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        root: str,
+        clock: Callable[[], int],
+        *,
+        is_read_only: bool = False,
+    ) -> None:
+        super().__init__(root, clock, is_read_only=is_read_only)
+        self._config = config
+        self._groups = {name: SubscriptionGroupConfig(name) for name in _OWN_GROUPS}
+        self._unknown: dict[str, dict[str, Any]] = {}
+        self._forbidden: dict[str, dict[str, int]] = {}
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return the settings of a group, made if that is allowed; None: there is none."""
+        return self._groups.get(group) or self._create(group)
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return the settings of a group; None: there is none."""
+        return self._groups.get(group)
+
+    def all(self) -> dict[str, SubscriptionGroupConfig]:
+        """Return all groups by name; a copy."""
+        with self._lock:
+            return dict(self._groups)
+
+    def json_of(self, group: str) -> dict[str, Any] | None:
+        """Return the settings of a group as brokers write them; None: there is none."""
+        config = self._groups.get(group)
+        if config is None:
+            return None
+        entry = {**self._unknown.get(group, {}), **config_json(config)}
+        return {key: entry[key] for key in sorted(entry)}
+
+    def update(self, config: SubscriptionGroupConfig, item: Mapping[str, Any]) -> None:
+        """Make or change a group.
+
+        Parameters
+        ----------
+        config
+            The settings; its attributes are changes of attributes, see
+            ``parse_attribute_changes``.
+        item
+            The same as it came, with the fields that have no meaning here.
+
+        Raises
+        ------
+        ValueError
+            A change of the attributes is not allowed.
+        """
+        self.update_all([(config, item)])
+
+    def update_all(
+        self, changes: Iterable[tuple[SubscriptionGroupConfig, Mapping[str, Any]]]
+    ) -> None:
+        """Do `update` for several groups, with one save; all or, where one is wrong, none."""
+        made = []
+        with self._lock:
+            for config, item in changes:
+                known = self._groups.get(config.group_name)
+                current = None if known is None else known.attributes
+                attributes = changed_attributes(GROUP_ATTRIBUTES, current, config.attributes)
+                made.append((replace(config, attributes=attributes), dict(item)))
+            for config, unknown in made:
+                self._put(config)
+                self._unknown[config.group_name] = unknown
+        if made:
+            self.persist()
+
+    def disable_consume(self, group: str) -> None:
+        """Let a group read no more; not saved before the next change, as in RocketMQ."""
+        with self._lock:
+            known = self._groups.get(group)
+            if known is not None:
+                self._put(replace(known, consume_enable=False))
+
+    def delete(self, group: str) -> bool:
+        """Forget a group; return whether it was there."""
+        with self._lock:
+            self._forbidden.pop(group, None)
+            self._unknown.pop(group, None)
+            if self._groups.pop(group, None) is None:
+                return False
+            self._count_version()
+        self.persist()
+        return True
+
+    def forbidden(self, group: str, topic: str) -> int:
+        """Return the bits of what a group may not do with a topic; bit 0: read it."""
+        return max(0, self._forbidden.get(group, {}).get(topic, 0))
+
+    def set_forbidden(self, group: str, topic: str, bits: int) -> None:
+        """Change those bits; 0 forgets all of the group, as RocketMQ does."""
+        with self._lock:
+            if bits <= 0:
+                self._forbidden.pop(group, None)
+                return
+            self._forbidden.setdefault(group, {})[topic] = bits
+            self._count_version()
+        self.persist()
+
+    def _create(self, group: str) -> SubscriptionGroupConfig | None:
+        config = self._config
+        is_system = group.startswith(SYSTEM_GROUP_PREFIX)
+        if not config.auto_create_subscription_group and not (
+            is_system and config.enable_create_sys_group
+        ):
+            return None
+        try:
+            check_group_name(group)
+        except ClientError as err:
+            logger.warning("a group is not made: %s", err)
+            return None
+        with self._lock:
+            known = self._groups.get(group)
+            if known is not None:
+                return known
+            made = SubscriptionGroupConfig(group)
+            self._put(made)
+        self.persist()
+        return made
+
+    def _put(self, config: SubscriptionGroupConfig) -> None:
+        logger.info("group %s: %s", config.group_name, config)
+        self._groups[config.group_name] = config
+        self._count_version()
+
+    def _take(self, data: dict[str, Any], whole: bool) -> Mapping[str, Any]:
+        groups = parse_group_configs(data)
+        forbidden = {
+            str(group): {
+                str(topic): json_whole_number(bits, f"{_FORBIDDEN}.{group}.{topic}")
+                for topic, bits in json_object(topics, f"{_FORBIDDEN}.{group}").items()
+            }
+            for group, topics in json_object(data.get(_FORBIDDEN), _FORBIDDEN).items()
+        }
+        if whole:
+            self._groups, self._unknown, self._forbidden = {}, {}, {}
+        self._unknown.update((name, data[_TABLE][name] or {}) for name in groups)
+        self._groups.update(groups)
+        self._forbidden.update(forbidden)
+        return without(data, _TABLE, _FORBIDDEN)
+
+    def _tables(self) -> dict[str, Any]:
+        return {
+            _FORBIDDEN: {group: dict(topics) for group, topics in self._forbidden.items()},
+            _TABLE: {name: self.json_of(name) for name in self._groups},
+        }

@@ -1,0 +1,45 @@
+"""How often a broker's topics, groups or offsets have changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from store_core.config.lenient_json import json_object, json_whole_number
+
+
+@dataclass(frozen=True, order=True)
+class DataVersion:
+    """A version of what a broker keeps (RocketMQ ``DataVersion``, release 5.3.3).
+
+    Versions compare as RocketMQ compares them: state version, then counter, then timestamp.
+    """
+
+    state_version: int = 0
+    """Of the controller's state machine; 0 without one, absent in files of 4.x."""
+    counter: int = 0
+    timestamp: int = 0
+    """When it changed last, ms since the epoch."""
+
+    def next(self, now_ms: int) -> DataVersion:
+        """Return the version after one more change."""
+        return DataVersion(self.state_version, self.counter + 1, now_ms)
+
+    def to_json(self) -> dict[str, int]:
+        """Return it as brokers write it."""
+        return {
+            "counter": self.counter,
+            "stateVersion": self.state_version,
+            "timestamp": self.timestamp,
+        }
+
+
+def parse_data_version(value: Any) -> DataVersion:
+    """Return the version that a field ``dataVersion`` holds; ValueError for what is none."""
+    fields = json_object(value, "dataVersion")
+    return DataVersion(
+        *(
+            json_whole_number(fields.get(name, 0), f"dataVersion.{name}")
+            for name in ("stateVersion", "counter", "timestamp")
+        )
+    )
