@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rmqnet.client.topic_route import MASTER_ID, parse_brokers
+from rmqnet.client.topic_route import MASTER_ID, parse_broker_data
 from store_core.config.lenient_json import json_object
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ def parse_cluster_info(data: dict[str, Any]) -> ClusterInfo:
     names = json_object(data.get("clusterAddrTable"), "clusterAddrTable")
     return ClusterInfo(
         {
-            str(name): parse_brokers(json_object(broker, "brokerAddrTable").get("brokerAddrs"))
+            str(name): parse_broker_data(
+                {"brokerName": name, **json_object(broker, "brokerAddrTable")}
+            ).addresses
             for name, broker in sorted(table.items())
         },
         {str(cluster): tuple(sorted(brokers)) for cluster, brokers in sorted(names.items())},

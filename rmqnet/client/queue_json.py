@@ -21,7 +21,7 @@ def queue_json(queue: MessageQueue) -> dict[str, Any]:
 
 
 def to_queue_json(value: Any) -> str:
-    """Return a value as JSON in which keys may be queues: they become objects.
+    """Return a value as JSON in which keys may be queues, which become objects, or whole numbers.
 
     Other keys must be strings. What any parser but fastjson (and this project's) refuses is only
     an object that has such a key.

@@ -1,8 +1,11 @@
-"""Where the queues of a topic are, as a name server tells it."""
+"""Where the queues of a topic are, as a name server tells it.
+
+Source of the JSON: RocketMQ ``TopicRouteData``, ``QueueData``, ``BrokerData`` (release 5.3.3).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rmqnet.client.message_queue import MessageQueue
@@ -36,6 +39,39 @@ class QueueData:
     def is_writable(self) -> bool:
         """Producers may send; only clients look at this."""
         return bool(self.perm & PERM_WRITE)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as name servers write it."""
+        return {
+            "brokerName": self.broker_name,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+
+@dataclass(frozen=True)
+class BrokerData:
+    """Brokers of one name: a master and its slaves (RocketMQ ``BrokerData``)."""
+
+    broker_name: str
+    cluster: str = ""
+    addresses: Mapping[int, str] = field(default_factory=dict)
+    """By broker id: 0 is the master."""
+    enable_acting_master: bool = False
+    """The slave with the lowest id stands in for a master that is gone."""
+    zone_name: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as name servers write it; the keys of ``brokerAddrs`` are whole numbers."""
+        data = {
+            "brokerAddrs": dict(sorted(self.addresses.items())),
+            "brokerName": self.broker_name,
+            "cluster": self.cluster,
+            "enableActingMaster": self.enable_acting_master,
+        }
+        return data if self.zone_name is None else {**data, "zoneName": self.zone_name}
 
 
 @dataclass(frozen=True)
@@ -131,10 +167,23 @@ def parse_topic_route(topic: str, body: bytes, name_server: str) -> TopicRoute:
         ) from err
 
 
-def parse_brokers(data: Any) -> dict[int, str]:
-    """Return addresses by broker id from ``brokerAddrs``; its keys may be numbers or text."""
-    addresses = json_object(data, "brokerAddrs")
-    return {int(broker_id): str(address) for broker_id, address in sorted(addresses.items())}
+def parse_broker_data(data: dict[str, Any]) -> BrokerData:
+    """Return the brokers of one name; the keys of ``brokerAddrs`` may be numbers or text.
+
+    Raises
+    ------
+    ValueError
+        A field is not what it must be; KeyError, where the name is missing.
+    """
+    addresses = json_object(data.get("brokerAddrs"), "brokerAddrs")
+    zone_name = data.get("zoneName")
+    return BrokerData(
+        str(data["brokerName"]),
+        str(data.get("cluster", "")),
+        {int(broker_id): str(address) for broker_id, address in sorted(addresses.items())},
+        data.get("enableActingMaster") is True,
+        None if zone_name is None else str(zone_name),
+    )
 
 
 def _route(topic: str, data: dict[str, Any]) -> TopicRoute:
@@ -142,12 +191,11 @@ def _route(topic: str, data: dict[str, Any]) -> TopicRoute:
         raise ValueError("it is a static topic (topicQueueMappingByBroker), which is not supported")
     brokers, clusters = {}, {}
     for each in data.get("brokerDatas") or []:
-        broker = json_object(each, "brokerDatas")
-        name = str(broker["brokerName"])
-        brokers[name] = parse_brokers(broker.get("brokerAddrs"))
-        clusters[name] = str(broker.get("cluster", ""))
+        broker = parse_broker_data(json_object(each, "brokerDatas"))
+        brokers[broker.broker_name] = broker.addresses
+        clusters[broker.broker_name] = broker.cluster
     queues = data.get("queueDatas") or []
-    queue_datas = [_queue_data(json_object(each, "queueDatas")) for each in queues]
+    queue_datas = [parse_queue_data(json_object(each, "queueDatas")) for each in queues]
     return TopicRoute(
         topic,
         tuple(sorted(queue_datas, key=lambda queues: queues.broker_name)),
@@ -157,7 +205,8 @@ def _route(topic: str, data: dict[str, Any]) -> TopicRoute:
     )
 
 
-def _queue_data(data: dict[str, Any]) -> QueueData:
+def parse_queue_data(data: dict[str, Any]) -> QueueData:
+    """Return the queues of a topic on one broker; KeyError and ValueError as above."""
     return QueueData(
         broker_name=str(data["brokerName"]),
         read_queue_nums=json_whole_number(data.get("readQueueNums", 0), "readQueueNums"),

@@ -25,6 +25,7 @@ MAX_FRAME_BYTES = 1 << 24
 _PREFIX = struct.Struct(">iI")  # length of what follows; form and length of the header
 _MAX_HEADER_BYTES = (1 << 24) - 1
 _SMALL_PIECE_BYTES = 4096
+_FIELD_BYTES = 200  # of memory for a field of a header, beside its texts
 # A value of 3 bytes becomes an object of 60 and more. Real headers have tens of values; the ids of
 # a batch, which are one text, have commas.
 _MAX_JSON_VALUES = 200_000
@@ -74,13 +75,14 @@ class FrameDecoder:
         self._head_end = 0  # and how long that will be, as far as known
         self._command: RemotingCommand | None = None  # whose body has not come whole
         self._missing = 0  # bytes of that body,
-        self._present = 0  # and those of it that came
+        self._present = 0  # those of it that came,
+        self._header_cost = 0  # and what its header takes
         self._pieces: list[bytearray | memoryview] = []
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that came of a frame that is not whole yet."""
-        return len(self._head) + self._present
+        """Bytes of memory, nearly, that a frame takes which is not whole yet."""
+        return len(self._head) + self._present + self._header_cost
 
     def feed(self, data: bytes) -> list[RemotingCommand]:
         """Return the commands that are complete with these bytes, in their order.
@@ -122,17 +124,26 @@ class FrameDecoder:
                 head_end = body_begin - begin
                 break
             command = _decode_header(mark >> 24, data[begin + _PREFIX.size : body_begin])
+            command.frame_bytes = 4 + length
             begin += 4 + length
             self._at += 4 + length
             if begin > end:
-                self._command, self._missing = command, begin - end
-                self._pieces = [memoryview(data)[body_begin:]]
-                self._present = end - body_begin
+                header_bytes = mark & _MAX_HEADER_BYTES
+                self._wait_for_body(command, data, body_begin, header_bytes, begin - end)
                 return
             command.body = data[body_begin:begin]
             commands.append(command)
         self._head += memoryview(data)[begin:]
         self._head_end = head_end
+
+    def _wait_for_body(
+        self, command: RemotingCommand, data: bytes, begin: int, header_bytes: int, missing: int
+    ) -> None:
+        piece = memoryview(data)[begin:]
+        # All that came with a view stays in memory as long as the view does.
+        self._pieces = [bytearray(piece) if len(piece) < begin else piece]
+        self._command, self._present, self._missing = command, len(piece), missing
+        self._header_cost = header_bytes + _FIELD_BYTES * len(command.ext_fields)
 
     def _feed_body(
         self, command: RemotingCommand, data: bytes, commands: list[RemotingCommand]
@@ -150,7 +161,7 @@ class FrameDecoder:
         self._missing -= size
         self._present += size
         if self._missing == 0:
-            self._present = 0
+            self._present = self._header_cost = 0
             command.body = b"".join(self._pieces)
             commands.append(command)
             self._command, self._pieces = None, []

@@ -422,6 +422,42 @@ class DeleteTopicFromNamesrvRequestHeader(RequestHeader):
 
 
 @dataclass(frozen=True)
+class RegisterTopicRequestHeader(RequestHeader):
+    """One topic of a broker, to be known by a name server; its route is the body."""
+
+    REQUEST_CODE = RequestCode.REGISTER_TOPIC_IN_NAMESRV
+
+    topic: str
+
+
+@dataclass(frozen=True)
+class GetBrokerMemberGroupRequestHeader(RequestHeader):
+    """Master and slaves of a broker name."""
+
+    REQUEST_CODE = RequestCode.GET_BROKER_MEMBER_GROUP
+
+    cluster_name: str
+    broker_name: str
+
+
+@dataclass(frozen=True)
+class BrokerHeartbeatRequestHeader(RequestHeader):
+    """A broker is still there."""
+
+    REQUEST_CODE = RequestCode.BROKER_HEARTBEAT
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: int | None = None
+    epoch: int | None = None
+    max_offset: int | None = None
+    confirm_offset: int | None = None
+    heartbeat_timeout_mills: int | None = None
+    election_priority: int | None = None
+
+
+@dataclass(frozen=True)
 class GetKVListByNamespaceRequestHeader(RequestHeader):
     """All values of a namespace that name servers keep."""
 

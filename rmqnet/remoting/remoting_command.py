@@ -46,6 +46,8 @@ class RemotingCommand:
         Of the program that sent it; 479 is release 5.3.3.
     serialize_type
         The form of the header on the wire.
+    frame_bytes
+        Length of the frame that it came in; 0 if it did not.
     """
 
     code: int
@@ -57,6 +59,7 @@ class RemotingCommand:
     language: LanguageCode = LanguageCode.PYTHON
     version: int = V5_3_3
     serialize_type: SerializeType = SerializeType.JSON
+    frame_bytes: int = field(default=0, compare=False)
 
     @property
     def is_response(self) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 from collections import deque
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
@@ -58,6 +59,9 @@ class RemotingServerConfig:
         them is disconnected.
     max_under_way
         Requests of one client that are worked on at once; further ones are not read.
+    max_under_way_bytes
+        Of requests that are worked on, of all clients together; further ones are answered
+        ``SYSTEM_BUSY``.
     max_unread_bytes
         Of answers that one client does not read.
     handshake_timeout_s
@@ -69,6 +73,7 @@ class RemotingServerConfig:
     max_frame_bytes: int = MAX_FRAME_BYTES
     max_held_bytes: int = 256 << 20
     max_under_way: int = 4096
+    max_under_way_bytes: int = 512 << 20
     max_unread_bytes: int = 32 << 20
     handshake_timeout_s: float = 10.0
 
@@ -106,6 +111,7 @@ class RemotingServer:
         self._thread = EventLoopThread(name)
         self._connections: set[ServerConnection] = set()
         self._held_bytes = 0
+        self._under_way_bytes = 0
         self._opaque = 0
         self._answers: deque[tuple[ServerConnection, RemotingCommand, bytes]] = deque()
         self._is_writing_soon = False
@@ -152,6 +158,8 @@ class RemotingServer:
         ClientError
             The address cannot be listened at; the message names it.
         """
+        self._answers.clear()  # those that came after a stop
+        self._is_writing_soon = False
         self._thread.start()
         try:
             return self._thread.submit(self._listen(host, port)).result()
@@ -177,6 +185,10 @@ class RemotingServer:
         if not self._is_writing_soon:
             self._is_writing_soon = True
             self._thread.call(self._write_answers)
+
+    def disconnect(self, connection: ServerConnection, reason: str) -> None:
+        """Close the connection of a client, in any thread."""
+        self._thread.call(connection.close, reason)
 
     def notify(self, connection: ServerConnection, command: RemotingCommand) -> None:
         """Send a client a request that is not answered, in any thread."""
@@ -205,7 +217,14 @@ class RemotingServer:
         self, connection: ServerConnection, command: RemotingCommand, timeout_s: float
     ) -> RemotingCommand:
         """Do as `invoke`, in any other thread."""
-        return self._thread.submit(self.invoke(connection, command, timeout_s)).result()
+        try:
+            answer = self._thread.submit(self.invoke(connection, command, timeout_s))
+        except RuntimeError as err:
+            raise RemotingConnectError(f"{connection.address} is not connected: {err}") from err
+        try:
+            return answer.result()
+        except CancelledError as err:
+            raise RemotingConnectError(f"{self._name} has stopped") from err
 
     # What connections call, in the loop.
 
@@ -225,13 +244,17 @@ class RemotingServer:
     def note_request(self, connection: RemotingConnection, command: RemotingCommand) -> None:
         """Have a request worked on."""
         assert isinstance(connection, ServerConnection)
-        connection.note_begun()
-        refusal = None if self._gate is None else self._gate(connection, command)
+        self._note_begun(connection, command)
+        refusal = None if self._gate is None else _respond(self._gate, connection, command)
+        route = self._routes.get(command.code)
         if refusal is not None:
             self._write(connection, command, refusal)
-            return
-        route = self._routes.get(command.code)
-        if route is None:
+        elif self._under_way_bytes > self._config.max_under_way_bytes:
+            remark = (
+                f"requests of {self._config.max_under_way_bytes} bytes are worked on: try again"
+            )
+            self._refuse(connection, command, ResponseCode.SYSTEM_BUSY, remark)
+        elif route is None:
             name = _name_of(command.code)
             remark = f"request type {command.code} ({name}) not supported"
             self._refuse(connection, command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
@@ -318,7 +341,15 @@ class RemotingServer:
         if response is not None:
             self.answer(connection, command, response)
         elif command.is_oneway:
-            self._thread.call(connection.note_done)
+            self._thread.call(self._note_done, connection, command)
+
+    def _note_begun(self, connection: ServerConnection, command: RemotingCommand) -> None:
+        self._under_way_bytes += command.frame_bytes
+        connection.note_begun()
+
+    def _note_done(self, connection: ServerConnection, command: RemotingCommand) -> None:
+        self._under_way_bytes -= command.frame_bytes
+        connection.note_done()
 
     def _refuse(
         self, connection: ServerConnection, command: RemotingCommand, code: int, remark: str
@@ -333,16 +364,16 @@ class RemotingServer:
     ) -> None:
         if response is not None and not command.is_oneway:
             connection.write(self._answer_frame(connection, command, response))
-        connection.note_done()
+        self._note_done(connection, command)
 
     def _write_answers(self) -> None:
         self._is_writing_soon = False  # before they are taken: what comes later writes again
         answers = self._answers
         while answers:
-            connection, _, frame = answers.popleft()
+            connection, request, frame = answers.popleft()
             if frame:
                 connection.write(frame)
-            connection.note_done()
+            self._note_done(connection, request)
 
     def _answer_frame(
         self, connection: ServerConnection, request: RemotingCommand, response: RemotingCommand
@@ -358,7 +389,10 @@ class RemotingServer:
 
     def _notify(self, connection: ServerConnection, command: RemotingCommand) -> None:
         command.flag |= ONEWAY_FLAG
-        connection.write(self._frame(command))
+        try:
+            connection.write(self._frame(command))
+        except RemotingError as err:
+            logger.warning("not sent to %s: %s", connection.address, err)
 
     def _frame(self, command: RemotingCommand) -> bytes:
         self._opaque = command.opaque = (self._opaque + 1) & _MAX_OPAQUE

@@ -11,7 +11,7 @@ from rmqnet.remoting.remoting_connection import RemotingConnection
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from rmqnet.remoting.remoting_connection import ConnectionOwner
+    from rmqnet.remoting.remoting_connection import ConnectionOwner, WaitingRequest
 
     class ServerOwner(ConnectionOwner, Protocol):
         """The server, which is told what becomes of a connection."""
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+
+_FLUSH_SECONDS = 5.0
 
 
 class ServerConnection(RemotingConnection):
@@ -56,6 +58,7 @@ class ServerConnection(RemotingConnection):
         self._under_way = 0
         self._held_bytes = 0
         self._is_paused = False
+        self._abort_timer: asyncio.TimerHandle | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -77,7 +80,15 @@ class ServerConnection(RemotingConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the server."""
         self._note_held(0)
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
         super().connection_lost(exc)
+
+    def close(self, reason: str) -> None:
+        """Close it, once the client has read what was written, or does not for a while."""
+        super().close(reason)
+        if self._transport is not None and self._abort_timer is None:
+            self._abort_timer = self._loop.call_later(_FLUSH_SECONDS, self.abort)
 
     def pause_writing(self) -> None:
         """Read no more requests: the answers to these are not read."""
@@ -125,6 +136,9 @@ class ServerConnection(RemotingConnection):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+    def _was_silent_since(self, request: WaitingRequest) -> bool:
+        return False  # a client may take its time: it has no other server to go to
 
     def _note_held(self, held_bytes: int) -> None:
         more, self._held_bytes = held_bytes - self._held_bytes, held_bytes

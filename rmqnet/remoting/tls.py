@@ -9,6 +9,43 @@ from rmqnet.errors import ClientError
 
 
 @dataclass(frozen=True)
+class ServerTls:
+    """How a server proves who it is, and which clients it takes.
+
+    Parameters
+    ----------
+    cert_file, key_file
+        PEM files of its certificate and key; the key may stand in ``cert_file``.
+    key_password
+        Of the key; never shown.
+    ca_file
+        PEM file of the authorities that must have signed the certificates of clients; None:
+        clients need none.
+    """
+
+    cert_file: str
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """Return what connections are taken with.
+
+        Raises
+        ------
+        ClientError
+            A file cannot be read, or is not what it must be; the message names it.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _load_certificate(context, self.cert_file, self.key_file, self.key_password)
+        if self.ca_file is not None:
+            _load_authorities(context, self.ca_file)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+@dataclass(frozen=True)
 class TlsConfig:
     """How servers prove who they are, and who this client is.
 
@@ -47,30 +84,33 @@ class TlsConfig:
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        self._load_authorities(context)
-        self._load_own(context)
-        return context
-
-    def _load_authorities(self, context: ssl.SSLContext) -> None:
         if self.ca_file is None:
             context.load_default_certs()
-            return
-        try:
-            context.load_verify_locations(self.ca_file)
-        except (OSError, ValueError) as err:
-            raise ClientError(
-                f"ca_file {self.ca_file} is not a readable PEM file of certificates: {err}"
-            ) from err
+        else:
+            _load_authorities(context, self.ca_file)
+        if self.cert_file is not None:
+            _load_certificate(context, self.cert_file, self.key_file, self.key_password)
+        elif self.key_file is not None:
+            raise ClientError(f"key_file {self.key_file} is given without cert_file")
+        return context
 
-    def _load_own(self, context: ssl.SSLContext) -> None:
-        if self.cert_file is None:
-            if self.key_file is not None:
-                raise ClientError(f"key_file {self.key_file} is given without cert_file")
-            return
-        try:
-            context.load_cert_chain(self.cert_file, self.key_file, self.key_password or "")
-        except (OSError, ValueError) as err:
-            raise ClientError(
-                f"cert_file {self.cert_file} and key_file {self.key_file} are not a certificate "
-                f"and its key in PEM, or key_password does not open the key: {err}"
-            ) from err
+
+def _load_authorities(context: ssl.SSLContext, ca_file: str) -> None:
+    try:
+        context.load_verify_locations(ca_file)
+    except (OSError, ValueError) as err:
+        raise ClientError(
+            f"ca_file {ca_file} is not a readable PEM file of certificates: {err}"
+        ) from err
+
+
+def _load_certificate(
+    context: ssl.SSLContext, cert_file: str, key_file: str | None, key_password: str | None
+) -> None:
+    try:
+        context.load_cert_chain(cert_file, key_file, key_password or "")
+    except (OSError, ValueError) as err:
+        raise ClientError(
+            f"cert_file {cert_file} and key_file {key_file} are not a certificate and its key in "
+            f"PEM, or key_password does not open the key: {err}"
+        ) from err

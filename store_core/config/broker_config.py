@@ -1,4 +1,4 @@
-"""A broker's configuration file: Java properties."""
+"""A broker's configuration: Java properties, in a file or sent as text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 def load_broker_config(path: str) -> dict[str, str]:
     r"""Read a Java ``.properties`` file, as ``-c broker.conf`` of a broker.
 
-    Comments begin with ``#`` or ``!``; ``=``, ``:`` or white space separate; a backslash at the
-    end continues a line; ``\uXXXX`` escapes. The last of repeated keys wins. The file is taken as
-    UTF-8, or as Latin-1 where it is no UTF-8.
+    See `parse_properties`. The file is taken as UTF-8, or as Latin-1 where it is no UTF-8.
 
     Raises
     ------
@@ -36,7 +34,28 @@ def load_broker_config(path: str) -> dict[str, str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
-    return dict(_split_property(line, path) for line in _logical_lines(text))
+    return parse_properties(text, path)
+
+
+def parse_properties(text: str, origin: str) -> dict[str, str]:
+    r"""Return the values of Java properties by key.
+
+    Comments begin with ``#`` or ``!``; ``=``, ``:`` or white space separate; a backslash at the
+    end continues a line; ``\uXXXX`` escapes. The last of repeated keys wins.
+
+    Parameters
+    ----------
+    text
+        Of all lines.
+    origin
+        Where it comes from, for errors.
+
+    Raises
+    ------
+    StoreConfigError
+        A ``\u`` escape is malformed.
+    """
+    return dict(_split_property(line, origin) for line in _logical_lines(text))
 
 
 def _logical_lines(text: str) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""A name server: which brokers are up, and where the queues of each topic are."""

@@ -1,0 +1,142 @@
+"""A name server as a service of this process."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Callable
+
+from rmqnet.errors import ClientError
+from rmqnet.namesrv.kv_config_manager import KVConfigManager
+from rmqnet.namesrv.name_server_config import NameServerConfig
+from rmqnet.namesrv.name_server_processor import NameServerProcessor
+from rmqnet.namesrv.route_info_manager import RouteInfoManager
+from rmqnet.remoting.remoting_server import RemotingServer
+from rmqnet.remoting.server_connection import ServerConnection
+from rmqnet.remoting.worker_pool import WorkerPool
+from store_core.services.service_thread import ServiceThread
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rmqnet.remoting.remoting_server import RemotingServerConfig
+    from rmqnet.remoting.tls import ServerTls
+
+logger = logging.getLogger(__name__)
+
+
+class NameServer:
+    """Tells clients where brokers are, which register with it (RocketMQ ``NamesrvController``).
+
+    ``with NameServer(NameServerConfig(port=0)) as server: server.address``. RocketMQ's brokers and
+    clients of 4.9 and 5.x use it as their own. What it knows of brokers is in memory only: they
+    tell it again every 30 seconds.
+
+    Parameters
+    ----------
+    config
+        Settings.
+    limits
+        Of connections and memory.
+    tls
+        How connections are encrypted; None: not at all.
+    clock
+        Seconds; it never goes back.
+
+    Raises
+    ------
+    ClientError
+        The file of values, or one that ``tls`` names, cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: NameServerConfig | None = None,
+        limits: RemotingServerConfig | None = None,
+        tls: ServerTls | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config = config or NameServerConfig()
+        self.routes = RouteInfoManager(clock)
+        self.port = config.port
+        self._kv_configs = KVConfigManager(config.kv_config_path)
+        self._clock = clock
+        self._clients = WorkerPool(
+            "namesrv-clients",
+            config.client_request_thread_pool_nums,
+            config.client_request_thread_pool_queue_capacity,
+        )
+        self._others = WorkerPool(
+            "namesrv-brokers",
+            config.default_thread_pool_nums,
+            config.default_thread_pool_queue_capacity,
+        )
+        context = None if tls is None else tls.ssl_context()
+        self._server = RemotingServer("namesrv", limits, context)
+        self._server.on_close(self.routes.unregister_connection)
+        self._scan = _Scan(config.scan_not_active_broker_interval, self.run_once)
+
+    @property
+    def address(self) -> str:
+        """``host:port``, as clients and brokers on this machine are told."""
+        return f"{self.config.host}:{self.port}"
+
+    def __enter__(self) -> NameServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> int:
+        """Listen; return the port, which is chosen where it is configured as 0.
+
+        Raises
+        ------
+        ClientError
+            The address cannot be listened at; the message names it.
+        """
+        processor = NameServerProcessor(self.config, self.routes, self._kv_configs, self._clock)
+        processor.register(self._server, self._clients, self._others)
+        self._clients.start()
+        self._others.start()
+        try:
+            self.port = self._server.start(self.config.host, self.config.port)
+        except ClientError:
+            self.stop()
+            raise
+        self._scan.start()
+        logger.info("the name server listens at %s", self.address)
+        return self.port
+
+    def stop(self) -> None:
+        """Disconnect all, and listen no more; a second call does nothing."""
+        self._scan.shutdown()
+        self._server.stop()
+        self._clients.stop()
+        self._others.stop()
+
+    def run_once(self) -> bool:
+        """Forget brokers that are silent; return whether there were any. Its thread calls this."""
+        expired = self.routes.expire()
+        for connection in expired:
+            if isinstance(connection, ServerConnection):
+                self._server.disconnect(connection, "its broker said nothing for too long")
+        return bool(expired)
+
+
+class _Scan(ServiceThread):
+    """Looks for silent brokers from time to time."""
+
+    def __init__(self, interval_ms: int, look: Callable[[], bool]) -> None:
+        super().__init__(interval_ms, first_delay_ms=interval_ms)
+        self._look = look
+
+    def run_once(self) -> bool:
+        """Do so now."""
+        return self._look()
