@@ -251,6 +251,13 @@ class StoreQueries(ABC):
             record = store.reader.find(commit_log_offset)
         return None if record is None else stored_message(record, "")
 
+    def look_record(self, commit_log_offset: int) -> bytes | None:
+        """Return the bytes of the record that starts at an offset; None when no record does."""
+        with self._reading() as store:
+            reader = store.reader
+            record = reader.find(commit_log_offset)
+            return None if record is None else reader.raw(commit_log_offset, record.total_size)
+
     def queue_columns(
         self, topic: str, queue_id: int, start: int, stop: int
     ) -> Iterator[MessageColumns]:

@@ -1,0 +1,79 @@
+"""How producers' transactions end.
+
+Source: RocketMQ ``EndTransactionProcessor`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.header_fields import decode_header
+from rmqnet.remoting.headers import EndTransactionRequestHeader
+from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core.layout.message import (
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_NOT_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+)
+from store_core.transaction.end_results import EndStatus
+from store_core.transaction_forms import TransactionState
+
+if TYPE_CHECKING:
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.pools import Pools
+    from rmqnet.remoting.remoting_server import RemotingServer
+    from rmqnet.remoting.server_connection import ServerConnection
+
+_STATES = {
+    TRANSACTION_NOT_TYPE: TransactionState.UNKNOW,
+    TRANSACTION_COMMIT_TYPE: TransactionState.COMMIT_MESSAGE,
+    TRANSACTION_ROLLBACK_TYPE: TransactionState.ROLLBACK_MESSAGE,
+}
+_CODES = {
+    EndStatus.ENDED: ResponseCode.SUCCESS,
+    EndStatus.ALREADY_ENDED: ResponseCode.SUCCESS,
+    EndStatus.ILLEGAL_OPERATION: ResponseCode.ILLEGAL_OPERATION,
+}
+
+
+class HalfPlace(NamedTuple):
+    """Where a half message lies."""
+
+    queue_offset: int
+    commit_log_offset: int
+
+
+class EndTransactionProcessor:
+    """Commits and rolls back as producers say.
+
+    Parameters
+    ----------
+    broker
+        Its parts.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def register(self, server: RemotingServer, pools: Pools) -> None:
+        """Take the requests of producers."""
+        server.register((RequestCode.END_TRANSACTION,), self.process, pools.transaction)
+
+    def process(
+        self, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """End a transaction; an outcome that the producer does not know either is not answered."""
+        del connection
+        header = decode_header(EndTransactionRequestHeader, request.ext_fields)
+        state = _STATES.get(header.commit_or_rollback)
+        if state is None or state is TransactionState.UNKNOW:
+            return None
+        result = self._broker.transactions.end_transaction(
+            HalfPlace(header.tran_state_table_offset, header.commit_log_offset),
+            state,
+            from_check=bool(header.from_transaction_check),
+            producer_group=header.producer_group,
+        )
+        code = _CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
+        return RemotingCommand.response_to(request, code, result.reason or None)

@@ -1,0 +1,394 @@
+"""Pulls of consumers, answered at once or when messages come.
+
+Source: RocketMQ ``PullMessageProcessor``, ``DefaultPullMessageResultHandler`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqnet.broker.processor.message_checks import PERM_READ, RefusedError
+from rmqnet.broker.pull_request_hold import PullRequestHold
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.header_fields import decode_header
+from rmqnet.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core.errors import FilterSyntaxError, StoreConfigError
+from store_core.filter.sql_filter import SqlFilter
+from store_core.filter.tag_filter import TagFilter
+from store_core.read.pull_records import PulledRecords
+from store_core.results import GetMessageStatus
+
+if TYPE_CHECKING:
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.pools import Pools
+    from rmqnet.client.heartbeat_data import SubscriptionData
+    from rmqnet.broker.pull_request_hold import HeldPull
+    from rmqnet.remoting.remoting_server import RemotingServer
+    from rmqnet.remoting.server_connection import ServerConnection
+    from rmqnet.remoting.worker_pool import WorkerPool
+    from store_core.config.config_files import SubscriptionGroupConfig, TopicConfig
+    from store_core.filter.message_filter import AnyFilter
+
+_COMMIT_FLAG, _SUSPEND_FLAG, _SUBSCRIPTION_FLAG = 1, 2, 4
+_TAG = "TAG"
+_MAX_HELD = 50_000
+_MAX_BYTES = 128 << 20
+_BROADCASTING = "BROADCASTING"
+_READ_BIT = 1 << 2
+
+_BROKER_FORBIDDEN, _GROUP_FORBIDDEN, _TOPIC_FORBIDDEN = 1, 2, 3
+_BROADCASTING_FORBIDDEN, _SUBSCRIPTION_FORBIDDEN = 4, 5
+
+_CODES = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class ForbiddenError(RefusedError):
+    """A pull that is not allowed; clients look at which kind."""
+
+    def __init__(self, kind: int, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.kind = kind
+
+
+@dataclass
+class Pull:
+    """A pull that was found to be allowed.
+
+    Attributes
+    ----------
+    connection, request, header
+        Who asked for what.
+    topic, group
+        Settings.
+    wanted
+        The filter; None: everything.
+    offset
+        Where to look from; further than the request's after messages that do not match.
+    deadline_ms
+        Until when it may wait, ms since the epoch.
+    """
+
+    connection: ServerConnection
+    request: RemotingCommand
+    header: PullMessageRequestHeader
+    topic: TopicConfig
+    group: SubscriptionGroupConfig
+    wanted: AnyFilter | None
+    offset: int
+    deadline_ms: int
+
+    @property
+    def queue(self) -> tuple[str, int]:
+        """Topic and queue id."""
+        return self.header.topic, self.header.queue_id
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether the client wants to wait."""
+        return bool(self.header.sys_flag & _SUSPEND_FLAG)
+
+
+class PullMessageProcessor:
+    """Answers pulls, and keeps those that wait.
+
+    Parameters
+    ----------
+    broker
+        Its parts; gets `PullRequestHold` as ``holds``.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._pool: WorkerPool | None = None
+        self.holds = broker.holds = PullRequestHold(self._resume_soon, broker.clock, _MAX_HELD)
+
+    def register(self, server: RemotingServer, pools: Pools) -> None:
+        """Take the requests of consumers."""
+        self._pool = pools.pull
+        codes = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+        server.register(codes, self.process, pools.pull)
+        server.on_close(self.holds.drop)
+
+    def process(
+        self, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Return messages from an offset on; None: the client waits for some."""
+        header = decode_header(PullMessageRequestHeader, request.ext_fields)
+        try:
+            pull = self._allowed(connection, request, header)
+        except ForbiddenError as err:
+            answer = PullMessageResponseHeader(0, 0, 0, 0, forbidden_type=err.kind)
+            return RemotingCommand.response_to(request, err.code, err.remark, answer)
+        except RefusedError as err:
+            return err.answer_to(request)
+        return self._answer(pull, may_hold=pull.may_wait)
+
+    # Whether it is allowed, and what is wanted.
+
+    def _allowed(
+        self,
+        connection: ServerConnection,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+    ) -> Pull:
+        config = self._broker.config
+        if not config.broker_permission & PERM_READ:
+            raise ForbiddenError(
+                _BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] pulling message is forbidden"
+            )
+        is_lite = request.code == RequestCode.LITE_PULL_MESSAGE
+        if is_lite and not config.lite_pull_message_enable:
+            raise ForbiddenError(
+                _BROKER_FORBIDDEN,
+                f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden",
+            )
+        group = self._group(header.consumer_group)
+        topic = self._topic(header, connection)
+        wanted = self._wanted(header, group)
+        suspend_ms = header.suspend_timeout_millis
+        if not config.long_polling_enable:
+            suspend_ms = config.short_polling_time_mills
+        return Pull(
+            connection,
+            request,
+            header,
+            topic,
+            group,
+            wanted,
+            header.queue_offset,
+            self._broker.clock() + suspend_ms,
+        )
+
+    def _group(self, name: str) -> SubscriptionGroupConfig:
+        group = self._broker.groups.find(name)
+        if group is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist",
+            )
+        if not group.consume_enable:
+            raise ForbiddenError(_GROUP_FORBIDDEN, f"subscription group no permission, {name}")
+        return group
+
+    def _topic(
+        self, header: PullMessageRequestHeader, connection: ServerConnection
+    ) -> TopicConfig:
+        topic = self._broker.topics.select(header.topic)
+        if topic is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!"
+            )
+        if not topic.perm & PERM_READ:
+            raise ForbiddenError(
+                _TOPIC_FORBIDDEN, f"the topic[{header.topic}] pulling message is forbidden"
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"consumer:[{connection.address}]",
+            )
+        return topic
+
+    def _wanted(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> AnyFilter | None:
+        if header.sys_flag & _SUBSCRIPTION_FLAG:
+            kind = header.expression_type or _TAG
+            return self._filter(kind, header.subscription or "*")
+        subscription = self._subscription(header, group)
+        if subscription.expression_type != _TAG:
+            self._check_registered(header)
+        return self._filter(subscription.expression_type, subscription.sub_string)
+
+    def _subscription(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> SubscriptionData:
+        """Return what the group's heartbeats say that it wants of the topic."""
+        name, topic = header.consumer_group, header.topic
+        info = self._broker.consumers.group_info(name)
+        if info is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
+            )
+        if not group.consume_broadcast_enable and info.message_model == _BROADCASTING:
+            raise ForbiddenError(
+                _BROADCASTING_FORBIDDEN,
+                f"the consumer group[{name}] can not consume by broadcast way",
+            )
+        if self._broker.groups.forbidden(name, topic) & _READ_BIT:
+            raise ForbiddenError(
+                _SUBSCRIPTION_FORBIDDEN,
+                f"the consumer group[{name}] is forbidden for topic[{topic}]",
+            )
+        found = info.find_subscription(topic)
+        if found is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
+            )
+        if found.sub_version < header.sub_version:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        return found
+
+    def _check_registered(self, header: PullMessageRequestHeader) -> None:
+        registered = self._broker.filters.get(header.topic, header.consumer_group)
+        if registered is None:
+            raise RefusedError(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if registered.data.client_version < header.sub_version:
+            raise RefusedError(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
+
+    def _filter(self, kind: str, expression: str) -> AnyFilter | None:
+        if kind == _TAG:
+            try:
+                return _tag_filter(expression)
+            except StoreConfigError as err:
+                raise RefusedError(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    f"parse the consumer's subscription failed: {err}",
+                ) from err
+        if not self._broker.config.enable_property_filter:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {kind}",
+            )
+        try:
+            return _sql_filter(expression)
+        except FilterSyntaxError as err:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"parse the consumer's subscription failed: {err}",
+            ) from err
+
+    # The answer.
+
+    def _answer(self, pull: Pull, *, may_hold: bool) -> RemotingCommand | None:
+        """Return the answer; None: the pull waits."""
+        found = self._read(pull)
+        code = self._code(pull, found)
+        self._note_offsets(pull, found, may_hold=may_hold)
+        if may_hold and code is ResponseCode.PULL_NOT_FOUND and self._hold(pull):
+            return None
+        return self._response(pull, found, code)
+
+    def _hold(self, pull: Pull) -> bool:
+        if not self.holds.hold(pull):
+            return False
+        # What came after the look and before the hold woke nobody.
+        if self._broker.store.get_max_offset_in_queue(*pull.queue) > pull.offset:
+            self.holds.notify(pull.queue)
+        return True
+
+    def _read(self, pull: Pull) -> PulledRecords:
+        header, store = pull.header, self._broker.store
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        offsets = self._broker.offsets
+        if self._broker.config.use_server_side_reset_offset:
+            reset = offsets.take_reset(group, topic, queue_id)
+            if reset is not None:
+                first = store.get_min_offset_in_queue(topic, queue_id)
+                end = store.get_max_offset_in_queue(topic, queue_id)
+                return PulledRecords(GetMessageStatus.OFFSET_RESET, reset, first, end)
+        most_bytes = header.max_msg_bytes or _MAX_BYTES
+        return store.pull_records(  # type: ignore[no-any-return]
+            group, topic, queue_id, pull.offset, header.max_msg_nums, pull.wanted, most_bytes
+        )
+
+    @staticmethod
+    def _code(pull: Pull, found: PulledRecords) -> ResponseCode:
+        code = _CODES.get(found.status)
+        if code is not None:
+            return code
+        # There is no such queue: it may be written later.
+        if pull.header.queue_offset:
+            return ResponseCode.PULL_OFFSET_MOVED
+        return ResponseCode.PULL_NOT_FOUND
+
+    def _note_offsets(self, pull: Pull, found: PulledRecords, *, may_hold: bool) -> None:
+        header, offsets = pull.header, self._broker.offsets
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        offsets.commit_pull(group, topic, queue_id, found.next_begin_offset)
+        if may_hold and header.sys_flag & _COMMIT_FLAG:
+            address = pull.connection.address
+            offsets.commit(group, topic, queue_id, header.commit_offset, address)
+
+    def _response(self, pull: Pull, found: PulledRecords, code: ResponseCode) -> RemotingCommand:
+        header = PullMessageResponseHeader(
+            suggest_which_broker_id=0,
+            next_begin_offset=found.next_begin_offset,
+            min_offset=found.min_offset,
+            max_offset=found.max_offset,
+            topic_sys_flag=pull.topic.topic_sys_flag,
+            group_sys_flag=pull.group.group_sys_flag,
+        )
+        return RemotingCommand.response_to(
+            pull.request, code, found.status.value, header, found.body
+        )
+
+    # Pulls that wait.
+
+    def _resume_soon(self, held: HeldPull) -> None:
+        assert isinstance(held, Pull)
+        if self._pool is None or not self._pool.submit(functools.partial(self._resume, held)):
+            self._broker.server.answer(
+                held.connection,
+                held.request,
+                RemotingCommand.response_to(
+                    held.request, ResponseCode.SYSTEM_BUSY, "too many pulls wait for a thread"
+                ),
+            )
+
+    def _resume(self, pull: Pull) -> None:
+        """Look again; while nothing matches and there is time, wait on."""
+        try:
+            response = self._looked_again(pull)
+        except Exception as err:  # the client must not wait for ever
+            remark = f"{type(err).__name__}: {err}"
+            response = RemotingCommand.response_to(pull.request, ResponseCode.SYSTEM_ERROR, remark)
+        if response is not None:
+            self._broker.server.answer(pull.connection, pull.request, response)
+
+    def _looked_again(self, pull: Pull) -> RemotingCommand | None:
+        has_time = self._broker.clock() < pull.deadline_ms
+        found = self._read(pull)
+        code = self._code(pull, found)
+        waits_on = code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}
+        if has_time and waits_on and pull.connection.is_open:
+            pull.offset = found.next_begin_offset
+            if self._hold(pull):
+                return None
+        if code is ResponseCode.PULL_NOT_FOUND and pull.offset > pull.header.queue_offset:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # nothing matched up to here: go on there
+        self._note_offsets(pull, found, may_hold=False)
+        return self._response(pull, found, code)
+
+
+@functools.lru_cache(maxsize=1024)
+def _tag_filter(expression: str) -> TagFilter | None:
+    found = TagFilter(expression)
+    return None if found.tags is None else found
+
+
+@functools.lru_cache(maxsize=1024)
+def _sql_filter(expression: str) -> SqlFilter:
+    return SqlFilter(expression)

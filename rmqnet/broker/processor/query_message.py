@@ -1,0 +1,86 @@
+"""Messages by key and by place.
+
+Source: RocketMQ ``QueryMessageProcessor`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.header_fields import decode_header
+from rmqnet.remoting.headers import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+from rmqnet.remoting.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.pools import Pools
+    from rmqnet.remoting.remoting_server import RemotingServer
+    from rmqnet.remoting.server_connection import ServerConnection
+    from store_core.message import Message
+
+_IS_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
+_UNIQUE_KEY_MESSAGES = 32
+"""``defaultQueryMaxNum``."""
+
+
+class QueryMessageProcessor:
+    """Answers with stored records.
+
+    Parameters
+    ----------
+    broker
+        Its parts.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def register(self, server: RemotingServer, pools: Pools) -> None:
+        """Take queries."""
+        server.register((RequestCode.QUERY_MESSAGE,), self.query, pools.query)
+        server.register((RequestCode.VIEW_MESSAGE_BY_ID,), self.view, pools.query)
+
+    def query(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+        """Return the messages of a topic with a key in a range of time."""
+        del connection
+        header = decode_header(QueryMessageRequestHeader, request.ext_fields)
+        most = header.max_num
+        if request.ext_fields.get(_IS_UNIQUE_KEY) == "true":
+            most = _UNIQUE_KEY_MESSAGES
+        store = self._broker.store
+        result = store.query_message(
+            header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
+        )
+        answer = QueryMessageResponseHeader(
+            result.index_last_update_timestamp, result.index_last_update_phy_offset
+        )
+        body = self._records(result.messages)
+        if not body:
+            remark = "can not find message, maybe time range not correct"
+            return RemotingCommand.response_to(
+                request, ResponseCode.QUERY_NOT_FOUND, remark, answer
+            )
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer, body)
+
+    def view(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+        """Return the message whose record begins at an offset of the log."""
+        del connection
+        header = decode_header(ViewMessageRequestHeader, request.ext_fields)
+        record = self._broker.store.look_record(header.offset)
+        if record is None:
+            remark = f"can not find message by the offset, {header.offset}"
+            return RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=record)
+
+    def _records(self, messages: Iterable[Message]) -> bytes:
+        """Return the records of messages; those of one inner batch have one."""
+        places = dict.fromkeys(message.commit_log_offset for message in messages)
+        found = (self._broker.store.look_record(place) for place in places)
+        return b"".join(record for record in found if record is not None)

@@ -1,0 +1,90 @@
+"""Offsets and times of queues.
+
+Source: RocketMQ ``AdminBrokerProcessor`` (release 5.3.3), for what its consumers ask, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.header_fields import decode_header
+from rmqnet.remoting.headers import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+)
+from rmqnet.remoting.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.pools import Pools
+    from rmqnet.remoting.remoting_server import RemotingServer
+    from rmqnet.remoting.server_connection import ServerConnection
+
+
+class QueueOffsetProcessor:
+    """Answers where queues begin and end, and what lies where in time.
+
+    Parameters
+    ----------
+    broker
+        Its parts.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def register(self, server: RemotingServer, pools: Pools) -> None:
+        """Take the requests."""
+        for code, handler in (
+            (RequestCode.GET_MAX_OFFSET, self.max_offset),
+            (RequestCode.GET_MIN_OFFSET, self.min_offset),
+            (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search_offset),
+            (RequestCode.GET_EARLIEST_MSG_STORETIME, self.earliest_time),
+        ):
+            server.register((code,), handler, pools.admin)
+
+    def max_offset(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+        """Return the end of a queue; 0 of one that was never written."""
+        del connection
+        header = decode_header(GetMaxOffsetRequestHeader, request.ext_fields)
+        offset = self._broker.store.get_max_offset_in_queue(header.topic, header.queue_id)
+        answer = GetMaxOffsetResponseHeader(offset)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
+
+    def min_offset(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+        """Return the begin of a queue; 0 of one that was never written."""
+        del connection
+        header = decode_header(GetMinOffsetRequestHeader, request.ext_fields)
+        offset = self._broker.store.get_min_offset_in_queue(header.topic, header.queue_id)
+        answer = GetMinOffsetResponseHeader(offset)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
+
+    def search_offset(
+        self, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Return the offset at a time."""
+        del connection
+        header = decode_header(SearchOffsetRequestHeader, request.ext_fields)
+        boundary = (header.boundary_type or "LOWER").lower()
+        offset = self._broker.store.get_offset_in_queue_by_time(
+            header.topic, header.queue_id, header.timestamp, boundary
+        )
+        answer = SearchOffsetResponseHeader(offset)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
+
+    def earliest_time(
+        self, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Return the store time of the first message of a queue, ms; -1 without one."""
+        del connection
+        header = decode_header(GetEarliestMsgStoretimeRequestHeader, request.ext_fields)
+        time_ms = self._broker.store.get_earliest_message_time(header.topic, header.queue_id)
+        answer = GetEarliestMsgStoretimeResponseHeader(time_ms)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
