@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqnet.remoting.server_connection import ServerConnection
-    from store_core.log.record_frames import RecordFrames
+    from store_core.codec.record_frames import RecordFrames
 
 _LOOK_MS = 1000
 

@@ -24,8 +24,8 @@ from store_core.results import GetMessageStatus
 if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.pools import Pools
-    from rmqnet.client.heartbeat_data import SubscriptionData
     from rmqnet.broker.pull_request_hold import HeldPull
+    from rmqnet.client.heartbeat_data import SubscriptionData
     from rmqnet.remoting.remoting_server import RemotingServer
     from rmqnet.remoting.server_connection import ServerConnection
     from rmqnet.remoting.worker_pool import WorkerPool
@@ -133,7 +133,7 @@ class PullMessageProcessor:
             return RemotingCommand.response_to(request, err.code, err.remark, answer)
         except RefusedError as err:
             return err.answer_to(request)
-        return self._answer(pull, may_hold=pull.may_wait)
+        return self._answer(pull)
 
     # Whether it is allowed, and what is wanted.
 
@@ -182,13 +182,12 @@ class PullMessageProcessor:
             raise ForbiddenError(_GROUP_FORBIDDEN, f"subscription group no permission, {name}")
         return group
 
-    def _topic(
-        self, header: PullMessageRequestHeader, connection: ServerConnection
-    ) -> TopicConfig:
+    def _topic(self, header: PullMessageRequestHeader, connection: ServerConnection) -> TopicConfig:
         topic = self._broker.topics.select(header.topic)
         if topic is None:
             raise RefusedError(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!"
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
             )
         if not topic.perm & PERM_READ:
             raise ForbiddenError(
@@ -234,7 +233,7 @@ class PullMessageProcessor:
                 _SUBSCRIPTION_FORBIDDEN,
                 f"the consumer group[{name}] is forbidden for topic[{topic}]",
             )
-        found = info.find_subscription(topic)
+        found: SubscriptionData | None = info.find_subscription(topic)
         if found is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
@@ -282,12 +281,12 @@ class PullMessageProcessor:
 
     # The answer.
 
-    def _answer(self, pull: Pull, *, may_hold: bool) -> RemotingCommand | None:
+    def _answer(self, pull: Pull) -> RemotingCommand | None:
         """Return the answer; None: the pull waits."""
         found = self._read(pull)
         code = self._code(pull, found)
-        self._note_offsets(pull, found, may_hold=may_hold)
-        if may_hold and code is ResponseCode.PULL_NOT_FOUND and self._hold(pull):
+        self._note_offsets(pull, found, is_new=True)
+        if pull.may_wait and code is ResponseCode.PULL_NOT_FOUND and self._hold(pull):
             return None
         return self._response(pull, found, code)
 
@@ -324,11 +323,11 @@ class PullMessageProcessor:
             return ResponseCode.PULL_OFFSET_MOVED
         return ResponseCode.PULL_NOT_FOUND
 
-    def _note_offsets(self, pull: Pull, found: PulledRecords, *, may_hold: bool) -> None:
+    def _note_offsets(self, pull: Pull, found: PulledRecords, *, is_new: bool) -> None:
         header, offsets = pull.header, self._broker.offsets
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offsets.commit_pull(group, topic, queue_id, found.next_begin_offset)
-        if may_hold and header.sys_flag & _COMMIT_FLAG:
+        if is_new and header.sys_flag & _COMMIT_FLAG:
             address = pull.connection.address
             offsets.commit(group, topic, queue_id, header.commit_offset, address)
 
@@ -379,7 +378,7 @@ class PullMessageProcessor:
                 return None
         if code is ResponseCode.PULL_NOT_FOUND and pull.offset > pull.header.queue_offset:
             code = ResponseCode.PULL_RETRY_IMMEDIATELY  # nothing matched up to here: go on there
-        self._note_offsets(pull, found, may_hold=False)
+        self._note_offsets(pull, found, is_new=False)
         return self._response(pull, found, code)
 
 

@@ -63,9 +63,7 @@ _CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEN
 
 def send_header(request: RemotingCommand) -> SendMessageRequestHeader:
     """Return the fields of a send, whichever names they have on the wire."""
-    return decode_header(
-        _HEADERS.get(request.code, SendMessageRequestHeaderV2), request.ext_fields
-    )
+    return decode_header(_HEADERS.get(request.code, SendMessageRequestHeaderV2), request.ext_fields)
 
 
 class SendMessageProcessor:
@@ -121,11 +119,9 @@ class SendMessageProcessor:
         name, queue_id, topic = self._place(header, request, topic, queue_id, properties)
         if not properties.get(PROPERTY_UNIQ_KEY):
             properties[PROPERTY_UNIQ_KEY] = self._broker.store.new_unique_key()
-        if topic.attributes.get(_CLEANUP_POLICY) == _COMPACTION:
-            if not properties.get(PROPERTY_KEYS, "").strip():
-                raise RefusedError(
-                    ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing"
-                )
+        is_compacted = topic.attributes.get(_CLEANUP_POLICY) == _COMPACTION
+        if is_compacted and not properties.get(PROPERTY_KEYS, "").strip():
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         properties[PROPERTY_CLUSTER] = self._broker.config.broker_cluster_name
         message = self._message(connection, header, name, queue_id, request.body)
         message.sys_flag |= _filter_flag(topic)

@@ -1,0 +1,369 @@
+"""What producers send is stored as they meant it, and consumers get it back."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from rmqnet.client.pull_result import PullStatus
+from rmqnet.client.received_messages import messages_from_body
+from rmqnet.errors import BrokerError
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
+    QueryMessageRequestHeader,
+)
+from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core import Message
+from store_core.layout.message import TRANSACTION_COMMIT_TYPE
+from tests.rmqnet.broker.small_broker import BORN, SmallBroker, pull_header, send_header
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with SmallBroker(tmp_path_factory.mktemp("store"), enable_property_filter=True) as found:
+        yield found
+
+
+@pytest.fixture
+def topic(broker, request):
+    name = "t_" + str(abs(hash(request.node.name)))
+    broker.add_topic(name)
+    return name
+
+
+def _messages(broker, result):
+    return messages_from_body(result.body, broker.address)
+
+
+def _pulled(broker, topic, queue_id=0, **fields):
+    broker.store.wait_for_dispatch()
+    result = broker.pull(topic, queue_id, fields.pop("offset", 0), **fields)
+    return result, _messages(broker, result) if result.body else []
+
+
+class TestSend:
+    def test_a_message_is_stored_with_what_the_broker_adds(self, broker, topic):
+        sent = {"KEYS": "k1 k2", "TAGS": "a", "UNIQ_KEY": "0A" * 16, "color": "red"}
+        result = broker.send(topic, b"body", sent, queue_id=2)
+        assert (result.status.value, result.queue_offset) == ("SEND_OK", 0)
+        assert result.queue.queue_id == 2
+        assert result.transaction_id == "0A" * 16
+        assert result.region_id == "DefaultRegion"
+        _, (message,) = _pulled(broker, topic, 2)
+        assert message.body == b"body"
+        assert (message.flag, message.born_timestamp) == (7, BORN)
+        assert message.message_id == result.offset_message_id
+        added = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
+        assert message.properties == {**sent, **added}
+        assert message.born_host.startswith("127.0.0.1:")
+
+    def test_one_without_a_unique_key_gets_one(self, broker, topic):
+        result = broker.send(topic, b"x")
+        _, (message,) = _pulled(broker, topic)
+        assert message.unique_key == result.transaction_id
+        assert len(message.unique_key) == 32
+
+    def test_any_queue_where_the_client_leaves_it_open(self, broker, topic):
+        queues = {broker.send(topic, b"x", queue_id=-1).queue.queue_id for _ in range(40)}
+        assert queues <= {0, 1, 2, 3}
+        assert len(queues) > 1
+
+    def test_a_new_topic_is_made_like_the_default_one(self, broker):
+        broker.send("made_by_a_send", b"x", default_topic_queue_nums=3)
+        made = broker.broker.topics.select("made_by_a_send")
+        assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (3, 3, 6)
+
+    @pytest.mark.parametrize(
+        ("name", "fields", "code"),
+        [
+            ("bad topic!", {}, ResponseCode.INVALID_PARAMETER),
+            ("x" * 128, {}, ResponseCode.INVALID_PARAMETER),
+            ("RMQ_SYS_TRANS_HALF_TOPIC", {}, ResponseCode.NO_PERMISSION),
+            ("TBW102", {"queue_id": 99}, ResponseCode.INVALID_PARAMETER),
+            ("no_such", {"default_topic": "none"}, ResponseCode.TOPIC_NOT_EXIST),
+        ],
+    )
+    def test_what_is_refused(self, broker, name, fields, code):
+        with pytest.raises(BrokerError) as refused:
+            broker.send(name, b"x", **fields)
+        assert refused.value.code == code
+
+    def test_bodies_and_properties_have_bounds(self, broker, topic):
+        with pytest.raises(BrokerError) as refused:
+            broker.send(topic, b"x" * (4 * 1024 * 1024 + 1))
+        assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+        with pytest.raises(BrokerError) as refused:
+            broker.send(topic, b"x", {"long": "v" * 32768})
+        assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+
+    def test_a_field_that_is_missing_is_named(self, broker):
+        command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, {"a": "P"})
+        answer = broker.invoke(command)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "field b is missing" in answer.remark
+
+    def test_a_delayed_message_is_not_in_its_topic_yet(self, broker, topic):
+        broker.send(topic, b"later", {"DELAY": "2"})
+        result, messages = _pulled(broker, topic)
+        assert (result.status, messages) == (PullStatus.NO_NEW_MSG, [])
+        assert broker.store.get_max_offset_in_queue("SCHEDULE_TOPIC_XXXX", 1) >= 1
+
+    def test_what_was_tried_too_often_becomes_a_dead_letter(self, broker):
+        for times, expected in ((3, "%RETRY%dead"), (4, "%DLQ%dead")):
+            broker.send("%RETRY%dead", b"%d" % times, reconsume_times=times, max_reconsume_times=3)
+            _, messages = _pulled(broker, expected, consumer_group="dead")
+            assert [message.body for message in messages] == [b"%d" % times]
+
+    def test_retries_of_a_group_with_locks_are_dead_letters_at_once(self, broker):
+        broker.broker.locks.orderly.add("orderly")
+        broker.send("%RETRY%orderly", b"x", reconsume_times=1, max_reconsume_times=16)
+        _, (message,) = _pulled(broker, "%DLQ%orderly", consumer_group="orderly")
+        assert message.properties["DELAY"] == "-1"
+
+
+class TestBatch:
+    def _send(self, broker, topic, bodies, properties=None):
+        items = b"".join(_item(body, number) for number, body in enumerate(bodies))
+        header = send_header(topic, properties, batch=True)
+        code = RequestCode.SEND_BATCH_MESSAGE
+        return broker.ask("send_message", header, items, message_id="", code=code)
+
+    def test_each_message_of_a_batch(self, broker, topic):
+        result = self._send(broker, topic, [b"a", b"b", b"c"], {"WAIT": "true"})
+        assert result.offset_message_id.count(",") == 2
+        _, messages = _pulled(broker, topic)
+        assert [m.body for m in messages] == [b"a", b"b", b"c"]
+        assert [m.queue_offset for m in messages] == [0, 1, 2]
+        assert [m.properties["number"] for m in messages] == ["0", "1", "2"]
+        assert {m.properties["CLUSTER"] for m in messages} == {"DefaultCluster"}
+        assert ",".join(m.message_id for m in messages) == result.offset_message_id
+
+    def test_a_batch_that_is_none(self, broker, topic):
+        for body in (b"", b"\0" * 7, _item(b"a", 0)[:-1]):
+            header = send_header(topic, batch=True)
+            command = RemotingCommand.request(header, body, RequestCode.SEND_BATCH_MESSAGE)
+            assert broker.invoke(command).code == ResponseCode.MESSAGE_ILLEGAL
+
+    def test_one_that_is_too_long(self, broker, topic):
+        with pytest.raises(BrokerError) as refused:
+            self._send(broker, topic, [b"x" * (1 << 20)] * 5)
+        assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+    def test_no_batches_of_retries(self, broker):
+        with pytest.raises(BrokerError) as refused:
+            self._send(broker, "%RETRY%C", [b"a"])
+        assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+
+    def test_a_batch_queue_gets_one_record(self, broker):
+        broker.broker.topics.update(_batch_topic("batches"), {"+queue.type": "BatchCQ"})
+        result = self._send(broker, "batches", [b"a", b"b"], {"UNIQ_KEY": "0B" * 16})
+        assert "," not in result.offset_message_id
+        pulled, messages = _pulled(broker, "batches")
+        assert [m.body for m in messages] == [b"a", b"b"]
+        assert pulled.next_begin_offset == 2
+
+
+def _batch_topic(name):
+    from store_core.config.config_files import TopicConfig
+
+    return TopicConfig(name, 1, 1)
+
+
+def _item(body, number):
+    properties = b"number\x01%d\x02" % number
+    rest = (
+        (0).to_bytes(8, "big")
+        + (0).to_bytes(4, "big")
+        + len(body).to_bytes(4, "big")
+        + body
+        + len(properties).to_bytes(2, "big")
+        + properties
+    )
+    return (len(rest) + 4).to_bytes(4, "big") + rest
+
+
+class TestPull:
+    def test_pages_and_their_end(self, broker, topic):
+        for number in range(10):
+            broker.send(topic, b"%d" % number)
+        first, messages = _pulled(broker, topic, max_msg_nums=6)
+        assert [m.body for m in messages] == [b"%d" % n for n in range(6)]
+        assert (first.next_begin_offset, first.min_offset, first.max_offset) == (6, 0, 10)
+        end, _ = _pulled(broker, topic, offset=10)
+        assert end.status is PullStatus.NO_NEW_MSG
+        beyond, _ = _pulled(broker, topic, offset=12)
+        assert (beyond.status, beyond.next_begin_offset) == (PullStatus.OFFSET_ILLEGAL, 10)
+
+    def test_tags_and_sql(self, broker, topic):
+        for number in range(6):
+            broker.send(topic, b"%d" % number, {"TAGS": f"t{number % 3}", "n": str(number)})
+        _, tagged = _pulled(broker, topic, subscription="t1 || t2")
+        assert [m.body for m in tagged] == [b"1", b"2", b"4", b"5"]
+        _, chosen = _pulled(broker, topic, subscription="n > 3", expression_type="SQL92")
+        assert [m.body for m in chosen] == [b"4", b"5"]
+        none, _ = _pulled(broker, topic, subscription="other")
+        assert (none.status, none.next_begin_offset) == (PullStatus.NO_MATCHED_MSG, 6)
+
+    @pytest.mark.parametrize(
+        ("fields", "code"),
+        [
+            ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER),
+            ({"queue_id": -1}, ResponseCode.INVALID_PARAMETER),
+            (
+                {"subscription": "a >", "expression_type": "SQL92"},
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            ),
+        ],
+    )
+    def test_what_is_refused(self, broker, topic, fields, code):
+        with pytest.raises(BrokerError) as refused:
+            broker.pull(topic, fields.pop("queue_id", 0), 0, **fields)
+        assert refused.value.code == code
+
+    def test_an_unknown_topic(self, broker):
+        with pytest.raises(BrokerError) as refused:
+            broker.pull("nowhere", 0, 0)
+        assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+    def test_offsets_are_committed_with_pulls(self, broker, topic):
+        _pulled(broker, topic, sys_flag=4 | 1, commit_offset=17)
+        assert broker.broker.offsets.query("C", topic, 0) == 17
+
+    def test_a_reset_is_heard_once(self, broker, topic):
+        for number in range(5):
+            broker.send(topic, b"%d" % number)
+        broker.broker.offsets.assign_reset("C", topic, 0, 3)
+        heard, _ = _pulled(broker, topic, offset=1)
+        assert (heard.status, heard.next_begin_offset) == (PullStatus.OFFSET_ILLEGAL, 3)
+        assert heard.remark == "OFFSET_RESET"
+        _, messages = _pulled(broker, topic, offset=3)
+        assert [m.body for m in messages] == [b"3", b"4"]
+
+
+class TestLongPolling:
+    def _wait(self, broker, topic, **fields):
+        before = broker.pulls.holds.waiting
+        fields = {"sys_flag": 6, "suspend_timeout_millis": 60_000, **fields}
+        header = pull_header(topic, 0, fields.pop("offset", 0), **fields)
+        waiting = broker.submit("pull", header, timeout_s=70)
+        deadline = time.monotonic() + 10
+        while broker.pulls.holds.waiting == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return waiting
+
+    def test_an_arrival_is_answered_at_once(self, broker, topic):
+        waiting = self._wait(broker, topic)
+        broker.send(topic, b"new")
+        result = waiting.result(5)
+        assert [m.body for m in _messages(broker, result)] == [b"new"]
+
+    def test_arrivals_in_other_queues_wake_nobody(self, broker, topic):
+        waiting = self._wait(broker, topic)
+        broker.send(topic, b"other", queue_id=1)
+        broker.store.wait_for_dispatch()
+        assert not waiting.done()
+        broker.send(topic, b"own")
+        assert waiting.result(5).body
+
+    def test_what_does_not_match_is_waited_over(self, broker, topic):
+        waiting = self._wait(broker, topic, subscription="wanted")
+        for _ in range(3):
+            broker.send(topic, b"other", {"TAGS": "other"})
+        broker.send(topic, b"this", {"TAGS": "wanted"})
+        result = waiting.result(5)
+        assert [m.body for m in _messages(broker, result)] == [b"this"]
+        assert result.next_begin_offset == 4
+
+    def test_when_the_time_is_over(self, broker, topic):
+        waiting = self._wait(broker, topic, suspend_timeout_millis=1)
+        deadline = time.monotonic() + 5
+        while not waiting.done():
+            broker.pulls.holds.run_once()
+            assert time.monotonic() < deadline
+        assert waiting.result().status is PullStatus.NO_NEW_MSG
+
+    def test_many_at_once_lose_nothing(self, broker, topic):
+        got = []
+
+        def drain():
+            at = 0
+            while at < 300:
+                result = broker.pull(
+                    topic, 0, at, sys_flag=6, suspend_timeout_millis=9_000, max_msg_nums=3
+                )
+                got.extend(m.body for m in _messages(broker, result) if result.body)
+                at = result.next_begin_offset
+
+        reader = threading.Thread(target=drain)
+        reader.start()
+        for number in range(300):
+            broker.send(topic, b"%d" % number)
+        reader.join(20)
+        assert not reader.is_alive()
+        assert got == [b"%d" % number for number in range(300)]
+
+
+class TestQueries:
+    def test_by_key_and_by_unique_key(self, broker, topic):
+        broker.send(topic, b"one", {"KEYS": "same", "UNIQ_KEY": "0C" * 16})
+        broker.send(topic, b"two", {"KEYS": "same", "UNIQ_KEY": "0D" * 16})
+        broker.store.wait_for_dispatch()
+        header = QueryMessageRequestHeader(topic, "same", 32, 0, 1 << 60)
+        assert [m.body for m in _messages(broker, broker.ask("query_message", header))] == [
+            b"one",
+            b"two",
+        ]
+        header = QueryMessageRequestHeader(topic, "0D" * 16, 1, 0, 1 << 60)
+        assert [m.body for m in _messages(broker, broker.ask("query_message", header))] == [b"two"]
+        header = QueryMessageRequestHeader(topic, "none", 32, 0, 1 << 60)
+        assert broker.ask("query_message", header).body == b""
+
+    def test_by_place(self, broker, topic):
+        broker.send(topic, b"here")
+        _, (message,) = _pulled(broker, topic)
+        record = broker.ask("view_message", topic, message.commit_log_offset)
+        assert messages_from_body(record, "")[0].body == b"here"
+        with pytest.raises(BrokerError, match="can not find message by the offset"):
+            broker.ask("view_message", topic, message.commit_log_offset + 1)
+
+
+def test_a_message_that_comes_back_is_tried_again(broker, topic):
+    broker.send(topic, b"again", {"TAGS": "a"})
+    _, (message,) = _pulled(broker, topic)
+    for level, place in ((0, ("SCHEDULE_TOPIC_XXXX", 2)), (-1, ("%DLQ%C", 0))):
+        before = broker.store.get_max_offset_in_queue(*place)
+        back = ConsumerSendMsgBackRequestHeader(
+            offset=message.commit_log_offset, group="C", delay_level=level, origin_topic=topic
+        )
+        assert broker.invoke(RemotingCommand.request(back)).code == ResponseCode.SUCCESS
+        broker.store.wait_for_dispatch()
+        assert broker.store.get_max_offset_in_queue(*place) == before + 1
+    stored = broker.store.get_message("C", "%DLQ%C", 0, before, 1).messages[0]
+    assert (stored.body, stored.reconsume_times) == (b"again", 1)
+    assert stored.properties["RETRY_TOPIC"] == topic
+    assert stored.properties["ORIGIN_MESSAGE_ID"] == message.message_id
+
+
+def test_transactions(broker, topic):
+    prepared = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "0E" * 16}
+    result = broker.send(topic, b"half", prepared, sys_flag=4, queue_id=1)
+    assert _pulled(broker, topic, 1)[1] == []
+    place = int(result.offset_message_id[-16:], 16)
+    header = EndTransactionRequestHeader(
+        producer_group="P",
+        tran_state_table_offset=result.queue_offset,
+        commit_log_offset=place,
+        commit_or_rollback=TRANSACTION_COMMIT_TYPE,
+        from_transaction_check=False,
+        msg_id="0E" * 16,
+        transaction_id=result.transaction_id,
+    )
+    assert broker.invoke(RemotingCommand.request(header)).code == ResponseCode.SUCCESS
+    _, (message,) = _pulled(broker, topic, 1)
+    assert message.body == b"half"
+    assert isinstance(message, Message)
