@@ -341,3 +341,51 @@ def test_any_changed_frame_ends_in_commands_or_in_an_error(command, data):
 def test_any_bytes_end_in_commands_or_in_an_error(data):
     with contextlib.suppress(RemotingFormatError):
         decoder().feed(data)
+
+
+def test_memory_of_a_frame_that_is_not_whole_is_counted():
+    reader = decoder()
+    frame = encode_frame(RemotingCommand(0, {"name": "value"}, bytes(10_000)))
+    assert reader.held_bytes == 0
+    reader.feed(frame[:6])
+    assert reader.held_bytes == 6
+    reader.feed(frame[6:50])
+    assert reader.held_bytes == 50
+    reader.feed(frame[50:-9_000])
+    header_bytes = len(frame) - 10_000
+    assert header_bytes + 1_000 <= reader.held_bytes <= header_bytes + 1_000 + 200
+    reader.feed(frame[-9_000:-1])
+    assert reader.held_bytes >= len(frame) - 9
+    assert reader.feed(frame[-1:] + frame + frame[:7])
+    assert reader.held_bytes == 7
+
+
+def test_a_few_bytes_do_not_keep_all_that_came_with_them():
+    tracemalloc.start()
+    try:
+        whole = encode_frame(RemotingCommand(0, body=bytes(250_000)))
+        begin = encode_frame(RemotingCommand(0, body=bytes(9_000)))[:-3_000]
+        readers = [decoder() for _ in range(20)]
+        before, _ = tracemalloc.get_traced_memory()
+        for reader in readers:
+            reader.feed(whole + begin)
+        after, _ = tracemalloc.get_traced_memory()
+        assert sum(reader.held_bytes for reader in readers) >= 20 * 6_000
+        assert after - before < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_command_knows_how_long_its_frame_was():
+    one = RemotingCommand(0, {"a": "b"}, b"body")
+    frame = encode_frame(one)
+    assert decode(frame).frame_bytes == len(frame)
+    assert one.frame_bytes == 0
+
+
+def test_half_a_character_has_no_binary_form():
+    for command in (RemotingCommand(0, {"a": "\ud800"}), RemotingCommand(0, remark="\ud800")):
+        assert decode(encode_frame(command)) == command
+        command.serialize_type = SerializeType.ROCKETMQ
+        with pytest.raises(RemotingFormatError, match="no UTF-8 form"):
+            encode_frame(command)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rmqnet.remoting.worker_pool import WorkerPool
+from tests.rmqnet.scripted_cluster import wait_until
+
+LIMIT_SECONDS = 10
+
+
+def test_tasks_run_in_threads_of_the_pool_in_their_order() -> None:
+    pool = WorkerPool("sends", 1, 1000)
+    ran: list[int] = []
+    names: set[str] = set()
+    done = threading.Event()
+    pool.start()
+    pool.start()
+    for number in range(500):
+        assert pool.submit(lambda number=number: ran.append(number))  # type: ignore[misc]
+    pool.submit(lambda: names.add(threading.current_thread().name))
+    pool.submit(done.set)
+    assert done.wait(LIMIT_SECONDS)
+    assert ran == list(range(500))
+    assert names == {"sends-0"}
+    pool.stop()
+
+
+def test_so_many_run_at_once_and_so_many_wait() -> None:
+    pool = WorkerPool("pulls", 3, 2)
+    go, running = threading.Event(), threading.Semaphore(0)
+
+    def work() -> None:
+        running.release()
+        assert go.wait(LIMIT_SECONDS)
+
+    pool.start()
+    for _ in range(3):
+        assert pool.submit(work)
+        assert running.acquire(timeout=LIMIT_SECONDS)
+    assert [pool.submit(work) for _ in range(4)] == [True, True, False, False]
+    assert pool.waiting == 2
+    assert not running.acquire(blocking=False)
+    go.set()
+    for _ in range(2):
+        assert running.acquire(timeout=LIMIT_SECONDS)
+    pool.stop()
+
+
+def test_a_task_that_fails_does_not_end_its_thread(caplog: pytest.LogCaptureFixture) -> None:
+    pool = WorkerPool("sends", 1, 10)
+    done = threading.Event()
+
+    def fail() -> None:
+        raise ValueError("bug")
+
+    pool.start()
+    pool.submit(fail)
+    pool.submit(done.set)
+    assert done.wait(LIMIT_SECONDS)
+    pool.stop()
+    assert "a task of pool sends" in caplog.text
+
+
+def test_stop_waits_for_what_runs_and_drops_what_waits() -> None:
+    pool = WorkerPool("sends", 1, 10)
+    running, go = threading.Event(), threading.Event()
+    ran: list[str] = []
+
+    def work() -> None:
+        running.set()
+        assert go.wait(LIMIT_SECONDS)
+        ran.append("first")
+
+    assert not pool.submit(work)  # not started
+    pool.start()
+    pool.submit(work)
+    pool.submit(lambda: ran.append("second"))
+    assert running.wait(LIMIT_SECONDS)
+    stopping = threading.Thread(target=pool.stop)
+    stopping.start()
+    wait_until(lambda: not pool.submit(work), "it takes no more")
+    go.set()
+    stopping.join(LIMIT_SECONDS)
+    assert ran == ["first"]
+    pool.stop()
+
+
+def test_a_task_may_stop_its_own_pool_and_it_starts_again() -> None:
+    pool = WorkerPool("sends", 2, 10)
+    pool.start()
+    pool.submit(pool.stop)
+    wait_until(lambda: not pool.submit(lambda: None), "it takes no more")
+    done = threading.Event()
+    pool.start()
+    assert pool.submit(done.set)
+    assert done.wait(LIMIT_SECONDS)
+    pool.stop()
