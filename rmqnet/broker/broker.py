@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker_config import BrokerConfig
+    from rmqnet.broker.clients.broker_to_client import BrokerToClient
+    from rmqnet.broker.clients.consumer_manager import ConsumerManager
+    from rmqnet.broker.clients.producer_manager import ProducerManager
+    from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
     from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
     from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
     from rmqnet.broker.state.topic_config_manager import TopicConfigManager
     from rmqnet.remoting.remoting_server import RemotingServer
+    from store_core.filter.consumer_filter_manager import ConsumerFilterManager
 
 
 @dataclass
@@ -33,10 +38,10 @@ class Broker:
         The clients that have sent heartbeats.
     locks
         Which client of a group reads which queue, where their order counts.
-    filters
-        SQL expressions of groups.
     to_client
         What the broker asks of clients.
+    filters
+        SQL expressions of groups.
     holds
         Pulls that wait for messages.
     transactions, delays
@@ -50,11 +55,11 @@ class Broker:
     offsets: ConsumerOffsetManager
     server: RemotingServer
     clock: Callable[[], int]
-    producers: Any = None
-    consumers: Any = None
-    locks: Any = None
-    filters: Any = None
-    to_client: Any = None
+    producers: ProducerManager
+    consumers: ConsumerManager
+    locks: RebalanceLockManager
+    to_client: BrokerToClient
+    filters: ConsumerFilterManager
     holds: Any = None
     transactions: Any = None
     delays: Any = None

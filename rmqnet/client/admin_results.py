@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from rmqnet.client.heartbeat_data import SubscriptionData
+from rmqnet.client.heartbeat_data import SubscriptionData, parse_subscription
 from rmqnet.client.queue_json import queue_table
 from store_core.config.config_checks import camel_case
 from store_core.config.config_files import (
@@ -200,7 +200,7 @@ def parse_consumer_connections(data: dict[str, Any]) -> ConsumerConnections:
         str(data.get("messageModel", "")),
         str(data.get("consumeFromWhere", "")),
         {
-            str(topic): _subscription(json_object(each, "subscriptionTable"))
+            str(topic): parse_subscription(json_object(each, "subscriptionTable"))
             for topic, each in sorted(table.items())
         },
     )
@@ -218,17 +218,6 @@ def join_consumer_connections(parts: Iterable[ConsumerConnections]) -> ConsumerC
             words = (part.consume_type, part.message_model, part.consume_from_where)
     connections = tuple(sorted(clients.values()))
     return ConsumerConnections(connections, *words, dict(sorted(subscriptions.items())))
-
-
-def _subscription(data: dict[str, Any]) -> SubscriptionData:
-    return SubscriptionData(
-        str(data.get("topic", "")),
-        str(data.get("subString", "")),
-        tuple(sorted(str(tag) for tag in data.get("tagsSet") or [])),
-        tuple(sorted(int(code) for code in data.get("codeSet") or [])),
-        json_whole_number(data.get("subVersion", 0), "subVersion"),
-        str(data.get("expressionType", "")),
-    )
 
 
 def _numbers(data: Any, names: tuple[str, ...]) -> list[int]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+E = TypeVar("E", bound=Enum)
 
 CLIENT_INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
 """Group that every client announces: its consumers send failed messages back by it."""
@@ -95,6 +99,92 @@ class ConsumerData:
             "subscriptionDataSet": [each.to_json() for each in self.subscriptions],
             "unitMode": self.unit_mode,
         }
+
+
+@dataclass(frozen=True)
+class HeartbeatData:
+    """What a client announces (RocketMQ ``HeartbeatData``).
+
+    Parameters
+    ----------
+    client_id
+        Who speaks.
+    producer_groups, consumers
+        Its groups.
+    fingerprint
+        Stands for all of it, in the second form of heartbeats; 0 in the first.
+    is_without_subscriptions
+        The second form: the subscriptions are those that the broker knows.
+    """
+
+    client_id: str
+    producer_groups: tuple[str, ...] = ()
+    consumers: tuple[ConsumerData, ...] = ()
+    fingerprint: int = 0
+    is_without_subscriptions: bool = False
+
+
+def parse_heartbeat(body: bytes) -> HeartbeatData:
+    """Return what is in the body of a heartbeat; ValueError for what is none."""
+    data = json_object(parse_lenient_json(body.decode()), "heartbeat")
+    client_id = data.get("clientID")
+    if not isinstance(client_id, str) or not client_id:
+        raise ValueError(f"clientID: a text was expected, not {client_id!r:.80}")
+    return HeartbeatData(
+        client_id,
+        tuple(_text(each, "groupName") for each in _objects(data, "producerDataSet")),
+        tuple(_consumer(each) for each in _objects(data, "consumerDataSet")),
+        json_whole_number(data.get("heartbeatFingerprint", 0), "heartbeatFingerprint"),
+        bool(data.get("withoutSub", False)),
+    )
+
+
+def parse_subscription(data: dict[str, Any]) -> SubscriptionData:
+    """Return a subscription as clients send it and brokers tell it; ValueError for what is none."""
+    return SubscriptionData(
+        str(data.get("topic", "")),
+        str(data.get("subString", "")),
+        tuple(sorted(str(tag) for tag in _list(data, "tagsSet"))),
+        tuple(sorted(json_whole_number(code, "codeSet") for code in _list(data, "codeSet"))),
+        json_whole_number(data.get("subVersion", 0), "subVersion"),
+        str(data.get("expressionType") or ""),
+    )
+
+
+def _consumer(data: dict[str, Any]) -> ConsumerData:
+    return ConsumerData(
+        _text(data, "groupName"),
+        tuple(parse_subscription(each) for each in _objects(data, "subscriptionDataSet")),
+        _choice(data, "consumeType", ConsumeType.CONSUME_PASSIVELY),
+        _choice(data, "messageModel", MessageModel.CLUSTERING),
+        _choice(data, "consumeFromWhere", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET),
+        bool(data.get("unitMode", False)),
+    )
+
+
+def _choice(data: dict[str, Any], name: str, default: E) -> E:
+    # Old clients know more places to begin at, all of which mean one that is named here.
+    value = data.get(name)
+    known = {str(each.value): each for each in type(default)}
+    return known.get(str(value), default)
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name}: a text was expected, not {value!r:.80}")
+    return value
+
+
+def _objects(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    return [json_object(each, name) for each in _list(data, name)]
+
+
+def _list(data: dict[str, Any], name: str) -> list[Any]:
+    values = data.get(name) or []
+    if not isinstance(values, list):
+        raise ValueError(f"{name}: a list was expected, not {values!r:.80}")  # noqa: TRY004
+    return values
 
 
 def encode_heartbeat(

@@ -34,8 +34,8 @@ def to_queue_json(value: Any) -> str:
     return json.dumps(value, allow_nan=False)
 
 
-def parse_queue_offsets(text: str) -> dict[MessageQueue, int]:
-    """Return the field ``offsetTable`` of a JSON object: an offset for each queue.
+def parse_queue_offsets(text: str, name: str = "offsetTable") -> dict[MessageQueue, int]:
+    """Return a field of a JSON object that holds an offset for each queue.
 
     Raises
     ------
@@ -44,8 +44,8 @@ def parse_queue_offsets(text: str) -> dict[MessageQueue, int]:
     """
     data = json_object(parse_lenient_json(text), "offsets")
     return {
-        queue: json_whole_number(offset, f"offsetTable: {queue}")
-        for queue, offset in queue_table(data, "offsetTable").items()
+        queue: json_whole_number(offset, f"{name}: {queue}")
+        for queue, offset in queue_table(data, name).items()
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import logging
 from collections import deque
 from concurrent.futures import CancelledError
@@ -112,8 +113,8 @@ class RemotingServer:
         self._connections: set[ServerConnection] = set()
         self._held_bytes = 0
         self._under_way_bytes = 0
-        self._opaque = 0
-        self._answers: deque[tuple[ServerConnection, RemotingCommand, bytes]] = deque()
+        self._opaques = itertools.count(1)
+        self._answers: deque[tuple[ServerConnection, RemotingCommand | None, bytes]] = deque()
         self._is_writing_soon = False
         self._listener: asyncio.base_events.Server | None = None
         self._refused = 0
@@ -181,18 +182,24 @@ class RemotingServer:
         Answers of several threads that come close to each other are written together.
         """
         frame = b"" if request.is_oneway else self._answer_frame(connection, request, response)
-        self._answers.append((connection, request, frame))
-        if not self._is_writing_soon:
-            self._is_writing_soon = True
-            self._thread.call(self._write_answers)
+        self._write_soon(connection, request, frame)
 
     def disconnect(self, connection: ServerConnection, reason: str) -> None:
         """Close the connection of a client, in any thread."""
         self._thread.call(connection.close, reason)
 
     def notify(self, connection: ServerConnection, command: RemotingCommand) -> None:
-        """Send a client a request that is not answered, in any thread."""
-        self._thread.call(self._notify, connection, command)
+        """Send a client a request that is not answered, in any thread.
+
+        It leaves before what the same thread answers afterwards.
+        """
+        command.flag |= ONEWAY_FLAG
+        try:
+            frame = self._frame(command)
+        except RemotingError as err:
+            logger.warning("not sent to %s: %s", connection.address, err)
+        else:
+            self._write_soon(connection, None, frame)
 
     async def invoke(
         self, connection: ServerConnection, command: RemotingCommand, timeout_s: float
@@ -366,6 +373,15 @@ class RemotingServer:
             connection.write(self._answer_frame(connection, command, response))
         self._note_done(connection, command)
 
+    def _write_soon(
+        self, connection: ServerConnection, request: RemotingCommand | None, frame: bytes
+    ) -> None:
+        """Write an answer, or without a request a notice, after those that wait already."""
+        self._answers.append((connection, request, frame))
+        if not self._is_writing_soon:
+            self._is_writing_soon = True
+            self._thread.call(self._write_answers)
+
     def _write_answers(self) -> None:
         self._is_writing_soon = False  # before they are taken: what comes later writes again
         answers = self._answers
@@ -373,7 +389,8 @@ class RemotingServer:
             connection, request, frame = answers.popleft()
             if frame:
                 connection.write(frame)
-            self._note_done(connection, request)
+            if request is not None:
+                self._note_done(connection, request)
 
     def _answer_frame(
         self, connection: ServerConnection, request: RemotingCommand, response: RemotingCommand
@@ -387,15 +404,8 @@ class RemotingServer:
             code = ResponseCode.SYSTEM_ERROR
             return encode_frame(RemotingCommand.response_to(request, code, str(err)))
 
-    def _notify(self, connection: ServerConnection, command: RemotingCommand) -> None:
-        command.flag |= ONEWAY_FLAG
-        try:
-            connection.write(self._frame(command))
-        except RemotingError as err:
-            logger.warning("not sent to %s: %s", connection.address, err)
-
     def _frame(self, command: RemotingCommand) -> bytes:
-        self._opaque = command.opaque = (self._opaque + 1) & _MAX_OPAQUE
+        command.opaque = next(self._opaques) & _MAX_OPAQUE
         return encode_frame(command, self._config.max_frame_bytes)
 
 

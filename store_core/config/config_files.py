@@ -177,12 +177,15 @@ def parse_group_config(group: str, item: dict[str, Any]) -> SubscriptionGroupCon
     return SubscriptionGroupConfig(group, **_values(SubscriptionGroupConfig(""), item))
 
 
-def config_json(config: AnyConfig) -> dict[str, Any]:
-    """Return the settings of a topic or group as brokers write them, by RocketMQ's names."""
+def config_json(config: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as brokers write them, by RocketMQ's names.
+
+    Of a topic, of a group, or of any other that is declared with RocketMQ's names in snake_case.
+    """
     return {name: getattr(config, field) for field, name in sorted(_names(config))}
 
 
-def _names(config: AnyConfig) -> list[tuple[str, str]]:
+def _names(config: Any) -> list[tuple[str, str]]:
     return [(each.name, camel_case(each.name)) for each in fields(config)]
 
 

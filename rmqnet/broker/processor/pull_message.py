@@ -36,7 +36,6 @@ _COMMIT_FLAG, _SUSPEND_FLAG, _SUBSCRIPTION_FLAG = 1, 2, 4
 _TAG = "TAG"
 _MAX_HELD = 50_000
 _MAX_BYTES = 128 << 20
-_BROADCASTING = "BROADCASTING"
 _READ_BIT = 1 << 2
 
 _BROKER_FORBIDDEN, _GROUP_FORBIDDEN, _TOPIC_FORBIDDEN = 1, 2, 3
@@ -223,7 +222,7 @@ class PullMessageProcessor:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
             )
-        if not group.consume_broadcast_enable and info.message_model == _BROADCASTING:
+        if not group.consume_broadcast_enable and info.is_broadcasting:
             raise ForbiddenError(
                 _BROADCASTING_FORBIDDEN,
                 f"the consumer group[{name}] can not consume by broadcast way",
@@ -233,7 +232,7 @@ class PullMessageProcessor:
                 _SUBSCRIPTION_FORBIDDEN,
                 f"the consumer group[{name}] is forbidden for topic[{topic}]",
             )
-        found: SubscriptionData | None = info.find_subscription(topic)
+        found = info.find_subscription(topic)
         if found is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"

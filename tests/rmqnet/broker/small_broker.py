@@ -6,6 +6,10 @@ from typing import Any
 
 from rmqnet.broker.broker import Broker
 from rmqnet.broker.broker_config import BrokerConfig
+from rmqnet.broker.clients.broker_to_client import BrokerToClient
+from rmqnet.broker.clients.consumer_manager import ConsumerManager
+from rmqnet.broker.clients.producer_manager import ProducerManager
+from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
 from rmqnet.broker.pools import Pools
 from rmqnet.broker.processor.end_transaction import EndTransactionProcessor
 from rmqnet.broker.processor.pull_message import PullMessageProcessor
@@ -25,19 +29,11 @@ from store_core import MessageStore, MessageStoreConfig, TransactionalMessageSer
 from store_core.codec.properties import properties_to_bytes
 from store_core.config.config_files import TopicConfig
 from store_core.event_loop_thread import EventLoopThread
+from store_core.filter.bloom_filter import BloomFilter
+from store_core.filter.consumer_filter_manager import ConsumerFilterManager
 from store_core.message_store import now_ms
 
 BORN = 1_700_000_000_000
-
-
-class _Locks:
-    """Which groups have locks on queues."""
-
-    def __init__(self) -> None:
-        self.orderly: set[str] = set()
-
-    def is_lock_all_expired(self, group: str) -> bool:
-        return group not in self.orderly
 
 
 class SmallBroker:
@@ -65,7 +61,11 @@ class SmallBroker:
             ConsumerOffsetManager(*state),
             self.server,
             now_ms,
-            locks=_Locks(),
+            ProducerManager(),
+            ConsumerManager(),
+            RebalanceLockManager(now_ms),
+            BrokerToClient(self.server),
+            ConsumerFilterManager(BloomFilter(), now_ms),
         )
         self.transactions = TransactionalMessageService(self.store)
         self.broker.transactions = self.transactions

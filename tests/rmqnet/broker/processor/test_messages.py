@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from rmqnet.client.message_queue import MessageQueue
 from rmqnet.client.pull_result import PullStatus
 from rmqnet.client.received_messages import messages_from_body
 from rmqnet.errors import BrokerError
@@ -119,7 +120,7 @@ class TestSend:
             assert [message.body for message in messages] == [b"%d" % times]
 
     def test_retries_of_a_group_with_locks_are_dead_letters_at_once(self, broker):
-        broker.broker.locks.orderly.add("orderly")
+        broker.broker.locks.lock("orderly", [MessageQueue("t", "broker-a", 0)], "client")
         broker.send("%RETRY%orderly", b"x", reconsume_times=1, max_reconsume_times=16)
         _, (message,) = _pulled(broker, "%DLQ%orderly", consumer_group="orderly")
         assert message.properties["DELAY"] == "-1"

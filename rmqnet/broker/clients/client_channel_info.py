@@ -1,0 +1,39 @@
+"""One client of a broker, as its heartbeats tell of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqnet.client.admin_results import Connection
+
+if TYPE_CHECKING:
+    from rmqnet.remoting.codes import LanguageCode
+    from rmqnet.remoting.server_connection import ServerConnection
+
+
+@dataclass
+class ClientChannelInfo:
+    """A connection, and who uses it (RocketMQ ``ClientChannelInfo``).
+
+    Attributes
+    ----------
+    connection
+        Its identity is the client's.
+    client_id
+        What the client calls itself.
+    language, version
+        Of the client; 479 is release 5.3.3.
+    last_update_timestamp
+        When its last heartbeat came, ms since the epoch.
+    """
+
+    connection: ServerConnection
+    client_id: str
+    language: LanguageCode
+    version: int
+    last_update_timestamp: int
+
+    def to_connection(self) -> Connection:
+        """Return what administrators are told."""
+        return Connection(self.client_id, self.connection.address, self.language.name, self.version)

@@ -1,0 +1,185 @@
+"""The consumers that a broker knows.
+
+Source: RocketMQ ``ConsumerManager`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from rmqnet.broker.clients.consumer_group_info import ConsumerGroupInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
+    from rmqnet.client.heartbeat_data import ConsumerData, SubscriptionData
+    from rmqnet.remoting.server_connection import ServerConnection
+
+logger = logging.getLogger(__name__)
+
+
+class ConsumerListener(Protocol):
+    """Hears of groups, in the thread in which they change; it must not wait."""
+
+    def on_members_changed(self, group: str, members: list[ServerConnection]) -> None:
+        """Take note that members or topics of a group came or went; these are its members now."""
+
+    def on_subscriptions(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Take note of what a member says that its group wants, maybe again."""
+
+    def on_group_gone(self, group: str) -> None:
+        """Take note that a group has no members any more."""
+
+
+class ConsumerManager:
+    """Consumer groups with members; for any number of threads.
+
+    Parameters
+    ----------
+    listener
+        Hears of changes; None: nobody.
+    """
+
+    def __init__(self, listener: ConsumerListener | None = None) -> None:
+        self._listener = listener
+        self._lock = threading.RLock()
+        self._groups: dict[str, ConsumerGroupInfo] = {}
+        self._compensations: dict[str, dict[str, SubscriptionData]] = {}
+
+    def register(
+        self,
+        client: ClientChannelInfo,
+        data: ConsumerData,
+        *,
+        is_notifying: bool = True,
+        is_without_subscriptions: bool = False,
+    ) -> bool:
+        """Note what a member says of its group; return whether members or topics changed.
+
+        Parameters
+        ----------
+        client
+            The member.
+        data
+            Its group.
+        is_notifying
+            All members of a group that shares messages hear of a change, before this returns.
+        is_without_subscriptions
+            The member does not say what the group wants.
+        """
+        with self._lock:
+            info = self._groups.setdefault(data.group_name, ConsumerGroupInfo(data.group_name))
+            changed = info.update_member(client, data)
+            if not is_without_subscriptions:
+                changed |= info.update_subscriptions(data.subscriptions)
+            members = list(info.members)
+        listener = self._listener
+        if listener is not None:
+            if changed and is_notifying and not info.is_broadcasting:
+                listener.on_members_changed(info.group, members)
+            listener.on_subscriptions(info.group, data.subscriptions)
+        return changed
+
+    def unregister(
+        self, group: str, connection: ServerConnection, *, is_notifying: bool = True
+    ) -> None:
+        """Note that a member has left one group."""
+        with self._lock:
+            info = self._groups.get(group)
+            if info is None or not self._leave(info, connection):
+                return
+            members = list(info.members)
+        self._tell(info, members, is_notifying=is_notifying)
+
+    def remove(self, connection: ServerConnection) -> None:
+        """Note that a client is gone."""
+        for group in self.groups_of(connection):
+            self.unregister(group, connection)
+
+    def expire(self, before_ms: int) -> list[ServerConnection]:
+        """Forget members whose last heartbeat is older; return their connections."""
+        with self._lock:
+            silent = [
+                (info.group, connection)
+                for info in self._groups.values()
+                for connection, client in info.members.items()
+                if client.last_update_timestamp < before_ms
+            ]
+        for group, connection in silent:
+            self.unregister(group, connection)
+        return list(dict.fromkeys(connection for _, connection in silent))
+
+    def group_info(self, group: str) -> ConsumerGroupInfo | None:
+        """Return a group; None: it has no members."""
+        return self._groups.get(group)
+
+    def all(self) -> list[ConsumerGroupInfo]:
+        """Return all groups that have members."""
+        with self._lock:
+            return list(self._groups.values())
+
+    def groups_of(self, connection: ServerConnection) -> list[str]:
+        """Return the groups of a client."""
+        with self._lock:
+            return [info.group for info in self._groups.values() if connection in info.members]
+
+    def groups_of_topic(self, topic: str) -> set[str]:
+        """Return the groups whose members want a topic."""
+        return {info.group for info in self.all() if topic in info.subscriptions}
+
+    def find_client(self, group: str, client_id: str) -> ClientChannelInfo | None:
+        """Return a member of a group by its id; None: it is not online."""
+        info = self._groups.get(group)
+        return None if info is None else info.find_client(client_id)
+
+    def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """Return what a group wants of a topic, as heartbeats or, without them, pulls tell."""
+        info = self._groups.get(group)
+        found = None if info is None else info.subscriptions.get(topic)
+        return found or self._compensations.get(group, {}).get(topic)
+
+    def is_unsubscribed(self, group: str, topic: str) -> bool:
+        """Return whether the members of a group want other topics, and not this one."""
+        info = self._groups.get(group)
+        has_some = info is not None and bool(info.subscriptions)
+        return has_some and self.find_subscription(group, topic) is None
+
+    def compensate(self, group: str, subscription: SubscriptionData) -> None:
+        """Note what a pull wants whose client sends no heartbeats for its group."""
+        with self._lock:
+            self._compensations.setdefault(group, {})[subscription.topic] = subscription
+
+    def expire_compensations(self, before_ms: int) -> None:
+        """Forget what pulls wanted whose version is older."""
+        with self._lock:
+            for group, topics in list(self._compensations.items()):
+                kept = {
+                    topic: each for topic, each in topics.items() if each.sub_version >= before_ms
+                }
+                if kept:
+                    self._compensations[group] = kept
+                else:
+                    del self._compensations[group]
+
+    def _leave(self, info: ConsumerGroupInfo, connection: ServerConnection) -> bool:
+        client = info.members.pop(connection, None)
+        if client is None:
+            return False
+        logger.info("%s (%s) leaves group %s", client.client_id, connection.address, info.group)
+        if not info.members:
+            del self._groups[info.group]
+        return True
+
+    def _tell(
+        self, info: ConsumerGroupInfo, members: list[ServerConnection], *, is_notifying: bool
+    ) -> None:
+        listener = self._listener
+        if listener is None:
+            return
+        if not members:
+            listener.on_group_gone(info.group)
+        elif is_notifying and not info.is_broadcasting:
+            listener.on_members_changed(info.group, members)

@@ -1,0 +1,47 @@
+"""Bodies of requests and answers that are JSON."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rmqnet.client.queue_json import to_queue_json
+from rmqnet.errors import RemotingFormatError
+from rmqnet.remoting.codes import ResponseCode, request_name
+from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core.config.lenient_json import json_object, parse_lenient_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def body_of(request: RemotingCommand) -> Iterator[dict[str, Any]]:
+    """Give a block the JSON object in a request's body.
+
+    Raises
+    ------
+    RemotingFormatError
+        It is none, or the block raised ValueError for what is in it.
+    """
+    try:
+        yield json_object(parse_lenient_json(request.body.decode()), "body")
+    except ValueError as err:
+        name = request_name(request.code)
+        raise RemotingFormatError(f"the body of {name} is not understood: {err}") from err
+
+
+def json_answer(request: RemotingCommand, value: Any) -> RemotingCommand:
+    """Return the answer of success whose body is JSON; keys may be queues or whole numbers."""
+    body = to_queue_json(value).encode()
+    return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+
+def success(request: RemotingCommand) -> RemotingCommand:
+    """Return the answer of success that says nothing else."""
+    return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+
+def refusal(request: RemotingCommand, code: ResponseCode, remark: str) -> RemotingCommand:
+    """Return the answer that something cannot be done, and why."""
+    return RemotingCommand.response_to(request, code, remark)

@@ -1,0 +1,150 @@
+"""Heartbeats of clients: 34, 35, 46.
+
+Source: RocketMQ ``ClientManageProcessor`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
+from rmqnet.broker.clients.client_housekeeping import forget_client
+from rmqnet.broker.processor.bodies import body_of, refusal, success
+from rmqnet.client.heartbeat_data import ConsumeType, parse_heartbeat, parse_subscription
+from rmqnet.errors import RemotingFormatError
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.header_fields import decode_header
+from rmqnet.remoting.headers import HeartbeatResponseHeader, UnregisterClientRequestHeader
+from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core.config.consumer_filter_file import SQL92
+from store_core.config.lenient_json import json_object
+from store_core.errors import FilterSyntaxError
+from store_core.filter.sql_parser import parse_sql
+from store_core.topics import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.pools import Pools
+    from rmqnet.client.heartbeat_data import ConsumerData, HeartbeatData
+    from rmqnet.remoting.remoting_server import RemotingServer
+    from rmqnet.remoting.server_connection import ServerConnection
+    from store_core.config.config_files import SubscriptionGroupConfig
+
+_UNIT_SUBSCRIPTION_FLAG = 2  # of a topic (``TopicSysFlag``)
+_TAG_TYPES = ("", "TAG")
+_SQL_DIALECT = 5
+
+
+class ClientManageProcessor:
+    """Takes clients into groups and lets them go."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._lock = threading.Lock()
+        self._fingerprints: dict[str, int] = {}
+
+    def register(self, server: RemotingServer, pools: Pools) -> None:
+        """Have the server bring the requests."""
+        for code, handler in (
+            (RequestCode.HEART_BEAT, self.heartbeat),
+            (RequestCode.UNREGISTER_CLIENT, self.unregister_client),
+            (RequestCode.CHECK_CLIENT_CONFIG, self.check_client_config),
+        ):
+            server.register([code], handler, pools.heartbeat)
+
+    def heartbeat(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+        """Note the groups of a client (34)."""
+        try:
+            data = parse_heartbeat(request.body)
+        except ValueError as err:
+            raise RemotingFormatError(f"a heartbeat is not understood: {err}") from err
+        client = ClientChannelInfo(
+            connection, data.client_id, request.language, request.version, self._broker.clock()
+        )
+        is_changed = False
+        for consumer in data.consumers:
+            is_changed |= self._register_consumer(client, data, consumer)
+        for group in data.producer_groups:
+            self._broker.producers.register(group, client)
+        if not connection.is_open:  # it ended meanwhile: nobody will tell again
+            forget_client(self._broker, connection)
+        # In the first form a broker of 5.3.3 says always that something changed.
+        header = HeartbeatResponseHeader(
+            is_support_heart_beat_v2=True, is_sub_change=is_changed or not data.fingerprint
+        )
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, header=header)
+
+    def unregister_client(
+        self, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Let a client leave groups (35)."""
+        header = decode_header(UnregisterClientRequestHeader, request.ext_fields)
+        broker = self._broker
+        if header.producer_group is not None:
+            broker.producers.unregister(header.producer_group, connection)
+        group = header.consumer_group
+        if group is not None:
+            config = broker.groups.find(group)
+            is_notifying = config is None or config.notify_consumer_ids_changed_enable
+            broker.consumers.unregister(group, connection, is_notifying=is_notifying)
+        return success(request)
+
+    def check_client_config(
+        self, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Say whether an expression of a subscription is understood (46)."""
+        del connection
+        with body_of(request) as data:
+            found = json_object(data.get("subscriptionData"), "subscriptionData")
+            subscription = parse_subscription(found)
+        if subscription.expression_type in _TAG_TYPES:
+            return success(request)
+        if not self._broker.config.enable_property_filter:
+            kind = subscription.expression_type
+            remark = f"The broker does not support consumer to filter message by {kind:.80}"
+            return refusal(request, ResponseCode.SYSTEM_ERROR, remark)
+        if subscription.expression_type != SQL92:
+            remark = f"there is no filter of type {subscription.expression_type:.80}"
+            return refusal(request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
+        try:
+            parse_sql(subscription.sub_string, _SQL_DIALECT)
+        except FilterSyntaxError as err:
+            return refusal(request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(err))
+        return success(request)
+
+    def _register_consumer(
+        self, client: ClientChannelInfo, data: HeartbeatData, consumer: ConsumerData
+    ) -> bool:
+        """Note one group of a client; return whether its fingerprint has changed."""
+        broker = self._broker
+        is_active = consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
+        if is_active and broker.config.reject_pull_consumer_enable:
+            return False
+        is_changed = self._has_other_fingerprint(consumer.group_name, data.fingerprint)
+        config = broker.groups.find(consumer.group_name)
+        if config is None:
+            return is_changed
+        self._make_retry_topic(consumer, config)
+        broker.consumers.register(
+            client,
+            consumer,
+            is_notifying=config.notify_consumer_ids_changed_enable,
+            is_without_subscriptions=bool(data.fingerprint) and data.is_without_subscriptions,
+        )
+        return is_changed
+
+    def _make_retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> None:
+        topics = self._broker.topics
+        topics.create_in_send_message_back(
+            RETRY_PREFIX + consumer.group_name,
+            config.retry_queue_nums,
+            order=any(topics.is_order_topic(each.topic) for each in consumer.subscriptions),
+            sys_flag=_UNIT_SUBSCRIPTION_FLAG if consumer.unit_mode else 0,
+        )
+
+    def _has_other_fingerprint(self, group: str, fingerprint: int) -> bool:
+        with self._lock:
+            known = self._fingerprints.get(group)
+            self._fingerprints[group] = fingerprint
+        return known is not None and known != fingerprint

@@ -1,0 +1,132 @@
+"""Offsets, members and locks of consumer groups: 14, 15, 38, 41, 42.
+
+Source: RocketMQ ``ConsumerManageProcessor``, ``AdminBrokerProcessor.lockBatchMQ`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqnet.broker.processor.bodies import body_of, json_answer, refusal, success
+from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
+from rmqnet.client.queue_json import queue_json, queue_of
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.header_fields import decode_header
+from rmqnet.remoting.headers import (
+    GetConsumerListByGroupRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rmqnet.remoting.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.pools import Pools
+    from rmqnet.client.message_queue import MessageQueue
+    from rmqnet.remoting.remoting_server import RemotingServer
+    from rmqnet.remoting.server_connection import ServerConnection
+
+
+class ConsumerManageProcessor:
+    """Answers the members of consumer groups."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def register(self, server: RemotingServer, pools: Pools) -> None:
+        """Have the server bring the requests."""
+        for code, handler in (
+            (RequestCode.QUERY_CONSUMER_OFFSET, self.query_consumer_offset),
+            (RequestCode.UPDATE_CONSUMER_OFFSET, self.update_consumer_offset),
+            (RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list),
+            (RequestCode.LOCK_BATCH_MQ, self.lock_queues),
+            (RequestCode.UNLOCK_BATCH_MQ, self.unlock_queues),
+        ):
+            server.register([code], handler, pools.client)
+
+    def query_consumer_offset(
+        self, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Say where a group goes on in a queue (14)."""
+        del connection
+        header = decode_header(QueryConsumerOffsetRequestHeader, request.ext_fields)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        offset = self._broker.offsets.query(group, topic, queue_id)
+        if offset == NO_OFFSET:
+            if header.set_zero_if_not_found is False:
+                remark = "Not found, do not set to zero, maybe this group boot first"
+                return refusal(request, ResponseCode.QUERY_NOT_FOUND, remark)
+            if not self._has_first_message(topic, queue_id):
+                remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+                return refusal(request, ResponseCode.QUERY_NOT_FOUND, remark)
+            offset = 0
+        answer = QueryConsumerOffsetResponseHeader(offset)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, header=answer)
+
+    def update_consumer_offset(
+        self, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Note where a group goes on in a queue (15)."""
+        header = decode_header(UpdateConsumerOffsetRequestHeader, request.ext_fields)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        broker = self._broker
+        if broker.groups.get(group) is None:
+            remark = f"Group {group} not exist!"
+            return refusal(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if broker.topics.select(topic) is None:
+            return refusal(request, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if broker.config.use_server_side_reset_offset and broker.offsets.has_reset(
+            group, topic, queue_id
+        ):
+            remark = "Offset has been previously reset"
+            return RemotingCommand.response_to(request, ResponseCode.SUCCESS, remark)
+        address = connection.address
+        broker.offsets.commit(group, topic, queue_id, header.commit_offset, address)
+        return success(request)
+
+    def consumer_list(
+        self, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Name the members of a group (38)."""
+        del connection
+        header = decode_header(GetConsumerListByGroupRequestHeader, request.ext_fields)
+        info = self._broker.consumers.group_info(header.consumer_group)
+        ids = [] if info is None else info.client_ids
+        if not ids:
+            remark = f"no consumer for this group, {header.consumer_group}"
+            return refusal(request, ResponseCode.SYSTEM_ERROR, remark)
+        return json_answer(request, {"consumerIdList": ids})
+
+    def lock_queues(
+        self, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Lock queues for a member of a group (41)."""
+        del connection
+        group, client_id, queues = _locks_of(request)
+        locked = self._broker.locks.lock(group, queues, client_id)
+        return json_answer(request, {"lockOKMQSet": [queue_json(each) for each in sorted(locked)]})
+
+    def unlock_queues(
+        self, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Give up the locks of a member (42)."""
+        del connection
+        group, client_id, queues = _locks_of(request)
+        self._broker.locks.unlock(group, queues, client_id)
+        return success(request)
+
+    def _has_first_message(self, topic: str, queue_id: int) -> bool:
+        store = self._broker.store
+        is_from_zero = bool(store.get_min_offset_in_queue(topic, queue_id) <= 0)
+        return is_from_zero and bool(store.get_max_offset_in_queue(topic, queue_id) > 0)
+
+
+def _locks_of(request: RemotingCommand) -> tuple[str, str, list[MessageQueue]]:
+    with body_of(request) as data:
+        queues: Any = data.get("mqSet") or []
+        try:
+            found = [queue_of(each) for each in queues]
+        except (KeyError, TypeError, ValueError) as err:
+            raise ValueError(f"mqSet: queues were expected, not {queues!r:.200}") from err
+        return str(data.get("consumerGroup", "")), str(data.get("clientId", "")), found

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+
+from rmqnet.broker.processor.consumer_manage import ConsumerManageProcessor
+from rmqnet.client.message_queue import MessageQueue
+from rmqnet.errors import BrokerError, RemotingFormatError
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.headers import (
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core.config.config_files import TopicConfig
+from tests.rmqnet.broker.client_broker import BROKER_NAME, ClientBroker, FakeConnection
+
+
+@pytest.fixture
+def small(tmp_path):
+    with ClientBroker(tmp_path, ConsumerManageProcessor) as small:
+        small.broker.topics.update(TopicConfig("t", 4, 4), {})
+        small.broker.groups.find("g")
+        yield small
+
+
+@pytest.fixture
+def processor(small):
+    return small.processors[0]
+
+
+def queue(queue_id=0, topic="t"):
+    return MessageQueue(topic, BROKER_NAME, queue_id)
+
+
+def query(processor, queue_id=0, **changes):
+    header = QueryConsumerOffsetRequestHeader("g", "t", queue_id, **changes)
+    return processor.query_consumer_offset(None, RemotingCommand.request(header))
+
+
+def update(processor, offset, group="g", topic="t"):
+    header = UpdateConsumerOffsetRequestHeader(group, topic, 0, offset)
+    return processor.update_consumer_offset(FakeConnection(), RemotingCommand.request(header))
+
+
+def test_an_offset_is_kept(small):
+    async def call(broker, _):
+        await broker.update_consumer_offset(small.address, "g", queue(), 7, oneway=False)
+        return await broker.query_consumer_offset(small.address, "g", queue())
+
+    assert small.ask(call) == 7
+    assert small.broker.offsets.query("g", "t", 0) == 7
+
+
+def test_a_new_group_begins_at_0_where_message_0_is_there(small, processor):
+    small.put("t", b"first")
+    answer = query(processor)
+    assert (answer.code, answer.ext_fields) == (ResponseCode.SUCCESS, {"offset": "0"})
+    answer = query(processor, set_zero_if_not_found=False)
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+    answer = query(processor, queue_id=1)
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+    assert "boot first" in answer.remark
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "code"),
+    [
+        ("unseen", "t", ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ("g", "nothing", ResponseCode.TOPIC_NOT_EXIST),
+    ],
+)
+def test_offsets_of_what_is_not_there_are_refused(small, processor, group, topic, code):
+    assert update(processor, 5, group, topic).code == code
+    assert small.broker.offsets.query(group, topic, 0) == -1
+    assert small.broker.groups.get("unseen") is None
+
+
+def test_commits_count_for_nothing_until_a_reset_is_taken(small, processor):
+    update(processor, 9)
+    small.broker.offsets.assign_reset("g", "t", 0, 3)
+    answer = update(processor, 10)
+    assert (answer.code, answer.remark) == (0, "Offset has been previously reset")
+    assert query(processor).ext_fields == {"offset": "3"}
+    small.broker.offsets.take_reset("g", "t", 0)
+    update(processor, 4)
+    assert query(processor).ext_fields == {"offset": "4"}
+
+
+def test_a_field_that_is_missing_is_named(processor):
+    request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, {"topic": "t"})
+    with pytest.raises(RemotingFormatError, match="consumerGroup is missing"):
+        processor.query_consumer_offset(None, request)
+
+
+def test_queues_are_locked_for_one_member(small):
+    async def call(broker, _):
+        address, queues = small.address, [queue(0), queue(1)]
+        first = await broker.lock_queues(address, "g", "a", queues)
+        second = await broker.lock_queues(address, "g", "b", queues)
+        await broker.unlock_queues(address, "g", "a", [queue(1)])
+        third = await broker.lock_queues(address, "g", "b", queues)
+        return first, second, third
+
+    assert small.ask(call) == ({queue(0), queue(1)}, set(), {queue(1)})
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"7", b'{"mqSet":7}', b'{"mqSet":[7]}', b'{"mqSet":[{"topic":"t"}]}']
+)
+def test_locks_of_what_are_no_queues_are_refused(processor, body):
+    request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body)
+    with pytest.raises(RemotingFormatError, match="the body of LOCK_BATCH_MQ is not understood"):
+        processor.lock_queues(None, request)
+
+
+def test_a_group_without_members_has_no_list(small):
+    with pytest.raises(BrokerError, match="no consumer for this group, g"):
+        small.ask(lambda broker, _: broker.consumer_ids(small.address, "g"))
