@@ -25,6 +25,7 @@ MAX_BODY_BYTES = 256 << 20
 
 _LENGTH = struct.Struct(">i")
 _BEST_COMPRESSION = 9
+_ZLIB_BEGIN = b"x"  # no JSON begins so
 _CRC_MASK = 0x7FFF_FFFF
 _TOPIC_WORDS = 5  # before the attributes
 
@@ -77,6 +78,9 @@ def encode_registration_body(body: RegistrationBody, *, compressed: bool = False
 def decode_registration_body(body: bytes, *, compressed: bool = False) -> RegistrationBody:
     """Return what a broker sent; an empty body has no topics.
 
+    Brokers of 5.3.3 with ``compressedRegister=true`` say of a compressed body that it is not
+    (RocketMQ's own name server refuses them): the begin of the body counts, too.
+
     Raises
     ------
     RemotingFormatError
@@ -84,6 +88,7 @@ def decode_registration_body(body: bytes, *, compressed: bool = False) -> Regist
     """
     if not body:
         return RegistrationBody()
+    compressed = compressed or body.startswith(_ZLIB_BEGIN)
     try:
         return _from_stream(_inflated(body)) if compressed else _from_json(body)
     except (ValueError, zlib.error, struct.error) as err:

@@ -50,6 +50,8 @@ class LiveCluster:
         Names; ``NAME:1`` is the slave of broker ``NAME``.
     name_servers
         How many.
+    namesrv_addr
+        Addresses of name servers that are not its own, and run already; instead of those.
     settings
         Of each broker, by RocketMQ's keys.
     settings_of
@@ -65,6 +67,7 @@ class LiveCluster:
         *,
         brokers: Sequence[str] = (BROKER,),
         name_servers: int = 1,
+        namesrv_addr: str | None = None,
         settings: Mapping[str, object] | None = None,
         settings_of: Mapping[str, Mapping[str, object]] | None = None,
         properties: Sequence[str] = (),
@@ -75,7 +78,9 @@ class LiveCluster:
         self._settings_of = settings_of or {}
         self._properties = properties
         self._started = itertools.count(1)
-        self._name_server_ports = [free_port() for _ in range(name_servers)]
+        self._foreign_namesrv_addr = namesrv_addr
+        count = name_servers if namesrv_addr is None else 0
+        self._name_server_ports = [free_port() for _ in range(count)]
         self._name_servers: dict[int, JavaNode] = {}
         self._ports = {name: free_port() for name in brokers}
         self._brokers: dict[str, JavaNode] = {}
@@ -110,7 +115,8 @@ class LiveCluster:
     @property
     def namesrv_addr(self) -> str:
         """Every name server, as clients are told: ``127.0.0.1:PORT;…``."""
-        return ";".join(f"127.0.0.1:{port}" for port in self._name_server_ports)
+        own = ";".join(f"127.0.0.1:{port}" for port in self._name_server_ports)
+        return self._foreign_namesrv_addr or own
 
     @property
     def brokers(self) -> list[str]:
@@ -128,6 +134,14 @@ class LiveCluster:
     def kill_broker(self, name: str = BROKER) -> None:
         """End a broker as a crash does (SIGKILL)."""
         self._brokers.pop(name).kill()
+
+    def freeze_broker(self, name: str = BROKER) -> None:
+        """Let a broker do nothing (SIGSTOP); its connections stay."""
+        self._brokers[name].freeze()
+
+    def thaw_broker(self, name: str = BROKER) -> None:
+        """Let a frozen broker go on."""
+        self._brokers[name].thaw()
 
     def stop_broker(self, name: str = BROKER) -> None:
         """Stop a broker cleanly: one to three seconds, the store's final flush included."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -74,6 +75,14 @@ class ObedientProcess:
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
+
+    def freeze(self) -> None:
+        """Let the process do nothing (SIGSTOP)."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on (SIGCONT)."""
+        self._process.send_signal(signal.SIGCONT)
 
     def exchange(self, command: str, timeout_s: float = _ANSWER_SECONDS) -> dict[str, Any]:
         """Send one line; return what the process answers, which may be that it failed."""

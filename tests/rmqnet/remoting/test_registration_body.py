@@ -104,6 +104,11 @@ def test_the_compressed_form_is_laid_out_as_brokers_of_5_x_do() -> None:
     )
 
 
+def test_a_compressed_body_is_known_also_where_the_header_denies_it() -> None:
+    data = encode_registration_body(BODY, compressed=True)
+    assert decode_registration_body(data, compressed=False) == BODY
+
+
 @pytest.mark.parametrize("attributes", ['{"a b', "{}", "null"])
 def test_attributes_that_cannot_be_read_are_none(attributes: str) -> None:
     plain = text("{}") + struct.pack(">i", 1) + text(f"t 1 1 6 SINGLE_TAG {attributes}")
