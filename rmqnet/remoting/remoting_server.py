@@ -21,6 +21,7 @@ from rmqnet.remoting.frame_codec import MAX_FRAME_BYTES, encode_frame
 from rmqnet.remoting.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rmqnet.remoting.remoting_connection import RemotingConnection, WaitingRequest
 from rmqnet.remoting.server_connection import ServerConnection
+from rmqnet.remoting.shared_limit import SharedLimit
 from store_core.event_loop_thread import EventLoopThread
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ class RemotingServerConfig:
         ``SYSTEM_BUSY``.
     max_unread_bytes
         Of answers that one client does not read.
+    max_all_unread_bytes
+        Of answers that all clients together do not read; the client with most of them is
+        disconnected.
     handshake_timeout_s
         For TLS.
     """
@@ -76,6 +80,7 @@ class RemotingServerConfig:
     max_under_way: int = 4096
     max_under_way_bytes: int = 512 << 20
     max_unread_bytes: int = 32 << 20
+    max_all_unread_bytes: int = 512 << 20
     handshake_timeout_s: float = 10.0
 
 
@@ -111,7 +116,16 @@ class RemotingServer:
         self._close_listeners: list[Callable[[ServerConnection], object]] = []
         self._thread = EventLoopThread(name)
         self._connections: set[ServerConnection] = set()
-        self._held_bytes = 0
+        self._held = SharedLimit(
+            f"{name}: requests that have not come whole",
+            "its request did not come whole",
+            self._config.max_held_bytes,
+        )
+        self._unread = SharedLimit(
+            f"{name}: answers that are not read",
+            "it does not read its answers",
+            self._config.max_all_unread_bytes,
+        )
         self._under_way_bytes = 0
         self._opaques = itertools.count(1)
         self._answers: deque[tuple[ServerConnection, RemotingCommand | None, bytes]] = deque()
@@ -279,21 +293,13 @@ class RemotingServer:
         """End a request that a client does not take."""
         request.fail(RemotingConnectError(f"{connection.address} goes away"))
 
-    def note_held(self, connection: ServerConnection, more_bytes: int) -> None:
-        """Count bytes of requests that have not come whole; keep them below the limit."""
-        self._held_bytes += more_bytes
-        if self._held_bytes > self._config.max_held_bytes:
-            most = max(self._connections, key=_held_bytes, default=connection)
-            logger.warning(
-                "%s: requests that have not come whole take %d bytes; %s is disconnected, which "
-                "has %d of them",
-                self._name,
-                self._held_bytes,
-                most.address,
-                most.held_bytes,
-            )
-            most.reason = "its request did not come whole"
-            most.abort()
+    def note_held(self, connection: ServerConnection, held_bytes: int) -> None:
+        """Count the bytes of a request that has not come whole."""
+        self._held.note(connection, held_bytes)
+
+    def note_unread(self, connection: ServerConnection, unread_bytes: int) -> None:
+        """Count the bytes of answers that a client does not read."""
+        self._unread.note(connection, unread_bytes)
 
     def note_closed(self, connection: RemotingConnection) -> None:
         """Forget a client."""
@@ -428,7 +434,3 @@ def _name_of(code: int) -> str:
         return RequestCode(code).name
     except ValueError:
         return "unknown"
-
-
-def _held_bytes(connection: ServerConnection) -> int:
-    return connection.held_bytes

@@ -16,13 +16,18 @@ if TYPE_CHECKING:
     class ServerOwner(ConnectionOwner, Protocol):
         """The server, which is told what becomes of a connection."""
 
-        def note_held(self, connection: ServerConnection, more_bytes: int) -> None:
-            """Count the bytes of frames that have not come whole."""
+        def note_held(self, connection: ServerConnection, held_bytes: int) -> None:
+            """Count the bytes of a frame that has not come whole."""
+
+        def note_unread(self, connection: ServerConnection, unread_bytes: int) -> None:
+            """Count the bytes of answers that are not read."""
 
 
 logger = logging.getLogger(__name__)
 
 _FLUSH_SECONDS = 5.0
+_WRITE_BUFFER_BYTES = 256 << 10
+"""Of each client, beside what is counted; thousands of them may leave that much lying."""
 
 
 class ServerConnection(RemotingConnection):
@@ -56,14 +61,8 @@ class ServerConnection(RemotingConnection):
         self._max_under_way = max_under_way
         self._max_unread_bytes = max_unread_bytes
         self._under_way = 0
-        self._held_bytes = 0
         self._is_paused = False
         self._abort_timer: asyncio.TimerHandle | None = None
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of a frame that has not come whole."""
-        return self._held_bytes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -71,15 +70,19 @@ class ServerConnection(RemotingConnection):
         self.address = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
         self._decoder.peer = self.address
         super().connection_made(transport)
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
 
     def data_received(self, data: bytes) -> None:
         """Hand requests to the server."""
         super().data_received(data)
-        self._note_held(self._decoder.held_bytes if self.is_open else 0)
+        if self.is_open:
+            self._server.note_held(self, self._decoder.held_bytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the server."""
-        self._note_held(0)
+        self._server.note_held(self, 0)
+        self._server.note_unread(self, 0)
         if self._abort_timer is not None:
             self._abort_timer.cancel()
         super().connection_lost(exc)
@@ -98,6 +101,7 @@ class ServerConnection(RemotingConnection):
     def resume_writing(self) -> None:
         """Read requests again."""
         super().resume_writing()
+        self._server.note_unread(self, 0)
         self._pause_or_go_on()
 
     def note_begun(self) -> None:
@@ -118,6 +122,7 @@ class ServerConnection(RemotingConnection):
         transport = self._transport
         if not self.is_writable and transport is not None and self.is_open:
             unread = transport.get_write_buffer_size()
+            self._server.note_unread(self, unread)
             if unread > self._max_unread_bytes:
                 logger.warning(
                     "%s does not read its answers: %d bytes of them wait; it is disconnected",
@@ -139,8 +144,3 @@ class ServerConnection(RemotingConnection):
 
     def _was_silent_since(self, request: WaitingRequest) -> bool:
         return False  # a client may take its time: it has no other server to go to
-
-    def _note_held(self, held_bytes: int) -> None:
-        more, self._held_bytes = held_bytes - self._held_bytes, held_bytes
-        if more:
-            self._server.note_held(self, more)

@@ -411,6 +411,24 @@ def test_a_client_that_leaves_too_many_answers_is_disconnected() -> None:
         assert served.ended[0].reason == "it does not read its answers"
 
 
+def test_answers_that_many_clients_leave_are_bounded_and_the_largest_goes() -> None:
+    limits = {"max_all_unread_bytes": 16 << 20}
+    with echoing(**limits) as (served, _), contextlib.ExitStack() as stack:
+        for number in range(6):
+            stack.enter_context(served.client(receive_buffer=4096)).send(RemotingCommand(HELD))
+            wait_until(lambda n=number: len(served.held.requests) > n, "it is held")  # type: ignore[misc]
+        for each in (14, 6, 6, 6, 6, 6):
+            connection, request = served.held.requests.pop(0)
+            for _ in range(each):  # bytes that the system takes are not counted
+                response = RemotingCommand.response_to(request, 0, body=bytes(1 << 20))
+                served.server.answer(connection, request, response)
+                served.server.notify(connection, RemotingCommand(40))
+        served.wait_ended(1)
+        wait_until(lambda: served.server.connections < 7, "some are gone")
+        assert {each.reason for each in served.ended} == {"it does not read its answers"}
+        assert len(served.ended) < 6
+
+
 def test_too_many_clients_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     with echoing(max_connections=3) as (served, friend):
         with served.client() as second, served.client() as third:
