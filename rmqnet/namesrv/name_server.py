@@ -14,7 +14,7 @@ from rmqnet.namesrv.route_info_manager import RouteInfoManager
 from rmqnet.remoting.remoting_server import RemotingServer
 from rmqnet.remoting.server_connection import ServerConnection
 from rmqnet.remoting.worker_pool import WorkerPool
-from store_core.services.service_thread import ServiceThread
+from store_core.services.repeated_service import RepeatedService
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -74,7 +74,9 @@ class NameServer:
         context = None if tls is None else tls.ssl_context()
         self._server = RemotingServer("namesrv", limits, context)
         self._server.on_close(self.routes.unregister_connection)
-        self._scan = _Scan(config.scan_not_active_broker_interval, self.run_once)
+        self._scan = RepeatedService(
+            "namesrv-scan", self.run_once, config.scan_not_active_broker_interval, is_late=True
+        )
 
     @property
     def address(self) -> str:
@@ -128,15 +130,3 @@ class NameServer:
             if isinstance(connection, ServerConnection):
                 self._server.disconnect(connection, "its broker said nothing for too long")
         return bool(expired)
-
-
-class _Scan(ServiceThread):
-    """Looks for silent brokers from time to time."""
-
-    def __init__(self, interval_ms: int, look: Callable[[], bool]) -> None:
-        super().__init__(interval_ms, first_delay_ms=interval_ms)
-        self._look = look
-
-    def run_once(self) -> bool:
-        """Do so now."""
-        return self._look()

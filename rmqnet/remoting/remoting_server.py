@@ -166,7 +166,18 @@ class RemotingServer:
         return len(self._connections)
 
     def start(self, host: str, port: int) -> int:
-        """Listen; return the port, which is chosen where `port` is 0.
+        """Listen and take clients; see `bind`."""
+        port = self.bind(host, port)
+        self.serve()
+        return port
+
+    def bind(self, host: str, port: int) -> int:
+        """Take an address, which refuses clients until `serve`; return the port.
+
+        Parameters
+        ----------
+        host, port
+            Where to listen; 0: any port that is free.
 
         Raises
         ------
@@ -181,6 +192,11 @@ class RemotingServer:
         except OSError as err:
             self._thread.stop()
             raise ClientError(f"{self._name} cannot listen at {host}:{port}: {err}") from err
+
+    def serve(self) -> None:
+        """Take clients at the address of `bind`."""
+        if self._listener is not None:
+            self._thread.submit(self._listener.start_serving()).result()
 
     def stop(self) -> None:
         """Take no more clients, and disconnect all; a second call does nothing."""
@@ -327,6 +343,7 @@ class RemotingServer:
             host,
             port,
             backlog=_BACKLOG,
+            start_serving=False,
             ssl=self._tls,
             ssl_handshake_timeout=None if self._tls is None else config.handshake_timeout_s,
         )

@@ -19,7 +19,7 @@ from store_core.errors import StoreClosedError, TransactionError
 from store_core.files.file_writing import replace_file
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import PROPERTY_UNIQ_KEY
-from store_core.services.service_thread import ServiceThread
+from store_core.services.repeated_service import RepeatedService
 from store_core.services.transaction_block import not_ended, opened_half, put_commit, put_half
 from store_core.topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from store_core.transaction.bulk_end import BulkEnder
@@ -67,6 +67,16 @@ class HalfMessagePlace(Protocol):
         """Where its record starts."""
 
 
+class GroupOffsets(Protocol):
+    """Keeps where groups are in queues, as a broker does for all of them."""
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the next queue offset; -1: nothing is noted."""
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note the next queue offset."""
+
+
 Asked = Callable[["Message"], TransactionState]
 """Answers for the producer group of a half message; see `TransactionalMessageService`."""
 
@@ -88,6 +98,9 @@ class TransactionalMessageService:
         is for and the place of its newest copy; returns a `TransactionState`. UNKNOW: it is asked
         again, or the answer comes later, by `end_transaction` with that message. Without it all are
         unknown. It is called without locks, from the thread that checks.
+    offsets
+        Who keeps the offsets of the half and op queues; None: this service does, in
+        ``config/consumerOffset.json``.
 
     Attributes
     ----------
@@ -97,25 +110,27 @@ class TransactionalMessageService:
         Services with ``run_once``, which `start` gives threads.
     """
 
-    def __init__(self, store: MessageStore, ask: Asked | None = None) -> None:
-        self._store, self._asked = store, ask
+    def __init__(
+        self, store: MessageStore, ask: Asked | None = None, offsets: GroupOffsets | None = None
+    ) -> None:
+        self._store, self._asked, self._offsets = store, ask, offsets
         config = store.config
         self.metrics = TransactionMetrics(config.store_path_root_dir)
         self._table = HalfTable()
-        self.op_batch_service = _Repeated(
+        self.op_batch_service = RepeatedService(
             "TransactionalOpBatchService",
             lambda: self._ops.write() > 0,
             max(config.transaction_op_batch_interval // _TICKS, 1),
         )
         self._ops = OpBuffer(store, store.clock, self.op_batch_service.wakeup)
         self._checker = TransactionChecker(store, self._table, self._answer, self._on_discard)
-        self.check_service = _Repeated(
+        self.check_service = RepeatedService(
             "TransactionalMessageCheckService",
             lambda: self.check().asked > 0,
             config.transaction_check_interval,
             is_late=True,
         )
-        self.metrics_flush_service = _Repeated(
+        self.metrics_flush_service = RepeatedService(
             "TransactionMetricsFlushService",
             self._persist_metrics,
             config.transaction_metric_flush_interval,
@@ -320,7 +335,7 @@ class TransactionalMessageService:
         return result.put_result
 
     @property
-    def _services(self) -> tuple[ServiceThread, ...]:
+    def _services(self) -> tuple[RepeatedService, ...]:
         return self.check_service, self.op_batch_service, self.metrics_flush_service
 
     def _require_loaded(self) -> None:
@@ -418,11 +433,18 @@ class TransactionalMessageService:
 
     def _offset_of(self, topic: str) -> int:
         """Return the group's offset, inside of the queue: a crash may have taken its end."""
-        directory = StoreDirectory(self._store.config.store_path_root_dir)
-        noted = load_consumer_offsets(directory).get((TRANSACTION_GROUP, topic), {})
+        noted = self._noted_offset(topic)
         first = self._store.get_min_offset_in_queue(topic, _QUEUE_ID)
         stop = self._store.get_max_offset_in_queue(topic, _QUEUE_ID)
-        return min(max(noted.get(_QUEUE_ID, 0), first, 0), max(stop, 0))
+        return min(max(noted, first, 0), max(stop, 0))
+
+    def _noted_offset(self, topic: str) -> int:
+        if self._offsets is not None:
+            return self._offsets.query(TRANSACTION_GROUP, topic, _QUEUE_ID)
+        directory = StoreDirectory(self._store.config.store_path_root_dir)
+        return (
+            load_consumer_offsets(directory).get((TRANSACTION_GROUP, topic), {}).get(_QUEUE_ID, 0)
+        )
 
     def _persist_metrics(self) -> bool:
         with self._store.reading():  # a store that is closed belongs to others
@@ -430,31 +452,19 @@ class TransactionalMessageService:
 
     def _persist_offsets(self) -> None:
         with self._table.lock, self._store.reading():
+            if self._offsets is not None:
+                for topic, at in (
+                    (HALF_TOPIC, self._table.half_offset),
+                    (OP_TOPIC, self._table.op_offset),
+                ):
+                    self._offsets.commit(TRANSACTION_GROUP, topic, _QUEUE_ID, at)
+                return
             offsets = {
                 (TRANSACTION_GROUP, HALF_TOPIC): {_QUEUE_ID: self._table.half_offset},
                 (TRANSACTION_GROUP, OP_TOPIC): {_QUEUE_ID: self._table.op_offset},
             }
             root = self._store.config.store_path_root_dir
             merge_consumer_offsets(root, offsets, self._store.clock(), replace_file)
-
-
-class _Repeated(ServiceThread):
-    """Does some work again and again."""
-
-    def __init__(
-        self, name: str, work: Callable[[], bool], interval_ms: int, *, is_late: bool = False
-    ) -> None:
-        super().__init__(interval_ms, first_delay_ms=interval_ms if is_late else 0)
-        self._name, self._work = name, work
-
-    @property
-    def name(self) -> str:
-        """Name of the service and its thread."""
-        return self._name
-
-    def run_once(self) -> bool:
-        """Do it once."""
-        return self._work()
 
 
 def _mismatch(stored: Message | None, half: HalfMessagePlace, producer_group: str | None) -> str:

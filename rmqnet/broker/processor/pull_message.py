@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqnet.broker.processor.message_checks import PERM_READ, RefusedError
 from rmqnet.broker.pull_request_hold import PullRequestHold
+from rmqnet.client.heartbeat_data import SubscriptionData
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.pools import Pools
     from rmqnet.broker.pull_request_hold import HeldPull
-    from rmqnet.client.heartbeat_data import SubscriptionData
     from rmqnet.remoting.remoting_server import RemotingServer
     from rmqnet.remoting.server_connection import ServerConnection
     from rmqnet.remoting.worker_pool import WorkerPool
@@ -205,8 +205,13 @@ class PullMessageProcessor:
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
     ) -> AnyFilter | None:
         if header.sys_flag & _SUBSCRIPTION_FLAG:
-            kind = header.expression_type or _TAG
-            return self._filter(kind, header.subscription or "*")
+            kind, expression = header.expression_type or _TAG, header.subscription or "*"
+            wanted = self._filter(kind, expression)
+            told = SubscriptionData(
+                header.topic, expression, sub_version=header.sub_version, expression_type=kind
+            )
+            self._broker.consumers.compensate(header.consumer_group, told)
+            return wanted
         subscription = self._subscription(header, group)
         if subscription.expression_type != _TAG:
             self._check_registered(header)
@@ -217,7 +222,7 @@ class PullMessageProcessor:
     ) -> SubscriptionData:
         """Return what the group's heartbeats say that it wants of the topic."""
         name, topic = header.consumer_group, header.topic
-        info = self._broker.consumers.group_info(name)
+        info = self._broker.consumers.get(name)
         if info is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
@@ -232,7 +237,7 @@ class PullMessageProcessor:
                 _SUBSCRIPTION_FORBIDDEN,
                 f"the consumer group[{name}] is forbidden for topic[{topic}]",
             )
-        found = info.find_subscription(topic)
+        found = info.subscriptions.get(topic)
         if found is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
@@ -244,7 +249,10 @@ class PullMessageProcessor:
         return found
 
     def _check_registered(self, header: PullMessageRequestHeader) -> None:
-        registered = self._broker.filters.get(header.topic, header.consumer_group)
+        filters = self._broker.filters
+        if filters is None:
+            return  # expressions are not kept, so there is none that could be old
+        registered = filters.get(header.topic, header.consumer_group)
         if registered is None:
             raise RefusedError(
                 ResponseCode.FILTER_DATA_NOT_EXIST,

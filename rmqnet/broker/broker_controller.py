@@ -1,0 +1,258 @@
+"""A broker: a store, what is kept beside it, and everybody who asks for either.
+
+Source: RocketMQ ``BrokerController``, ``BrokerStartup`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Callable
+
+from rmqnet.broker.broker import Broker
+from rmqnet.broker.clients.broker_to_client import BrokerToClient
+from rmqnet.broker.clients.client_housekeeping import HOUSEKEEPING_SECONDS, ClientHousekeeping
+from rmqnet.broker.clients.consumer_changes import ConsumerChanges
+from rmqnet.broker.clients.consumer_manager import ConsumerManager
+from rmqnet.broker.clients.producer_manager import ProducerManager
+from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
+from rmqnet.broker.pools import Pools
+from rmqnet.broker.processor.admin_broker import AdminBrokerProcessor
+from rmqnet.broker.processor.client_manage import ClientManageProcessor
+from rmqnet.broker.processor.consumer_manage import ConsumerManageProcessor
+from rmqnet.broker.processor.end_transaction import EndTransactionProcessor
+from rmqnet.broker.processor.pull_message import PullMessageProcessor
+from rmqnet.broker.processor.query_message import QueryMessageProcessor
+from rmqnet.broker.processor.queue_offsets import QueueOffsetProcessor
+from rmqnet.broker.processor.reply_message import ReplyMessageProcessor
+from rmqnet.broker.processor.send_back import SendBackProcessor
+from rmqnet.broker.processor.send_message import SendMessageProcessor
+from rmqnet.broker.registration import Registration
+from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
+from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
+from rmqnet.broker.state.topic_config_manager import TopicConfigManager
+from rmqnet.broker.transaction_checks import TransactionChecks
+from rmqnet.remoting.remoting_server import RemotingServer
+from store_core.message_store import MessageStore, now_ms
+from store_core.schedule.schedule_message_service import ScheduleMessageService
+from store_core.services.repeated_service import RepeatedService
+from store_core.transaction.transactional_message_service import TransactionalMessageService
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rmqnet.broker.broker_config import BrokerConfig
+    from rmqnet.remoting.remoting_server import RemotingServerConfig
+    from rmqnet.remoting.tls import ServerTls
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.config.config_files import TopicConfig
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.recovery.recovery import LogRecovery
+
+logger = logging.getLogger(__name__)
+
+_PROCESSORS = (
+    SendMessageProcessor,
+    SendBackProcessor,
+    ReplyMessageProcessor,
+    PullMessageProcessor,
+    QueryMessageProcessor,
+    QueueOffsetProcessor,
+    EndTransactionProcessor,
+    ClientManageProcessor,
+    ConsumerManageProcessor,
+    AdminBrokerProcessor,
+)
+_FIRST_PERSIST_MS = 10_000
+
+
+class BrokerController:
+    """Opens a store and serves it until it is stopped; a context manager.
+
+    Parameters
+    ----------
+    config
+        Of the broker.
+    store_config
+        Of its store.
+    host
+        Address of this machine to listen at.
+    limits
+        Of connections and memory.
+    tls
+        How connections are encrypted; None: not at all.
+    clock
+        Returns ms since the epoch.
+
+    Attributes
+    ----------
+    broker
+        Its parts.
+    registration
+        Tells name servers of it.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: MessageStoreConfig,
+        *,
+        host: str = "127.0.0.1",
+        limits: RemotingServerConfig | None = None,
+        tls: ServerTls | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self.config = config
+        self._host = host
+        self._store_config, self._clock = store_config, clock
+        self._server = RemotingServer("broker", limits, None if tls is None else tls.ssl_context())
+        self._pools = Pools(config)
+        root = store_config.store_path_root_dir
+        self._topics = TopicConfigManager(config, root, clock)
+        self._groups = SubscriptionGroupManager(config, root, clock)
+        self._offsets = ConsumerOffsetManager(config, root, clock)
+        self._is_started = False
+
+    def __enter__(self) -> BrokerController:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """Where clients connect, ``host:port``."""
+        return self.registration.broker_address
+
+    def start(self) -> LogRecovery:
+        """Open the store, serve it, and tell the name servers; return what recovery did.
+
+        Raises
+        ------
+        ClientError
+            The address cannot be listened at.
+        StoreLockedError
+            Somebody has the store open.
+        StoreError
+            The store cannot be opened; see ``MessageStore.load``.
+        """
+        self.config.listen_port = self._server.bind(self._host, self.config.listen_port)
+        try:
+            return self._start()
+        except BaseException:
+            self._server.stop()
+            raise
+
+    def _start(self) -> LogRecovery:
+        self._topics.load()
+        store = MessageStore(
+            self._store_config,
+            store_host=f"{self.config.broker_ip1}:{self.config.listen_port}",
+            clock=self._clock,
+            dispatchers=[self._dispatched],
+            is_batch_topic=self._is_batch_topic,
+        )
+        recovery = store.load()
+        try:
+            self._groups.load()
+            self._offsets.load()
+            self._serve(store)
+        except BaseException:
+            store.shutdown()
+            raise
+        return recovery
+
+    def _serve(self, store: MessageStore) -> None:
+        to_client = BrokerToClient(self._server)
+        changes = ConsumerChanges(self.config, to_client, store.consumer_filters)
+        self.broker = broker = Broker(
+            self.config,
+            store,
+            self._topics,
+            self._groups,
+            self._offsets,
+            self._server,
+            self._clock,
+            ProducerManager(),
+            ConsumerManager(changes),
+            RebalanceLockManager(self._clock),
+            to_client,
+            store.consumer_filters,
+        )
+        broker.delays = ScheduleMessageService(store)
+        broker.transactions = TransactionalMessageService(
+            store, TransactionChecks(broker).ask, self._offsets
+        )
+        for processor in _PROCESSORS:
+            processor(broker).register(self._server, self._pools)
+        housekeeping = ClientHousekeeping(broker, self._pools.client)
+        self.registration = Registration(self.config, self._topics)
+        self._services = (
+            RepeatedService(
+                "client-housekeeping",
+                lambda: housekeeping.run_once() is not None,
+                int(HOUSEKEEPING_SECONDS * 1000),
+                is_late=True,
+            ),
+            RepeatedService(
+                "consumer-offsets",
+                self._persist,
+                self.config.flush_consumer_offset_interval,
+                is_late=True,
+            ),
+            broker.holds,
+        )
+        store.start()
+        broker.transactions.start()
+        broker.delays.start()
+        self._pools.start()
+        for service in self._services:
+            service.start()
+        self._server.serve()
+        self.registration.open()
+        self.registration.run_once()
+        self.registration.start()
+        self._topics.on_change(self._topic_changed)
+        self._is_started = True
+
+    def stop(self) -> None:
+        """Leave the name servers, disconnect all clients, and close the store cleanly.
+
+        A second call does nothing.
+        """
+        if not self._is_started:
+            return
+        self._is_started = False
+        broker = self.broker
+        self.registration.shutdown()
+        self.registration.close()
+        self._server.stop()
+        self._pools.stop()
+        for service in self._services:
+            service.shutdown()
+        broker.delays.shutdown()
+        broker.transactions.stop()
+        self._persist()
+        broker.store.shutdown()
+
+    def _persist(self) -> bool:
+        self._offsets.persist()
+        return True
+
+    def _topic_changed(self, config: TopicConfig | None) -> None:
+        del config
+        self.registration.run_once()  # before whoever made the topic is answered
+
+    def _dispatched(self, frames: RecordFrames) -> None:
+        broker = getattr(self, "broker", None)
+        if broker is not None:
+            broker.holds.dispatched(frames)
+
+    def _is_batch_topic(self, topic: str) -> bool:
+        config = self._topics.select(topic)
+        return config is not None and config.has_batch_queues

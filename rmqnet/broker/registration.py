@@ -1,0 +1,160 @@
+"""What name servers hear of a broker: all of them, from time to time and when topics change.
+
+Source: RocketMQ ``BrokerOuterAPI``, ``BrokerController.registerBrokerAll`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmqnet.errors import RemotingError
+from rmqnet.remoting.codes import ResponseCode
+from rmqnet.remoting.header_fields import decode_header
+from rmqnet.remoting.headers import (
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from rmqnet.remoting.registration_body import (
+    RegistrationBody,
+    body_crc32,
+    encode_registration_body,
+)
+from rmqnet.remoting.remoting_client import RemotingClient
+from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core.event_loop_thread import EventLoopThread
+from store_core.services.service_thread import ServiceThread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqnet.broker.broker_config import BrokerConfig
+    from rmqnet.broker.state.topic_config_manager import TopicConfigManager
+
+logger = logging.getLogger(__name__)
+
+_PERM_READ, _PERM_WRITE = 4, 2
+_LEAVE_S = 3.0
+
+
+class Registration(ServiceThread):
+    """Registers a broker with its name servers.
+
+    Parameters
+    ----------
+    config
+        Of the broker: its names and its name servers.
+    topics
+        What it has.
+    ha_address
+        ``host:port`` where slaves connect; empty: nowhere.
+
+    Attributes
+    ----------
+    answers
+        What each name server said last, by address.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, topics: TopicConfigManager, ha_address: str = ""
+    ) -> None:
+        super().__init__(config.register_period_ms, first_delay_ms=config.register_period_ms)
+        self._config, self._topics, self._ha_address = config, topics, ha_address
+        self._loop_thread = EventLoopThread("broker-registration")
+        self._remoting: RemotingClient | None = None
+        self.answers: dict[str, RegisterBrokerResponseHeader] = {}
+
+    @property
+    def broker_address(self) -> str:
+        """Where clients find the broker."""
+        return f"{self._config.broker_ip1}:{self._config.listen_port}"
+
+    def open(self) -> None:
+        """Connect; `run_once` may be called from now on."""
+        if self._remoting is None:
+            self._loop_thread.start()
+            self._remoting = self._loop_thread.submit(_client()).result()
+
+    def close(self) -> None:
+        """Tell name servers that the broker goes, and end the connections."""
+        remoting, self._remoting = self._remoting, None
+        if remoting is not None:
+            self._loop_thread.submit(self._leave(remoting)).result()
+            self._loop_thread.stop()
+
+    def run_once(self) -> bool:
+        """Register with all name servers; return whether one of them answered."""
+        remoting = self._remoting
+        if remoting is None or not self._config.name_servers:
+            return False
+        return self._loop_thread.submit(self._register(remoting)).result()
+
+    async def _register(self, remoting: RemotingClient) -> bool:
+        body = self._body()
+        header = RegisterBrokerRequestHeader(
+            broker_name=self._config.broker_name,
+            broker_addr=self.broker_address,
+            cluster_name=self._config.broker_cluster_name,
+            ha_server_addr=self._ha_address,
+            broker_id=self._config.broker_id,
+            enable_acting_master=False,
+            compressed=self._config.compressed_register,
+            body_crc32=body_crc32(body),
+        )
+        timeout_s = self._config.register_broker_timeout_mills / 1000
+        requests = [RemotingCommand.request(header, body) for _ in self._config.name_servers]
+        answered = await self._ask_all(remoting, requests, timeout_s)
+        for address, answer in answered.items():
+            self.answers[address] = decode_header(RegisterBrokerResponseHeader, answer.ext_fields)
+        return bool(answered)
+
+    async def _leave(self, remoting: RemotingClient) -> None:
+        header = UnRegisterBrokerRequestHeader(
+            broker_name=self._config.broker_name,
+            broker_addr=self.broker_address,
+            cluster_name=self._config.broker_cluster_name,
+            broker_id=self._config.broker_id,
+        )
+        requests = [RemotingCommand.request(header) for _ in self._config.name_servers]
+        await self._ask_all(remoting, requests, _LEAVE_S)
+        await remoting.close()
+
+    async def _ask_all(
+        self, remoting: RemotingClient, requests: Sequence[RemotingCommand], timeout_s: float
+    ) -> dict[str, RemotingCommand]:
+        """Ask each name server; return the answers of those that carried it out."""
+        addresses = self._config.name_servers
+        answers = await asyncio.gather(
+            *(
+                remoting.invoke(address, request, timeout_s)
+                for address, request in zip(addresses, requests)
+            ),
+            return_exceptions=True,
+        )
+        done = {}
+        for address, answer in zip(addresses, answers):
+            if isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS:
+                done[address] = answer
+            elif isinstance(answer, (RemotingError, RemotingCommand)):
+                logger.warning("name server %s does not know this broker: %s", address, answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+        return done
+
+    def _body(self) -> bytes:
+        permission = self._config.broker_permission
+        topics = self._topics.all()
+        if permission & (_PERM_READ | _PERM_WRITE) != _PERM_READ | _PERM_WRITE:
+            topics = {
+                name: replace(config, perm=config.perm & permission)
+                for name, config in topics.items()
+            }
+        content = RegistrationBody(topics, self._topics.data_version)
+        return encode_registration_body(content, compressed=self._config.compressed_register)
+
+
+async def _client() -> RemotingClient:
+    return RemotingClient()
