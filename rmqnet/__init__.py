@@ -1,4 +1,4 @@
-"""RocketMQ on the network: its protocol, and a client of running clusters."""
+"""RocketMQ on the network: its protocol, a client of running clusters, name server and broker."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
     from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.tls import TlsConfig
+    from rmqnet.served_store import ServedStore, serve
     from store_core.config.config_files import TopicConfig
     from store_core.message import Message
 
@@ -105,6 +106,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SendTimeoutError",
+    "ServedStore",
     "TlsConfig",
     "TopicConfig",
     "TopicNotFoundError",
@@ -113,6 +115,7 @@ __all__ = [
     "TransactionProducer",
     "TransactionSendResult",
     "reply_to",
+    "serve",
 ]
 
 # Where the names are that are no errors. Loaded when first asked for: a process that only plans
@@ -151,6 +154,7 @@ _MODULES = {
     "QueueStats": "rmqnet.client.admin_results",
     "SendResult": "rmqnet.client.send_result",
     "SendStatus": "rmqnet.client.send_result",
+    "ServedStore": "rmqnet.served_store",
     "TlsConfig": "rmqnet.remoting.tls",
     "TopicConfig": "store_core.config.config_files",
     "TopicRoute": "rmqnet.client.topic_route",
@@ -158,6 +162,7 @@ _MODULES = {
     "TransactionProducer": "rmqnet.client.producer.transaction_producer",
     "TransactionSendResult": "rmqnet.client.producer.transaction_producer",
     "reply_to": "rmqnet.client.producer.request_reply",
+    "serve": "rmqnet.served_store",
 }
 
 
