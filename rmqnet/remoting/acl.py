@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqnet.remoting.remoting_command import RemotingCommand
 
 ACCESS_KEY = "AccessKey"
@@ -59,12 +61,16 @@ def sign(command: RemotingCommand, credentials: AclCredentials) -> None:
     fields[ACCESS_KEY] = credentials.access_key
     if credentials.security_token is not None:
         fields[SECURITY_TOKEN] = credentials.security_token
-    names = sorted(fields)
+    signed = fields
     if _UNIQUE_KEY_QUERY in fields:
-        names.remove(_UNIQUE_KEY_QUERY)
+        signed = {name: text for name, text in fields.items() if name != _UNIQUE_KEY_QUERY}
         command.version = min(command.version, _V4_9_3)
+    fields[SIGNATURE] = signature_of(signed, command.body, credentials.secret_key)
+
+
+def signature_of(fields: Mapping[str, str], body: bytes, secret_key: str) -> str:
+    """Return the signature of the fields, which hold none, and the body of a request."""
     # Half a surrogate pair is a question mark to Java.
-    text = "".join([fields[name] for name in names]).encode(errors="replace")
-    content = text + command.body
-    digest = hmac.new(credentials.secret_key.encode(), content, hashlib.sha1).digest()
-    fields[SIGNATURE] = base64.b64encode(digest).decode()
+    text = "".join([fields[name] for name in sorted(fields)]).encode(errors="replace")
+    digest = hmac.new(secret_key.encode(), text + body, hashlib.sha1).digest()
+    return base64.b64encode(digest).decode()
