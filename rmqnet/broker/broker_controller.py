@@ -16,7 +16,6 @@ from rmqnet.broker.clients.consumer_manager import ConsumerManager
 from rmqnet.broker.clients.producer_manager import ProducerManager
 from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
 from rmqnet.broker.pools import Pools
-from rmqnet.broker.processor.admin_broker import AdminBrokerProcessor
 from rmqnet.broker.processor.client_manage import ClientManageProcessor
 from rmqnet.broker.processor.consumer_manage import ConsumerManageProcessor
 from rmqnet.broker.processor.end_transaction import EndTransactionProcessor
@@ -60,7 +59,6 @@ _PROCESSORS = (
     EndTransactionProcessor,
     ClientManageProcessor,
     ConsumerManageProcessor,
-    AdminBrokerProcessor,
 )
 _FIRST_PERSIST_MS = 10_000
 
@@ -195,7 +193,7 @@ class BrokerController:
         self._services = (
             RepeatedService(
                 "client-housekeeping",
-                lambda: housekeeping.run_once() is not None,
+                housekeeping.run_once,
                 int(HOUSEKEEPING_SECONDS * 1000),
                 is_late=True,
             ),

@@ -32,8 +32,11 @@ class ClientHousekeeping:
         self._pool = pool
         broker.server.on_close(self._on_close)
 
-    def run_once(self) -> None:
-        """Forget who was silent for too long; to be called every `HOUSEKEEPING_SECONDS`."""
+    def run_once(self) -> bool:
+        """Forget who was silent for too long; return whether there was somebody.
+
+        To be called every `HOUSEKEEPING_SECONDS`.
+        """
         broker = self._broker
         now = broker.clock()
         before = now - broker.config.channel_expired_timeout
@@ -42,6 +45,7 @@ class ClientHousekeeping:
             seconds = broker.config.channel_expired_timeout // 1000
             broker.server.disconnect(connection, f"no heartbeat for {seconds} seconds")
         broker.consumers.expire_compensations(now - broker.config.subscription_expired_timeout)
+        return bool(silent)
 
     def _on_close(self, connection: ServerConnection) -> None:
         forget = functools.partial(forget_client, self._broker, connection)

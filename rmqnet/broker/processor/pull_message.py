@@ -222,7 +222,7 @@ class PullMessageProcessor:
     ) -> SubscriptionData:
         """Return what the group's heartbeats say that it wants of the topic."""
         name, topic = header.consumer_group, header.topic
-        info = self._broker.consumers.get(name)
+        info = self._broker.consumers.group_info(name)
         if info is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
@@ -237,7 +237,7 @@ class PullMessageProcessor:
                 _SUBSCRIPTION_FORBIDDEN,
                 f"the consumer group[{name}] is forbidden for topic[{topic}]",
             )
-        found = info.subscriptions.get(topic)
+        found = info.find_subscription(topic)
         if found is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
@@ -249,10 +249,7 @@ class PullMessageProcessor:
         return found
 
     def _check_registered(self, header: PullMessageRequestHeader) -> None:
-        filters = self._broker.filters
-        if filters is None:
-            return  # expressions are not kept, so there is none that could be old
-        registered = filters.get(header.topic, header.consumer_group)
+        registered = self._broker.filters.get(header.topic, header.consumer_group)
         if registered is None:
             raise RefusedError(
                 ResponseCode.FILTER_DATA_NOT_EXIST,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PROPERTY_REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 _PROPERTY_PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
+_ANSWER_S = 10.0
 _CODES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
@@ -77,8 +78,8 @@ class ReplyMessageProcessor:
         asker = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if asker is None:
             return f"reply message properties[{PROPERTY_REPLY_TO_CLIENT}] is null"
-        client = self._broker.producers.find_client(asker)
-        if client is None:
+        channel = self._broker.producers.find_channel(asker)
+        if channel is None:
             return f"push reply message fail, channel of <{asker}> not found."
         now = self._broker.clock()
         properties[_PROPERTY_PUSH_REPLY_TIME] = str(now)
@@ -99,8 +100,9 @@ class ReplyMessageProcessor:
             reconsume_times=header.reconsume_times,
             unit_mode=header.unit_mode,
         )
+        command = RemotingCommand.request(push, body)
         try:
-            answer = self._broker.to_client.push_reply(client.connection, push, body)
+            answer = self._broker.server.ask(channel, command, _ANSWER_S)
         except RemotingError as err:
             return f"push reply message to {asker} fail: {err}"
         if answer.code != ResponseCode.SUCCESS:

@@ -162,7 +162,7 @@ class SendMessageProcessor:
         if request.version >= _V3_4_9 and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
         # A group with locks is one that keeps the order: its client has tried often enough.
-        is_orderly = not self._broker.locks.is_all_expired(group)
+        is_orderly = not self._broker.locks.is_lock_all_expired(group)
         if (header.reconsume_times or 0) <= most and not is_orderly:
             return header.topic, queue_id, topic
         properties[PROPERTY_DELAY] = "-1"
