@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # of those that mean all
+
 
 class NameServer:
     """Tells clients where brokers are, which register with it (RocketMQ ``NamesrvController``).
@@ -81,7 +83,9 @@ class NameServer:
     @property
     def address(self) -> str:
         """``host:port``, as clients and brokers on this machine are told."""
-        return f"{self.config.host}:{self.port}"
+        host = self.config.host
+        host = _LOOPBACK.get(host, host)
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     def __enter__(self) -> NameServer:
         self.start()

@@ -447,6 +447,19 @@ def test_it_listens_on_this_machine_only_unless_told_otherwise() -> None:
             assert probe.connect_ex(("127.0.0.2", server.port)) != 0
 
 
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("0.0.0.0", "127.0.0.1:7"),
+        ("", "127.0.0.1:7"),
+        ("::", "[::1]:7"),
+        ("10.0.0.1", "10.0.0.1:7"),
+    ],
+)
+def test_its_address_is_one_that_clients_can_use(host: str, told: str) -> None:
+    assert NameServer(NameServerConfig(host=host, port=7)).address == told
+
+
 def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
     with serving() as server:
         second = NameServer(NameServerConfig(port=server.port))
