@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Callable
 
 from rmqnet.errors import ClientError
@@ -116,6 +117,7 @@ class NameServer:
         except ClientError:
             self.stop()
             raise
+        processor.config = replace(self.config, port=self.port)
         self._scan.start()
         logger.info("the name server listens at %s", self.address)
         return self.port

@@ -76,6 +76,11 @@ class NameServerProcessor:
         Values of admins.
     clock
         Seconds; it never goes back.
+
+    Attributes
+    ----------
+    config
+        As it is now.
     """
 
     def __init__(
@@ -85,7 +90,7 @@ class NameServerProcessor:
         kv_configs: KVConfigManager,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config = config
+        self.config = config
         self._routes = routes
         self._kv_configs = kv_configs
         self._clock = clock
@@ -126,7 +131,7 @@ class NameServerProcessor:
     # Routes.
 
     def _route(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
-        config = self._config
+        config = self.config
         if config.need_wait_for_service:
             left = self._started_at + config.wait_seconds_for_service - self._clock()
             if left > 0:
@@ -160,7 +165,7 @@ class NameServerProcessor:
             body,
             connection,
             request.ext_fields.get(_ZONE_NAME),
-            forgets_topics=self._config.delete_topic_with_broker_registration,
+            forgets_topics=self.config.delete_topic_with_broker_registration,
         )
         if result is None:
             remark = (
@@ -171,7 +176,7 @@ class NameServerProcessor:
         if not connection.is_open:  # it ended meanwhile: nobody else would notice
             self._routes.unregister_connection(connection)
         table = None
-        if self._config.return_order_topic_config_to_broker:
+        if self.config.return_order_topic_config_to_broker:
             table = self._kv_configs.table(ORDER_TOPIC_CONFIG)
         return _success(request, result, b"" if table is None else _json({"table": table}))
 
@@ -230,7 +235,7 @@ class NameServerProcessor:
 
     def _all_topics(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         return self._topic_list(
-            request, self._routes.topics, is_allowed=self._config.enable_all_topic_list
+            request, self._routes.topics, is_allowed=self.config.enable_all_topic_list
         )
 
     def _topics_of_cluster(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
@@ -259,7 +264,7 @@ class NameServerProcessor:
         *,
         is_allowed: bool | None = None,
     ) -> RemotingCommand:
-        if not (self._config.enable_topic_list if is_allowed is None else is_allowed):
+        if not (self.config.enable_topic_list if is_allowed is None else is_allowed):
             return _failure(request, "disable")
         return _success(request, body=_json({"topicList": topics()}))
 
@@ -299,20 +304,20 @@ class NameServerProcessor:
         return RemotingCommand.response_to(request, ResponseCode.QUERY_NOT_FOUND, remark)
 
     def _get_config(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
-        return _success(request, body=self._config.to_text().encode())
+        return _success(request, body=self.config.to_text().encode())
 
     def _update_config(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand:
         try:
             properties = parse_properties(request.body.decode(), connection.address)
-            changed = self._config.changed(properties)
+            changed = self.config.changed(properties)
         except (UnicodeDecodeError, StoreConfigError) as err:
             return _failure(request, f"the settings cannot be used: {err}")
         if properties.keys() & BLACK_LIST:
             remark = "Can not update config in black list."
             return RemotingCommand.response_to(request, ResponseCode.NO_PERMISSION, remark)
-        self._config = changed
+        self.config = changed
         return _success(request)
 
 

@@ -342,6 +342,12 @@ def test_queues_of_order_topics_are_told_to_brokers_and_where_wanted_to_clients(
         assert ok(register(client)).body == b""
 
 
+def test_the_port_that_was_chosen_is_told() -> None:
+    with serving() as server, RawClient(server.port) as client:
+        told = ok(client.request(RequestCode.GET_NAMESRV_CONFIG)).body.decode()
+        assert f"listenPort={server.port}\n" in told
+
+
 def test_settings_are_told_and_changed() -> None:
     code = RequestCode.UPDATE_NAMESRV_CONFIG
     with asked() as client:
