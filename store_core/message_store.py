@@ -496,6 +496,19 @@ class MessageStore(StoreQueries):
         """
         return self._opened().wait_for_dispatch(timeout_s)
 
+    def delete_topic(self, topic: str) -> bool:
+        """Delete the queues of a topic, as ``deleteTopics``; return whether it had any.
+
+        A message that is put to it later is the first of its queue again. The records stay in the
+        log until their segments expire; keys still find them. Nothing may be put to it meanwhile.
+
+        Raises
+        ------
+        StoreWriteError
+            A file cannot be deleted.
+        """
+        return self._opened().delete_topic(topic)
+
     def rebuild_index(self, progress: Progress | None = None) -> None:
         """Delete the index and make it anew from the log, before returning.
 

@@ -6,7 +6,7 @@ Source: RocketMQ ``ConsumeQueueStore`` (release 5.3.3).
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Union
 
@@ -247,6 +247,23 @@ class ConsumeQueueStore:
         """Return (topic, queue id) of all queues."""
         return [*self._simple_queues, *self._batch_queues]
 
+    def delete_topic(self, topic: str) -> bool:
+        """Delete the queues of a topic; return whether it had any.
+
+        Its records stay in the log: only nothing leads to them. Nothing of the topic may be
+        dispatched meanwhile.
+        """
+        keys = [key for key in self.queues() if key[0] == topic]
+        for key in keys:
+            queue = self._simple_queues.pop(key, None) or self._batch_queues.pop(key, None)
+            if queue is not None:
+                with self.errors_of(key):
+                    queue.destroy()
+                self._remove_directories(*key)
+        if keys:
+            self._remove_directories(topic)
+        return bool(keys)
+
     def close(self) -> None:
         """Flush everything."""
         self.flush()
@@ -257,6 +274,13 @@ class ConsumeQueueStore:
             with self.errors_of(key):
                 queue.destroy()
         self._simple_queues, self._batch_queues = {}, {}
+
+    def _remove_directories(self, topic: str, queue_id: int | None = None) -> None:
+        names = (topic,) if queue_id is None else (topic, str(queue_id))
+        for kind in (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE):
+            path = self.directory.resolve(kind.directory, *names)
+            with suppress(OSError):  # there is none, or something else lies in it
+                Path(path).rmdir()
 
     def _all(self) -> list[AnyQueueWriter]:
         return [queue for _, queue in self._items()]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
 
 _WAIT_S = 0.001
+_DELETE_WAIT_S = 5.0
 _REASONS = (
     (RunningFlag.DISK_FULL, "the disk of the commit log is too full (diskSpaceWarningLevelRatio): "
      "free space on it; puts go on within cleanResourceInterval"),
@@ -138,6 +139,12 @@ class OpenStore:
             time.sleep(_WAIT_S)
         return True
 
+    def delete_topic(self, topic: str) -> bool:
+        """Delete the queues of a topic; its next message has queue offset 0."""
+        self.wait_for_dispatch(_DELETE_WAIT_S)
+        self._queue_offsets.remove(topic)
+        return self.parts.queues.delete_topic(topic)
+
     def rebuild_index(self, progress: Callable[[int, int], None] | None) -> None:
         """Delete the index and make it anew from the log."""
         self.services.build_index.rebuild(self.index.forget, progress)
@@ -208,7 +215,7 @@ class OpenStore:
 
     def _make_putter(self, store_host: bytes, handle_schedule_message: bool) -> MessagePutter:
         queues = self.parts.queues
-        offsets = QueueOffsetTable(self.config.topic_queue_lock_num)
+        self._queue_offsets = offsets = QueueOffsetTable(self.config.topic_queue_lock_num)
         offsets.set_all(*queues.next_queue_offsets())
         return MessagePutter(
             self.config,

@@ -258,3 +258,29 @@ def test_a_store_is_opened_once(root):
             MessageStore(config_of(root)).load()
         put(store, [0])  # the failed try did not take the lock away
         assert (root / "abort").exists()
+
+
+def test_a_deleted_topic_begins_anew_and_others_stay(root):
+    with MessageStore(config_of(root)) as store:
+        for topic in ("Gone", "Stays"):
+            for queue_id in (0, 1):
+                store.put_message(Message(topic, topic.encode(), queue_id=queue_id, keys=["k"]))
+        assert store.delete_topic("Gone")
+        assert not store.delete_topic("Gone")
+        assert not (root / "consumequeue" / "Gone").exists()
+        assert store.get_max_offset_in_queue("Gone", 0) == 0
+        assert store.get_max_offset_in_queue("Stays", 1) == 1
+        assert store.put_message(Message("Gone", b"new")).append_result.queue_offset == 0
+        assert store.put_message(Message("Stays", b"new")).append_result.queue_offset == 1
+    with MessageStore(config_of(root)) as store:
+        found = store.get_message("g", "Gone", 0, 0, 32).messages
+        assert [message.body for message in found] == [b"new"]
+        assert store.put_message(Message("Gone", b"next")).append_result.queue_offset == 1
+
+
+def test_a_deleted_batch_topic_begins_anew(root):
+    with MessageStore(config_of(root), is_batch_topic=lambda topic: topic == "B") as store:
+        store.put_message(Message("B", b"x"))
+        assert store.delete_topic("B")
+        assert not (root / "batchconsumequeue" / "B").exists()
+        assert store.put_message(Message("B", b"y")).append_result.queue_offset == 0
