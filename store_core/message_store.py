@@ -467,6 +467,11 @@ class MessageStore(StoreQueries):
         return self.services.dispatch_behind_bytes
 
     @property
+    def lock_time_ms(self) -> int:
+        """For how long an append has been going on; 0 while there is none."""
+        return self._opened().lock_time_ms
+
+    @property
     def services(self) -> StoreServices:
         """The services, each with ``run_once``."""
         return self._opened().services

@@ -44,8 +44,8 @@ class Broker:
         SQL expressions of groups.
     holds
         Pulls that wait for messages.
-    transactions, delays
-        Services of the store.
+    transactions, delays, timers
+        Services of the store; None: they do not run.
     """
 
     config: BrokerConfig
@@ -63,3 +63,4 @@ class Broker:
     holds: Any = None
     transactions: Any = None
     delays: Any = None
+    timers: Any = None

@@ -31,7 +31,8 @@ _BOUNDS = {
     "start_accept_send_request_time_stamp": (0, 2**63 - 1),
 }
 _SPELLINGS = {"broker_ip1": "brokerIP1"}
-_FIXED = ("brokerConfigPath", "configBlackList")
+_FIXED_KEYS = ("brokerConfigPath", "configBlackList", "brokerName", "brokerId", "listenPort")
+_FIXED_ENDS = ("ThreadPoolNums", "QueueCapacity")
 
 
 @dataclass
@@ -179,9 +180,9 @@ class BrokerConfig:
         for name, value in changes.items():
             setattr(self, name, value)
 
-    def refused_updates(self, keys: Iterable[str]) -> list[str]:
-        """Return those of the keys that no request may change."""
-        return [key for key in keys if key in _FIXED]
+    def fixed_keys(self, keys: Iterable[str]) -> list[str]:
+        """Return those of the keys that nobody may change while the broker runs."""
+        return [key for key in keys if key in _FIXED_KEYS or key.endswith(_FIXED_ENDS)]
 
     def to_properties(self) -> dict[str, str]:
         """Return all settings as texts, by RocketMQ's keys."""

@@ -652,6 +652,40 @@ class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
 
 
 @dataclass(frozen=True)
+class UpdateGroupForbiddenRequestHeader(RequestHeader):
+    """Whether a group may read a topic; without `readable` only asked."""
+
+    REQUEST_CODE = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
+
+    group: str
+    topic: str
+    readable: bool | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class CloneGroupOffsetRequestHeader(RequestHeader):
+    """A group shall go on where another is; without a topic in all of them."""
+
+    REQUEST_CODE = RequestCode.CLONE_GROUP_OFFSET
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True)
+class GetConsumeStatsInBrokerHeader(RequestHeader):
+    """Offsets of all groups; of order topics only, if that is wanted."""
+
+    REQUEST_CODE = RequestCode.GET_BROKER_CONSUME_STATS
+
+    is_order: bool
+
+
+@dataclass(frozen=True)
 class RecallMessageRequestHeader(RequestHeader):
     """A timer message that shall not be delivered."""
 

@@ -164,6 +164,12 @@ class OpenStore:
         }
 
     @property
+    def lock_time_ms(self) -> int:
+        """For how long an append has been going on; 0 while there is none."""
+        since = self._appender.begin_time_in_lock
+        return max(self.clock() - since, 0) if since else 0
+
+    @property
     def replicable_offset(self) -> int:
         """End of what slaves may have: without a blank record that nothing follows.
 

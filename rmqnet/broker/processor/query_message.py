@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from store_core.message import Message
 
 _IS_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
-_UNIQUE_KEY_MESSAGES = 32
-"""``defaultQueryMaxNum``."""
 
 
 class QueryMessageProcessor:
@@ -52,9 +50,9 @@ class QueryMessageProcessor:
         del connection
         header = decode_header(QueryMessageRequestHeader, request.ext_fields)
         most = header.max_num
-        if request.ext_fields.get(_IS_UNIQUE_KEY) == "true":
-            most = _UNIQUE_KEY_MESSAGES
         store = self._broker.store
+        if request.ext_fields.get(_IS_UNIQUE_KEY) == "true":
+            most = store.config.default_query_max_num
         result = store.query_message(
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
         )

@@ -217,6 +217,12 @@ class TopicConfigManager(ConfigManager):
         self._changed(*made)
         return made
 
+    def touch(self) -> None:
+        """Count the version on: all topics mean something else now."""
+        with self._lock:
+            self._count_version()
+        self._changed(None)
+
     def set_order_topics(self, topics: Iterable[str]) -> None:
         """Note that the order of these topics counts, as name servers say."""
         with self._lock:

@@ -1,0 +1,187 @@
+"""How far groups are, for administrators and slaves: 43, 45, 208, 300, 303, 314, 317, 343, 345."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqnet.broker.processor.admin_topics import known_topic, queue_of
+from rmqnet.broker.processor.bodies import json_answer, success
+from rmqnet.client.admin_results import QueueConsumption
+from rmqnet.client.queue_json import queue_json
+from rmqnet.remoting.codes import RequestCode
+from rmqnet.remoting.header_fields import decode_header
+from rmqnet.remoting.headers import (
+    CloneGroupOffsetRequestHeader,
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
+from store_core.config.config_files import config_json, load_delay_offsets
+from store_core.files.store_directory import StoreDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.processor.admin_broker import AdminHandler
+    from rmqnet.client.message_queue import MessageQueue
+    from rmqnet.remoting.remoting_command import RemotingCommand
+
+_TOPIC_SEPARATOR = ";"
+
+
+class AdminOffsets:
+    """Describes how far groups are."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> dict[RequestCode, AdminHandler]:
+        """Return what works on which requests."""
+        return {
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+        }
+
+    def all_offsets(self, request: RemotingCommand) -> RemotingCommand:
+        """Return all offsets of groups (43)."""
+        return json_answer(request, self._broker.offsets.to_json())
+
+    def delay_offsets(self, request: RemotingCommand) -> RemotingCommand:
+        """Return how far the delivery of each delay level is (45)."""
+        delays = self._broker.delays
+        if delays is None:
+            root = self._broker.store.config.store_path_root_dir
+            offsets = load_delay_offsets(StoreDirectory(root)) or {}
+        else:
+            offsets = delays.offsets
+        return json_answer(request, {"offsetTable": dict(sorted(offsets.items()))})
+
+    def consume_stats(self, request: RemotingCommand) -> RemotingCommand:
+        """Return how far a group is in each queue (208)."""
+        header = decode_header(GetConsumeStatsRequestHeader, request.ext_fields)
+        table: dict[MessageQueue, Any] = {}
+        for topic in self._topics_of(header):
+            table.update(self._consumption(header.consumer_group, topic))
+        return json_answer(request, {"offsetTable": _json_table(table)})
+
+    def broker_consume_stats(self, request: RemotingCommand) -> RemotingCommand:
+        """Return how far all groups are in all their topics (317)."""
+        is_order = decode_header(GetConsumeStatsInBrokerHeader, request.ext_fields).is_order
+        broker, total, found = self._broker, 0, []
+        for group in sorted(broker.groups.all()):
+            stats = []
+            for topic in sorted(self._subscribed(group, broker.offsets.topics_of(group))):
+                config = broker.topics.select(topic)
+                if config is not None and (config.order or not is_order):
+                    table = self._consumption(group, topic)
+                    total += sum(each.lag for each in table.values())
+                    stats.append({"offsetTable": _json_table(table)})
+            found.append({group: stats})
+        address = f"{broker.config.broker_ip1}:{broker.config.listen_port}"
+        data = {"brokerAddr": address, "consumeStatsList": found, "totalDiff": total}
+        return json_answer(request, data)
+
+    def groups_of_topic(self, request: RemotingCommand) -> RemotingCommand:
+        """Name the groups that read a topic, or have read it (300)."""
+        topic = decode_header(QueryTopicConsumeByWhoRequestHeader, request.ext_fields).topic
+        broker = self._broker
+        groups = broker.consumers.groups_of_topic(topic) | broker.offsets.groups_of(topic)
+        return json_answer(request, {"groupList": sorted(groups)})
+
+    def topics_of_group(self, request: RemotingCommand) -> RemotingCommand:
+        """Name the topics of which a group has offsets (343)."""
+        group = decode_header(QueryTopicsByConsumerRequestHeader, request.ext_fields).group
+        return json_answer(request, {"topicList": sorted(self._broker.offsets.topics_of(group))})
+
+    def subscription(self, request: RemotingCommand) -> RemotingCommand:
+        """Return what a group wants of a topic now (345)."""
+        header = decode_header(QuerySubscriptionByConsumerRequestHeader, request.ext_fields)
+        group, topic = header.group, header.topic or ""
+        found = self._broker.consumers.find_subscription(group, topic)
+        data: dict[str, Any] = {"group": group, "topic": topic}
+        if found is not None:
+            data["subscriptionData"] = found.to_json()
+        return json_answer(request, data)
+
+    def time_span(self, request: RemotingCommand) -> RemotingCommand:
+        """Return the times of a topic's messages, and where a group is among them (303)."""
+        header = decode_header(QueryConsumeTimeSpanRequestHeader, request.ext_fields)
+        config = known_topic(self._broker, header.topic)
+        spans = [
+            self._span(header.group, header.topic, queue_id)
+            for queue_id in range(config.write_queue_nums)
+        ]
+        return json_answer(request, {"consumeTimeSpanSet": spans})
+
+    def clone(self, request: RemotingCommand) -> RemotingCommand:
+        """Let a group go on where another is (314)."""
+        header = decode_header(CloneGroupOffsetRequestHeader, request.ext_fields)
+        broker, source = self._broker, header.src_group
+        topics = {header.topic} if header.topic else broker.offsets.topics_of(source)
+        for topic in topics:
+            is_unsubscribed = broker.consumers.is_unsubscribed(source, topic)
+            if broker.topics.select(topic) and (header.offline or not is_unsubscribed):
+                broker.offsets.clone(source, header.dest_group, topic)
+        return success(request)
+
+    def _topics_of(self, header: GetConsumeStatsRequestHeader) -> list[str]:
+        """Return the topics that are meant; but for a list, those that members do not want go."""
+        if header.topic_list and header.topic_list.strip():
+            return [each for each in header.topic_list.split(_TOPIC_SEPARATOR) if each]
+        group, offsets = header.consumer_group, self._broker.offsets
+        topics = {header.topic} if header.topic else offsets.topics_of(group)
+        return sorted(self._subscribed(group, topics))
+
+    def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
+        consumers = self._broker.consumers
+        return [topic for topic in topics if not consumers.is_unsubscribed(group, topic)]
+
+    def _consumption(self, group: str, topic: str) -> dict[MessageQueue, QueueConsumption]:
+        config = self._broker.topics.select(topic)
+        count = 0 if config is None else config.read_queue_nums
+        return {
+            queue_of(self._broker, topic, queue_id): self._queue_consumption(group, topic, queue_id)
+            for queue_id in range(count)
+        }
+
+    def _queue_consumption(self, group: str, topic: str, queue_id: int) -> QueueConsumption:
+        store, offsets = self._broker.store, self._broker.offsets
+        end = store.get_max_offset_in_queue(topic, queue_id)
+        offset = max(offsets.query(group, topic, queue_id), 0)
+        pulled = max(offsets.query_pull(group, topic, queue_id), offset)
+        timestamp = 0
+        if offset > 0:
+            timestamp = max(store.get_message_store_timestamp(topic, queue_id, offset - 1), 0)
+        return QueueConsumption(end, offset, pulled, timestamp)
+
+    def _span(self, group: str, topic: str, queue_id: int) -> dict[str, Any]:
+        broker = self._broker
+        time_of = broker.store.get_message_store_timestamp
+        first = broker.store.get_earliest_message_time(topic, queue_id)
+        end = broker.store.get_max_offset_in_queue(topic, queue_id)
+        offset = broker.offsets.query(group, topic, queue_id)
+        delay = 0
+        if offset < end:
+            delay = broker.clock() - time_of(topic, queue_id, offset)
+        return {
+            "consumeTimeStamp": time_of(topic, queue_id, offset - 1) if offset > 0 else first,
+            "delayTime": delay,
+            "maxTimeStamp": time_of(topic, queue_id, end - 1),
+            "messageQueue": queue_json(queue_of(broker, topic, queue_id)),
+            "minTimeStamp": first,
+        }
+
+
+def _json_table(table: dict[MessageQueue, QueueConsumption]) -> dict[MessageQueue, dict[str, Any]]:
+    return {queue: config_json(each) for queue, each in table.items()}

@@ -1,0 +1,182 @@
+"""Settings and figures of a broker, for administrators: 25, 26, 28, 306, 329."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmqnet.broker.broker_config import config_text, parse_config_text
+from rmqnet.broker.processor.bodies import json_answer, success
+from rmqnet.broker.processor.message_checks import RefusedError
+from rmqnet.remoting.codes import V5_3_3, RequestCode, ResponseCode
+from rmqnet.remoting.headers import GetBrokerConfigResponseHeader
+from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core.config.data_version import DataVersion
+from store_core.config.message_store_config import KEYS, MessageStoreConfig
+from store_core.layout.message import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.pools import Pools
+    from rmqnet.broker.processor.admin_broker import AdminHandler
+
+logger = logging.getLogger(__name__)
+
+_LIVE_STORE_KEYS = (
+    "defaultQueryMaxNum",
+    "maxTransferBytesOnMessageInMemory",
+    "maxTransferCountOnMessageInMemory",
+    "maxTransferBytesOnMessageInDisk",
+    "maxTransferCountOnMessageInDisk",
+    "maxFilterMessageSize",
+    "accessMessageInMemoryMaxRatio",
+    "travelCqFileNumWhenGetMessage",
+)
+"""Settings of a store that each query looks up."""
+_KIB = 1024
+_UNITS = "KMGTPE"
+
+
+class AdminRuntime:
+    """Describes the broker, and changes its settings."""
+
+    def __init__(self, broker: Broker, pools: Pools) -> None:
+        self._broker = broker
+        self._pools = pools
+        self._lock = threading.Lock()
+        self._version = DataVersion(timestamp=broker.clock())
+
+    def handlers(self) -> dict[RequestCode, AdminHandler]:
+        """Return what works on which requests."""
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
+            RequestCode.GET_BROKER_CONFIG: self.config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_segments,
+        }
+
+    def update_config(self, request: RemotingCommand) -> RemotingCommand:
+        """Change settings, of this run only (25)."""
+        properties = parse_config_text(request.body.decode())
+        broker = self._broker
+        refused = [
+            *broker.config.fixed_keys(properties),
+            *(key for key in properties if key in KEYS and key not in _LIVE_STORE_KEYS),
+        ]
+        if refused:
+            remark = f"{', '.join(refused)}: cannot be changed while the broker runs"
+            raise RefusedError(ResponseCode.NO_PERMISSION, remark)
+        with self._lock:
+            self._update_store(properties)
+            broker.config.update(properties)
+            self._version = self._version.next(broker.clock())
+        logger.info("settings were changed: %s", properties)
+        if "brokerPermission" in properties:
+            broker.topics.touch()
+        return success(request)
+
+    def config(self, request: RemotingCommand) -> RemotingCommand:
+        """Return all settings (26)."""
+        version = json.dumps(self._version.to_json(), separators=(",", ":"))
+        body = config_text(self._broker.config, self._broker.store.config).encode()
+        header = GetBrokerConfigResponseHeader(version)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, header, body)
+
+    def runtime_info(self, request: RemotingCommand) -> RemotingCommand:
+        """Return figures (28)."""
+        broker, store = self._broker, self._broker.store
+        table = {
+            **store.runtime_info(),
+            **self._pool_sizes(),
+            **self._schedule_offsets(),
+            **self._timer_figures(),
+            "brokerActive": "true",
+            "brokerVersion": str(V5_3_3),
+            "brokerVersionDesc": "V5_3_3",
+            "commitLogDirCapacity": _capacity(store.config.store_path_root_dir),
+            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
+            "earliestMessageTimeStamp": str(self._earliest_time()),
+            "pageCacheLockTimeMills": str(store.lock_time_ms),
+            "remainHowManyDataToFlush": human_bytes(store.max_phy_offset - store.flushed_where),
+            "startAcceptSendRequestTimeStamp": str(
+                broker.config.start_accept_send_request_time_stamp
+            ),
+        }
+        return json_answer(request, {"table": table})
+
+    def clean_queues(self, request: RemotingCommand) -> RemotingCommand:
+        """Delete files of queues whose messages are gone (306)."""
+        self._broker.store.services.clean_consume_queue.run_once()
+        return success(request)
+
+    def delete_segments(self, request: RemotingCommand) -> RemotingCommand:
+        """Delete expired segments of the log soon, at whichever hour (329)."""
+        self._broker.store.services.clean_commit_log.execute_delete_files_manually()
+        return success(request)
+
+    def _update_store(self, properties: Mapping[str, str]) -> None:
+        wanted = {key: text for key, text in properties.items() if key in KEYS}
+        if wanted:
+            store = self._broker.store
+            found = MessageStoreConfig.from_properties(wanted)
+            values = {KEYS[key]: getattr(found, KEYS[key]) for key in wanted}
+            store.config = replace(store.config, **values)
+
+    def _pool_sizes(self) -> dict[str, str]:
+        pools = self._pools
+        named = {
+            "sendThreadPoolQueue": pools.send,
+            "pullThreadPoolQueue": pools.pull,
+            "queryThreadPoolQueue": pools.query,
+        }
+        sizes = {}
+        for name, pool in named.items():
+            sizes[f"{name}Size"] = str(pool.waiting)
+            sizes[f"{name}Capacity"] = str(pool.capacity)
+        sizes["EndTransactionQueueSize"] = str(pools.transaction.waiting)
+        sizes["EndTransactionThreadPoolQueueCapacity"] = str(pools.transaction.capacity)
+        return sizes
+
+    def _schedule_offsets(self) -> dict[str, str]:
+        delays, store = self._broker.delays, self._broker.store
+        if delays is None:
+            return {}
+        return {
+            f"scheduleMessageOffset_{level}": (
+                f"{offset},{store.get_max_offset_in_queue(SCHEDULE_TOPIC, level - 1)}"
+            )
+            for level, offset in delays.offsets.items()
+        }
+
+    def _timer_figures(self) -> dict[str, str]:
+        timers = self._broker.timers
+        if timers is not None:
+            return dict(timers.runtime_info())
+        whole = ("timerReadBehind", "timerOffsetBehind", "timerCongestNum")
+        rates = ("timerEnqueueTps", "timerDequeueTps")
+        return {**dict.fromkeys(whole, "0"), **dict.fromkeys(rates, "0.0")}
+
+    def _earliest_time(self) -> int:
+        store = self._broker.store
+        message = store.look_stored_message(max(store.min_phy_offset, 0))
+        return -1 if message is None else message.store_timestamp
+
+
+def human_bytes(count: int) -> str:
+    """Return a number of bytes as RocketMQ shows it to people: ``1.5 KiB``."""
+    if count < _KIB:
+        return f"{count} B"
+    steps = (count.bit_length() - 1) // 10
+    return f"{count / _KIB**steps:.1f} {_UNITS[steps - 1]}iB"
+
+
+def _capacity(path: str) -> str:
+    usage = shutil.disk_usage(path)
+    return f"Total : {human_bytes(usage.total)}, Free : {human_bytes(usage.free)}."
