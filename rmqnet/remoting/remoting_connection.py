@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from rmqnet.errors import RemotingConnectError, RemotingFormatError, RemotingTimeoutError
 from rmqnet.remoting.codes import ResponseCode, request_name
@@ -93,6 +93,9 @@ class RemotingConnection(asyncio.Protocol):
     max_idle_s
         Seconds without any byte after which it is closed; 0: never.
     """
+
+    PEER: ClassVar[str] = "server"
+    """Who is at the other end, for people."""
 
     def __init__(
         self, address: str, owner: ConnectionOwner, max_frame_bytes: int, max_idle_s: float
@@ -227,7 +230,7 @@ class RemotingConnection(asyncio.Protocol):
                 timer.cancel()
         self._take_no_more()
         self._owner.note_closed(self)
-        reason = self.reason or (str(exc) if exc else "the server closed it")
+        reason = self.reason or (str(exc) if exc else f"the {self.PEER} closed it")
         self._fail_waiting(reason)
         if not self._closed.done():
             self._closed.set_result(None)

@@ -48,6 +48,8 @@ class ServerConnection(RemotingConnection):
         Of answers; a client that leaves more of them lying is disconnected.
     """
 
+    PEER = "client"
+
     def __init__(
         self,
         owner: ServerOwner,

@@ -584,7 +584,10 @@ def test_a_client_that_goes_fails_what_it_was_asked() -> None:
         connection = connection_of(served, client)
         asking = threading.Timer(0.05, client.close)
         asking.start()
-        with pytest.raises(RemotingConnectError, match="ended before GET_CONSUMER_RUNNING_INFO"):
+        with pytest.raises(
+            RemotingConnectError,
+            match="GET_CONSUMER_RUNNING_INFO was answered: the client closed it",
+        ):
             served.server.ask(connection, RemotingCommand(307), 5)
         asking.join()
         with pytest.raises(RemotingConnectError, match=f"{connection.address} is not connected"):
