@@ -16,6 +16,7 @@ from rmqnet.broker.clients.consumer_manager import ConsumerManager
 from rmqnet.broker.clients.producer_manager import ProducerManager
 from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
 from rmqnet.broker.pools import Pools
+from rmqnet.broker.processor.admin_broker import AdminBrokerProcessor
 from rmqnet.broker.processor.client_manage import ClientManageProcessor
 from rmqnet.broker.processor.consumer_manage import ConsumerManageProcessor
 from rmqnet.broker.processor.end_transaction import EndTransactionProcessor
@@ -59,6 +60,7 @@ _PROCESSORS = (
     EndTransactionProcessor,
     ClientManageProcessor,
     ConsumerManageProcessor,
+    AdminBrokerProcessor,
 )
 _FIRST_PERSIST_MS = 10_000
 
