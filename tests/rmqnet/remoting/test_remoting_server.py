@@ -582,14 +582,19 @@ def test_a_client_that_goes_fails_what_it_was_asked() -> None:
     with Served() as served:
         client = served.client()
         connection = connection_of(served, client)
-        asking = threading.Timer(0.05, client.close)
-        asking.start()
+
+        def go() -> None:
+            client.receive()  # with bytes unread the system would call it a reset
+            client.close()
+
+        going = threading.Thread(target=go)
+        going.start()
         with pytest.raises(
             RemotingConnectError,
             match="GET_CONSUMER_RUNNING_INFO was answered: the client closed it",
         ):
             served.server.ask(connection, RemotingCommand(307), 5)
-        asking.join()
+        going.join()
         with pytest.raises(RemotingConnectError, match=f"{connection.address} is not connected"):
             served.server.ask(connection, RemotingCommand(307), 5)
 
