@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker_config import BrokerConfig
+    from rmqnet.broker.broker_stats import BrokerStats
     from rmqnet.broker.clients.broker_to_client import BrokerToClient
     from rmqnet.broker.clients.consumer_manager import ConsumerManager
     from rmqnet.broker.clients.producer_manager import ProducerManager
@@ -46,6 +47,8 @@ class Broker:
         Pulls that wait for messages.
     transactions, delays, timers
         Services of the store; None: they do not run.
+    stats
+        Messages of yesterday and today; None: nobody counts.
     """
 
     config: BrokerConfig
@@ -64,3 +67,4 @@ class Broker:
     transactions: Any = None
     delays: Any = None
     timers: Any = None
+    stats: BrokerStats | None = None

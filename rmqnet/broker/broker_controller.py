@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Callable
 
 from rmqnet.broker.broker import Broker
+from rmqnet.broker.broker_stats import BrokerStats, MessageTotals
 from rmqnet.broker.clients.broker_to_client import BrokerToClient
 from rmqnet.broker.clients.client_housekeeping import HOUSEKEEPING_SECONDS, ClientHousekeeping
 from rmqnet.broker.clients.consumer_changes import ConsumerChanges
@@ -62,7 +63,7 @@ _PROCESSORS = (
     ConsumerManageProcessor,
     AdminBrokerProcessor,
 )
-_FIRST_PERSIST_MS = 10_000
+_STATS_MS = 60_000
 
 
 class BrokerController:
@@ -185,6 +186,10 @@ class BrokerController:
             store.consumer_filters,
         )
         broker.delays = ScheduleMessageService(store)
+        counted = store.services.stats
+        broker.stats = BrokerStats(
+            lambda: MessageTotals(counted.puts, counted.transferred), self._clock
+        )
         broker.transactions = TransactionalMessageService(
             store, TransactionChecks(broker).ask, self._offsets
         )
@@ -205,6 +210,7 @@ class BrokerController:
                 self.config.flush_consumer_offset_interval,
                 is_late=True,
             ),
+            RepeatedService("broker-stats", broker.stats.run_once, _STATS_MS, is_late=True),
             broker.holds,
         )
         store.start()

@@ -80,6 +80,16 @@ class StoreStatsService(ServiceThread):
             self._put_times[bisect_left(_PUT_TIME_LIMITS_MS, elapsed_ms)] += 1
             self._latencies[bisect_left(_LATENCY_LIMITS_MS, elapsed_ms)] += 1
 
+    @property
+    def puts(self) -> int:
+        """Messages that were put."""
+        return self._puts
+
+    @property
+    def transferred(self) -> int:
+        """Messages that gets returned."""
+        return self._transferred
+
     def record_put_failure(self) -> None:
         """Count a put that was refused or failed."""
         with self._lock:

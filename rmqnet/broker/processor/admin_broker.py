@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Callable
 from rmqnet.broker.processor.admin_clients import AdminClients
 from rmqnet.broker.processor.admin_groups import AdminGroups
 from rmqnet.broker.processor.admin_offsets import AdminOffsets
+from rmqnet.broker.processor.admin_queues import AdminQueues
 from rmqnet.broker.processor.admin_resets import AdminResets
 from rmqnet.broker.processor.admin_runtime import AdminRuntime
 from rmqnet.broker.processor.admin_topics import AdminTopics
@@ -47,6 +48,7 @@ class AdminBrokerProcessor:
             AdminClients(broker),
             AdminOffsets(broker),
             AdminResets(broker),
+            AdminQueues(broker),
             AdminRuntime(broker, pools),
         )
         for part in parts:

@@ -1,4 +1,4 @@
-"""Consumer groups for administrators: 200, 201, 207, 225, 352, 353."""
+"""Consumer groups for administrators and slaves: 200, 201, 207, 225, 352, 353, 402."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from rmqnet.remoting.headers import (
     GetSubscriptionGroupConfigRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
-from store_core.config.config_files import SubscriptionGroupConfig, parse_group_config
+from store_core.config.config_files import (
+    SubscriptionGroupConfig,
+    load_config_file,
+    parse_group_config,
+)
 from store_core.config.lenient_json import json_object
+from store_core.files.store_directory import StoreDirectory
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
@@ -40,6 +45,7 @@ class AdminGroups:
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbid,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.request_modes,
         }
 
     def update(self, request: RemotingCommand) -> RemotingCommand:
@@ -90,6 +96,15 @@ class AdminGroups:
             )
         is_readable = not groups.forbidden(group, topic) & _FORBIDDEN_TO_READ
         return json_answer(request, {"group": group, "readable": is_readable, "topic": topic})
+
+    def request_modes(self, request: RemotingCommand) -> RemotingCommand:
+        """Return which groups pop messages (402), for slaves: as the file has it, if there is one.
+
+        Nobody pops messages here; a broker that takes the directory over may know groups that do.
+        """
+        directory = StoreDirectory(self._broker.groups.root)
+        found = load_config_file(directory, "messageRequestMode.json", dict)
+        return json_answer(request, found or {"messageRequestModeMap": {}})
 
 
 def _parsed(item: dict[str, Any]) -> tuple[SubscriptionGroupConfig, dict[str, Any]]:

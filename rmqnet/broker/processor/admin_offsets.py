@@ -61,8 +61,8 @@ class AdminOffsets:
         """Return how far the delivery of each delay level is (45)."""
         delays = self._broker.delays
         if delays is None:
-            root = self._broker.store.config.store_path_root_dir
-            offsets = load_delay_offsets(StoreDirectory(root)) or {}
+            directory = StoreDirectory(self._broker.offsets.root)
+            offsets = load_delay_offsets(directory) or {}
         else:
             offsets = delays.offsets
         return json_answer(request, {"offsetTable": dict(sorted(offsets.items()))})

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from rmqnet.broker.broker_config import config_text, parse_config_text
 from rmqnet.broker.processor.bodies import json_answer, success
-from rmqnet.broker.processor.message_checks import RefusedError
+from rmqnet.broker.processor.message_checks import RefusedError, open_store
 from rmqnet.remoting.codes import V5_3_3, RequestCode, ResponseCode
 from rmqnet.remoting.headers import GetBrokerConfigResponseHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.config.data_version import DataVersion
 from store_core.config.message_store_config import KEYS, MessageStoreConfig
 from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.message_store import MessageStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,20 +92,18 @@ class AdminRuntime:
 
     def runtime_info(self, request: RemotingCommand) -> RemotingCommand:
         """Return figures (28)."""
-        broker, store = self._broker, self._broker.store
+        broker = self._broker
         table = {
-            **store.runtime_info(),
+            **self._store_figures(),
+            **({} if broker.stats is None else broker.stats.runtime_info()),
             **self._pool_sizes(),
             **self._schedule_offsets(),
             **self._timer_figures(),
             "brokerActive": "true",
             "brokerVersion": str(V5_3_3),
             "brokerVersionDesc": "V5_3_3",
-            "commitLogDirCapacity": _capacity(store.config.store_path_root_dir),
-            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
+            "commitLogDirCapacity": _capacity(broker.topics.root),
             "earliestMessageTimeStamp": str(self._earliest_time()),
-            "pageCacheLockTimeMills": str(store.lock_time_ms),
-            "remainHowManyDataToFlush": human_bytes(store.max_phy_offset - store.flushed_where),
             "startAcceptSendRequestTimeStamp": str(
                 broker.config.start_accept_send_request_time_stamp
             ),
@@ -113,12 +112,12 @@ class AdminRuntime:
 
     def clean_queues(self, request: RemotingCommand) -> RemotingCommand:
         """Delete files of queues whose messages are gone (306)."""
-        self._broker.store.services.clean_consume_queue.run_once()
+        open_store(self._broker).services.clean_consume_queue.run_once()
         return success(request)
 
     def delete_segments(self, request: RemotingCommand) -> RemotingCommand:
         """Delete expired segments of the log soon, at whichever hour (329)."""
-        self._broker.store.services.clean_commit_log.execute_delete_files_manually()
+        open_store(self._broker).services.clean_commit_log.execute_delete_files_manually()
         return success(request)
 
     def _update_store(self, properties: Mapping[str, str]) -> None:
@@ -128,6 +127,20 @@ class AdminRuntime:
             found = MessageStoreConfig.from_properties(wanted)
             values = {KEYS[key]: getattr(found, KEYS[key]) for key in wanted}
             store.config = replace(store.config, **values)
+
+    def _store_figures(self) -> dict[str, str]:
+        store = self._broker.store
+        if not isinstance(store, MessageStore):  # it is only read
+            return {
+                "commitLogMaxOffset": str(store.max_phy_offset),
+                "commitLogMinOffset": str(store.min_phy_offset),
+            }
+        return {
+            **store.runtime_info(),
+            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
+            "pageCacheLockTimeMills": str(store.lock_time_ms),
+            "remainHowManyDataToFlush": human_bytes(store.max_phy_offset - store.flushed_where),
+        }
 
     def _pool_sizes(self) -> dict[str, str]:
         pools = self._pools

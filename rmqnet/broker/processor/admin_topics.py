@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqnet.broker.processor.bodies import body_of, json_answer, success
-from rmqnet.broker.processor.message_checks import RefusedError
+from rmqnet.broker.processor.message_checks import RefusedError, open_store
 from rmqnet.broker.state.attributes import MESSAGE_TYPE_ATTRIBUTE, parse_attribute_changes
 from rmqnet.client.admin_results import QueueStats
 from rmqnet.client.message_queue import MessageQueue
@@ -133,13 +133,13 @@ class AdminTopics:
 
     def clean_unused(self, request: RemotingCommand) -> RemotingCommand:
         """Delete the queues of topics that are not there any more (316)."""
-        broker = self._broker
-        with broker.store.reading() as store:
+        broker, written = self._broker, open_store(self._broker)
+        with written.reading() as store:
             found = {topic for topic, _ in [*store.queue_paths, *store.batch_queue_paths]}
         for topic in sorted(found):
             is_own = broker.topics.is_system_topic(topic) or topic.startswith(LMQ_PREFIX)
             if not is_own and broker.topics.select(topic) is None:
-                broker.store.delete_topic(topic)
+                written.delete_topic(topic)
         return success(request)
 
     def _check(self, topic: str) -> None:
@@ -177,9 +177,10 @@ class AdminTopics:
                         yield name
 
     def _delete(self, topic: str) -> None:
+        store = open_store(self._broker)
         self._broker.topics.delete(topic)
         self._broker.offsets.remove_topic(topic)
-        self._broker.store.delete_topic(topic)
+        store.delete_topic(topic)
 
 
 def known_topic(broker: Broker, topic: str) -> TopicConfig:

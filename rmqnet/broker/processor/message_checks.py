@@ -11,6 +11,7 @@ from rmqnet.client.names import check_topic_name
 from rmqnet.errors import ClientError
 from rmqnet.remoting.codes import ResponseCode
 from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core.message_store import MessageStore
 from store_core.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -42,6 +43,17 @@ class RefusedError(Exception):
     def answer_to(self, request: RemotingCommand) -> RemotingCommand:
         """Return it as the answer to a request."""
         return RemotingCommand.response_to(request, self.code, self.remark)
+
+
+def open_store(broker: Broker) -> MessageStore:
+    """Return the broker's store; RefusedError where it is only read.
+
+    For requests that change the store, or need more than its queries.
+    """
+    store = broker.store
+    if not isinstance(store, MessageStore):
+        raise RefusedError(ResponseCode.NO_PERMISSION, "this broker only reads its store")
+    return store
 
 
 def sendable_topic(broker: Broker, header: SendMessageRequestHeader, peer: str) -> TopicConfig:

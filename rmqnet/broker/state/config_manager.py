@@ -51,6 +51,11 @@ class ConfigManager(ABC):
         self._more: dict[str, Any] = {}
 
     @property
+    def root(self) -> str:
+        """The store (``storePathRootDir``) below which the file is."""
+        return self._root
+
+    @property
     def data_version(self) -> DataVersion:
         """How often the table has changed."""
         return self._version

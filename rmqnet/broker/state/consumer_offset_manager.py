@@ -53,6 +53,14 @@ class ConsumerOffsetManager(ConfigManager):
         self._resets: _Table = {}
         self._pulled: _Table = {}
         self._commits = 0
+        self._changes, self._saved_changes = 0, -1
+
+    def persist(self) -> None:
+        """Write the file if anything has changed; see ``ConfigManager.persist``."""
+        changes = self._changes
+        if changes != self._saved_changes:
+            super().persist()
+            self._saved_changes = changes
 
     def commit(
         self, group: str, topic: str, queue_id: int, offset: int, client_address: str = ""
@@ -63,6 +71,7 @@ class ConsumerOffsetManager(ConfigManager):
             before = queues.get(queue_id, NO_OFFSET)
             queues[queue_id] = offset
             self._commits += 1
+            self._changes += 1
             if self._commits % self._config.consumer_offset_update_version_step == 0:
                 self._count_version()
         if offset < before:
@@ -112,6 +121,7 @@ class ConsumerOffsetManager(ConfigManager):
         with self._lock:
             self._resets.setdefault((group, topic), {})[queue_id] = offset
             self._offsets.setdefault((group, topic), {})[queue_id] = offset
+            self._changes += 1
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Return whether a group has yet to hear of an offset that was assigned."""
@@ -146,9 +156,11 @@ class ConsumerOffsetManager(ConfigManager):
             offsets = self._offsets.get((source_group, topic))
             if offsets is not None:
                 self._offsets[group, topic] = dict(offsets)
+                self._changes += 1
 
     def _remove(self, is_meant: Callable[[tuple[str, str]], bool]) -> None:
         with self._lock:
+            self._changes += 1
             for table in (self._offsets, self._resets, self._pulled):
                 for key in [key for key in table if is_meant(key)]:
                     del table[key]
@@ -156,6 +168,7 @@ class ConsumerOffsetManager(ConfigManager):
     def _take(self, data: dict[str, Any], whole: bool) -> Mapping[str, Any]:
         offsets = parse_consumer_offsets(data)
         self._offsets = offsets if whole else {**self._offsets, **offsets}
+        self._changes += 1
         return without(data, _TABLE, _TOPICS_OF_GROUPS)
 
     def _tables(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from rmqnet.broker.broker_stats import BrokerStats, MessageTotals
 from rmqnet.broker.processor.admin_broker import AdminBrokerProcessor
 from rmqnet.broker.processor.admin_runtime import human_bytes
 from rmqnet.broker.processor.client_manage import ClientManageProcessor
@@ -27,6 +28,7 @@ from rmqnet.remoting.headers import (
     GetConsumeStatsRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
     GetTopicConfigRequestHeader,
+    QueryConsumeQueueRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
     QuerySubscriptionByConsumerRequestHeader,
     QueryTopicsByConsumerRequestHeader,
@@ -37,6 +39,8 @@ from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.config.config_files import TopicConfig, load_topics
 from store_core.config.lenient_json import parse_lenient_json
 from store_core.files.store_directory import StoreDirectory
+from store_core.store_snapshot import StoreSnapshot
+from tests.golden_store import golden
 from tests.rmqnet.broker.client_broker import BROKER_NAME, ClientBroker
 from tests.rmqnet.remoting.raw_client import RawClient
 
@@ -248,6 +252,13 @@ class TestGroups:
         answer = raw.request(GetSubscriptionGroupConfigRequestHeader("g"))
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
+    def test_who_pops_messages_is_what_the_file_says(self, small, raw, tmp_path):
+        code = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
+        assert body(raw.request(code)) == {"messageRequestModeMap": {}}
+        path = golden("cluster-5x").root / "config" / "messageRequestMode.json"
+        (tmp_path / "config" / path.name).write_bytes(path.read_bytes())
+        assert body(raw.request(code)) == json.loads(path.read_text())
+
     def test_a_topic_is_forbidden_and_allowed(self, small, raw):
         def ask(readable=None):
             return body(raw.request(UpdateGroupForbiddenRequestHeader("g", "t", readable)))
@@ -421,6 +432,23 @@ class TestOffsets:
         assert data["offsetTable"] == {"t@g": {0: 2}}
         assert body(raw.request(RequestCode.GET_ALL_DELAY_OFFSET)) == {"offsetTable": {}}
 
+    def test_units_of_a_queue(self, small, raw):
+        found = body(raw.request(QueryConsumeQueueRequestHeader("t", 0, 1, 9, "g")))
+        assert (found["minQueueIndex"], found["maxQueueIndex"]) == (0, 3)
+        places = [small.store.look_record(each["physicOffset"]) for each in found["queueData"]]
+        assert [len(record) for record in places] == [
+            each["physicSize"] for each in found["queueData"]
+        ]
+        assert [b"2" in record for record in places] == [True, False]
+        assert found["filterData"] == "g@t is not online!"
+        join(raw, "c1")
+        found = body(raw.request(QueryConsumeQueueRequestHeader("t", 0, 7, 9, "g")))
+        assert found["queueData"] == []
+        assert found["subscriptionData"]["topic"] == "t"
+        assert (
+            "7@t is not exist!" in raw.request(QueryConsumeQueueRequestHeader("t", 7, 0, 1)).remark
+        )
+
     def test_a_group_goes_on_where_another_is(self, small, raw):
         raw.request(CloneGroupOffsetRequestHeader("g", "h"))
         assert small.broker.offsets.query("h", "t", 0) == 2
@@ -541,6 +569,37 @@ class TestRuntime:
             "startAcceptSendRequestTimeStamp",
             "timerReadBehind",
         } < set(info)
+
+    def test_messages_of_yesterday_and_today(self, small):
+        totals = [MessageTotals(3, 1)]
+        small.broker.stats = BrokerStats(lambda: totals[0], small.clock)
+        assert not small.broker.stats.run_once()
+        for now in (MessageTotals(5, 4), MessageTotals(9, 8)):
+            small.now += 24 * 3600 * 1000
+            totals[0] = now
+            assert small.broker.stats.run_once()
+        totals[0] = MessageTotals(10, 10)
+        info = admin(small, "runtime_info")
+        found = [
+            info[f"msgPutTotal{when}"] for when in ("YesterdayMorning", "TodayMorning", "TodayNow")
+        ]
+        assert found == ["5", "9", "10"]
+        assert info["msgGetTotalTodayMorning"] == "8"
+
+    def test_a_store_that_is_only_read_is_not_changed(self, small, raw):
+        small.broker.store = StoreSnapshot.open(str(small.store.config.store_path_root_dir))
+        info = admin(small, "runtime_info")
+        assert info["brokerVersionDesc"] == "V5_3_3"
+        assert info["commitLogMaxOffset"] == "0"
+        for request in (
+            DeleteTopicRequestHeader("t"),
+            RequestCode.CLEAN_UNUSED_TOPIC,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+            RequestCode.DELETE_EXPIRED_COMMITLOG,
+        ):
+            answer = raw.request(request)
+            assert (answer.code, answer.remark) == (16, "this broker only reads its store")
+        assert small.broker.topics.select("t") is not None
 
     def test_an_empty_store_has_no_earliest_message(self, small):
         assert admin(small, "runtime_info")["earliestMessageTimeStamp"] == "-1"

@@ -99,6 +99,7 @@ def test_a_torn_file_is_loaded_from_its_backup_which_stays_until_the_file_is_who
     assert backup.read_text() == sound
     saved = path.read_text()
     assert json.loads(saved)["kept"] == {"a": [1]}
+    manager.assign({})
     manager.persist()
     assert backup.read_text() == saved
 

@@ -46,6 +46,25 @@ def test_commits_are_saved_when_told_to(offsets, tmp_path):
     assert noted == {("g", "t"): {0: 5}, ("g@broadcast", "t"): {1: 7}}
 
 
+def test_a_file_that_says_it_all_is_left_alone(offsets, tmp_path):
+    path = tmp_path / "config" / "consumerOffset.json"
+    changes = [
+        lambda: offsets.commit("g", "t", 0, 5),
+        lambda: offsets.assign_reset("g", "t", 0, 4),
+        lambda: offsets.clone("g", "h", "t"),
+        lambda: offsets.remove_group("g"),
+        lambda: offsets.remove_topic("t"),
+    ]
+    for change in changes:
+        change()
+        offsets.persist()
+        written = path.stat().st_mtime_ns, path.stat().st_ino
+        offsets.commit_pull("g", "t", 0, 9)
+        offsets.persist()
+        assert (path.stat().st_mtime_ns, path.stat().st_ino) == written
+        offsets.clear_pull("g", "t")
+
+
 def test_the_version_counts_some_commits(offsets):
     for offset in range(7):
         offsets.commit("g", "t", 0, offset)
