@@ -21,7 +21,7 @@ from store_core.filter.bloom_filter import BloomFilter
 from store_core.filter.sql_filter import SqlFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
@@ -166,8 +166,15 @@ class ConsumerFilterManager:
             self._put(new)
             return True
 
-    def unregister(self, group: str) -> None:
+    def unregister(self, group: str, *, kept_topics: Collection[str] = ()) -> None:
         """Note that no consumer of a group is there any more; its filters stay for a day.
+
+        Parameters
+        ----------
+        group
+            Which group.
+        kept_topics
+            Topics that its consumers, which are there, still want.
 
         Raises
         ------
@@ -176,6 +183,8 @@ class ConsumerFilterManager:
         """
         with self._changing:
             for topic in tuple(self._by_topic):
+                if topic in kept_topics:
+                    continue
                 known = self.get(topic, group)
                 if known is not None and not known.data.is_dead:
                     self._put(known, dead_timestamp=self._clock())

@@ -53,15 +53,17 @@ class ConsumerChanges:
                 self._to_client.notify_consumer_ids_changed(connection, group)
 
     def on_subscriptions(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Keep the SQL expressions of a group."""
-        for each in subscriptions:
-            if each.expression_type == SQL92:
-                try:
+        """Keep the SQL expressions of a group; those of topics that it left have nobody."""
+        wanted = {each.topic: each for each in subscriptions}
+        try:
+            for topic, each in wanted.items():
+                if each.expression_type == SQL92:
                     self._filters.register(
-                        each.topic, group, each.sub_string, client_version=each.sub_version
+                        topic, group, each.sub_string, client_version=each.sub_version
                     )
-                except StoreError:
-                    logger.exception("the filter of group %s of %s is not kept", group, each.topic)
+            self._filters.unregister(group, kept_topics=wanted)
+        except StoreError:
+            logger.exception("the filters of group %s are not kept", group)
 
     def on_group_gone(self, group: str) -> None:
         """Note that the filters of a group have nobody who needs them."""

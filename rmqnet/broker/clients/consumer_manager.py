@@ -80,7 +80,8 @@ class ConsumerManager:
         if listener is not None:
             if changed and is_notifying and not info.is_broadcasting:
                 listener.on_members_changed(info.group, members)
-            listener.on_subscriptions(info.group, data.subscriptions)
+            if not is_without_subscriptions:
+                listener.on_subscriptions(info.group, data.subscriptions)
         return changed
 
     def unregister(

@@ -5,6 +5,7 @@ Source: RocketMQ ``ConfigManager`` (release 5.3.3).
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Callable, ClassVar
@@ -13,11 +14,14 @@ from rmqnet.client.queue_json import to_queue_json
 from store_core.config.config_files import find_config_file
 from store_core.config.config_writing import save_config_file
 from store_core.config.data_version import DataVersion, parse_data_version
+from store_core.errors import StoreError
 from store_core.files.file_writing import replace_file
 from store_core.files.store_directory import StoreDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+logger = logging.getLogger(__name__)
 
 _VERSION = "dataVersion"
 
@@ -119,6 +123,16 @@ class ConfigManager(ABC):
                 self._root, self.FILE_NAME, self.to_json(), replace_file, is_sound=self._is_sound
             )
             self._is_sound = True
+
+    def _persist_or_log(self) -> None:
+        """Write the file; where that fails, go on: clients shall not suffer from a full disk.
+
+        The next change tries again.
+        """
+        try:
+            self.persist()
+        except StoreError as err:
+            logger.warning("%s is not saved: %s", self.FILE_NAME, err)
 
     @abstractmethod
     def _take(self, data: dict[str, Any], whole: bool) -> Mapping[str, Any]:

@@ -42,7 +42,7 @@ _OWN_GROUPS = (
 
 
 class SubscriptionGroupManager(ConfigManager):
-    """The consumer groups of a broker; changes are saved at once.
+    """The consumer groups of a broker; changes are saved at once, see ``TopicConfigManager``.
 
     A broker's own groups are there from the beginning; `load` changes them to what the file says.
 
@@ -176,7 +176,7 @@ class SubscriptionGroupManager(ConfigManager):
                 return known
             made = SubscriptionGroupConfig(group)
             self._put(made)
-        self.persist()
+        self._persist_or_log()
         return made
 
     def _put(self, config: SubscriptionGroupConfig) -> None:

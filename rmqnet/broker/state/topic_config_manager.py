@@ -59,6 +59,9 @@ TopicListener = Callable[[Optional[TopicConfig]], object]
 class TopicConfigManager(ConfigManager):
     """The topics of a broker; changes are saved at once.
 
+    Where that fails, who asked for a change gets the error; what clients only need is made all the
+    same, and logged. In memory, and for the listeners, it holds in either case.
+
     A broker's own topics are there from the beginning; `load` changes them to what the file says.
 
     Parameters
@@ -156,7 +159,8 @@ class TopicConfigManager(ConfigManager):
                 )
                 return None
             self._put(made)
-        self._changed(made)
+        self._persist_or_log()
+        self._tell(made)
         return made
 
     def create_in_send_message_back(
@@ -181,7 +185,8 @@ class TopicConfigManager(ConfigManager):
                 else replace(known, order=order)
             )
             self._put(made)
-        self._changed(made)
+        self._persist_or_log()
+        self._tell(made)
         return made
 
     def update(self, config: TopicConfig, attribute_changes: Mapping[str, str]) -> TopicConfig:
@@ -233,7 +238,7 @@ class TopicConfigManager(ConfigManager):
             if changed:
                 self._count_version()
         if changed:
-            self.persist()
+            self._persist_or_log()
 
     def delete(self, topic: str) -> bool:
         """Forget a topic; return whether it was there."""
@@ -269,7 +274,12 @@ class TopicConfigManager(ConfigManager):
         self._count_version()
 
     def _changed(self, *changed: TopicConfig | None) -> None:
-        self.persist()
+        try:
+            self.persist()
+        finally:
+            self._tell(*changed)
+
+    def _tell(self, *changed: TopicConfig | None) -> None:
         for config in changed:
             for listener in self._listeners:
                 listener(config)

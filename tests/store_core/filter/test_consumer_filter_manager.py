@@ -146,3 +146,12 @@ def test_a_file_that_may_be_old_proves_nothing_of_messages_that_are_there(manage
     assert manager.get("t", "g").proven_from == NOW
     manager.load([stored()])
     assert manager.get("t", "g").proven_from == NOW - 90_000
+
+
+def test_a_group_may_leave_some_of_its_topics():
+    manager = ConsumerFilterManager(BloomFilter(), lambda: 10)
+    for topic in ("t", "u"):
+        manager.register(topic, "g", "a > 5", client_version=1)
+    manager.unregister("g", kept_topics=["t"])
+    assert not manager.get("t", "g").data.is_dead
+    assert manager.get("u", "g").data.is_dead

@@ -219,6 +219,13 @@ def test_filters_of_a_group_are_kept_and_die_with_it(small, processor):
     assert filters.get("t", "g").data.expression == "a > 5"
     assert filters.get("u", "g") is None
     assert not filters.get("t", "g").data.is_dead
+    without = heartbeat("c", ConsumerData("g", ()), heartbeatFingerprint=6, withoutSub=True)
+    processor.heartbeat(connection, request(without))
+    assert not filters.get("t", "g").data.is_dead
+    processor.heartbeat(connection, request(heartbeat("c", consumer("g", "u"))))
+    assert filters.get("t", "g").data.is_dead
+    processor.heartbeat(connection, request(heartbeat("c", data)))
+    assert not filters.get("t", "g").data.is_dead
     small.broker.consumers.remove(connection)
     assert filters.get("t", "g").data.is_dead
 

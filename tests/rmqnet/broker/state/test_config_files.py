@@ -12,8 +12,9 @@ from rmqnet.broker.broker_config import BrokerConfig
 from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
 from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
 from rmqnet.broker.state.topic_config_manager import TopicConfigManager
+from store_core.config.config_files import TopicConfig
 from store_core.config.lenient_json import parse_lenient_json
-from store_core.errors import StoreFormatError
+from store_core.errors import StoreFormatError, StoreWriteError
 from store_core.files import file_writing
 from tests.golden_store import golden
 
@@ -170,6 +171,28 @@ def test_read_only_nothing_is_written(tmp_path, cls):
     manager.load()
     manager.persist()
     assert {each.name: each.read_bytes() for each in path.parent.iterdir()} == before
+
+
+def test_a_full_disk_is_told_to_administrators_and_does_not_stop_clients(tmp_path, monkeypatch):
+    topics, groups = (manager_at(cls, tmp_path) for cls in MANAGERS[:2])
+    heard = []
+    topics.on_change(lambda config: heard.append(config.topic_name))
+
+    def is_full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rmqnet.broker.state.config_manager.replace_file", is_full)
+    assert topics.create_in_send_message("t", "TBW102", "c", 4) is not None
+    assert topics.create_in_send_message_back("%RETRY%g", 1) is not None
+    assert groups.find("g") is not None
+    with pytest.raises(StoreWriteError, match=r"topics\.json: No space left"):
+        topics.update(TopicConfig("u"), {})
+    assert heard == ["t", "%RETRY%g", "u"]
+    monkeypatch.undo()
+    topics.update(TopicConfig("v"), {})
+    later = manager_at(TopicConfigManager, tmp_path)
+    later.load()
+    assert {"t", "u", "v", "%RETRY%g"} < set(later.all())
 
 
 class DiesError(Exception):
