@@ -36,6 +36,7 @@ from rmqnet.remoting.remoting_server import RemotingServer
 from store_core.message_store import MessageStore, now_ms
 from store_core.schedule.schedule_message_service import ScheduleMessageService
 from store_core.services.repeated_service import RepeatedService
+from store_core.topics import DISCARD_TOPIC
 from store_core.transaction.transactional_message_service import TransactionalMessageService
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class BrokerController:
             lambda: MessageTotals(counted.puts, counted.transferred), self._clock
         )
         broker.transactions = TransactionalMessageService(
-            store, TransactionChecks(broker).ask, self._offsets
+            store, TransactionChecks(broker).ask, self._offsets, self._make_discard_topic
         )
         for processor in _PROCESSORS:
             processor(broker).register(self._server, self._pools)
@@ -249,6 +250,10 @@ class BrokerController:
     def _persist(self) -> bool:
         self._offsets.persist()
         return True
+
+    def _make_discard_topic(self) -> None:
+        """Let people read what was set aside: so far its topic is nowhere."""
+        self._topics.create_in_send_message_back(DISCARD_TOPIC, 1)
 
     def _topic_changed(self, config: TopicConfig | None) -> None:
         del config

@@ -101,6 +101,8 @@ class TransactionalMessageService:
     offsets
         Who keeps the offsets of the half and op queues; None: this service does, in
         ``config/consumerOffset.json``.
+    discarded
+        Called after each half message that was set aside in ``TRANS_CHECK_MAX_TIME_TOPIC``.
 
     Attributes
     ----------
@@ -111,9 +113,14 @@ class TransactionalMessageService:
     """
 
     def __init__(
-        self, store: MessageStore, ask: Asked | None = None, offsets: GroupOffsets | None = None
+        self,
+        store: MessageStore,
+        ask: Asked | None = None,
+        offsets: GroupOffsets | None = None,
+        discarded: Callable[[], object] | None = None,
     ) -> None:
         self._store, self._asked, self._offsets = store, ask, offsets
+        self._discarded = discarded
         config = store.config
         self.metrics = TransactionMetrics(config.store_path_root_dir)
         self._table = HalfTable()
@@ -430,6 +437,8 @@ class TransactionalMessageService:
 
     def _on_discard(self, topic: str) -> None:
         self.metrics.add({topic: -1}, self._store.clock())
+        if self._discarded is not None:
+            self._discarded()
 
     def _offset_of(self, topic: str) -> int:
         """Return the group's offset, inside of the queue: a crash may have taken its end."""
