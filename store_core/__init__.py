@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from store_core.schedule.schedule_message_service import ScheduleMessageService
     from store_core.state.store_state import StoreState
     from store_core.store_snapshot import StoreSnapshot
+    from store_core.timer.timer_message_store import TimerMessageStore
     from store_core.transaction.end_results import EndStatus, EndTransactionResult
     from store_core.transaction.transactional_message_service import TransactionalMessageService
     from store_core.transaction_forms import TransactionState
@@ -93,6 +94,7 @@ __all__ = [
     "StoreState",
     "StoreWriteError",
     "TagFilter",
+    "TimerMessageStore",
     "TransactionError",
     "TransactionState",
     "TransactionalMessageService",
@@ -122,6 +124,7 @@ _MODULES = {
     "StoreSnapshot": "store_snapshot",
     "StoreState": "state.store_state",
     "TagFilter": "filter.tag_filter",
+    "TimerMessageStore": "timer.timer_message_store",
     "TransactionState": "transaction_forms",
     "TransactionalMessageService": "transaction.transactional_message_service",
 }

@@ -26,6 +26,7 @@ from store_core.errors import (
     TransactionError,
 )
 from store_core.files.store_directory import StoreDirectory
+from store_core.put.put_timer import TimerRules, nobody_waits
 from store_core.read.store_queries import StoreQueries
 from store_core.services.open_store import OpenStore
 from store_core.services.store_services import Environment
@@ -119,6 +120,11 @@ class MessageStore(StoreQueries):
     handle_schedule_message
         Messages with a delay level (property DELAY above 0) go to ``SCHEDULE_TOPIC_XXXX`` until
         they are due. False: whoever puts them has done so, as a broker in front of the store.
+    handle_timer_message
+        Messages that name the time of their delivery (``TIMER_DELAY_SEC``, ``TIMER_DELAY_MS``,
+        ``TIMER_DELIVER_MS``) go to ``rmq_sys_wheel_timer`` until they are due, or are refused where
+        ``timerWheelEnable`` is false. Without a `TimerMessageStore` nobody delivers them. False:
+        they are stored in their own topics, at once.
 
     Attributes
     ----------
@@ -130,7 +136,7 @@ class MessageStore(StoreQueries):
         Keys of the transactions whose blocks are open in this process.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all but the first have defaults)
         self,
         config: MessageStoreConfig,
         *,
@@ -141,6 +147,7 @@ class MessageStore(StoreQueries):
         is_batch_topic: Callable[[str], bool] | None = None,
         filter_bitmaps: FilterBitmapsOf | None = None,
         handle_schedule_message: bool = True,
+        handle_timer_message: bool = False,
     ) -> None:
         self.config = config
         self.flags = RunningFlags()
@@ -148,6 +155,8 @@ class MessageStore(StoreQueries):
         self._store_host, self._dispatchers = parse_host(store_host), tuple(dispatchers)
         self._is_batch_topic, self._filter_bitmaps = is_batch_topic, filter_bitmaps
         self._handle_schedule_message = handle_schedule_message
+        rules = TimerRules(config, self._environment.clock)
+        self._timer_rules = rules if handle_timer_message else None
         self._transaction_ends: TransactionEnds | None = None
         self.open_blocks: set[str] = set()
         self._message_ids: ClientMessageIds | None = None
@@ -329,6 +338,14 @@ class MessageStore(StoreQueries):
                 raise TransactionError("another service ends these transactions: stop it first")
             self._transaction_ends = ends
 
+    def use_timers(self, waiting_at: Callable[[int], int] | None) -> None:
+        """Let somebody say how many timer messages wait for a time (ms); None: nobody.
+
+        Puts ask (``timerCongestNumEachSlot``).
+        """
+        if self._timer_rules is not None:
+            self._timer_rules.waiting_at = waiting_at or nobody_waits
+
     def append_to_commit_log(self, offset: int, data: Buffer) -> None:
         """Append bytes of a master's log as they are, to that of a slave; they are dispatched.
 
@@ -455,6 +472,11 @@ class MessageStore(StoreQueries):
     def max_phy_offset(self) -> int:
         """End of the readable log, exclusive; 0 when it is empty."""
         return self._opened().parts.segments.max_offset
+
+    @property
+    def recovered_end(self) -> int:
+        """End of the log as `load` found or left it: what is behind was appended since."""
+        return self._opened().parts.recovery.log_end
 
     @property
     def replicable_offset(self) -> int:
@@ -672,6 +694,7 @@ class MessageStore(StoreQueries):
                 self._dispatchers,
                 self._store_host,
                 self._handle_schedule_message,
+                self._timer_rules,
             )
         except BaseException:
             parts.close(clean=False)

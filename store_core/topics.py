@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
+from store_core.layout.message import LMQ_PREFIX, PROPERTY_TIMER_OUT_MS, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ REAL_QUEUE_ID = "REAL_QID"
 PRODUCER_GROUP = "PGROUP"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 DELAY_LEVEL = "DELAY"
-TIMER_OUT_MS = "TIMER_OUT_MS"
+TIMER_OUT_MS = PROPERTY_TIMER_OUT_MS
 RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 

@@ -17,6 +17,7 @@ from store_core.config.config_checks import (
     parse_value,
 )
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.layout.timer import TIMER_BLANK_SLOTS, TIMER_SLOTS_TOTAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,7 @@ _CHOICES = {
     "flush_disk_type": ("ASYNC_FLUSH", SYNC_FLUSH),
     "broker_role": ("ASYNC_MASTER", SYNC_MASTER, SLAVE),
 }
+_LEAST_ROLL_STEPS = 2
 _PERCENT = (1, 100)
 _FROM_ZERO = (0, INT_MAX)
 _BOUNDS = {
@@ -226,6 +228,21 @@ class MessageStoreConfig:
     correct_logic_min_offset_force_interval: int = 300_000
     """How often the least offset of a queue is looked for again without need."""
 
+    timer_wheel_enable: bool = True
+    """Messages may name the time of their delivery (``TIMER_DELAY_SEC`` and its like)."""
+    timer_precision_ms: int = 1000
+    """Such times are rounded to steps of so many ms."""
+    timer_max_delay_sec: int = 259_200
+    """Seconds that a message may wait for its time at most."""
+    timer_roll_window_slot: int = 172_800
+    """Steps beyond which a message waits in several rounds."""
+    timer_congest_num_each_slot: int = INT_MAX
+    """Messages of one step from which on some are refused; twice as many: all."""
+    timer_flush_interval_ms: int = 1000
+    """Rest between two saves of what is enqueued and delivered."""
+    mapped_file_size_timer_log: int = 104_857_600
+    """Bytes of a file of the timer log."""
+
     transaction_op_format: int = 5
     """Half and op messages as brokers write them: 5 as 5.3.3 (one op message for many halves), 4 as
     4.9.7 (one for each); both are read always. RocketMQ has no such key."""
@@ -262,6 +279,13 @@ class MessageStoreConfig:
     def delete_hours(self) -> tuple[int, ...]:
         """The hours of `delete_when`."""
         return parse_hours("deleteWhen", self.delete_when)
+
+    @property
+    def timer_roll_steps(self) -> int:
+        """Steps of `timer_roll_window_slot`, or RocketMQ's most where it has no room for them."""
+        most = TIMER_SLOTS_TOTAL - TIMER_BLANK_SLOTS
+        wanted = self.timer_roll_window_slot
+        return wanted if _LEAST_ROLL_STEPS <= wanted <= most else most
 
     @property
     def is_slave(self) -> bool:

@@ -266,9 +266,8 @@ def erase(fd: int, position: int, file_size: int) -> bool:
     Holes stay holes, and a file that had only zeros there is not changed.
     """
     erased = False
-    while position < file_size:
-        position = _next_of(fd, position, "SEEK_DATA", file_size)
-        stop = _next_of(fd, position, "SEEK_HOLE", file_size)
+    for start, stop in data_extents(fd, file_size, position):
+        position = start
         while position < stop:
             zeros = _ZEROS[: stop - position]
             if os.pread(fd, len(zeros), position) != zeros:
@@ -276,6 +275,15 @@ def erase(fd: int, position: int, file_size: int) -> bool:
                 erased = True
             position += len(zeros)
     return erased
+
+
+def data_extents(fd: int, file_size: int, position: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield from where to where there is data, from a position on: the rest are holes."""
+    while position < file_size:
+        start = _next_of(fd, position, "SEEK_DATA", file_size)
+        position = _next_of(fd, start, "SEEK_HOLE", file_size)
+        if start < position:
+            yield start, position
 
 
 def _next_of(fd: int, position: int, whence: str, file_size: int) -> int:

@@ -1,6 +1,7 @@
 """What the directories and files of a store are called, below its root.
 
-Source: RocketMQ ``StorePathConfigHelper``, ``BrokerPathConfigHelper`` (release 5.3.3).
+Source: RocketMQ ``StorePathConfigHelper``, ``BrokerPathConfigHelper``, ``TimerMessageStore``
+(release 5.3.3).
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ CONSUME_QUEUE_EXT_DIR = "consumequeue_ext"
 BATCH_CONSUME_QUEUE_DIR = "batchconsumequeue"
 INDEX_DIR = "index"
 CONFIG_DIR = "config"
+TIMER_LOG_DIR = "timerlog"
+TIMER_WHEEL_FILE = "timerwheel"
+TIMER_CHECKPOINT_FILE = "timercheck"  # below CONFIG_DIR
 
 CHECKPOINT_FILE = "checkpoint"
 LOCK_FILE = "lock"

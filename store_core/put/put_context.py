@@ -15,6 +15,7 @@ from store_core.results import PutMessageStatus
 if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.commit_log_appender import CommitLogAppender
+    from store_core.put.put_timer import TimerRules
     from store_core.queue.queue_offset_table import QueueOffsetTable
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class PutContext:
         Whether a topic has batch queues.
     max_delay_level
         The greatest delay level; 0: nobody looks at delay levels here.
+    timer_rules
+        What becomes of timer messages; None: nobody looks for them here.
     facts
         What is known of topics.
     """
@@ -68,6 +71,7 @@ class PutContext:
     stats: PutStats
     clock: Callable[[], int]
     max_delay_level: int = 0
+    timer_rules: TimerRules | None = None
     facts: dict[str, TopicFacts] = field(default_factory=dict)
 
     def busy(self, now: int) -> Refusal | None:

@@ -39,6 +39,7 @@ from store_core.put.put_properties import (
 )
 from store_core.put.put_record_batch import RecordBatchPutter
 from store_core.put.put_schedule import DELAY_MARK, scheduled_message
+from store_core.put.put_timer import TIMER_MARK
 from store_core.put.reserved_properties import INNER_MARK, reserved_fault
 from store_core.results import (
     AppendBatchResult,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.commit_log_appender import AppendedRecord, CommitLogAppender
     from store_core.message import Message
+    from store_core.put.put_timer import TimerRules
     from store_core.queue.queue_offset_table import QueueOffsetTable
 
 _APPENDED = AppendMessageStatus.PUT_OK
@@ -87,6 +89,9 @@ class MessagePutter:
         Returns ms since the epoch.
     handle_schedule_message
         Messages with a delay level go to the schedule topic, as a broker's put hook has it.
+    timer_rules
+        What becomes of messages that name the time of their delivery; None: they are stored as
+        they are.
     """
 
     def __init__(  # noqa: PLR0913 (collaborators)
@@ -102,6 +107,7 @@ class MessagePutter:
         stats: PutStats,
         clock: Callable[[], int],
         handle_schedule_message: bool = False,
+        timer_rules: TimerRules | None = None,
     ) -> None:
         self._max_level = len(config.delay_levels_ms) if handle_schedule_message else 0
         self._context = PutContext(
@@ -115,7 +121,9 @@ class MessagePutter:
             stats=stats,
             clock=clock,
             max_delay_level=self._max_level,
+            timer_rules=timer_rules,
         )
+        self._timer_rules = timer_rules
         self._config, self._appender, self._offsets = config, appender, offsets
         self._flush, self._store_host, self._clock = flush, store_host, clock
         self._is_batch_topic, self._stats = is_batch_topic, stats
@@ -131,14 +139,15 @@ class MessagePutter:
         ``properties_raw`` is stored where the message has it, but for the CRC of another record at
         its end; else its properties in their order. Without a time of birth it is born now; without
         hosts it has the store's. One with a delay level (property DELAY above 0) is stored in the
-        schedule topic until it is due, its properties in the order of RocketMQ 5.3.3.
+        schedule topic until it is due, its properties in the order of RocketMQ 5.3.3; and so is a
+        timer message in the timer's topic, where the store has rules for them.
 
         Parameters
         ----------
         message
             What to put.
         as_given
-            Whoever puts it has seen to its delay level: it goes to its own topic.
+            Whoever puts it has seen to its delay: it goes to its own topic.
 
         Raises
         ------
@@ -157,12 +166,12 @@ class MessagePutter:
         if refusal is not None:
             return self._refused(refusal)
         properties = property_string(message)
-        if self._max_level and DELAY_MARK in properties and not as_given:
-            scheduled = scheduled_message(message, properties, self._max_level)
-            if isinstance(scheduled, Refusal):
-                return self._refused(scheduled)
-            if scheduled is not None:
-                message, properties = scheduled, scheduled.properties_raw or b""
+        if not as_given and (DELAY_MARK in properties or TIMER_MARK in properties):
+            waiting = self._waiting(message, properties)
+            if isinstance(waiting, Refusal):
+                return self._refused(waiting)
+            if waiting is not None:
+                message, properties = waiting, waiting.properties_raw or b""
                 facts = context.facts_of(message.topic)
         hosts = host_bytes(message.born_host, message.store_host, self._store_host)
         is_special = (
@@ -198,6 +207,15 @@ class MessagePutter:
     def append_batch(self, batch: RecordBatch, *, as_given: bool = False) -> AppendBatchResult:
         """Put the rows of a ``pa.RecordBatch``; see `RecordBatchPutter.append_batch`."""
         return self._columnar.append_batch(batch, as_given=as_given)
+
+    def _waiting(self, message: Message, properties: bytes) -> Message | Refusal | None:
+        """Return a message as it is stored until it is due; None: it does not wait."""
+        found = None
+        if self._timer_rules is not None and TIMER_MARK in properties:
+            found = self._timer_rules.timed_message(message, properties)
+        if found is None and self._max_level and DELAY_MARK in properties:
+            found = scheduled_message(message, properties, self._max_level)
+        return found
 
     def _append(
         self,

@@ -21,6 +21,7 @@ from store_core.put.put_columns import PutColumns, put_columns, uniform_batch
 from store_core.put.put_context import append_failure
 from store_core.put.put_properties import queue_names, set_property, with_light_offsets
 from store_core.put.put_schedule import scheduled_batch
+from store_core.put.put_timer import timed_batch
 from store_core.results import AppendBatchResult, PutMessageStatus
 
 if TYPE_CHECKING:
@@ -79,9 +80,10 @@ class RecordBatchPutter:
             (ms), ``born_host`` and ``store_host`` (8 or 20 raw bytes), ``reconsume_times``,
             ``prepared_transaction_offset``. Without a time of birth, or with a null: now; without
             hosts: the store's. Rows with a delay level (property DELAY above 0) are stored in the
-            schedule topic until they are due.
+            schedule topic until they are due, timer messages in the timer's topic where the store
+            has rules for them.
         as_given
-            Whoever puts the rows has seen to their delay levels: they go to their own topics.
+            Whoever puts the rows has seen to their delays: they go to their own topics.
 
         Raises
         ------
@@ -94,8 +96,11 @@ class RecordBatchPutter:
         refusal, row, columns = context.refused_now() or context.busy(begin), -1, None
         if refusal is None and batch.num_rows:
             refused: dict[int, Refusal] = {}
+            if not as_given:
+                batch, refused = timed_batch(batch, context)
             if context.max_delay_level and not as_given:
-                batch, refused = scheduled_batch(batch, context)
+                batch, bad_levels = scheduled_batch(batch, context)
+                refused = {**bad_levels, **refused}
             columns, first = put_columns(batch, context, refused)
             if first is not None:
                 row, refusal = first

@@ -103,7 +103,7 @@ def scheduled_batch(
     if DELAY_MARK not in data[offsets[0] : offsets[-1]].tobytes():
         return batch, {}
     rows = np.flatnonzero(pc.match_substring(column, DELAY_MARK).to_numpy(zero_copy_only=False))
-    rows = rows[_may_be_delayed(batch, context)[rows]]
+    rows = rows[rows_with_hooks(batch, context)[rows]]
     raw = column.take(pa.array(rows))
     levels, faults = _levels(raw)
     refused = {int(rows[at]): illegal(fault) for at, fault in faults.items()}
@@ -130,8 +130,8 @@ def scheduled_batch(
     return pa.record_batch(columns), refused
 
 
-def _may_be_delayed(batch: RecordBatch, context: PutContext) -> npt.NDArray[np.bool_]:
-    """Return which rows may be put to their topic and queue, and are looked at for a level."""
+def rows_with_hooks(batch: RecordBatch, context: PutContext) -> npt.NDArray[np.bool_]:
+    """Return which rows may be put to their topic and queue, and are looked at for a delay."""
     topics = batch.column("topic").dictionary_encode()
     stored = topics.dictionary.to_pylist()
     names = [decode_utf8(topic) for topic in stored]

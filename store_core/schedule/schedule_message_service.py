@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
+from store_core.delivered_rows import DeliveredRows, delivered_rows
 from store_core.errors import StoreLockedError
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.queue.consume_queue_ext import is_ext_address
 from store_core.queue.readable_queue import SimpleQueue
+from store_core.read.unit_records import frames_of_units, units_together
 from store_core.results import PutMessageStatus
 from store_core.schedule.delay_offsets import DelayOffsets
-from store_core.schedule.delivered_rows import DeliveredRows, delivered_rows
 from store_core.services.service_thread import ServiceThread
 
 if TYPE_CHECKING:
-    from store_core.codec.record_frames import RecordFrames
     from store_core.message_store import MessageStore
     from store_core.queue.consume_queue import Units
     from store_core.read.pinned_store import PinnedStore
@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 _INTERVAL_MS = 100
 _FIRST_DELAY_MS = 1000
 _MOST_UNITS = 1 << 14
-_MOST_BYTES = 4 << 20
 _starting = threading.Lock()
 _running: weakref.WeakKeyDictionary[MessageStore, weakref.ref[ScheduleMessageService]] = (
     weakref.WeakKeyDictionary()
@@ -256,11 +255,11 @@ def _due_units(
 ) -> tuple[int, Units]:
     """Return how many units from an offset on are due, and units of one batch from there on."""
     units = queue.unit_columns(offset, most)
-    units = units[: _together(units, store)]
+    units = units[: units_together(units, store.log)]
     deliver_at = units["tags_code"].astype(np.int64)
     unresolved = np.flatnonzero(is_ext_address(deliver_at))
     if len(unresolved):  # its extension unit is gone: by the record, then
-        frames = _frames(units[unresolved], store)
+        frames = frames_of_units(units[unresolved], store.log)
         times = (
             None if frames is None else np.where(frames.ok, frames.column("store_timestamp"), -1)
         )
@@ -270,27 +269,6 @@ def _due_units(
     return int(np.argmin(np.append(is_due, False))), units
 
 
-def _together(units: Units, store: PinnedStore) -> int:
-    """Return how many units, from the first on, are of one segment and fit one batch."""
-    places = units["commit_log_offset"]
-    same = places // store.log.segments.file_size == places[:1] // store.log.segments.file_size
-    same[1:] &= places[1:] > places[:-1]
-    sizes = np.cumsum(units["message_size"].astype(np.int64))
-    fitting = max(int(np.searchsorted(sizes, _MOST_BYTES, "right")), 1)
-    return min(int(np.argmin(np.append(same, False))), fitting)
-
-
-def _frames(units: Units, store: PinnedStore) -> RecordFrames | None:
-    """Return the records of units that lie together; None where their segment has expired."""
-    log, places = store.log, units["commit_log_offset"].astype(np.int64)
-    segment = log.segments.find(int(places[0])) if len(places) and places[0] >= 0 else None
-    if segment is None:
-        return None
-    frames = log.frames_at(segment, places, log.end_offset)
-    frames.ok &= frames.column("total_size") == units["message_size"]
-    return frames
-
-
 def _rows_of(units: Units, store: PinnedStore) -> DeliveredRows | None:
-    frames = _frames(units, store)
+    frames = frames_of_units(units, store.log)
     return None if frames is None else delivered_rows(frames)

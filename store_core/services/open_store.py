@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.log.commit_log_appender import Buffer
+    from store_core.put.put_timer import TimerRules
     from store_core.services.reput_message import Dispatcher
     from store_core.services.store_services import Environment
     from store_core.state.running_flags import RunningFlags
@@ -61,6 +62,8 @@ class OpenStore:
         8 or 20 raw bytes, of messages without a host of their own.
     handle_schedule_message
         Messages with a delay level go to the schedule topic.
+    timer_rules
+        What becomes of timer messages; None: they are stored as they are.
 
     Attributes
     ----------
@@ -78,6 +81,7 @@ class OpenStore:
         dispatchers: Sequence[Dispatcher],
         store_host: bytes,
         handle_schedule_message: bool,
+        timer_rules: TimerRules | None,
     ) -> None:
         self.parts, self.flags, self.config = parts, flags, parts.config
         self.is_started = self._was_started = False
@@ -86,7 +90,7 @@ class OpenStore:
         position = parts.index
         self.index = LiveIndex(position.path, self.config, lambda: position.from_offset)
         self._appender = CommitLogAppender(parts.segments, self.clock)
-        self.putter = self._make_putter(store_host, handle_schedule_message)
+        self.putter = self._make_putter(store_host, handle_schedule_message, timer_rules)
 
     def pinned(self, *, whole: bool) -> PinnedStore:
         """Return the store as it is now, for one query."""
@@ -219,7 +223,9 @@ class OpenStore:
         self.services.shutdown()
         self.index.close()
 
-    def _make_putter(self, store_host: bytes, handle_schedule_message: bool) -> MessagePutter:
+    def _make_putter(
+        self, store_host: bytes, handle_schedule_message: bool, timer_rules: TimerRules | None
+    ) -> MessagePutter:
         queues = self.parts.queues
         self._queue_offsets = offsets = QueueOffsetTable(self.config.topic_queue_lock_num)
         offsets.set_all(*queues.next_queue_offsets())
@@ -234,6 +240,7 @@ class OpenStore:
             stats=self.services.stats,
             clock=self.clock,
             handle_schedule_message=handle_schedule_message,
+            timer_rules=timer_rules,
         )
 
     def _refusal(self) -> Refusal | None:

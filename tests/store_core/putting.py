@@ -18,6 +18,7 @@ from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.message import Message
 from store_core.put.put_checks import Refusal
 from store_core.put.put_message import MessagePutter
+from store_core.put.put_timer import TimerRules
 from store_core.queue.queue_offset_table import QueueOffsetTable
 from store_core.results import PutMessageStatus
 
@@ -74,6 +75,7 @@ class Log:
         directories=("commitlog",),
         *,
         schedules=False,
+        timers=False,
         **config,
     ):
         self.queue = MappedFileQueue(
@@ -84,6 +86,7 @@ class Log:
         self.appender = CommitLogAppender(self.queue, self.clock)
         self.offsets = QueueOffsetTable(4)
         self.refusal, self.batch_topics = None, set()
+        self.timer_rules = TimerRules(self.config, self.clock)
         self.putter = MessagePutter(
             self.config,
             self.appender,
@@ -95,6 +98,7 @@ class Log:
             stats=self.stats,
             clock=self.clock,
             handle_schedule_message=schedules,
+            timer_rules=self.timer_rules if timers else None,
         )
 
     def put(self, topic="T", body=b"b", **fields):

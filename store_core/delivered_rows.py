@@ -1,7 +1,8 @@
-"""From records of the schedule topic to the messages that they become when they are due.
+"""From records that wait for their time to the messages that they become when they are due.
 
-Source: RocketMQ ``ScheduleMessageService.messageTimeUp`` (release 5.3.3): all but topic and queue
-stays, and the stored properties still have ``DELAY``, ``REAL_TOPIC`` and ``REAL_QID``.
+Source: RocketMQ ``ScheduleMessageService.messageTimeUp``, ``TimerMessageStore.convertMessage``
+(release 5.3.3): all but topic and queue stays, and the stored properties still have ``REAL_TOPIC``
+and ``REAL_QID``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Timer messages: messages that name the time of their delivery, by RocketMQ 5's timer wheel."""

@@ -1,0 +1,167 @@
+"""From records of the timer's topic to what is put when their time comes.
+
+Source: RocketMQ ``TimerMessageStore.convert``, ``convertMessage``, ``doPut``,
+``TimerDequeueGetMessageService`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store_core.codec.gather import binary_parts
+from store_core.codec.java_hash_map import hash_map_strings
+from store_core.codec.java_string import java_integer
+from store_core.codec.property_columns import PropertyColumns
+from store_core.codec.record_encoder import column_without_stored_crc
+from store_core.delivered_rows import DeliveredRows, delivered_rows
+from store_core.layout.message import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_SEPARATOR,
+    PROPERTY_TIMER_DEL_UNIQKEY,
+    PROPERTY_TIMER_DEQUEUE_MS,
+    PROPERTY_TIMER_ENQUEUE_MS,
+    PROPERTY_TIMER_ROLL_TIMES,
+    PROPERTY_UNIQ_KEY,
+)
+from store_core.topics import TIMER_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import numpy.typing as npt
+
+    from store_core.arrow_types import Array, RecordBatch
+    from store_core.codec.record_frames import RecordFrames
+
+    Int64s = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
+
+NEVER_ENQUEUED_MS = 2**63 - 1
+"""``TIMER_ENQUEUE_MS`` of messages that were due before they were enqueued."""
+_KEY_SEPARATOR = "+"
+_ROLL_BITS = 32
+_NAME_VALUE, _SEPARATOR = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
+_EMPTY = pa.scalar(b"", pa.binary())
+
+
+class DueRecords(NamedTuple):
+    """Records whose time has come, a row each.
+
+    Attributes
+    ----------
+    frames
+        The records.
+    enqueue_ms
+        When their units were written.
+    is_roll
+        They go into another round, back to the timer's topic; others to their real one.
+    """
+
+    frames: RecordFrames
+    enqueue_ms: Int64s
+    is_roll: Bools
+
+
+def timed_rows(due: DueRecords, deleted: Collection[str], now: int) -> DeliveredRows:
+    """Return what is to be put of records whose time has come.
+
+    Rows are left out as RocketMQ leaves them out: of no record, without a real topic or queue,
+    those that were deleted, and those that themselves delete, unless they roll.
+
+    Parameters
+    ----------
+    due
+        The records.
+    deleted
+        As `deleted_keys` returns them.
+    now
+        ``TIMER_DEQUEUE_MS``, ms.
+    """
+    batch, rows = delivered_rows(due.frames)
+    properties = PropertyColumns(batch.column("properties_raw"))
+    is_roll = due.is_roll[rows]
+    is_kept = is_roll | properties.values_of(PROPERTY_TIMER_DEL_UNIQKEY).is_null().to_numpy(
+        zero_copy_only=False
+    )
+    if deleted:
+        is_kept &= ~_are_in(_delete_keys(properties), deleted)
+    if not is_kept.all():
+        batch, rows, is_roll = batch.filter(pa.array(is_kept)), rows[is_kept], is_roll[is_kept]
+    return DeliveredRows(_timed_batch(batch, is_roll, due.enqueue_ms[rows], now), rows)
+
+
+def deleted_keys(frames: RecordFrames) -> set[str]:
+    """Return what messages that delete say of those that they delete: real topic, +, unique key."""
+    batch, _ = delivered_rows(frames)
+    properties = PropertyColumns(batch.column("properties_raw"))
+    return set(properties.values_of(PROPERTY_TIMER_DEL_UNIQKEY).drop_null().to_pylist())
+
+
+def _delete_keys(properties: PropertyColumns) -> Array:
+    """Return by what each message can be deleted; null without a unique key."""
+    return pc.binary_join_element_wise(
+        properties.values_of(PROPERTY_REAL_TOPIC),
+        properties.values_of(PROPERTY_UNIQ_KEY),
+        _KEY_SEPARATOR,
+    )
+
+
+def _are_in(texts: Array, wanted: Collection[str]) -> Bools:
+    found: Bools = pc.is_in(texts, pa.array(sorted(wanted), pa.string())).to_numpy(
+        zero_copy_only=False
+    )
+    return found
+
+
+def _timed_batch(batch: RecordBatch, is_roll: Bools, enqueue_ms: Int64s, now: int) -> RecordBatch:
+    raw = column_without_stored_crc(batch.column("properties_raw"))
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    columns["properties_raw"] = _properties(raw, is_roll, enqueue_ms, now)
+    if is_roll.any():
+        rolls = pa.array(is_roll)
+        columns["topic"] = pc.if_else(rolls, TIMER_TOPIC, columns["topic"])
+        columns["queue_id"] = pc.if_else(rolls, 0, columns["queue_id"])
+    return pa.record_batch(columns)
+
+
+def _properties(raw: Array, is_roll: Bools, enqueue_ms: Int64s, now: int) -> Array:
+    """Return property strings with the timer's own; what is set anew comes last, and so wins."""
+    offsets, data = binary_parts(raw)
+    is_closed = data[offsets[1:] - 1] == PROPERTY_SEPARATOR  # none is empty: it has a real topic
+    joined = pc.binary_join_element_wise(
+        raw,
+        pc.if_else(pa.array(is_closed), _EMPTY, pa.scalar(_SEPARATOR, pa.binary())),
+        _name(PROPERTY_TIMER_ENQUEUE_MS),
+        pa.array(enqueue_ms).cast(pa.string()).cast(pa.binary()),
+        pa.scalar(_SEPARATOR, pa.binary()),
+        _roll_entries(raw, is_roll),
+        _name(PROPERTY_TIMER_DEQUEUE_MS),
+        pa.scalar(str(now).encode() + _SEPARATOR, pa.binary()),
+        _EMPTY,
+    )
+    return hash_map_strings(joined)
+
+
+def _roll_entries(raw: Array, is_roll: Bools) -> Array:
+    """Return property TIMER_ROLL_TIMES of the rows that roll, one more than before."""
+    if not is_roll.any():
+        return pa.repeat(_EMPTY, len(raw))
+    times = PropertyColumns(raw).values_of(PROPERTY_TIMER_ROLL_TIMES).dictionary_encode()
+    more = [(java_integer(text, _ROLL_BITS) or 0) + 1 for text in times.dictionary.to_pylist()]
+    entries = [_entry(PROPERTY_TIMER_ROLL_TIMES, str(number)) for number in more]
+    first = _entry(PROPERTY_TIMER_ROLL_TIMES, "1")
+    found = pa.array(entries, pa.binary()).take(times.indices).fill_null(first)
+    return pc.if_else(pa.array(is_roll), found, _EMPTY)
+
+
+def _name(name: str) -> Array:
+    return pa.scalar(_entry(name, "")[:-1], pa.binary())
+
+
+def _entry(name: str, value: str) -> bytes:
+    return name.encode() + _NAME_VALUE + value.encode() + _SEPARATOR

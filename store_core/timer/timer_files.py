@@ -1,0 +1,163 @@
+"""The timer's three files, opened and recovered together, and saved in the order that is safe.
+
+Source: RocketMQ ``TimerMessageStore.recover``, ``TimerFlushService`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from store_core.errors import CorruptRecordError
+from store_core.layout.store_paths import (
+    CONFIG_DIR,
+    TIMER_CHECKPOINT_FILE,
+    TIMER_LOG_DIR,
+    TIMER_WHEEL_FILE,
+)
+from store_core.layout.timer import TIMER_BLANK_SLOTS, TIMER_WHEEL_SLOTS
+from store_core.queue.readable_queue import SimpleQueue
+from store_core.timer.timer_checkpoint import TimerCheckpoint, TimerProgress
+from store_core.timer.timer_log import TimerLog
+from store_core.timer.timer_recovery import LogEnds, recover_units
+from store_core.timer.timer_wheel import TimerWheel
+from store_core.topics import TIMER_TOPIC
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.read.pinned_store import PinnedStore
+    from store_core.timer.timer_recovery import RecoveredUnits
+
+    Int64s = npt.NDArray[np.int64]
+
+logger = logging.getLogger(__name__)
+
+
+class TimerFiles:
+    """Wheel, log and checkpoint of a store.
+
+    Parameters
+    ----------
+    config
+        Root, precision and file size.
+
+    Attributes
+    ----------
+    wheel, log
+        What waits.
+    progress
+        How far it is now; ``log_pos`` is set by `save`.
+    enqueued
+        Where records lie, ascending, at or behind ``progress.queue_offset``, whose units are in the
+        log already.
+    """
+
+    def __init__(self, config: MessageStoreConfig) -> None:
+        root = Path(config.store_path_root_dir)
+        self._precision_ms = config.timer_precision_ms
+        self._roll_steps = config.timer_roll_steps
+        self.wheel = TimerWheel(str(root / TIMER_WHEEL_FILE), self._precision_ms)
+        self.log = TimerLog(str(root / TIMER_LOG_DIR), config.mapped_file_size_timer_log)
+        self._checkpoint_path = str(root / CONFIG_DIR / TIMER_CHECKPOINT_FILE)
+        self._checkpoint = TimerCheckpoint(self._checkpoint_path)
+        self.progress = TimerProgress()
+        self.enqueued: Int64s = np.empty(0, np.int64)
+
+    def load(self, store: PinnedStore, opened_end: int, now: int) -> None:
+        """Open and recover.
+
+        Parameters
+        ----------
+        store
+            With the log and the queue of the timer's topic.
+        opened_end
+            Where the log ended when it was opened.
+        now
+            ms since the epoch.
+
+        Raises
+        ------
+        StoreFormatError
+            A file has another length than RocketMQ gives it.
+        StoreReadError, StoreWriteError
+            One cannot be read or written.
+        """
+        self._checkpoint.load()
+        self.wheel.load()
+        self.log.load()
+        found = self._checkpoint.progress
+        self.progress = found._replace(read_ms=max(found.read_ms, self._first_slot(now)))
+        queue = store.queue(TIMER_TOPIC, 0)
+        ends = LogEnds(store.end_offset, opened_end)
+        units = recover_units(self.log, self.wheel, self.progress, ends)
+        if isinstance(queue, SimpleQueue):
+            self._find_queue_offset(store, queue, units)
+
+    def is_as_saved(self) -> bool:
+        """Return whether the checkpoint says what it was left saying: nobody has gone on since."""
+        other = TimerCheckpoint(self._checkpoint_path)
+        other.load()
+        return other.progress == self._checkpoint.progress
+
+    @property
+    def is_changed(self) -> bool:
+        """Something is not saved."""
+        saved = self._checkpoint.progress
+        return self.progress._replace(log_pos=saved.log_pos) != saved or (
+            self.log.end_pos > self.log.flushed_pos
+        )
+
+    def save(self, now: int) -> None:
+        """Force units, then slots, to the disk, then say how far all is.
+
+        The commit log comes before: it holds what is delivered, and what units point at.
+
+        Raises
+        ------
+        StoreWriteError
+            One cannot be written.
+        """
+        self.log.flush()
+        self.wheel.flush()
+        self.progress = self.progress._replace(log_pos=self.log.flushed_pos)
+        self._checkpoint.save(self.progress, now)
+
+    def close(self) -> None:
+        """Close all files. Saves nothing."""
+        self.wheel.close()
+        self.log.close()
+        self._checkpoint.close()
+
+    def _first_slot(self, now: int) -> int:
+        """Return the oldest time whose slot no later one can have taken.
+
+        RocketMQ takes a later one: a store that was stopped for a week loses messages there.
+        """
+        steps = TIMER_WHEEL_SLOTS - TIMER_BLANK_SLOTS - self._roll_steps
+        return max(now // self._precision_ms - steps, 0) * self._precision_ms
+
+    def _find_queue_offset(
+        self, store: PinnedStore, queue: SimpleQueue, units: RecoveredUnits
+    ) -> None:
+        offset = self.progress.queue_offset
+        if units.is_cut and len(units.commit_log_offsets):
+            logger.warning("the timer log lacks units: their messages are enqueued again")
+            offset = min(offset, _offset_behind(store, int(units.commit_log_offsets[-1]), offset))
+        offset = min(max(offset, queue.min_offset), queue.max_offset)
+        self.progress = self.progress._replace(queue_offset=offset)
+        if offset < queue.max_offset:
+            known = units.commit_log_offsets
+            self.enqueued = np.unique(known[known >= queue.commit_log_offset_of(offset)])
+
+
+def _offset_behind(store: PinnedStore, commit_log_offset: int, otherwise: int) -> int:
+    """Return the queue offset after that of a record."""
+    try:
+        return store.reader.read(commit_log_offset).queue_offset + 1
+    except CorruptRecordError:
+        return otherwise

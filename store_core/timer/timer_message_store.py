@@ -1,0 +1,259 @@
+"""Delivers messages at the times that they name.
+
+Source: RocketMQ ``TimerMessageStore`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Callable
+
+from store_core.errors import StoreConfigError, StoreLockedError
+from store_core.services.service_thread import ServiceThread
+from store_core.timer.due_putter import DuePutter
+from store_core.timer.enqueued_units import RollRule
+from store_core.timer.enqueuer import Enqueuer, Times
+from store_core.timer.slot_delivery import SlotDelivery
+from store_core.timer.timer_files import TimerFiles
+
+if TYPE_CHECKING:
+    from store_core.message_store import MessageStore
+    from store_core.services.store_services import StoreServices
+
+_INTERVAL_MS = 100
+_CLEAN_INTERVAL_S = 30.0
+_MAX_DELAY_MS = 2**31 - 1
+_starting = threading.Lock()
+_running: weakref.WeakKeyDictionary[MessageStore, weakref.ref[TimerMessageStore]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class TimerMessageStore(ServiceThread):
+    """Delivers the timer messages of a store; a context manager that starts and stops it.
+
+    Messages that name the time of their delivery wait in ``rmq_sys_wheel_timer``. From there each
+    is enqueued: a unit in ``timerlog/`` and a slot of the file ``timerwheel`` stand for it. When
+    the step of its slot is over it is put to its real topic; never before the time that it names.
+    A message that waits longer than ``timerRollWindowSlot`` is put to the timer's topic again and
+    again. One with property TIMER_DEL_UNIQKEY deletes another of the same step.
+
+    How far all is says ``config/timercheck``: read by `start`, saved every
+    ``timerFlushIntervalMs`` and by `shutdown`, after the log was forced to the disk. A broker goes
+    on there, and this goes on with a broker's files. After a kill what was delivered since is
+    delivered again, as by a broker; but nothing is enqueued twice.
+
+    Parameters
+    ----------
+    store
+        A started store, made with ``handle_timer_message``. Stop this service before the store.
+    clock
+        Returns ms since the epoch; None: the store's.
+
+    Raises
+    ------
+    StoreConfigError
+        ``timerRollWindowSlot`` steps do not fit the 32 bits of a unit's delay.
+    """
+
+    repeats_while_busy = True
+
+    def __init__(self, store: MessageStore, *, clock: Callable[[], int] | None = None) -> None:
+        config = store.config
+        super().__init__(max(_INTERVAL_MS * config.timer_precision_ms // 1000, 1))
+        self._store, self._clock = store, clock or store.clock
+        self._precision_ms = config.timer_precision_ms
+        self._putter = DuePutter(store)
+        self._roll = RollRule(config.timer_roll_steps, self._precision_ms)
+        if self._roll.window_ms > _MAX_DELAY_MS:
+            raise StoreConfigError(
+                f"timerRollWindowSlot {config.timer_roll_steps} x timerPrecisionMs "
+                f"{self._precision_ms} is above {_MAX_DELAY_MS} ms: choose less of either"
+            )
+        self._save_interval_s = config.timer_flush_interval_ms / 1000
+        self._saved_at = self._cleaned_at = time.monotonic()
+        self._turn = threading.RLock()
+        self._files: TimerFiles | None = None
+        self._loaded_for: StoreServices | None = None
+
+    def __enter__(self) -> TimerMessageStore:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    @property
+    def delivered(self) -> int:
+        """Messages that were put to their topics since it was made; those of another round not."""
+        return self._putter.delivered
+
+    @property
+    def rolled(self) -> int:
+        """Messages that were put to the timer's topic again."""
+        return self._putter.rolled
+
+    @property
+    def passed_over(self) -> int:
+        """Messages that were not put.
+
+        Those that were deleted, those that delete, those whose record is missing or names no topic,
+        queue or time, and those that the store never takes.
+        """
+        return self._putter.passed_over
+
+    @property
+    def refusal(self) -> str:
+        """Why the next message is not taken now; empty where it is.
+
+        It is tried again and again, and all others wait. RocketMQ gives up after three times, and
+        loses it, unless ``timerEnableRetryUntilSuccess`` is set.
+        """
+        return self._putter.refusal
+
+    @property
+    def read_ms(self) -> int:
+        """Slots before this time are delivered, ms since the epoch."""
+        return self._loaded().progress.read_ms
+
+    @property
+    def queue_offset(self) -> int:
+        """Next message of the timer's topic to enqueue."""
+        return self._loaded().progress.queue_offset
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are enqueued and not delivered, by the slots' counts."""
+        with self._turn:
+            files = self._loaded()
+            return files.wheel.count_from(files.progress.read_ms)
+
+    def load(self) -> None:
+        """Open and recover the timer's files; `start` and the first `run_once` do.
+
+        What was delivered, and not saved, before this call is delivered again.
+
+        Raises
+        ------
+        StoreFormatError
+            A file has another length than RocketMQ gives it.
+        StoreReadError, StoreWriteError
+            One cannot be read or written.
+        StoreClosedError
+            The store is not open.
+        """
+        with self._turn:
+            self._close_files()
+            services, files = self._store.services, TimerFiles(self._store.config)
+            try:
+                with self._store.reading() as store:
+                    files.load(store, self._store.recovered_end, self._clock())
+            except BaseException:
+                files.close()
+                raise
+            self._files, self._loaded_for = files, services
+            self._enqueuer = Enqueuer(files, self._putter, self._roll)
+            self._slots = SlotDelivery(files, self._putter, self._precision_ms)
+            self._store.use_timers(files.wheel.count_at)
+
+    def start(self) -> None:
+        """Load the files and start the thread; a second call does nothing.
+
+        Raises
+        ------
+        StoreFormatError, StoreReadError, StoreWriteError, StoreClosedError
+            See `load`.
+        StoreLockedError
+            Another service delivers the messages of this store: each would come twice.
+        """
+        with _starting:
+            if self.is_running:
+                return
+            other = _running.get(self._store, lambda: None)()
+            if other is not None and other.is_running:
+                raise StoreLockedError(
+                    "another service of this process delivers its timer messages: stop that one",
+                    self._store.config.store_path_root_dir,
+                )
+            if self._files is None:
+                self.load()
+            super().start()
+            _running[self._store] = weakref.ref(self)
+
+    def run_once(self, now: int | None = None) -> bool:
+        """Enqueue what waits to be, then deliver what is due; return whether there was anything.
+
+        Parameters
+        ----------
+        now
+            The time, ms since the epoch; None: the clock's.
+        """
+        with self._turn:
+            self._go_on()
+            now = self._clock() if now is None else now
+            times = Times(now, now // self._precision_ms * self._precision_ms)
+            with self._store.reading() as store:
+                was_busy = self._enqueuer.enqueue_all(store, times)
+            with self._store.reading() as store:
+                was_busy |= self._slots.deliver(store, times)
+            if time.monotonic() - self._saved_at >= self._save_interval_s:
+                self.save()
+            if time.monotonic() - self._cleaned_at >= _CLEAN_INTERVAL_S:
+                self.clean()
+            return was_busy
+
+    def finish(self) -> None:
+        """Save, and close the files: whoever goes on reads them anew, a broker may come between."""
+        with self._turn:
+            try:
+                self.save()
+            finally:
+                self._close_files()
+
+    def save(self) -> None:
+        """Force the log to the disk, then the timer's files, and last ``config/timercheck``.
+
+        Raises
+        ------
+        StoreClosedError
+            The store was closed before: its files belong to whoever opens it next.
+        StoreWriteError
+            Something cannot be written.
+        """
+        with self._turn:
+            self._saved_at = time.monotonic()
+            files = self._files
+            if files is None or not files.is_changed:
+                return
+            self._go_on()
+            self._store.flush()
+            files.save(self._clock())
+
+    def clean(self) -> int:
+        """Delete files of the timer log whose messages have expired; return how many."""
+        with self._turn:
+            self._cleaned_at = time.monotonic()
+            return self._loaded().log.delete_expired(self._store.min_phy_offset)
+
+    def _loaded(self) -> TimerFiles:
+        if self._files is None:
+            self.load()
+        assert self._files is not None
+        return self._files
+
+    def _close_files(self) -> None:
+        files, self._files = self._files, None
+        if files is not None:
+            self._store.use_timers(None)
+            files.close()
+
+    def _go_on(self) -> None:
+        """Load the files, also where the store was closed meanwhile and somebody has gone on."""
+        files, services = self._loaded(), self._store.services
+        if self._loaded_for is not services:
+            if files.is_as_saved():
+                self._loaded_for = services
+            else:
+                self.load()

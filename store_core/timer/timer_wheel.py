@@ -1,0 +1,178 @@
+"""The ``timerwheel`` file: for each step of time where its units are in the timer log.
+
+Source: RocketMQ ``TimerWheel``, ``Slot`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from store_core.files.file_writing import (
+    create_file,
+    data_extents,
+    flush_directory,
+    open_file,
+    sync_data,
+    write_all,
+    write_errors,
+)
+from store_core.layout.timer import TIMER_SLOT, TIMER_WHEEL_SLOTS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+
+_FILE_BYTES = TIMER_WHEEL_SLOTS * TIMER_SLOT.size
+_PAGE_SLOTS = 4096 // TIMER_SLOT.size
+
+
+class Slot(NamedTuple):
+    """One step of time.
+
+    Attributes
+    ----------
+    first_pos, last_pos
+        Timer log positions of its oldest and newest unit.
+    waiting
+        Its messages: one more for each unit, one less for each that deletes.
+    """
+
+    first_pos: int
+    last_pos: int
+    waiting: int
+
+
+class TimerWheel:
+    """Slots by time: a slot is that of one step until a later one takes its place.
+
+    All of it is in memory, but for what is empty; RocketMQ maps the file, and holds a copy beside
+    it. What is put reaches the file by `flush` only, after the units: a slot that points at none
+    would deliver others. Nothing is written through a map: there a full disk ends the process.
+
+    Not safe for several threads, but for `count_at`.
+
+    Parameters
+    ----------
+    path
+        The file; made by `load`, sparse.
+    precision_ms
+        Length of a step.
+
+    Attributes
+    ----------
+    is_new
+        There was no file.
+    """
+
+    def __init__(self, path: str, precision_ms: int) -> None:
+        self._path, self._precision_ms = path, precision_ms
+        self._fd, self.is_new = -1, False
+        self._slots = np.zeros(TIMER_WHEEL_SLOTS, TIMER_SLOT.dtype)
+        self._changed: set[int] = set()
+
+    def load(self) -> None:
+        """Open the file, or make it.
+
+        Raises
+        ------
+        StoreFormatError
+            It has another length: RocketMQ would not start either.
+        StoreWriteError
+            It cannot be opened, read or made.
+        """
+        with write_errors(self._path):
+            self.is_new = not Path(self._path).exists()
+            if not self.is_new:
+                self._fd = open_file(self._path, _FILE_BYTES)
+            else:
+                self._fd = create_file(self._path, _FILE_BYTES)
+                flush_directory(str(Path(self._path).absolute().parent))
+            content = memoryview(self._slots.view(np.uint8))
+            for start, stop in data_extents(self._fd, _FILE_BYTES):
+                os.preadv(self._fd, [content[start:stop]], start)
+
+    def slot(self, time_ms: int) -> Slot | None:
+        """Return the slot of a time; None: nothing waits for it."""
+        found = self._slots[self._index(time_ms)]
+        if int(found["time"]) != time_ms // self._precision_ms:
+            return None
+        return Slot(int(found["first_pos"]), int(found["last_pos"]), int(found["count"]))
+
+    def count_at(self, time_ms: int) -> int:
+        """Return how many messages wait for a time."""
+        slot = self.slot(time_ms)
+        return 0 if slot is None else slot.waiting
+
+    def count_from(self, time_ms: int) -> int:
+        """Return how many messages wait for a time or a later one."""
+        return int(self._slots["count"][self._slots["time"] >= time_ms // self._precision_ms].sum())
+
+    def put(self, time_ms: int, slot: Slot) -> None:
+        """Set the slot of a time, whatever was there."""
+        at = self._index(time_ms)
+        self._slots[at] = (time_ms // self._precision_ms, *slot, 0)
+        self._changed.add(at)
+
+    def clear(self, time_ms: int) -> None:
+        """Let nothing wait for a time."""
+        at = self._index(time_ms)
+        self._slots[at] = (0, 0, 0, 0, 0)
+        self._changed.add(at)
+
+    def times_between(self, from_ms: int, to_ms: int) -> list[int]:
+        """Return for which times in ``[from_ms, to_ms)`` something waits, ascending."""
+        step = self._precision_ms
+        first, stop = from_ms // step, to_ms // step
+        if stop - first < TIMER_WHEEL_SLOTS:  # as a rule a few steps
+            steps = np.arange(first, stop)
+            found = steps[self._slots["time"][steps % TIMER_WHEEL_SLOTS] == steps]
+        else:
+            found = self._times(first, stop)
+        return [int(time) * step for time in found]
+
+    def times_behind(self, from_ms: int, end_pos: int) -> list[int]:
+        """Return from which time on slots point at or behind a position of the timer log."""
+        times = self._times(from_ms // self._precision_ms, np.iinfo(np.int64).max)
+        kept = self._slots["last_pos"][times % TIMER_WHEEL_SLOTS] >= end_pos
+        return [int(time) * self._precision_ms for time in times[kept]]
+
+    def flush(self) -> None:
+        """Write what has changed, and force it to the disk.
+
+        Raises
+        ------
+        StoreWriteError
+            It cannot be written.
+        """
+        if not self._changed:
+            return
+        content = memoryview(self._slots.view(np.uint8))
+        with write_errors(self._path):
+            for page in sorted({at // _PAGE_SLOTS for at in self._changed}):
+                start = page * _PAGE_SLOTS * TIMER_SLOT.size
+                stop = min(start + _PAGE_SLOTS * TIMER_SLOT.size, _FILE_BYTES)
+                write_all(self._fd, start, content[start:stop])
+            sync_data(self._fd)
+        self._changed.clear()
+
+    def close(self) -> None:
+        """Close the file. Flushes nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):  # what counts was forced to the disk before
+                os.close(fd)
+
+    def _index(self, time_ms: int) -> int:
+        return time_ms // self._precision_ms % TIMER_WHEEL_SLOTS
+
+    def _times(self, first: int, stop: int) -> Int64s:
+        """Return the steps in a range for which something waits, ascending."""
+        times: npt.NDArray[Any] = self._slots["time"]
+        found: Int64s = np.sort(times[(times >= max(first, 1)) & (times < stop)].astype(np.int64))
+        return found

@@ -1,0 +1,78 @@
+"""A store with a clock of its own, timers that are driven by hand, and what they delivered."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+
+from store_core import Message, MessageStore, TimerMessageStore
+from store_core.layout.timer import TIMER_CHECKPOINT, TIMER_LOG_UNIT, TIMER_SLOT
+from tests.store_core.schedule.delayed_store import Clock, bodies, config_of, queue_of
+
+__all__ = ["Clock", "bodies", "config_of", "queue_of"]
+
+START_MS = 1_790_000_000_000
+TIMER = "rmq_sys_wheel_timer"
+UNITS_PER_FILE = 4
+LOG_FILE_BYTES = UNITS_PER_FILE * TIMER_LOG_UNIT.size + 16
+
+
+def timed_config(root, **settings):
+    return config_of(root, **{"mapped_file_size_timer_log": LOG_FILE_BYTES, **settings})
+
+
+@contextmanager
+def timed_store(root, clock=None, **settings):
+    """Open a store; yield it and timers that nobody has started."""
+    store = MessageStore(
+        timed_config(root, **settings), clock=clock or Clock(START_MS), handle_timer_message=True
+    )
+    with store:
+        service = TimerMessageStore(store)
+        yield store, service
+        service.settle()
+
+
+def put_timed(store, body, topic="T", queue_id=0, **properties):
+    message = Message(topic, body, queue_id=queue_id, properties=properties)
+    result = store.put_message(message)
+    assert result.status.name == "PUT_OK", result
+    return result
+
+
+def run(store, service, now=None):
+    """Enqueue and deliver all that is to be."""
+    assert store.wait_for_dispatch()
+    while service.run_once(now):
+        assert store.wait_for_dispatch()
+    assert store.wait_for_dispatch()
+
+
+def root_of(store):
+    return Path(store.config.store_path_root_dir)
+
+
+def units_of(root):
+    """Return the units of all files, as they are stored."""
+    found = []
+    for path in sorted(Path(root, "timerlog").iterdir()):
+        data = path.read_bytes()
+        for number in range((len(data) - 16) // TIMER_LOG_UNIT.size):
+            unit = TIMER_LOG_UNIT.unpack(data, number * TIMER_LOG_UNIT.size)
+            if unit.size == TIMER_LOG_UNIT.size:
+                found.append(unit)
+    return found
+
+
+def slot_of(root, time_ms, precision_ms=1000):
+    """Return the slot of a time as the file has it."""
+    at = time_ms // precision_ms % 1_209_600 * TIMER_SLOT.size
+    with Path(root, "timerwheel").open("rb") as file:
+        file.seek(at)
+        return TIMER_SLOT.unpack(file.read(TIMER_SLOT.size))
+
+
+def checkpoint_of(root):
+    data = Path(root, "config", "timercheck").read_bytes()
+    assert len(data) == 4096
+    return TIMER_CHECKPOINT.unpack(data)
