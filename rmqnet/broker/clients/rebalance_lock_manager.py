@@ -56,11 +56,11 @@ class RebalanceLockManager:
                     logger.info("%s is locked by %s of %s", queue, held.client_id, group)
         return got
 
-    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Give up the locks that a member has."""
+    def unlock(self, group: str, queues: Iterable[MessageQueue] | None, client_id: str) -> None:
+        """Give up the locks that a member has on these queues; None: on all."""
         with self._lock:
             locks = self._groups.get(group, {})
-            for queue in queues:
+            for queue in list(locks) if queues is None else queues:
                 held = locks.get(queue)
                 if held is not None and held.client_id == client_id:
                     del locks[queue]

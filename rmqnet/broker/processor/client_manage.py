@@ -87,6 +87,9 @@ class ClientManageProcessor:
         if group is not None:
             config = broker.groups.find(group)
             is_notifying = config is None or config.notify_consumer_ids_changed_enable
+            # Locks that were granted while the client stopped; RocketMQ lets them expire. Before
+            # the others hear of it: they want the queues at once.
+            broker.locks.unlock(group, None, header.client_id)
             broker.consumers.unregister(group, connection, is_notifying=is_notifying)
         return success(request)
 

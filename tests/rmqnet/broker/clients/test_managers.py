@@ -237,6 +237,9 @@ def test_only_who_has_a_lock_gives_it_up():
     assert locks.lock("g", queues(0), "b") == set()
     locks.unlock("g", queues(0, 1, 7), "a")
     assert locks.lock("g", queues(0, 1), "b") == set(queues(0, 1))
+    locks.lock("g", queues(2), "a")
+    locks.unlock("g", None, "b")
+    assert locks.lock("g", queues(0, 1, 2), "c") == set(queues(0, 1))
 
 
 def test_many_threads_lock_a_queue_one_has_it():

@@ -13,6 +13,7 @@ from rmqnet.client.heartbeat_data import (
     SubscriptionData,
     encode_heartbeat,
 )
+from rmqnet.client.message_queue import MessageQueue
 from rmqnet.errors import BrokerError, RemotingFormatError
 from rmqnet.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmqnet.remoting.headers import UnregisterClientRequestHeader
@@ -80,7 +81,9 @@ def test_members_hear_of_others_that_come_leave_or_vanish(small):
         ids = small.ask(lambda broker, _: broker.consumer_ids(small.address, "g"))
         assert sorted(ids) == ["a", "b"]
         leave = UnregisterClientRequestHeader(client_id="b", consumer_group="g")
+        small.broker.locks.lock("g", [MessageQueue("t", "b", 0)], "b")
         assert b.request(leave).is_response
+        assert small.broker.locks.is_lock_all_expired("g")
         assert a.receive().code == ids_changed
         b.request(RequestCode.HEART_BEAT, heartbeat("b", consumer()))
         b.receive()
