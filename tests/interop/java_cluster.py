@@ -11,6 +11,7 @@ import os
 import random
 import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +127,24 @@ class Broker:
             raise OracleError(f"ended with {status}:\n{self._said()}")
         received, sent = self._lines("received.jsonl"), self._lines("sent.jsonl")
         return Served(status == 0, events, received, sent, self._said())
+
+    def ready(self) -> dict[str, Any]:
+        """Return what the program says as soon as clients can come.
+
+        Raises
+        ------
+        OracleError
+            It has ended, or does not say it.
+        """
+        deadline = time.monotonic() + _LIMIT_SECONDS
+        while self._process.poll() is None and time.monotonic() < deadline:
+            whole = (self._directory / "out").read_text("utf-8").rpartition("\n")[0]
+            for line in whole.split("\n"):
+                if line.startswith('{"event":"ready"'):
+                    event: dict[str, Any] = json.loads(line)
+                    return event
+            time.sleep(0.1)
+        raise OracleError(self._said())
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
         text = (self._directory / name).read_text("utf-8")

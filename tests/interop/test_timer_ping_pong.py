@@ -1,0 +1,239 @@
+"""RocketMQ and this project deliver each other's timer messages, on one store in turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqnet import Message as SentMessage
+from rmqnet import Producer
+from store_core import (
+    Message,
+    MessageStore,
+    MessageStoreConfig,
+    StoreSnapshot,
+    TimerMessageStore,
+)
+from store_core.codec.java_hash_map import hash_map_string
+from store_core.codec.java_string import string_hash
+from store_core.codec.properties import string_to_properties
+from store_core.layout.timer import TIMER_SLOT
+from tests.interop import java_cluster
+from tests.interop.java_cluster import Broker, Served
+from tests.interop.served_store import all_messages, assert_sound
+from tests.store_core.timer.timed_store import checkpoint_of, slot_of, units_of
+
+pytestmark = pytest.mark.interop
+
+RELEASE = "5.3.3"
+TOPIC, TIMER = "alarms", "rmq_sys_wheel_timer"
+EACH = 12
+"""Messages of each kind."""
+_HOUR_MS = 3_600_000
+_NEVER_ENQUEUED = str(2**63 - 1)
+_DELETED = "deleted"
+_SETTINGS: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 65_536,
+    "mappedFileSizeConsumeQueue": 800,
+    "mappedFileSizeTimerLog": 16 + 52 * 20,
+    "maxHashSlotNum": 125,
+    "maxIndexNum": 500,
+    "brokerIP1": "127.0.0.1",
+}
+
+
+class PlayedStore:
+    """A store that this project makes and a broker then serves, twice."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root, self._directory = directory / "store", directory
+        self.settings = {**_SETTINGS, "listenPort": java_cluster.free_port()}
+        texts = {key: str(value) for key, value in self.settings.items()}
+        self.config = MessageStoreConfig.from_properties(
+            {**texts, "storePathRootDir": str(self.root)}
+        )
+        self.turns = 0
+        self.served: list[Served] = []
+        self.after_first: list[Message] = []
+        self.delivered_here: list[Message] = []
+        self.units_of_java: list[Any] = []
+        self.pending_slot: Any = None
+        self.far_ms = 0
+
+    def open(self) -> MessageStore:
+        return MessageStore(self.config, handle_timer_message=True)
+
+    def put(self) -> None:
+        """Put messages that are soon due and others; enqueue half of them, leave half to Java."""
+        with self.open() as store:
+            self.far_ms = store.clock() + _HOUR_MS
+            for kind in ("enqueued", "queued"):
+                for number in range(EACH):
+                    _put(store, f"{kind}/near/{number}", TIMER_DELAY_MS="2500")
+                    _put(store, f"{kind}/far/{number}", TIMER_DELIVER_MS=str(self.far_ms))
+                _put(store, f"{kind}/{_DELETED}", TIMER_DELIVER_MS=str(self.far_ms))
+                if kind == "enqueued":
+                    assert store.wait_for_dispatch()
+                    service = TimerMessageStore(store)
+                    service.run_once()
+                    assert service.queue_offset == 2 * EACH + 1
+                    service.finish()
+        assert len(units_of(self.root)) == 2 * EACH + 1
+
+    def serve(self, wanted: int, **options: str) -> Broker:
+        """Start a broker that waits until the topic holds so many messages."""
+        self.turns += 1
+        given = {"wait": "90", "expect": f"{TOPIC}={wanted}", **options}
+        directory = self._directory / f"java-{self.turns}"
+        return Broker(self.root, directory, RELEASE, self.settings, given)
+
+    def send_through_java(self, broker: Broker) -> None:
+        """Send timer messages of either kind to the broker, and one that deletes two others."""
+        ready = broker.ready()
+        with Producer("timer-senders", ready["namesrv"]) as producer:
+            for number in range(EACH):
+                producer.send(_sent(f"java/near/{number}", TIMER_DELAY_MS="1500"))
+                far = f"java/far/{number}"
+                producer.send(_sent(far, TIMER_DELIVER_MS=str(self.far_ms)))
+            for kind in ("enqueued", "queued"):
+                key = f"{TOPIC}+{kind}/{_DELETED}"
+                producer.send(
+                    _sent("delete", TIMER_DEL_UNIQKEY=key, TIMER_DELIVER_MS=str(self.far_ms))
+                )
+
+    def deliver_rest(self) -> None:
+        """Deliver, two hours later, what the broker left waiting."""
+        with self.open() as store:
+            service = TimerMessageStore(store)
+            now = store.clock() + 2 * _HOUR_MS
+            while service.run_once(self.far_ms - 1):
+                pass
+            assert service.delivered == 0  # not a step too early
+            while service.run_once(now):
+                pass
+            assert service.delivered == 3 * EACH
+            assert service.passed_over == 4
+            service.finish()
+
+    def messages(self, topic: str = TOPIC) -> list[Message]:
+        with StoreSnapshot.open(str(self.root), self.config) as snapshot:
+            assert_sound(snapshot)
+            return [message for message in all_messages(snapshot) if message.topic == topic]
+
+
+def _put(store: MessageStore, name: str, **properties: str) -> None:
+    message = Message(
+        TOPIC, name.encode(), queue_id=1, unique_key=name, tags="TagA", properties=properties
+    )
+    assert store.put_message(message).is_appended
+
+
+def _sent(name: str, **properties: str) -> SentMessage:
+    return SentMessage(TOPIC, name.encode(), properties={"A": "b", **properties})
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> PlayedStore:
+    java_cluster.build(RELEASE)
+    store = PlayedStore(tmp_path_factory.mktemp("timers"))
+    store.put()
+    # Twelve seconds are enough to send, for what is soon due to come, and for Java's save.
+    with store.serve(2 * EACH, keep="12") as broker:
+        store.send_through_java(broker)
+        store.served.append(broker.wait())
+    assert store.served[0].ok, store.served[0].said
+    store.after_first = store.messages()
+    store.units_of_java = units_of(store.root)
+    store.pending_slot = slot_of(store.root, (store.far_ms - 1) // 1000 * 1000)
+    store.deliver_rest()
+    store.delivered_here = store.messages()[len(store.after_first) :]
+    with store.serve(6 * EACH, keep="4") as broker:
+        store.served.append(broker.wait())
+    assert store.served[1].ok, store.served[1].said
+    return store
+
+
+def names(messages: list[Message]) -> Counter[str]:
+    return Counter(message.body.decode() for message in messages)
+
+
+def wanted(*kinds: str) -> Counter[str]:
+    return Counter(f"{kind}/{number}" for kind in kinds for number in range(EACH))
+
+
+def test_a_broker_delivers_what_is_due_of_ours_and_its_own(played):
+    assert names(played.after_first) == wanted("enqueued/near", "queued/near", "java/near")
+
+
+def test_we_deliver_what_a_broker_left(played):
+    assert names(played.delivered_here) == wanted("enqueued/far", "queued/far", "java/far")
+
+
+def test_each_message_is_there_once_in_the_end(played):
+    found = names(played.messages())
+    assert set(found.values()) == {1}
+    assert len(found) == 6 * EACH
+
+
+def test_delivered_records_have_the_bytes_of_rocketmqs_property_map(played):
+    """Of either side: ``TIMER_ENQUEUE_MS`` and ``TIMER_DEQUEUE_MS`` are put last into the map."""
+    waiting = {
+        (string_to_properties(m.properties_raw)["UNIQ_KEY"]): m for m in played.messages(TIMER)
+    }
+    for message in [*played.after_first, *played.delivered_here]:
+        properties = string_to_properties(message.properties_raw)
+        expected = string_to_properties(waiting[properties["UNIQ_KEY"]].properties_raw)
+        enqueued, dequeued = properties["TIMER_ENQUEUE_MS"], properties["TIMER_DEQUEUE_MS"]
+        expected |= {"TIMER_ENQUEUE_MS": enqueued, "TIMER_DEQUEUE_MS": dequeued}
+        assert message.properties_raw == hash_map_string(expected)
+        assert message.queue_id == int(properties["REAL_QID"])
+        assert int(dequeued) >= int(properties["TIMER_OUT_MS"]) + 1_000
+        if enqueued != _NEVER_ENQUEUED:
+            assert int(enqueued) % 1_000 == 0
+
+
+def test_the_put_hook_writes_what_the_broker_writes(played):
+    sent = [m for m in played.messages(TIMER) if m.body.startswith((b"java/", b"delete"))]
+    assert len(sent) == 2 * EACH + 2
+    for message in sent:
+        properties = string_to_properties(message.properties_raw)
+        own = ("TIMER_OUT_MS", "REAL_TOPIC", "REAL_QID")
+        given = {name: value for name, value in properties.items() if name not in own}
+        given.update({name: properties[name] for name in own})
+        assert message.properties_raw == hash_map_string(given)
+        deliver_ms = int(properties.get("TIMER_DELIVER_MS", 0))
+        if deliver_ms:
+            assert int(properties["TIMER_OUT_MS"]) == (deliver_ms - 1) // 1_000 * 1_000
+
+
+def test_units_and_slots_of_the_broker_are_as_ours(played):
+    """One chain of both sides' units for the far messages; deletes count twice against it."""
+    waiting = {m.commit_log_offset: m for m in played.messages(TIMER)}
+    assert {unit.topic_hash for unit in played.units_of_java} == {string_hash(TOPIC)}
+    far_ms = (played.far_ms - 1) // 1_000 * 1_000
+    chain = [u for u in played.units_of_java if u.write_time + u.delay == far_ms]
+    bodies = [waiting[unit.commit_log_offset].body for unit in chain]
+    assert [b for b in bodies if b.startswith((b"enqueued", b"queued", b"java"))] == [
+        body for body in bodies if body != b"delete"
+    ]
+    assert Counter(unit.magic for unit in chain) == {1: 3 * EACH + 2, 5: 2}
+    assert chain[0].prev_pos == -1
+    assert len({unit.prev_pos for unit in chain}) == len(chain)
+    assert played.pending_slot.time == far_ms // 1_000
+    assert played.pending_slot.first_pos == 52  # behind the first near one
+    assert TIMER_SLOT.size == 32
+
+
+def test_the_checkpoint_goes_on(played):
+    saved = checkpoint_of(played.root)
+    assert saved.last_timer_queue_offset == saved.master_timer_queue_offset
+    assert saved.last_timer_queue_offset == len(played.messages(TIMER))
+    assert saved.counter > 2
+
+
+def test_a_consumer_gets_each_message_once(played):
+    pulled = [row["msg_id"] for row in played.served[1].received if row["mode"] == "PULL"]
+    assert len(pulled) == len(set(pulled)) == 6 * EACH
