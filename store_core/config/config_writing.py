@@ -158,9 +158,14 @@ def save_config_file(
     ------
     StoreWriteError
         It cannot be written.
+    StoreFormatError
+        The content is nested too deeply; what is there stays.
     """
     path = Path(root, CONFIG_DIR, name)
-    text = to_fastjson({key: data[key] for key in sorted(data)})
+    try:
+        text = to_fastjson({key: data[key] for key in sorted(data)})
+    except RecursionError as err:
+        raise StoreFormatError("nested too deeply to be written", str(path)) from err
     try:
         make_directory(str(path.parent))
         if is_sound and path.exists():

@@ -173,6 +173,19 @@ def test_read_only_nothing_is_written(tmp_path, cls):
     assert {each.name: each.read_bytes() for each in path.parent.iterdir()} == before
 
 
+def test_what_is_nested_too_deeply_to_be_written_stays(tmp_path):
+    path = write(tmp_path, TopicConfigManager, '{"topicConfigTable":{}}')
+    topics = manager_at(TopicConfigManager, tmp_path)
+    topics.load()
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    topics.assign({"future": nested})
+    with pytest.raises(StoreFormatError, match="nested too deeply"):
+        topics.persist()
+    assert path.read_text() == '{"topicConfigTable":{}}'
+
+
 def test_a_full_disk_is_told_to_administrators_and_does_not_stop_clients(tmp_path, monkeypatch):
     topics, groups = (manager_at(cls, tmp_path) for cls in MANAGERS[:2])
     heard = []
