@@ -69,9 +69,9 @@ class JavaSide:
             raise JavaSideError(f"the Java baseline printed no figure: {output[-2000:]}")
         return figures
 
-    def start(self, *command: str | int) -> SideProcess:
+    def start(self, *command: str | int, options: Sequence[str] = ()) -> SideProcess:
         """Start a command that runs until its standard input ends."""
-        return SideProcess(self._command(command, ()))
+        return SideProcess(self._command(command, options))
 
     def _command(self, command: Sequence[str | int], options: Sequence[str]) -> list[str]:
         self.build()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from bench.java_side import last_round
+from bench.side_process import python_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from bench.context import Context
+    from bench.side_process import SideProcess
 
 BODY_BYTES = 1024
 BROKER_NAME = "broker-a"
@@ -29,11 +31,14 @@ class RunningCluster(NamedTuple):
         ``HOST:PORT``, as clients are told.
     store
         The broker's, to be looked at with the file source.
+    pid
+        Of the process that is both.
     """
 
     context: Context
     namesrv_addr: str
     store: str
+    pid: int
 
     def fill(self, topic: str, count: int, body_bytes: int = BODY_BYTES) -> None:
         """Send messages to a topic, evenly to its queues, as fast as can be."""
@@ -53,6 +58,16 @@ class RunningCluster(NamedTuple):
     def java_batch_seconds(self, topic: str, count: int, size: int) -> float:
         """Return the same of a Java producer of batches."""
         return self._produce(topic, count, BODY_BYTES, "batch", size)
+
+    def java_threads_seconds(self, topic: str, count: int, threads: int) -> float:
+        """Return the same of a Java producer that threads share, each with 64 in flight."""
+        return self._produce(topic, count, BODY_BYTES, "threads", threads)
+
+    def java_latency_ms(self, topic: str, count: int, rate: int) -> tuple[float, float]:
+        """Return median and 99th percentile from the send until a Java push consumer has it."""
+        figures = self.context.java.run("latency", self.namesrv_addr, topic, count, rate)
+        figure = last_round(figures, "latency")
+        return float(figure["median_ms"]), float(figure["p99_ms"])
 
     def java_push_seconds(self, topic: str, count: int) -> float:
         """Return the seconds of a warm Java push consumer, from its first message to its last."""
@@ -79,15 +94,40 @@ class RunningCluster(NamedTuple):
 
 
 @contextmanager
-def running_cluster(context: Context, topics: Mapping[str, int]) -> Iterator[RunningCluster]:
+def running_cluster(
+    context: Context, topics: Mapping[str, int], heap: str = "4g"
+) -> Iterator[RunningCluster]:
     """Run a cluster with topics of so many queues each; its store is deleted in the end."""
+
+    def start(*arguments: str) -> SideProcess:
+        return context.java.start("cluster", *arguments, options=[f"-Xmx{heap}"])
+
+    with _cluster(context, topics, start) as cluster:
+        yield cluster
+
+
+@contextmanager
+def served_cluster(context: Context, topics: Mapping[str, int]) -> Iterator[RunningCluster]:
+    """Run ours, in a process of its own; else as `running_cluster`."""
+
+    def start(*arguments: str) -> SideProcess:
+        return python_side("bench.broker_side", *arguments)
+
+    with _cluster(context, topics, start) as cluster:
+        yield cluster
+
+
+@contextmanager
+def _cluster(
+    context: Context, topics: Mapping[str, int], start: Callable[..., SideProcess]
+) -> Iterator[RunningCluster]:
     root = (context.work / "live-cluster").resolve()
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     wanted = [f"{name}={queues}" for name, queues in topics.items()]
     try:
-        with context.java.start("cluster", str(root), *wanted) as process:
+        with start(str(root), *wanted) as process:
             port = process.figure("listening")["port"]
-            yield RunningCluster(context, f"127.0.0.1:{port}", str(root))
+            yield RunningCluster(context, f"127.0.0.1:{port}", str(root), process.pid)
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -46,6 +46,11 @@ class SideProcess:
         self._reader = threading.Thread(target=self._read, name="side-process", daemon=True)
         self._reader.start()
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def figure(self, name: str, timeout_s: float = 300) -> dict[str, Any]:
         """Wait for a figure and return it; those before it are passed over.
 

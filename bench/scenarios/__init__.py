@@ -20,6 +20,7 @@ from bench.scenarios import (
     replication,
     salvage,
     scan,
+    serving,
     sink,
     stream_catch_up,
     stream_idle,
@@ -73,4 +74,8 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "zl": consuming.push_consumer,
     "zm": live_spark.read,
     "zn": live_spark.write,
+    "zo": serving.producers,
+    "zp": serving.consumers,
+    "zq": serving.latency,
+    "zr": serving.start,
 }

@@ -1,10 +1,13 @@
 package bench;
 
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 
@@ -28,6 +31,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class ClientLoop {
     private static final int TIMEOUT_MS = 60_000;
     private static final int PULL_BATCH = 32;
+    private static final int IN_FLIGHT = 64;
+    private static final int NANOS = 1_000_000_000;
     private static final String GROUP = "java_baseline";
 
     private ClientLoop() { }
@@ -44,6 +49,7 @@ final class ClientLoop {
             AtomicInteger failed = new AtomicInteger();
             long start = System.nanoTime();
             switch (mode) {
+                case "threads": threads(producer, topic, count, body, each, failed); break;
                 case "sync": sync(producer, topic, count, body, failed); break;
                 case "async": async(producer, topic, count, body, each, failed); break;
                 case "batch": batches(producer, topic, count, body, each, failed); break;
@@ -96,6 +102,24 @@ final class ClientLoop {
         open.await();
     }
 
+    /** So many threads, each with 64 messages in flight, over one connection. */
+    private static void threads(DefaultMQProducer producer, String topic, int count, byte[] body, int threads,
+                                AtomicInteger failed) throws Exception {
+        List<Thread> running = new ArrayList<>();
+        for (int t = 0; t < threads; t++) {
+            Thread thread = new Thread(() -> {
+                try {
+                    async(producer, topic, count / threads, body, IN_FLIGHT, failed);
+                } catch (Exception e) {
+                    failed.addAndGet(count);
+                }
+            });
+            thread.start();
+            running.add(thread);
+        }
+        for (Thread thread : running) thread.join();
+    }
+
     private static void batches(DefaultMQProducer producer, String topic, int count, byte[] body, int size,
                                 AtomicInteger failed) throws Exception {
         for (int i = 0; i < count; ) {
@@ -126,6 +150,42 @@ final class ClientLoop {
             figure.print("consumed", count, System.nanoTime() - begin.get(), ",\"round\":" + round);
             consumer.shutdown();
         }
+    }
+
+    /** Messages at a steady rate: from the send of each until a push consumer has it, the median and the 99th percentile. */
+    static void latency(String namesrv, String topic, int count, int rate, FilterLoop.Figure figure) throws Exception {
+        long[] nanos = new long[count];
+        CountDownLatch done = new CountDownLatch(2 * count);
+        DefaultMQPushConsumer consumer = configure(new DefaultMQPushConsumer(GROUP + "_latency"), namesrv);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            long now = System.nanoTime();
+            for (MessageExt message : messages) {
+                ByteBuffer body = ByteBuffer.wrap(message.getBody());
+                int number = body.getInt();
+                if (number >= 0) nanos[number] = now - body.getLong();
+                done.countDown();
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        DefaultMQProducer producer = configure(new DefaultMQProducer(GROUP), namesrv);
+        producer.setSendMsgTimeout(TIMEOUT_MS);
+        producer.start();
+        long begin = System.nanoTime();
+        for (int i = -count; i < count; i++) {  // the first half warms both up
+            long due = begin + (long) (i + count) * NANOS / rate;
+            while (System.nanoTime() < due) Thread.onSpinWait();
+            byte[] body = ByteBuffer.allocate(1024).putInt(i).putLong(System.nanoTime()).array();
+            producer.sendOneway(message(topic, Math.abs(i), body));
+        }
+        if (!done.await(TIMEOUT_MS, TimeUnit.MILLISECONDS)) throw new IllegalStateException(done.getCount() + " missing");
+        Arrays.sort(nanos);
+        figure.print("latency", count, System.nanoTime() - begin, ",\"median_ms\":" + nanos[count / 2] / 1e6
+            + ",\"p99_ms\":" + nanos[count * 99 / 100] / 1e6);
+        producer.shutdown();
+        consumer.shutdown();
     }
 
     /** Threads with a pull consumer each, which share the queues of a topic; every message is decoded. */

@@ -1,0 +1,33 @@
+"""Our name server and broker in a process: ``python -m bench.broker_side ROOT TOPIC=QUEUES …``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import rmqnet
+from bench.side_process import tell, until_input_ends
+from rmqnet import Admin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve a store until standard input ends; tell the name server's port."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root")
+    parser.add_argument("topics", nargs="*")
+    options = parser.parse_args(arguments)
+    with rmqnet.serve(options.root, settings={"brokerName": "broker-a"}) as cluster:
+        if options.topics:
+            with Admin(cluster.namesrv_addr) as admin:
+                for topic in options.topics:
+                    name, _, queues = topic.partition("=")
+                    admin.create_topic(name, int(queues))
+        tell("listening", port=int(cluster.namesrv_addr.rpartition(":")[2]))
+        until_input_ends()
+
+
+if __name__ == "__main__":
+    main()
