@@ -229,9 +229,9 @@ class MessageStore(StoreQueries):
                 logger.warning("%s is not stopped cleanly: the next start recovers it", root)
 
     def destroy(self) -> None:
-        """Stop, and delete the log, the queues, the index and the checkpoint, loaded or not.
+        """Stop, and delete log, queues, index, checkpoint, timer log and wheel, loaded or not.
 
-        Configuration files stay, and with them the offsets of consumers, delay levels and
+        Configuration files stay, and with them the offsets of consumers, delay levels, timers and
         transactions, which mean other messages in whatever is put next: delete those files too.
 
         Raises

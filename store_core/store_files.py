@@ -18,7 +18,14 @@ from store_core.files.file_writing import make_directory, write_error, write_err
 from store_core.files.memory_of_files import read_anew
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
-from store_core.layout.store_paths import CHECKPOINT_FILE, CONSUME_QUEUE_DIR, INDEX_DIR, QUEUE_DIRS
+from store_core.layout.store_paths import (
+    CHECKPOINT_FILE,
+    CONSUME_QUEUE_DIR,
+    INDEX_DIR,
+    QUEUE_DIRS,
+    TIMER_LOG_DIR,
+    TIMER_WHEEL_FILE,
+)
 from store_core.log.commit_log import (
     CommitLog,
     commit_log_directories,
@@ -148,9 +155,11 @@ def delete_files(lock: StoreLock, config: MessageStoreConfig) -> None:
     """
     directory = StoreDirectory(lock.root)
     try:
-        for name in (*_QUEUES_AND_INDEX, *commit_log_directories(directory, config)):
+        # What waits in the timer's files points into the log, too.
+        for name in (TIMER_LOG_DIR, *_QUEUES_AND_INDEX, *commit_log_directories(directory, config)):
             remove_tree(directory.resolve(name))
-        Path(directory.resolve(CHECKPOINT_FILE)).unlink(missing_ok=True)
+        for name in (TIMER_WHEEL_FILE, CHECKPOINT_FILE):
+            Path(directory.resolve(name)).unlink(missing_ok=True)
     except OSError as err:
         raise write_error(err, str(err.filename or lock.root)) from err
     lock.remove_abort()

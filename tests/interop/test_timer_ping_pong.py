@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -237,3 +238,33 @@ def test_the_checkpoint_goes_on(played):
 def test_a_consumer_gets_each_message_once(played):
     pulled = [row["msg_id"] for row in played.served[1].received if row["mode"] == "PULL"]
     assert len(pulled) == len(set(pulled)) == 6 * EACH
+
+
+def test_a_killed_brokers_messages_come_all(tmp_path):
+    """Its wheel was flushed at some time before; its log is as the system has it."""
+    java_cluster.build(RELEASE)
+    store = PlayedStore(tmp_path)
+    store.put()
+    with store.serve(2 * EACH, keep="100") as broker:
+        store.send_through_java(broker)
+        deadline = time.monotonic() + 60
+        while len(units_of(store.root)) < 4 * EACH + 2 or not _slots_of(store):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    with store.open() as opened:
+        service = TimerMessageStore(opened)
+        now = opened.clock() + 2 * _HOUR_MS
+        while service.run_once(now):
+            pass
+        service.finish()
+    found = names(store.messages())
+    near = wanted("enqueued/near", "queued/near", "java/near")
+    far = wanted("enqueued/far", "queued/far", "java/far")
+    assert found.keys() == near.keys() | far.keys()
+    assert {found[name] for name in far} == {1}
+    assert {found[name] for name in near} <= {1, 2}  # what was delivered since its checkpoint
+
+
+def _slots_of(store: PlayedStore) -> bool:
+    """Return whether the broker has flushed its wheel at least once."""
+    return bool(slot_of(store.root, (store.far_ms - 1) // 1_000 * 1_000).count > EACH)

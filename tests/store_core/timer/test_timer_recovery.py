@@ -234,3 +234,17 @@ def test_expired_messages_leave_no_files_behind(tmp_path, clock):
         assert sorted(Path(tmp_path, "timerlog").iterdir()) == before[removed:]
         put_some(store, "z", seconds=9)
         run(store, service, LATER_MS)
+
+
+def test_a_destroyed_store_leaves_no_messages_waiting(tmp_path, clock):
+    with timed_store(tmp_path, clock) as (store, service):
+        put_some(store, "abc")
+        run(store, service)
+        service.finish()
+        store.destroy()
+        assert {path.name for path in tmp_path.iterdir()} == {"config", "lock"}
+    (tmp_path / "config" / "timercheck").unlink()
+    with timed_store(tmp_path, clock) as (store, service):
+        put_some(store, "xyz")  # records of the same size at the same places
+        run(store, service)
+    assert delivered(tmp_path, clock) == Counter("xyz")
