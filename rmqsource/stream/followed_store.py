@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from rmqsource.errors import SourceOptionError, StreamDataLossError
 from rmqsource.scan.store_versions import VANISHED_ATTEMPTS, open_snapshot
 from rmqsource.stream.batch_cut import BatchBudget, cut_batch, waiting_messages
-from rmqsource.stream.log_marks import MarkState, mark_at, mark_before, mark_state
-from rmqsource.stream.log_watch import LogWatch
 from rmqsource.stream.stream_offset import JOINED, RESUMED, STARTED, Begin, StoreOffset
 from store_core.errors import FileVanishedError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.read.batch_end import dispatched_end, flushed_end, written_end
+from store_core.read.log_marks import MarkState, mark_at, mark_before, mark_state
+from store_core.read.log_watch import LogWatch
 
 if TYPE_CHECKING:
     from typing import Callable

@@ -11,9 +11,9 @@ from rmqsource.options.offsets import SPECIFIC, OffsetBound
 from rmqsource.scan.planner import plan_store
 from rmqsource.scan.prepared_read import within_limit
 from rmqsource.scan.store_versions import on_present_files, open_snapshot, store_config
-from rmqsource.stream.log_marks import MarkState, mark_state
 from rmqsource.stream.stream_offset import JOINED, RESUMED, check_selection, selection_of
 from store_core.errors import StoreNotFoundError
+from store_core.read.log_marks import MarkState, mark_state
 
 if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions

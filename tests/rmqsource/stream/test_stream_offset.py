@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.stream.log_marks import LogMark
 from rmqsource.stream.stream_offset import (
     JOINED,
     RESUMED,
@@ -22,6 +21,7 @@ from rmqsource.stream.stream_offset import (
     check_selection,
     selection_of,
 )
+from store_core.read.log_marks import LogMark
 from tests.rmqsource.reading import parsed
 
 _OFFSETS = st.integers(0, 2**63 - 1)

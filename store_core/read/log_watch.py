@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rmqsource.stream.log_marks import MarkState, mark_state
 from store_core.errors import StoreReadError
 from store_core.layout.store_paths import ABORT_FILE, CHECKPOINT_FILE
 from store_core.log.commit_log import commit_log_directories
+from store_core.read.log_marks import MarkState, mark_state
 
 if TYPE_CHECKING:
-    from rmqsource.stream.log_marks import LogMark
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.read.log_marks import LogMark
+    from store_core.read.readable_store import ReadableStore
 
 _HEAD_BYTES = 64
 _AT_REST_MS = 5_000
@@ -46,7 +46,7 @@ class LogWatch:
         self._before = self._state()
         self._heads: dict[str, list[tuple[int, bytes]]] = {}
 
-    def settle(self, snapshot: StoreSnapshot, last: LogMark | None) -> None:
+    def settle(self, snapshot: ReadableStore, last: LogMark | None) -> None:
         """Take down where the log ended in that look, and the last record that counts."""
         log, end = snapshot.log, snapshot.end_offset
         segment = log.segments.find(end) or log.segments.find(end - 1)

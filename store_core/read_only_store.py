@@ -1,0 +1,177 @@
+"""A store that others may write: served as it lies, for any number of threads, and followed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Callable
+
+from store_core.errors import FileVanishedError
+from store_core.files.store_directory import StoreDirectory
+from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.read.batch_end import dispatched_end
+from store_core.read.log_watch import LogWatch
+from store_core.read.store_queries import StoreQueries
+from store_core.state.store_state import StoreState
+from store_core.store_snapshot import StoreSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.filter.consumer_filter_manager import RegisteredFilter
+
+_SHORTEST_REST_S, _LONGEST_REST_S = 0.01, 1.0
+"""Between looks for queues that are behind a log that does not grow."""
+
+
+class ReadOnlyStore(StoreQueries):
+    """Queries of a store that is open elsewhere, was left by a crash, or is damaged.
+
+    Takes no lock, creates and changes nothing. Queries are answered from a `StoreSnapshot`, one
+    after the other; `look` replaces it when something was written. A query that comes upon a
+    damaged record raises `CorruptRecordError`, which names the place; the others go on.
+
+    Parameters
+    ----------
+    config
+        Where it is, and limits of queries.
+    on_dispatched
+        Called by `look` with records that queues have got since the last look.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no store.
+    StoreKindError
+        It keeps its log or its queues in a way that is not read here.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        on_dispatched: Callable[[RecordFrames], object] = lambda _: None,
+    ) -> None:
+        self.config = config
+        self._on_dispatched = on_dispatched
+        self._directory = StoreDirectory(config.store_path_root_dir)
+        self._using = threading.RLock()
+        self._watch = self._new_watch()
+        self._snapshot = self._opened()
+        self._told = self._first_told(self._snapshot)
+        self._rest_s, self._due = _SHORTEST_REST_S, 0.0
+        self._settle()
+
+    @property
+    def directory(self) -> StoreDirectory:
+        """The store root."""
+        return self._directory
+
+    @property
+    def state(self) -> StoreState:
+        """How the last look found the store."""
+        return self._snapshot.state
+
+    @property
+    def min_phy_offset(self) -> int:
+        """First byte of the log; -1 when it is empty."""
+        return self._snapshot.min_phy_offset
+
+    @property
+    def max_phy_offset(self) -> int:
+        """End of the readable log, exclusive; 0 when it is empty."""
+        return self._snapshot.max_phy_offset
+
+    def queue_counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return how many queues each topic has, as directories show: plain, and batch queues."""
+        with self._using:
+            return _counts(self._snapshot.queue_paths), _counts(self._snapshot.batch_queue_paths)
+
+    def look(self) -> bool:
+        """Take in what was written since the last look; return whether there was anything.
+
+        Cheap while nothing is; to be called every few milliseconds, by one thread.
+
+        Raises
+        ------
+        StoreReadError, StoreNotFoundError
+            The store is gone, or cannot be read now; what was known is served on.
+        """
+        is_early = self._is_settled or time.monotonic() < self._due
+        if is_early and self._watch.is_unchanged():
+            return False
+        self._watch = self._new_watch()
+        is_new = self._take(self._opened())
+        self._rest_s = _SHORTEST_REST_S if is_new else min(2 * self._rest_s, _LONGEST_REST_S)
+        self._settle()
+        return is_new
+
+    def reading(self) -> AbstractContextManager[StoreSnapshot]:
+        """Hold the store as it is now for the length of a block; other queries wait."""
+        return self._reading()
+
+    def close(self) -> None:
+        """Close the files."""
+        with self._using:
+            self._snapshot.close()
+
+    def _new_watch(self) -> LogWatch:
+        return LogWatch(self._directory, self.config, with_checkpoint=False)
+
+    def _opened(self) -> StoreSnapshot:
+        snapshot = StoreSnapshot(self._directory, self.config)
+        try:
+            snapshot.kind.require_queue_files("they cannot be served")
+        except BaseException:
+            snapshot.close()
+            raise
+        return snapshot
+
+    @staticmethod
+    def _first_told(snapshot: StoreSnapshot) -> int:
+        """Return where records begin that may yet get into queues."""
+        if snapshot.state is not StoreState.LIVE:
+            return snapshot.end_offset
+        return dispatched_end(snapshot, max(snapshot.min_phy_offset, 0))
+
+    def _take(self, snapshot: StoreSnapshot) -> bool:
+        """Serve another snapshot; tell of what queues have got; return whether it is news."""
+        with self._using:
+            before, self._snapshot = self._snapshot, snapshot
+            before.close()
+            told = min(self._told, snapshot.end_offset)  # a log that was cut
+            end = dispatched_end(snapshot, max(told, snapshot.min_phy_offset, 0))
+            new = list(scan_frames(snapshot.log, told, end, on_gap=skip_gap))
+        self._told = end
+        for frames in new:
+            self._on_dispatched(frames)
+        return snapshot.end_offset != before.end_offset or bool(new)
+
+    def _settle(self) -> None:
+        """Note whether what may be there before the log grows is told already."""
+        self._is_settled = self._told >= self.max_phy_offset
+        self._watch.settle(self._snapshot, None)
+        self._due = time.monotonic() + self._rest_s
+
+    @contextmanager
+    def _reading(self, *, whole: bool = False) -> Iterator[StoreSnapshot]:
+        del whole
+        with self._using:
+            try:
+                yield self._snapshot
+            except FileVanishedError:  # its segment has expired: look again
+                self._is_settled, self._due = False, 0.0
+                raise
+
+    def _consumer_filter(self, topic: str, group: str) -> RegisteredFilter | None:
+        return self._snapshot._consumer_filter(topic, group)
+
+
+def _counts(queues: Iterable[tuple[str, int]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for topic, queue_id in queues:
+        counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+    return counts
