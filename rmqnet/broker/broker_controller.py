@@ -9,7 +9,6 @@ import logging
 from typing import TYPE_CHECKING, Callable
 
 from rmqnet.broker.broker import Broker
-from rmqnet.broker.broker_stats import BrokerStats, MessageTotals
 from rmqnet.broker.clients.broker_to_client import BrokerToClient
 from rmqnet.broker.clients.client_housekeeping import HOUSEKEEPING_SECONDS, ClientHousekeeping
 from rmqnet.broker.clients.consumer_changes import ConsumerChanges
@@ -24,25 +23,21 @@ from rmqnet.broker.processor.end_transaction import EndTransactionProcessor
 from rmqnet.broker.processor.pull_message import PullMessageProcessor
 from rmqnet.broker.processor.query_message import QueryMessageProcessor
 from rmqnet.broker.processor.queue_offsets import QueueOffsetProcessor
+from rmqnet.broker.processor.refused_requests import RefusedRequests
 from rmqnet.broker.processor.reply_message import ReplyMessageProcessor
 from rmqnet.broker.processor.send_back import SendBackProcessor
 from rmqnet.broker.processor.send_message import SendMessageProcessor
 from rmqnet.broker.registration import Registration
-from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
-from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
-from rmqnet.broker.state.topic_config_manager import TopicConfigManager
-from rmqnet.broker.transaction_checks import TransactionChecks
+from rmqnet.broker.roles.master import MasterRole
 from rmqnet.remoting.remoting_server import RemotingServer
-from store_core.message_store import MessageStore, now_ms
-from store_core.schedule.schedule_message_service import ScheduleMessageService
+from store_core.message_store import now_ms
 from store_core.services.repeated_service import RepeatedService
-from store_core.topics import DISCARD_TOPIC
-from store_core.transaction.transactional_message_service import TransactionalMessageService
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from rmqnet.broker.broker_config import BrokerConfig
+    from rmqnet.broker.roles.broker_role import BrokerRole
     from rmqnet.remoting.remoting_server import RemotingServerConfig
     from rmqnet.remoting.tls import ServerTls
     from store_core.codec.record_frames import RecordFrames
@@ -64,7 +59,6 @@ _PROCESSORS = (
     ConsumerManageProcessor,
     AdminBrokerProcessor,
 )
-_STATS_MS = 60_000
 
 
 class BrokerController:
@@ -76,6 +70,8 @@ class BrokerController:
         Of the broker.
     store_config
         Of its store.
+    role
+        What it does with its store; None: it is a master without slaves.
     host
         Address of this machine to listen at.
     limits
@@ -91,12 +87,15 @@ class BrokerController:
         Its parts.
     registration
         Tells name servers of it.
+    role
+        What it does with its store.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
         store_config: MessageStoreConfig,
+        role: BrokerRole | None = None,
         *,
         host: str = "127.0.0.1",
         limits: RemotingServerConfig | None = None,
@@ -105,13 +104,10 @@ class BrokerController:
     ) -> None:
         self.config = config
         self._host = host
-        self._store_config, self._clock = store_config, clock
+        self._clock = clock
+        self.role = role or MasterRole(config, store_config, clock)
         self._server = RemotingServer("broker", limits, None if tls is None else tls.ssl_context())
         self._pools = Pools(config)
-        root = store_config.store_path_root_dir
-        self._topics = TopicConfigManager(config, root, clock)
-        self._groups = SubscriptionGroupManager(config, root, clock)
-        self._offsets = ConsumerOffsetManager(config, root, clock)
         self._is_started = False
 
     def __enter__(self) -> BrokerController:
@@ -131,8 +127,10 @@ class BrokerController:
         """Where clients connect, ``host:port``."""
         return self.registration.broker_address
 
-    def start(self) -> LogRecovery:
+    def start(self) -> LogRecovery | None:
         """Open the store, serve it, and tell the name servers; return what recovery did.
+
+        None: the store is only read.
 
         Raises
         ------
@@ -150,54 +148,37 @@ class BrokerController:
             self._server.stop()
             raise
 
-    def _start(self) -> LogRecovery:
-        self._topics.load()
-        store = MessageStore(
-            self._store_config,
-            store_host=f"{self.config.broker_ip1}:{self.config.listen_port}",
-            clock=self._clock,
-            dispatchers=[self._dispatched],
-            is_batch_topic=self._is_batch_topic,
-        )
-        recovery = store.load()
+    def _start(self) -> LogRecovery | None:
+        recovery = self.role.open(self._dispatched)
         try:
-            self._groups.load()
-            self._offsets.load()
-            self._serve(store)
+            self._serve()
         except BaseException:
-            store.shutdown()
+            self.role.close()
             raise
         return recovery
 
-    def _serve(self, store: MessageStore) -> None:
-        to_client = BrokerToClient(self._server)
-        changes = ConsumerChanges(self.config, to_client, store.consumer_filters)
+    def _serve(self) -> None:
+        role, to_client = self.role, BrokerToClient(self._server)
+        changes = ConsumerChanges(self.config, to_client, role.filters)
         self.broker = broker = Broker(
             self.config,
-            store,
-            self._topics,
-            self._groups,
-            self._offsets,
+            role.store,
+            role.topics,
+            role.groups,
+            role.offsets,
             self._server,
             self._clock,
             ProducerManager(),
             ConsumerManager(changes),
             RebalanceLockManager(self._clock),
             to_client,
-            store.consumer_filters,
+            role.filters,
         )
-        broker.delays = ScheduleMessageService(store)
-        counted = store.services.stats
-        broker.stats = BrokerStats(
-            lambda: MessageTotals(counted.puts, counted.transferred), self._clock
-        )
-        broker.transactions = TransactionalMessageService(
-            store, TransactionChecks(broker).ask, self._offsets, self._make_discard_topic
-        )
+        role.serve(broker)
         for processor in _PROCESSORS:
             processor(broker).register(self._server, self._pools)
+        RefusedRequests(role.refusals).register(self._server)
         housekeeping = ClientHousekeeping(broker, self._pools.client)
-        self.registration = Registration(self.config, self._topics)
         self._services = (
             RepeatedService(
                 "client-housekeeping",
@@ -211,12 +192,10 @@ class BrokerController:
                 self.config.flush_consumer_offset_interval,
                 is_late=True,
             ),
-            RepeatedService("broker-stats", broker.stats.run_once, _STATS_MS, is_late=True),
             broker.holds,
         )
-        store.start()
-        broker.transactions.start()
-        broker.delays.start()
+        role.start()
+        self.registration = Registration(self.config, role.topics, role.ha_address)
         self._pools.start()
         for service in self._services:
             service.start()
@@ -224,7 +203,8 @@ class BrokerController:
         self.registration.open()
         self.registration.run_once()
         self.registration.start()
-        self._topics.on_change(self._topic_changed)
+        role.topics.on_change(self._topic_changed)
+        role.join(self.registration)
         self._is_started = True
 
     def stop(self) -> None:
@@ -235,25 +215,20 @@ class BrokerController:
         if not self._is_started:
             return
         self._is_started = False
-        broker = self.broker
+        self.role.leave()
         self.registration.shutdown()
         self.registration.close()
         self._server.stop()
         self._pools.stop()
         for service in self._services:
             service.shutdown()
-        broker.delays.shutdown()
-        broker.transactions.stop()
+        self.role.stop()
         self._persist()
-        broker.store.shutdown()
+        self.role.close()
 
     def _persist(self) -> bool:
-        self._offsets.persist()
+        self.role.offsets.persist()
         return True
-
-    def _make_discard_topic(self) -> None:
-        """Let people read what was set aside: so far its topic is nowhere."""
-        self._topics.create_in_send_message_back(DISCARD_TOPIC, 1)
 
     def _topic_changed(self, config: TopicConfig | None) -> None:
         del config
@@ -263,7 +238,3 @@ class BrokerController:
         broker = getattr(self, "broker", None)
         if broker is not None:
             broker.holds.dispatched(frames)
-
-    def _is_batch_topic(self, topic: str) -> bool:
-        config = self._topics.select(topic)
-        return config is not None and config.has_batch_queues

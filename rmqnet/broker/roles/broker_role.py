@@ -1,0 +1,107 @@
+"""What differs between a master, a slave, and a broker that only reads its store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Callable
+
+from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
+from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
+from rmqnet.broker.state.topic_config_manager import TopicConfigManager
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.broker_config import BrokerConfig
+    from rmqnet.broker.processor.refused_requests import Refusal
+    from rmqnet.broker.registration import Registration
+    from rmqnet.remoting.codes import RequestCode
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.filter.consumer_filter_manager import ConsumerFilterManager
+    from store_core.recovery.recovery import LogRecovery
+
+    Dispatched = Callable[[RecordFrames], None]
+
+
+class BrokerRole(ABC):
+    """Opens the store, and does what goes on in it while clients are answered.
+
+    Called in this order: `open`, `serve`, `start`, `join`, `leave`, `stop`, `close`.
+
+    Parameters
+    ----------
+    config, store_config
+        Of broker and store.
+    clock
+        Returns ms since the epoch.
+
+    Attributes
+    ----------
+    topics, groups, offsets
+        What is kept beside the messages.
+    store
+        From `open` on: a ``MessageStore``, or a ``ReadOnlyStore``.
+    ha_address
+        From `start` on: where slaves get the log, ``host:port``; empty: nowhere.
+    """
+
+    refusals: Mapping[RequestCode, Refusal] = {}
+    """What clients hear who ask for what this role does not do."""
+    is_read_only = False
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: MessageStoreConfig,
+        clock: Callable[[], int],
+    ) -> None:
+        self.config, self.store_config, self.clock = config, store_config, clock
+        root, is_read_only = store_config.store_path_root_dir, self.is_read_only
+        self.topics = TopicConfigManager(config, root, clock, is_read_only=is_read_only)
+        self.groups = SubscriptionGroupManager(config, root, clock, is_read_only=is_read_only)
+        self.offsets = self._make_offsets()
+        self.store: Any = None
+        self.ha_address = ""
+
+    @property
+    @abstractmethod
+    def filters(self) -> ConsumerFilterManager:
+        """SQL expressions of groups."""
+
+    @abstractmethod
+    def open(self, dispatched: Dispatched) -> LogRecovery | None:
+        """Open the store, load the state, and return what recovery did; None: nothing.
+
+        Parameters
+        ----------
+        dispatched
+            Called with records that queues have got.
+        """
+
+    @abstractmethod
+    def serve(self, broker: Broker) -> None:
+        """Give the broker the services that its processors use; nothing runs yet."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Let the store and its services run."""
+
+    def join(self, registration: Registration) -> None:  # noqa: B027 (most work alone)
+        """Work together with the other brokers of its set: name servers know this one now."""
+
+    def leave(self) -> None:  # noqa: B027 (most work alone)
+        """Let the other brokers go."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End what `start` began; the state may still change until then."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the store."""
+
+    def _make_offsets(self) -> ConsumerOffsetManager:
+        root = self.store_config.store_path_root_dir
+        return ConsumerOffsetManager(self.config, root, self.clock, is_read_only=self.is_read_only)

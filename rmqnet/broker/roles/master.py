@@ -1,0 +1,79 @@
+"""A master: takes messages, delivers delayed ones, ends transactions, sends its log to slaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Callable
+
+from rmqnet.broker.roles.written_store import WrittenStoreRole
+from rmqnet.broker.transaction_checks import TransactionChecks
+from store_core.ha.ha_service import HAService
+from store_core.schedule.schedule_message_service import ScheduleMessageService
+from store_core.topics import DISCARD_TOPIC
+from store_core.transaction.transactional_message_service import TransactionalMessageService
+
+if TYPE_CHECKING:
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.broker_config import BrokerConfig
+    from store_core.config.message_store_config import MessageStoreConfig
+
+
+class MasterRole(WrittenStoreRole):
+    """Of the only broker of its name, or of one with slaves.
+
+    Parameters
+    ----------
+    config, store_config, clock
+        See `BrokerRole`.
+    ha_host, ha_port
+        Where slaves connect: an address of this machine, and a port, 0: any that is free. None:
+        there are none.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: MessageStoreConfig,
+        clock: Callable[[], int],
+        *,
+        ha_host: str = "127.0.0.1",
+        ha_port: int | None = None,
+    ) -> None:
+        super().__init__(config, store_config, clock)
+        self._ha_host, self._ha_port = ha_host, ha_port
+        self._ha_service: HAService | None = None
+
+    def serve(self, broker: Broker) -> None:
+        """Let delayed messages be delivered, and transactions end."""
+        super().serve(broker)
+        broker.delays = self._delays = ScheduleMessageService(self.store)
+        broker.transactions = self._transactions = TransactionalMessageService(
+            self.store, TransactionChecks(broker).ask, self.offsets, self._make_discard_topic
+        )
+
+    def start(self) -> None:
+        """Let messages be put, delivered and sent to slaves."""
+        super().start()
+        if self._ha_port is not None:
+            self._listen_for_slaves(self._ha_port)
+        self._transactions.start()
+        self._delays.start()
+
+    def stop(self) -> None:
+        """End delivery and transactions, and let slaves go."""
+        self._delays.shutdown()
+        self._transactions.stop()
+        if self._ha_service is not None:
+            self._ha_service.shutdown()
+        super().stop()
+
+    def _listen_for_slaves(self, port: int) -> None:
+        self._ha_service = service = HAService(self.store, host=self._ha_host, port=port)
+        service.start()
+        bound = int(service.address.rpartition(":")[2])
+        self.store.config = replace(self.store.config, ha_listen_port=bound)  # who asks is told
+        self.ha_address = f"{self.config.broker_ip1}:{bound}"
+
+    def _make_discard_topic(self) -> None:
+        """Let people read what was set aside: so far its topic is nowhere."""
+        self.topics.create_in_send_message_back(DISCARD_TOPIC, 1)

@@ -1,0 +1,73 @@
+"""A broker that has its store open: a master or a slave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqnet.broker.broker_stats import BrokerStats, MessageTotals
+from rmqnet.broker.roles.broker_role import BrokerRole
+from store_core.message_store import MessageStore
+from store_core.services.repeated_service import RepeatedService
+
+if TYPE_CHECKING:
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.roles.broker_role import Dispatched
+    from store_core.filter.consumer_filter_manager import ConsumerFilterManager
+    from store_core.recovery.recovery import LogRecovery
+
+_DAYS_MS = 60_000
+
+
+class WrittenStoreRole(BrokerRole):
+    """Opens a `MessageStore`, which takes the lock."""
+
+    store: MessageStore
+
+    @property
+    def filters(self) -> ConsumerFilterManager:
+        """SQL expressions of groups, as the store's file has them."""
+        return self.store.consumer_filters
+
+    def open(self, dispatched: Dispatched) -> LogRecovery:
+        """Load the state and the store; see ``MessageStore.load``."""
+        self.topics.load()  # recovery makes queues, which asks for topics
+        self.store = store = MessageStore(
+            self.store_config,
+            store_host=f"{self.config.broker_ip1}:{self.config.listen_port}",
+            clock=self.clock,
+            dispatchers=[dispatched],
+            is_batch_topic=self._is_batch_topic,
+        )
+        recovery = store.load()
+        try:
+            self.groups.load()
+            self.offsets.load()
+        except BaseException:
+            store.shutdown()
+            raise
+        return recovery
+
+    def serve(self, broker: Broker) -> None:
+        """Have messages counted."""
+        counted = self.store.services.stats
+        broker.stats = BrokerStats(
+            lambda: MessageTotals(counted.puts, counted.transferred), self.clock
+        )
+        self._days = RepeatedService("broker-stats", broker.stats.run_once, _DAYS_MS, is_late=True)
+
+    def start(self) -> None:
+        """Let messages be put."""
+        self.store.start()
+        self._days.start()
+
+    def stop(self) -> None:
+        """Count no more days."""
+        self._days.shutdown()
+
+    def close(self) -> None:
+        """Close the store cleanly."""
+        self.store.shutdown()
+
+    def _is_batch_topic(self, topic: str) -> bool:
+        config = self.topics.select(topic)
+        return config is not None and config.has_batch_queues
