@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 _FILE_BYTES = TIMER_WHEEL_SLOTS * TIMER_SLOT.size
+_MOST_WAITING = 2**31 - 1
 _PAGE_SLOTS = 4096 // TIMER_SLOT.size
 
 
@@ -95,7 +96,7 @@ class TimerWheel:
                 flush_directory(str(Path(self._path).absolute().parent))
             content = memoryview(self._slots.view(np.uint8))
             for start, stop in data_extents(self._fd, _FILE_BYTES):
-                os.preadv(self._fd, [content[start:stop]], start)
+                content[start:stop] = os.pread(self._fd, stop - start, start)
 
     def slot(self, time_ms: int) -> Slot | None:
         """Return the slot of a time; None: nothing waits for it."""
@@ -116,7 +117,8 @@ class TimerWheel:
     def put(self, time_ms: int, slot: Slot) -> None:
         """Set the slot of a time, whatever was there."""
         at = self._index(time_ms)
-        self._slots[at] = (time_ms // self._precision_ms, *slot, 0)
+        waiting = max(min(slot.waiting, _MOST_WAITING), -_MOST_WAITING)
+        self._slots[at] = (time_ms // self._precision_ms, slot.first_pos, slot.last_pos, waiting, 0)
         self._changed.add(at)
 
     def clear(self, time_ms: int) -> None:
