@@ -36,6 +36,7 @@ from store_core.services.repeated_service import RepeatedService
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from rmqnet.broker.access.acl_gate import AclGate
     from rmqnet.broker.broker_config import BrokerConfig
     from rmqnet.broker.roles.broker_role import BrokerRole
     from rmqnet.remoting.remoting_server import RemotingServerConfig
@@ -78,6 +79,8 @@ class BrokerController:
         Of connections and memory.
     tls
         How connections are encrypted; None: not at all.
+    acl
+        Who may do what; None: anybody everything. It is started and stopped with the broker.
     clock
         Returns ms since the epoch.
 
@@ -100,6 +103,7 @@ class BrokerController:
         host: str = "127.0.0.1",
         limits: RemotingServerConfig | None = None,
         tls: ServerTls | None = None,
+        acl: AclGate | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self.config = config
@@ -107,7 +111,10 @@ class BrokerController:
         self._clock = clock
         self.role = role or MasterRole(config, store_config, clock)
         self._server = RemotingServer("broker", limits, None if tls is None else tls.ssl_context())
+        self._acl = acl
+        self._server.use_gate(None if acl is None else acl.look)
         self._pools = Pools(config)
+        self.registration = Registration(config, self.role.topics)
         self._is_started = False
 
     def __enter__(self) -> BrokerController:
@@ -193,9 +200,10 @@ class BrokerController:
                 is_late=True,
             ),
             broker.holds,
+            *(() if self._acl is None else (self._acl,)),
         )
         role.start()
-        self.registration = Registration(self.config, role.topics, role.ha_address)
+        self.registration.ha_address = role.ha_address
         self._pools.start()
         for service in self._services:
             service.start()

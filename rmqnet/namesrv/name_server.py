@@ -20,7 +20,8 @@ from store_core.services.repeated_service import RepeatedService
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rmqnet.remoting.remoting_server import RemotingServerConfig
+    from rmqnet.remoting.remoting_command import RemotingCommand
+    from rmqnet.remoting.remoting_server import Gate, RemotingServerConfig
     from rmqnet.remoting.tls import ServerTls
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ class NameServer:
         Of connections and memory.
     tls
         How connections are encrypted; None: not at all.
+    gate
+        Looks at each request first; None: anybody may ask, and register brokers.
     clock
         Seconds; it never goes back.
 
@@ -57,6 +60,7 @@ class NameServer:
         config: NameServerConfig | None = None,
         limits: RemotingServerConfig | None = None,
         tls: ServerTls | None = None,
+        gate: Gate | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config = config or NameServerConfig()
@@ -77,6 +81,8 @@ class NameServer:
         context = None if tls is None else tls.ssl_context()
         self._server = RemotingServer("namesrv", limits, context)
         self._server.on_close(self.routes.unregister_connection)
+        self._server.use_gate(gate)
+        self._processor: NameServerProcessor | None = None
         self._scan = RepeatedService(
             "namesrv-scan", self.run_once, config.scan_not_active_broker_interval, is_late=True
         )
@@ -118,6 +124,7 @@ class NameServer:
             self.stop()
             raise
         processor.config = replace(self.config, port=self.port)
+        self._processor = processor
         self._scan.start()
         logger.info("the name server listens at %s", self.address)
         return self.port
@@ -128,6 +135,20 @@ class NameServer:
         self._server.stop()
         self._clients.stop()
         self._others.stop()
+
+    def answer(self, request: RemotingCommand) -> RemotingCommand:
+        """Answer a broker of this process, which needs neither an account nor a certificate.
+
+        Raises
+        ------
+        ClientError
+            The name server was not started.
+        RemotingFormatError
+            The request is not what it must be.
+        """
+        if self._processor is None:
+            raise ClientError("the name server was not started")
+        return self._processor.answer(request)
 
     def run_once(self) -> bool:
         """Forget brokers that are silent; return whether there were any. Its thread calls this."""

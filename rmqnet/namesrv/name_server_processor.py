@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, cast
 
 from rmqnet.client.queue_json import to_queue_json
 from rmqnet.client.topic_route import parse_queue_data
@@ -63,6 +63,13 @@ _ZONE_NAME, _ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"  # fields of any request (
 Answer = Callable[["ServerConnection", RemotingCommand], RemotingCommand]
 
 
+class _ThisProcess:
+    """Stands where connections stand, for whoever asks without one."""
+
+    address = "this process"
+    is_open = True
+
+
 class NameServerProcessor:
     """Answers brokers, clients and admins.
 
@@ -101,6 +108,17 @@ class NameServerProcessor:
         server.register([RequestCode.GET_ROUTEINFO_BY_TOPIC], self._route, clients)
         for code, answer in self._answers().items():
             server.register([code], answer, others)
+
+    def answer(self, request: RemotingCommand) -> RemotingCommand:
+        """Answer a broker of this process.
+
+        Raises
+        ------
+        RemotingFormatError
+            The request is not what it must be.
+        """
+        asker = cast("ServerConnection", _ThisProcess())  # it has all that is looked at
+        return self._answers()[request.code](asker, request)
 
     def _answers(self) -> dict[int, Answer]:
         return {

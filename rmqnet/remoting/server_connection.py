@@ -46,6 +46,11 @@ class ServerConnection(RemotingConnection):
         Requests of this client that are worked on at once.
     max_unread_bytes
         Of answers; a client that leaves more of them lying is disconnected.
+
+    Attributes
+    ----------
+    host
+        IP address of the client.
     """
 
     PEER = "client"
@@ -59,6 +64,7 @@ class ServerConnection(RemotingConnection):
         max_unread_bytes: int,
     ) -> None:
         super().__init__("", owner, max_frame_bytes, max_idle_s)
+        self.host = ""
         self._server = owner
         self._max_under_way = max_under_way
         self._max_unread_bytes = max_unread_bytes
@@ -69,6 +75,7 @@ class ServerConnection(RemotingConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         peer = transport.get_extra_info("peername")
+        self.host = peer[0].partition("%")[0]  # without the interface
         self.address = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
         self._decoder.peer = self.address
         super().connection_made(transport)

@@ -1,68 +1,45 @@
 """Access control by a file of accounts, ``plain_acl.yml``.
 
-Source: RocketMQ ``PlainPermissionManager``, ``PlainAccessValidator``, ``Permission`` (release
-4.9.7). What changes the broker, and sends of batches and replies, are looked at here too, which
-4.9.7 lets any account do.
+Source: RocketMQ ``PlainPermissionManager``, ``PlainAccessConfig`` (release 4.9.7).
 """
 
 from __future__ import annotations
 
 import hmac
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqnet.broker.access.address_pattern import AddressPattern
+from rmqnet.broker.access.permissions import (
+    ADMIN_CODES,
+    DENY,
+    PUB,
+    READ_ALL_CODES,
+    SUB,
+    TRACE_TOPIC,
+    wanted_permissions,
+)
+from rmqnet.errors import ClientError
 from rmqnet.remoting.acl import ACCESS_KEY, SIGNATURE, signature_of
-from rmqnet.remoting.codes import RequestCode
 from store_core.errors import StoreConfigError
 from store_core.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rmqnet.remoting.remoting_command import RemotingCommand
 
-_DENY, _PUB, _SUB = 1, 4, 8
-_PERMISSIONS = {
-    "DENY": _DENY,
-    "PUB": _PUB,
-    "SUB": _SUB,
-    "PUB|SUB": _PUB | _SUB,
-    "SUB|PUB": _PUB | _SUB,
-}
-_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+_PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 _MIN_KEY_CHARACTERS = 7
+_MAX_FILE_BYTES = 16 << 20
+_SHOWN_CHARACTERS = 80
 _NOT_SIGNED = frozenset((SIGNATURE, "_UNIQUE_KEY_QUERY"))
-_ADMIN_CODES = frozenset(
-    int(code)
-    for code in (
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_BROKER_CONFIG,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-    )
+_KEYS = ("globalWhiteRemoteAddresses", "accounts", "dataVersion")
+_ACCOUNT_KEYS = (
+    *("accessKey", "secretKey", "whiteRemoteAddress", "admin"),
+    *("defaultTopicPerm", "defaultGroupPerm", "topicPerms", "groupPerms"),
 )
-_SENDS = {
-    RequestCode.SEND_MESSAGE: ("topic", "producerGroup"),
-    RequestCode.SEND_REPLY_MESSAGE: ("topic", "producerGroup"),
-    RequestCode.SEND_MESSAGE_V2: ("b", "a"),
-    RequestCode.SEND_BATCH_MESSAGE: ("b", "a"),
-    RequestCode.SEND_REPLY_MESSAGE_V2: ("b", "a"),
-}
-_READS = {
-    RequestCode.PULL_MESSAGE: ("topic", "consumerGroup"),
-    RequestCode.LITE_PULL_MESSAGE: ("topic", "consumerGroup"),
-    RequestCode.QUERY_MESSAGE: ("topic", None),
-    RequestCode.UPDATE_CONSUMER_OFFSET: ("topic", "consumerGroup"),
-    RequestCode.CONSUMER_SEND_MSG_BACK: (None, "group"),
-    RequestCode.UNREGISTER_CLIENT: (None, "consumerGroup"),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: (None, "consumerGroup"),
-}
-_KNOWN_KEYS = frozenset(("globalWhiteRemoteAddresses", "accounts", "dataVersion"))
 
 
 class AccessDeniedError(Exception):
@@ -78,9 +55,9 @@ class Account:
     access_key, secret_key
         Its name, and the key of its signatures.
     trusted
-        Addresses from which it needs no signature.
+        Addresses from which it may do everything, without a signature.
     is_admin
-        It may change the broker.
+        It may change the broker; without ``resources``, it may do everything.
     default_topic, default_group
         Permissions where nothing else is said.
     resources
@@ -97,21 +74,30 @@ class Account:
 
     def check(self, code: int, wanted: Mapping[str, int]) -> None:
         """Raise AccessDeniedError unless the account may do what is asked for."""
-        if code in _ADMIN_CODES and not self.is_admin:
+        if code in ADMIN_CODES and not self.is_admin:
             raise AccessDeniedError(
                 f"Need admin permission for request code={code}, but accessKey="
                 f"{self.access_key} is not"
             )
         if self.is_admin and not self.resources:
             return
+        if code in READ_ALL_CODES and not self._may_read_all:
+            raise AccessDeniedError(
+                f"request code={code} may read messages of any topic, but accessKey="
+                f"{self.access_key} may not"
+            )
         for resource, needed in wanted.items():
-            is_group = resource.startswith(RETRY_PREFIX)
-            default = self.default_group if is_group else self.default_topic
-            owned = self.resources.get(resource, default)
-            if owned & _DENY or not owned & needed:
-                kind = "group" if is_group else "topic"
-                name = resource[len(RETRY_PREFIX) :] if is_group else resource
-                raise AccessDeniedError(f"No default permission for {kind}: {name}")
+            owned = self.resources.get(resource, self._default(resource))
+            if owned & DENY or not owned & needed:
+                raise AccessDeniedError(f"No default permission for {_shown(resource)}")
+
+    @property
+    def _may_read_all(self) -> bool:
+        owned = [permission for name, permission in self.resources.items() if not _is_group(name)]
+        return all(permission & SUB for permission in (self.default_topic, *owned))
+
+    def _default(self, resource: str) -> int:
+        return self.default_group if _is_group(resource) else self.default_topic
 
 
 class PlainAcl:
@@ -127,23 +113,19 @@ class PlainAcl:
     Raises
     ------
     StoreConfigError
-        It is not what it must be; the text names the entry.
+        It is not what it must be; the text names the entry, and no secret.
     """
 
     def __init__(self, content: Any, source: str) -> None:
-        if not isinstance(content, dict) or not content.keys() & _KNOWN_KEYS:
-            raise StoreConfigError(
-                f"{source}: expected accounts and globalWhiteRemoteAddresses, as in plain_acl.yml"
-            )
         try:
+            entries = _checked(content, "the file", _KEYS)
             self._trusted = [
-                AddressPattern(str(each))
-                for each in content.get("globalWhiteRemoteAddresses") or ()
+                AddressPattern(str(each)) for each in _list(entries, "globalWhiteRemoteAddresses")
             ]
-            accounts = [_account(each) for each in content.get("accounts") or ()]
+            accounts = [_account(each) for each in _list(entries, "accounts")]
+            self._accounts = _by_key(accounts)
         except StoreConfigError as err:
             raise StoreConfigError(f"{source}: {err}") from err
-        self._accounts = {account.access_key: account for account in accounts}
 
     def check(self, host: str, command: RemotingCommand) -> None:
         """Look at a request of a client.
@@ -162,21 +144,20 @@ class PlainAcl:
         """
         if any(pattern.matches(host) for pattern in self._trusted):
             return
-        fields = command.ext_fields
-        access_key = fields.get(ACCESS_KEY)
+        access_key = command.ext_fields.get(ACCESS_KEY)
         if access_key is None:
             raise AccessDeniedError("No accessKey is configured")
         account = self._accounts.get(access_key)
         if account is None:
-            raise AccessDeniedError(f"No acl config for {access_key}")
+            raise AccessDeniedError(f"No acl config for {access_key:.{_SHOWN_CHARACTERS}}")
         if account.trusted.matches(host):
             return
-        signed = {name: text for name, text in fields.items() if name not in _NOT_SIGNED}
-        expected = signature_of(signed, command.body, account.secret_key)
-        if not hmac.compare_digest(expected.encode(), fields.get(SIGNATURE, "").encode()):
-            raise AccessDeniedError(f"Check signature failed for accessKey={access_key}")
-        wanted = _wanted(command)
-        if wanted.get(_TRACE_TOPIC) != _PUB:
+        _check_signature(account, command)
+        try:
+            wanted = wanted_permissions(command)
+        except ValueError as err:
+            raise AccessDeniedError(f"what is asked for is not understood: {err}") from err
+        if wanted.get(TRACE_TOPIC) != PUB:  # anybody may tell what became of messages
             account.check(command.code, wanted)
 
 
@@ -187,92 +168,128 @@ def load_plain_acl(path: str) -> PlainAcl:
     ------
     StoreConfigError
         It cannot be read, or is not what it must be.
+    ClientError
+        PyYAML is not installed.
     """
-    import yaml  # noqa: PLC0415 (only those who have accounts need it)
-
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, ValueError) as err:
-        raise StoreConfigError(f"{path} is not a readable YAML file: {err}") from err
+        import yaml  # noqa: PLC0415 (only those who have accounts need it)
+    except ModuleNotFoundError as err:
+        raise ClientError("accounts need the Python package pyyaml, of the extra serve") from err
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(_MAX_FILE_BYTES)
+        content = yaml.safe_load(text)
+    except OSError as err:
+        raise StoreConfigError(f"{path} cannot be read: {err.strerror}") from err
+    except yaml.MarkedYAMLError as err:
+        # Its own text shows the line, which may hold a secret.
+        mark = err.problem_mark
+        where = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
+        raise StoreConfigError(f"{path} is no YAML: something is wrong{where}") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise StoreConfigError(f"{path} is no YAML: text in UTF-8 is needed") from None
     return PlainAcl(content, path)
 
 
-def _account(entry: Any) -> Account:
+def _check_signature(account: Account, command: RemotingCommand) -> None:
+    fields = command.ext_fields
+    signed = {name: text for name, text in fields.items() if name not in _NOT_SIGNED}
+    expected = signature_of(signed, command.body, account.secret_key)
+    given = fields.get(SIGNATURE, "")
+    if not hmac.compare_digest(expected.encode(), given.encode()):
+        raise AccessDeniedError(f"Check signature failed for accessKey={account.access_key}")
+
+
+def _is_group(resource: str) -> bool:
+    return resource.startswith(RETRY_PREFIX)
+
+
+def _shown(resource: str) -> str:
+    kind, name = "topic", resource
+    if _is_group(resource):
+        kind, name = "group", resource[len(RETRY_PREFIX) :]
+    return f"{kind}: {name:.{_SHOWN_CHARACTERS}}"
+
+
+def _checked(entry: Any, what: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return an entry whose keys are all known: a right that is spelt wrong is none."""
     if not isinstance(entry, dict):
-        raise StoreConfigError(f"accounts: an account was expected, not {type(entry).__name__}")
-    key = str(entry.get("accessKey") or "")
-    secret = str(entry.get("secretKey") or "")
+        raise StoreConfigError(f"{what}: expected the keys {', '.join(known)}, as in plain_acl.yml")
+    for key in entry:
+        if key not in known:
+            raise StoreConfigError(
+                f"{what}: the key {key!r:.{_SHOWN_CHARACTERS}} is not known; "
+                f"known are {', '.join(known)}"
+            )
+    return entry
+
+
+def _list(entries: Mapping[str, Any], name: str) -> list[Any]:
+    found = entries.get(name) or []
+    if not isinstance(found, list):
+        raise StoreConfigError(f"{name}: a list was expected (lines that begin with -)")
+    return found
+
+
+def _by_key(accounts: list[Account]) -> dict[str, Account]:
+    found: dict[str, Account] = {}
+    for account in accounts:
+        if account.access_key in found:
+            raise StoreConfigError(f"account {account.access_key!r} is there twice")
+        found[account.access_key] = account
+    return found
+
+
+def _account(entry: Any) -> Account:
+    fields = _checked(entry, "an entry of accounts", _ACCOUNT_KEYS)
+    key, secret = _text(fields, "accessKey"), _text(fields, "secretKey")
     if min(len(key), len(secret)) < _MIN_KEY_CHARACTERS:
         raise StoreConfigError(
             f"account {key!r}: accessKey and secretKey have at least {_MIN_KEY_CHARACTERS} "
             "characters"
         )
-    resources = {
-        **_resources(key, "topicPerms", entry.get("topicPerms"), ""),
-        **_resources(key, "groupPerms", entry.get("groupPerms"), RETRY_PREFIX),
-    }
-    return Account(
-        key,
-        secret,
-        AddressPattern(str(entry.get("whiteRemoteAddress") or "")),
-        entry.get("admin") is True,
-        _permission(entry.get("defaultTopicPerm")),
-        _permission(entry.get("defaultGroupPerm")),
-        resources,
-    )
+    try:
+        return Account(
+            key,
+            secret,
+            AddressPattern(_text(fields, "whiteRemoteAddress")),
+            _text(fields, "admin").lower() == "true",
+            _default(fields, "defaultTopicPerm"),
+            _default(fields, "defaultGroupPerm"),
+            {
+                **_resources(fields, "topicPerms", ""),
+                **_resources(fields, "groupPerms", RETRY_PREFIX),
+            },
+        )
+    except StoreConfigError as err:
+        raise StoreConfigError(f"account {key!r}: {err}") from err
 
 
-def _resources(
-    account: str, name: str, entries: Iterable[Any] | None, prefix: str
-) -> dict[str, int]:
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    """Return a value as text; keys of digits alone are numbers for YAML."""
+    value = fields.get(name)
+    return "" if value is None else str(value)
+
+
+def _default(fields: Mapping[str, Any], name: str) -> int:
+    """Return what is allowed where nothing else is said: nothing, unless this says so."""
+    text = _text(fields, name).strip()
+    return _permission(name, text) if text else DENY
+
+
+def _resources(fields: Mapping[str, Any], name: str, prefix: str) -> dict[str, int]:
     found = {}
-    for entry in entries or ():
+    for entry in _list(fields, name):
         resource, equals, permission = str(entry).partition("=")
-        if not equals or permission.strip() not in _PERMISSIONS:
-            raise StoreConfigError(
-                f"account {account!r}: {name}: {entry!r} must be NAME=PERMISSION, with one of "
-                f"{', '.join(_PERMISSIONS)}"
-            )
-        found[prefix + resource.strip()] = _PERMISSIONS[permission.strip()]
+        if not equals:
+            raise StoreConfigError(f"{name}: expected NAME=PERMISSION; found {entry!r:.100}")
+        found[prefix + resource.strip()] = _permission(name, permission.strip())
     return found
 
 
-def _permission(text: Any) -> int:
-    """Return a permission; what is none, or absent, allows nothing."""
-    return _PERMISSIONS.get(str(text).strip(), _DENY)
-
-
-def _wanted(command: RemotingCommand) -> dict[str, int]:
-    """Return the topics, and the retry topics of groups, that a request needs rights for."""
-    fields = command.ext_fields
-    if command.code == RequestCode.HEART_BEAT:
-        return _of_heartbeat(command.body)
-    send = _SENDS.get(RequestCode(command.code)) if command.code in _SENDS else None
-    if send is not None:
-        topic = fields.get(send[0], "")
-        if topic.startswith(RETRY_PREFIX):
-            return {topic: _SUB}
-        return {topic: _PUB}
-    names = _READS.get(RequestCode(command.code)) if command.code in _READS else None
-    if names is None:
-        return {}
-    wanted = {}
-    topic_name, group_name = names
-    if topic_name is not None and topic_name in fields:
-        wanted[fields[topic_name]] = _SUB
-    if group_name is not None and group_name in fields:
-        wanted[RETRY_PREFIX + fields[group_name]] = _SUB
-    return wanted
-
-
-def _of_heartbeat(body: bytes) -> dict[str, int]:
-    try:
-        content = json.loads(body)
-        consumers = content.get("consumerDataSet") or ()
-        wanted = {RETRY_PREFIX + str(each["groupName"]): _SUB for each in consumers}
-        for each in consumers:
-            for subscription in each.get("subscriptionDataSet") or ():
-                wanted[str(subscription["topic"])] = _SUB
-    except (ValueError, KeyError, TypeError, AttributeError) as err:
-        raise AccessDeniedError(f"a heartbeat that is not understood: {err}") from err
-    return wanted
+def _permission(name: str, text: str) -> int:
+    if text not in _PERMISSIONS:
+        raise StoreConfigError(
+            f"{name}: {text!r:.100} is no permission; there are {', '.join(_PERMISSIONS)}"
+        )
+    return _PERMISSIONS[text]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqnet.broker.broker_stats import BrokerStats, MessageTotals
 from rmqnet.broker.roles.broker_role import BrokerRole
+from rmqnet.broker.store_host import store_host
 from store_core.message_store import MessageStore
 from store_core.services.repeated_service import RepeatedService
 
@@ -33,7 +34,7 @@ class WrittenStoreRole(BrokerRole):
         self.topics.load()  # recovery makes queues, which asks for topics
         self.store = store = MessageStore(
             self.store_config,
-            store_host=f"{self.config.broker_ip1}:{self.config.listen_port}",
+            store_host=store_host(self.config.broker_ip1, self.config.listen_port),
             clock=self.clock,
             dispatchers=[dispatched],
             is_batch_topic=self._is_batch_topic,

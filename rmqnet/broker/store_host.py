@@ -1,0 +1,37 @@
+"""The address that a broker notes in what it stores.
+
+Source: RocketMQ ``BrokerController.getStoreHost`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from rmqnet.errors import ClientError
+
+
+def store_host(host: str, port: int) -> str:
+    """Return ``ip:port``, or ``[ipv6]:port``, of a broker: records have no room for names.
+
+    Raises
+    ------
+    ClientError
+        Nobody knows the name.
+    """
+    try:
+        address = str(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        address = _address_of(host)
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _address_of(name: str) -> str:
+    try:
+        found = [str(each[4][0]) for each in socket.getaddrinfo(name, None)]
+    except OSError as err:
+        raise ClientError(
+            f"the broker is to be known as {name}, of which no address is known: {err.strerror}"
+        ) from err
+    # As Java does: IPv4 first, for clients that know nothing else.
+    return min(found, key=lambda address: ":" in address)

@@ -1,0 +1,215 @@
+"""A store on the network: who may listen where, and what accounts and certificates keep out."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from rmqnet import (
+    AclCredentials,
+    Admin,
+    BrokerError,
+    ClientConfig,
+    Message,
+    Producer,
+    PullConsumer,
+    TlsConfig,
+    serve,
+)
+from rmqnet.errors import ClientError, RemotingError
+from rmqnet.namesrv.name_server import NameServer
+from rmqnet.namesrv.name_server_config import NameServerConfig
+from rmqnet.remoting.acl import sign
+from rmqnet.remoting.codes import RequestCode
+from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.tls import ServerTls
+from store_core.errors import StoreConfigError, StoreLockedError
+from tests.rmqnet.remoting.raw_client import RawClient
+
+FILES = Path(__file__).parent / "remoting" / "certificates"
+SIZES = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000}
+ACCOUNTS = """
+accounts:
+- {accessKey: till-one, secretKey: s3cr3t-till, topicPerms: [orders=PUB]}
+- {accessKey: kitchen, secretKey: s3cr3t-kitchen, topicPerms: [orders=SUB], groupPerms: [cooks=SUB]}
+- {accessKey: operator, secretKey: s3cr3t-operator, admin: true}
+"""
+
+
+def account(who):
+    return AclCredentials(who, f"s3cr3t-{who.partition('-')[0]}")
+
+
+def client(cluster, who=None, tls=None):
+    credentials = None if who is None else account(who)
+    return ClientConfig(cluster.namesrv_addr, credentials=credentials, tls=tls)
+
+
+def send(config, topic="orders"):
+    with Producer("tills", config) as producer:
+        return producer.send(Message(topic, b"one tea"))
+
+
+def read(config, queue):
+    with PullConsumer("cooks", config) as consumer:
+        consumer.assign([queue])
+        consumer.seek_to_begin()
+        return [message.body for message in consumer.poll()]
+
+
+def ask(address, who, code, **fields):
+    """Ask a broker or name server what no client asks that way."""
+    command = RemotingCommand(int(code), fields)
+    sign(command, account(who))
+    with RawClient(int(address.rpartition(":")[2])) as raw:
+        raw.send(command)
+        return raw.receive()
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def accounts(tmp_path):
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(ACCOUNTS)
+    return file
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "192.0.2.1", "nowhere.invalid"])
+def test_others_reach_it_only_with_accounts_or_when_told(tmp_path, accounts, host):
+    with pytest.raises(StoreConfigError, match=r"lets everybody .*acl, .*insecure"):
+        serve(tmp_path / "store", host=host, advertise="here")
+    for more in ({"acl": accounts}, {"insecure": True}):
+        serve(tmp_path / "store", host=host, advertise="here", settings=SIZES, **more)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "::1"])
+def test_this_machine_reaches_it(tmp_path, host):
+    if ":" in host and not has_ipv6():
+        pytest.skip("this machine knows no IPv6")
+    with serve(tmp_path / "store", host=host, settings=SIZES) as cluster:
+        told = f"[{host}]" if ":" in host else host
+        assert cluster.address.rpartition(":")[0] == told
+        assert cluster.namesrv_addr.rpartition(":")[0] == told
+        assert send(client(cluster)).queue_offset == 0
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "::"])
+def test_clients_must_be_told_an_address(tmp_path, host):
+    with pytest.raises(StoreConfigError, match=r"clients are told to connect to \(advertise\)"):
+        serve(tmp_path / "store", host=host, insecure=True)
+
+
+def test_all_addresses_with_one_that_is_told(tmp_path):
+    with serve(
+        tmp_path / "store", host="0.0.0.0", advertise="localhost", insecure=True, settings=SIZES
+    ) as cluster:
+        assert cluster.namesrv_addr.startswith("localhost:")
+        assert cluster.address.startswith("localhost:")
+        assert send(client(cluster)).queue_offset == 0
+
+
+def test_addresses_of_settings_do_not_count(tmp_path):
+    settings = {"brokerIP1": "192.0.2.1", "listenPort": 1, "namesrvAddr": "192.0.2.1:9876"}
+    with serve(tmp_path / "store", settings={**SIZES, **settings}) as cluster:
+        assert cluster.address.startswith("127.0.0.1:")
+        assert cluster.namesrv_addr.startswith("127.0.0.1:")
+        assert send(client(cluster)).queue_offset == 0
+
+
+def test_accounts_do_what_they_may(tmp_path, accounts):
+    with serve(tmp_path / "store", acl=accounts, settings=SIZES) as cluster:
+        with Admin(client(cluster, "operator")) as admin:
+            admin.create_topic("orders", 1)
+            admin.create_topic("secrets", 1)
+        sent = send(client(cluster, "till-one"))
+        assert read(client(cluster, "kitchen"), sent.queue) == [b"one tea"]
+        with pytest.raises(BrokerError, match="No default permission for topic: secrets"):
+            send(client(cluster, "till-one"), "secrets")
+        with pytest.raises(BrokerError, match="No default permission for topic: orders"):
+            send(client(cluster, "kitchen"))
+        pull = {"topic": "orders", "consumerGroup": "cooks"}
+        answer = ask(cluster.address, "till-one", RequestCode.PULL_MESSAGE, **pull)
+        assert "No default permission for topic: orders" in answer.remark
+        with Admin(client(cluster, "kitchen")) as admin, pytest.raises(BrokerError) as caught:
+            admin.delete_topic("orders")
+        assert "Need admin permission" in str(caught.value)
+        assert "s3cr3t" not in str(caught.value)
+
+
+def test_broker_and_name_server_know_nobody_without_an_account(tmp_path, accounts):
+    with serve(tmp_path / "store", acl=accounts, settings=SIZES) as cluster:
+        for address in (cluster.address, cluster.namesrv_addr):
+            with RawClient(int(address.rpartition(":")[2])) as stranger:
+                for code in (10, 11, 17, 28, 34, 103, 105, 206, 318, 9999):
+                    answer = stranger.request(code, ext_fields={"topic": "orders"})
+                    assert (answer.code, "No accessKey is configured" in answer.remark) == (1, True)
+
+
+def test_the_name_server_lets_admins_change_it(tmp_path, accounts):
+    with serve(tmp_path / "store", acl=accounts, settings=SIZES) as cluster:
+        name = cluster.controller.config.broker_name
+        wipe = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+        refused = ask(cluster.namesrv_addr, "kitchen", wipe, brokerName=name)
+        assert "Need admin permission" in refused.remark
+        done = ask(cluster.namesrv_addr, "operator", wipe, brokerName=name)
+        assert int(done.ext_fields["wipeTopicCount"]) > 0
+
+
+@pytest.mark.parametrize("asks_clients", [False, True])
+def test_certificates(tmp_path, asks_clients):
+    ca = str(FILES / "ca.pem")
+    tls = ServerTls(
+        str(FILES / "server.pem"), str(FILES / "server.key"), ca_file=ca if asks_clients else None
+    )
+    plain = TlsConfig(ca_file=ca)
+    known = TlsConfig(
+        ca_file=ca,
+        cert_file=str(FILES / "client.pem"),
+        key_file=str(FILES / "client.key"),
+        key_password="opensesame",
+    )
+    with serve(tmp_path / "store", tls=tls, settings=SIZES) as cluster:
+        assert send(client(cluster, tls=known)).queue_offset == 0
+        for strange in (None, *((plain,) if asks_clients else ())):
+            with pytest.raises((ClientError, RemotingError)):
+                send(client(cluster, tls=strange))
+        if not asks_clients:
+            assert send(client(cluster, tls=plain)).queue_offset == 0
+
+
+def test_a_name_server_elsewhere_hears_of_it(tmp_path):
+    with NameServer(NameServerConfig(port=0)) as names:
+        with serve(tmp_path / "store", namesrv_addr=names.address, settings=SIZES) as cluster:
+            assert cluster.name_server is None
+            assert cluster.namesrv_addr == names.address
+            assert send(client(cluster)).queue_offset == 0
+        assert names.routes.topics_of_cluster("DefaultCluster") == []
+
+
+def test_what_cannot_start_leaves_nothing_running(tmp_path, accounts):
+    with serve(tmp_path / "store", settings=SIZES) as cluster:
+        second = serve(tmp_path / "store", settings=SIZES)
+        with pytest.raises(StoreLockedError):
+            second.start()
+        assert second.name_server is not None
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", second.name_server.port)).close()
+        port = int(cluster.address.rpartition(":")[2])
+        with pytest.raises(ClientError, match=str(port)):
+            serve(tmp_path / "other", port=port, settings=SIZES).start()
+        with pytest.raises(StoreConfigError, match="No such file"):
+            serve(tmp_path / "other", acl=tmp_path / "none.yml")
+        with pytest.raises(ClientError, match=r"none\.pem"):
+            serve(tmp_path / "other", tls=ServerTls("none.pem"))
+        assert send(client(cluster)).queue_offset == 0
