@@ -19,6 +19,7 @@ from store_core.config.data_version import DataVersion
 from store_core.config.message_store_config import KEYS, MessageStoreConfig
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.message_store import MessageStore
+from store_core.topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -169,12 +170,20 @@ class AdminRuntime:
         }
 
     def _timer_figures(self) -> dict[str, str]:
-        timers = self._broker.timers
-        if timers is not None:
-            return dict(timers.runtime_info())
-        whole = ("timerReadBehind", "timerOffsetBehind", "timerCongestNum")
-        rates = ("timerEnqueueTps", "timerDequeueTps")
-        return {**dict.fromkeys(whole, "0"), **dict.fromkeys(rates, "0.0")}
+        timers, store = self._broker.timers, self._broker.store
+        rates = dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), "0.0")
+        if timers is None or not timers.is_running:
+            whole = ("timerReadBehind", "timerOffsetBehind", "timerCongestNum")
+            return {**dict.fromkeys(whole, "0"), **rates}
+        behind_ms = max(self._broker.clock() - timers.read_ms, 0)
+        return {
+            "timerReadBehind": str(behind_ms // 1000),
+            "timerOffsetBehind": str(
+                store.get_max_offset_in_queue(TIMER_TOPIC, 0) - timers.queue_offset
+            ),
+            "timerCongestNum": str(timers.waiting),
+            **rates,
+        }
 
     def _earliest_time(self) -> int:
         store = self._broker.store

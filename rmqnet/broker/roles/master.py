@@ -9,6 +9,7 @@ from rmqnet.broker.roles.written_store import WrittenStoreRole
 from rmqnet.broker.transaction_checks import TransactionChecks
 from store_core.ha.ha_service import HAService
 from store_core.schedule.schedule_message_service import ScheduleMessageService
+from store_core.timer.timer_message_store import TimerMessageStore
 from store_core.topics import DISCARD_TOPIC
 from store_core.transaction.transactional_message_service import TransactionalMessageService
 
@@ -30,6 +31,8 @@ class MasterRole(WrittenStoreRole):
         there are none.
     """
 
+    takes_timers = True
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -44,9 +47,10 @@ class MasterRole(WrittenStoreRole):
         self._ha_service: HAService | None = None
 
     def serve(self, broker: Broker) -> None:
-        """Let delayed messages be delivered, and transactions end."""
+        """Let delayed and timer messages be delivered, and transactions end."""
         super().serve(broker)
         broker.delays = self._delays = ScheduleMessageService(self.store)
+        broker.timers = self._timers = TimerMessageStore(self.store)
         broker.transactions = self._transactions = TransactionalMessageService(
             self.store, TransactionChecks(broker).ask, self.offsets, self._make_discard_topic
         )
@@ -58,9 +62,12 @@ class MasterRole(WrittenStoreRole):
             self._listen_for_slaves(self._ha_port)
         self._transactions.start()
         self._delays.start()
+        if self.store.config.timer_wheel_enable:
+            self._timers.start()
 
     def stop(self) -> None:
         """End delivery and transactions, and let slaves go."""
+        self._timers.shutdown()
         self._delays.shutdown()
         self._transactions.stop()
         if self._ha_service is not None:

@@ -23,6 +23,8 @@ class WrittenStoreRole(BrokerRole):
     """Opens a `MessageStore`, which takes the lock."""
 
     store: MessageStore
+    takes_timers = False
+    """Messages may name the time of their delivery; else whoever put them has seen to that."""
 
     @property
     def filters(self) -> ConsumerFilterManager:
@@ -38,6 +40,7 @@ class WrittenStoreRole(BrokerRole):
             clock=self.clock,
             dispatchers=[dispatched],
             is_batch_topic=self._is_batch_topic,
+            handle_timer_message=self.takes_timers,
         )
         recovery = store.load()
         try:
