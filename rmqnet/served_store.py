@@ -11,19 +11,26 @@ from typing import TYPE_CHECKING, Any
 from rmqnet.broker.access.acl_gate import AclGate
 from rmqnet.broker.broker_config import BrokerConfig
 from rmqnet.broker.broker_controller import BrokerController
+from rmqnet.broker.roles.master import MasterRole
+from rmqnet.broker.roles.read_only import ReadOnlyRole
+from rmqnet.broker.roles.slave import SlaveRole
+from rmqnet.broker.roles.slave_settings import settings_of_slave
 from rmqnet.namesrv.name_server import NameServer
 from rmqnet.namesrv.name_server_config import NameServerConfig
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreConfigError
+from store_core.message_store import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    from rmqnet.broker.roles.broker_role import BrokerRole
     from rmqnet.remoting.tls import ServerTls
 
 LOOPBACK = "127.0.0.1"
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")
+_READ_ONLY_SUFFIX = "-read-only"
 
 
 class ServedStore:
@@ -94,6 +101,10 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     namesrv_port: int = 0,
     host: str = LOOPBACK,
     advertise: str | None = None,
+    read_only: bool = False,
+    offsets_file: str | os.PathLike[str] | None = None,
+    ha_port: int | None = None,
+    replica_of: str | None = None,
     settings: Mapping[str, Any] | None = None,
     acl: str | os.PathLike[str] | None = None,
     tls: ServerTls | None = None,
@@ -108,12 +119,26 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     port, namesrv_port
         Of the broker and of its name server; 0: any that are free.
     namesrv_addr
-        Register with these name servers, ``host:port;host:port``; None: it gets one of its own.
+        Register with these name servers, ``host:port;host:port``; None: those of the master
+        of ``replica_of``; without, it gets one of its own.
     host
         Address of this machine to listen at; only clients on this machine reach 127.0.0.1. Any
         other needs ``acl`` or ``insecure``.
     advertise
         The host that clients are told to connect to; None: ``host``.
+    read_only
+        The store is open elsewhere, was left by a crash or is damaged: it is served as it lies, and
+        what is written meanwhile is, too. Nothing in it changes; whoever sends is refused. Without
+        ``brokerName`` its name is not that of other brokers of this machine.
+    offsets_file
+        With ``read_only``: keeps how far groups are, in a file outside of the store; None: that is
+        forgotten.
+    ha_port
+        Slaves may connect there, at ``host``; 0: any port that is free. None: there are none.
+    replica_of
+        ``host:port`` of a master, of RocketMQ or this one (with ``ha_port``): this becomes its
+        slave, gets its messages, topics and offsets, and answers reads. It has the master's names
+        and name servers, and id 1, unless settings say otherwise.
     settings
         RocketMQ's settings of broker and store by their keys (``autoCreateTopicEnable``, …);
         addresses (``brokerIP1``, ``listenPort``, ``namesrvAddr``) are the parameters' alone.
@@ -134,31 +159,61 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     Raises
     ------
     StoreConfigError
-        A setting is none, or out of bounds; the file of accounts is unusable; anybody could reach
-        the store.
+        A setting is none, out of bounds, or does not go with another; the file of accounts is
+        unusable; anybody could reach the store.
     ClientError
-        A file that ``tls`` names cannot be used.
+        A file that ``tls`` names cannot be used; the master is none, or does not answer.
     """
     if acl is None and not insecure:
         _check_private(host)
+    _check_options(
+        read_only=read_only,
+        has_offsets_file=offsets_file is not None,
+        is_slave=replica_of is not None,
+        has_slaves=ha_port is not None,
+    )
     properties = {key: _text(value) for key, value in (settings or {}).items()}
+    properties["namesrvAddr"] = namesrv_addr or ""
+    if replica_of is not None:
+        properties = settings_of_slave(replica_of, properties)
+    elif read_only:
+        properties.setdefault("brokerName", f"{BrokerConfig().broker_name}{_READ_ONLY_SUFFIX}")
     config = BrokerConfig.from_properties(properties)
     config.listen_port = port
     config.broker_ip1 = _told_host(host, advertise)
-    config.namesrv_addr = namesrv_addr or ""
     store_config = replace(
         MessageStoreConfig.from_properties(properties), store_path_root_dir=os.fspath(path)
     )
+    role: BrokerRole
+    if replica_of is not None:
+        role = SlaveRole(config, store_config, now_ms, master_address=replica_of)
+    elif read_only:
+        file = None if offsets_file is None else os.fspath(offsets_file)
+        role = ReadOnlyRole(config, store_config, now_ms, offsets_file=file)
+    else:
+        role = MasterRole(config, store_config, now_ms, ha_host=host, ha_port=ha_port)
     gate = None if acl is None else AclGate(os.fspath(acl))
+    controller = BrokerController(config, store_config, role, host=host, tls=tls, acl=gate)
     name_server = None
-    if namesrv_addr is None:
+    if not config.namesrv_addr:
         name_server = NameServer(
             NameServerConfig(host=host, port=namesrv_port),
             tls=tls,
             gate=None if gate is None else gate.look,
         )
-    controller = BrokerController(config, store_config, host=host, tls=tls, acl=gate)
     return ServedStore(controller, name_server)
+
+
+def _check_options(
+    *, read_only: bool, has_offsets_file: bool, is_slave: bool, has_slaves: bool
+) -> None:
+    """Raise StoreConfigError for options that contradict each other."""
+    if has_offsets_file and not read_only:
+        raise StoreConfigError("offsets_file needs read_only: else the store keeps them")
+    if read_only + is_slave + has_slaves > 1:
+        raise StoreConfigError(
+            "read_only, replica_of, ha_port: a broker reads only, or is a slave, or has slaves"
+        )
 
 
 def _check_private(host: str) -> None:

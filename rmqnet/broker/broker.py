@@ -47,6 +47,8 @@ class Broker:
         Pulls that wait for messages.
     transactions, delays, timers
         Services of the store; None: they do not run.
+    min_broker_id
+        The smallest id in the broker's set that name servers know; of slaves that have a master: 0.
     stats
         Messages of yesterday and today; None: nobody counts.
     """
@@ -68,3 +70,4 @@ class Broker:
     delays: Any = None
     timers: Any = None
     stats: BrokerStats | None = None
+    min_broker_id: int = 0

@@ -94,7 +94,7 @@ def load_consumer_offsets(directory: StoreDirectory) -> dict[tuple[str, str], di
 
 def load_delay_offsets(directory: StoreDirectory) -> dict[int, int] | None:
     """Return the next queue offset to deliver by delay level, which counts from 1."""
-    return load_config_file(directory, "delayOffset.json", _delay_offsets)
+    return load_config_file(directory, "delayOffset.json", parse_delay_offsets)
 
 
 def load_subscription_groups(
@@ -131,8 +131,14 @@ def find_config_file(
     directory: StoreDirectory, name: str, convert: Callable[[dict[str, Any]], _T]
 ) -> tuple[_T, bool] | None:
     """Do as `load_config_file`; return also whether the file itself was readable."""
+    return find_json_file(directory, directory.resolve(CONFIG_DIR, name), convert)
+
+
+def find_json_file(
+    directory: StoreDirectory, path: str, convert: Callable[[dict[str, Any]], _T]
+) -> tuple[_T, bool] | None:
+    """Do as `find_config_file` for a file at any place."""
     failure: StoreFormatError | None = None
-    path = directory.resolve(CONFIG_DIR, name)
     for candidate in (path, path + ".bak"):
         try:
             data = directory.read_bytes(candidate)
@@ -205,7 +211,8 @@ def _values(default: AnyConfig, item: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _delay_offsets(data: dict[str, Any]) -> dict[int, int]:
+def parse_delay_offsets(data: dict[str, Any]) -> dict[int, int]:
+    """Return what `load_delay_offsets` does of a file, or of a broker's answer."""
     return _int_map(data.get("offsetTable"), "offsetTable")
 
 

@@ -136,16 +136,24 @@ def write_delay_offsets(
 def save_config_file(
     root: str, name: str, data: dict[str, Any], replace: Replace, *, is_sound: bool
 ) -> None:
-    """Write a file below ``config`` as a broker lays it out; what was there becomes ``.bak``.
+    """Write a file below ``config`` of a store; see `save_config_at`."""
+    save_config_at(config_path(root, name), data, replace, is_sound=is_sound)
+
+
+def config_path(root: str, name: str) -> str:
+    """Return where a store has a file of its configuration."""
+    return str(Path(root, CONFIG_DIR, name))
+
+
+def save_config_at(place: str, data: dict[str, Any], replace: Replace, *, is_sound: bool) -> None:
+    """Write a file as a broker lays it out; what was there becomes ``.bak``.
 
     Whenever the process dies, a broker finds the old content or the new one.
 
     Parameters
     ----------
-    root
-        Of the store.
-    name
-        Of the file.
+    place
+        Of the file; its directory is made.
     data
         Its content; keys may be whole numbers.
     replace
@@ -161,7 +169,7 @@ def save_config_file(
     StoreFormatError
         The content is nested too deeply; what is there stays.
     """
-    path = Path(root, CONFIG_DIR, name)
+    path = Path(place)
     try:
         text = to_fastjson({key: data[key] for key in sorted(data)})
     except RecursionError as err:

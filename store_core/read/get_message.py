@@ -99,7 +99,7 @@ class Pull(ABC):
         self._filter = message_filter
         wanted = max_msg_nums * queue.unit_bytes
         self._filter_bytes = max(config.max_filter_message_size, wanted)
-        self._memory_bytes = _memory_bytes() * config.access_message_in_memory_max_ratio // 100
+        self._memory_bytes = bytes_in_memory(config)
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
         self.message_count = 0
         self.found_bytes = 0
@@ -216,6 +216,11 @@ def wrong_size(reader: RecordReader, start: int, size: int, found: int) -> Corru
         reader.path_of(start),
         start % reader.log.segments.file_size,
     )
+
+
+def bytes_in_memory(config: MessageStoreConfig) -> int:
+    """Return how many of the newest bytes of a log are taken to be in memory."""
+    return _memory_bytes() * config.access_message_in_memory_max_ratio // 100
 
 
 @lru_cache(maxsize=1)

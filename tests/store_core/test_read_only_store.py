@@ -26,8 +26,7 @@ def files_of(root):
     found = {}
     for path in sorted(Path(root).rglob("*")):
         entry = path.stat()
-        content = path.read_bytes() if path.is_file() else b""
-        found[path] = (entry.st_mtime_ns, entry.st_ctime_ns, entry.st_size, content)
+        found[path] = (entry.st_mtime_ns, entry.st_ctime_ns, entry.st_size)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqnet.broker.processor.bodies import json_answer
-from rmqnet.broker.processor.message_checks import RefusedError, open_store
+from rmqnet.broker.processor.message_checks import RefusedError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import QueryConsumeQueueRequestHeader
@@ -33,7 +33,7 @@ class AdminQueues:
         """Return units of a queue, and what a group wants of them (321)."""
         header = decode_header(QueryConsumeQueueRequestHeader, request.ext_fields)
         topic, queue_id = header.topic or "", header.queue_id or 0
-        with open_store(self._broker).reading() as store:
+        with self._broker.store.reading() as store:
             queue = store.queue(topic, queue_id)
             if queue is None:
                 remark = f"{queue_id}@{topic} is not exist!"

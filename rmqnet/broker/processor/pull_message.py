@@ -6,17 +6,20 @@ Source: RocketMQ ``PullMessageProcessor``, ``DefaultPullMessageResultHandler`` (
 from __future__ import annotations
 
 import functools
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqnet.broker.processor.message_checks import PERM_READ, RefusedError
+from rmqnet.broker.processor.pull_advice import Advice, advise
+from rmqnet.broker.processor.refused_requests import REJECTED
 from rmqnet.broker.pull_request_hold import PullRequestHold
 from rmqnet.client.heartbeat_data import SubscriptionData
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
-from store_core.errors import FilterSyntaxError, StoreConfigError
+from store_core.errors import FilterSyntaxError, StoreConfigError, StoreError
 from store_core.filter.sql_filter import SqlFilter
 from store_core.filter.tag_filter import TagFilter
 from store_core.read.pull_records import PulledRecords
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from rmqnet.remoting.worker_pool import WorkerPool
     from store_core.config.config_files import SubscriptionGroupConfig, TopicConfig
     from store_core.filter.message_filter import AnyFilter
+
+logger = logging.getLogger(__name__)
 
 _COMMIT_FLAG, _SUSPEND_FLAG, _SUBSCRIPTION_FLAG = 1, 2, 4
 _TAG = "TAG"
@@ -132,7 +137,10 @@ class PullMessageProcessor:
             return RemotingCommand.response_to(request, err.code, err.remark, answer)
         except RefusedError as err:
             return err.answer_to(request)
-        return self._answer(pull)
+        try:
+            return self._answer(pull)
+        except StoreError as err:
+            return _damaged(pull, err)
 
     # Whether it is allowed, and what is wanted.
 
@@ -143,6 +151,8 @@ class PullMessageProcessor:
         header: PullMessageRequestHeader,
     ) -> Pull:
         config = self._broker.config
+        if self._broker.store.config.is_slave and not config.slave_read_enable:
+            raise RefusedError(*REJECTED)
         if not config.broker_permission & PERM_READ:
             raise ForbiddenError(
                 _BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] pulling message is forbidden"
@@ -288,11 +298,11 @@ class PullMessageProcessor:
     def _answer(self, pull: Pull) -> RemotingCommand | None:
         """Return the answer; None: the pull waits."""
         found = self._read(pull)
-        code = self._code(pull, found)
+        advice = self._advice(pull, found)
         self._note_offsets(pull, found, is_new=True)
-        if pull.may_wait and code is ResponseCode.PULL_NOT_FOUND and self._hold(pull):
+        if pull.may_wait and advice.code is ResponseCode.PULL_NOT_FOUND and self._hold(pull):
             return None
-        return self._response(pull, found, code)
+        return self._response(pull, found, advice)
 
     def _hold(self, pull: Pull) -> bool:
         if not self.holds.hold(pull):
@@ -327,6 +337,9 @@ class PullMessageProcessor:
             return ResponseCode.PULL_OFFSET_MOVED
         return ResponseCode.PULL_NOT_FOUND
 
+    def _advice(self, pull: Pull, found: PulledRecords) -> Advice:
+        return advise(self._broker, pull.group, found, self._code(pull, found))
+
     def _note_offsets(self, pull: Pull, found: PulledRecords, *, is_new: bool) -> None:
         header, offsets = pull.header, self._broker.offsets
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
@@ -335,9 +348,9 @@ class PullMessageProcessor:
             address = pull.connection.address
             offsets.commit(group, topic, queue_id, header.commit_offset, address)
 
-    def _response(self, pull: Pull, found: PulledRecords, code: ResponseCode) -> RemotingCommand:
+    def _response(self, pull: Pull, found: PulledRecords, advice: Advice) -> RemotingCommand:
         header = PullMessageResponseHeader(
-            suggest_which_broker_id=0,
+            suggest_which_broker_id=advice.broker_id,
             next_begin_offset=found.next_begin_offset,
             min_offset=found.min_offset,
             max_offset=found.max_offset,
@@ -345,7 +358,7 @@ class PullMessageProcessor:
             group_sys_flag=pull.group.group_sys_flag,
         )
         return RemotingCommand.response_to(
-            pull.request, code, found.status.value, header, found.body
+            pull.request, advice.code, found.status.value, header, found.body
         )
 
     # Pulls that wait.
@@ -365,6 +378,8 @@ class PullMessageProcessor:
         """Look again; while nothing matches and there is time, wait on."""
         try:
             response = self._looked_again(pull)
+        except StoreError as err:
+            response = _damaged(pull, err)
         except Exception as err:  # the client must not wait for ever
             remark = f"{type(err).__name__}: {err}"
             response = RemotingCommand.response_to(pull.request, ResponseCode.SYSTEM_ERROR, remark)
@@ -374,7 +389,7 @@ class PullMessageProcessor:
     def _looked_again(self, pull: Pull) -> RemotingCommand | None:
         has_time = self._broker.clock() < pull.deadline_ms
         found = self._read(pull)
-        code = self._code(pull, found)
+        code, broker_id = self._advice(pull, found)
         waits_on = code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}
         if has_time and waits_on and pull.connection.is_open:
             pull.offset = found.next_begin_offset
@@ -383,7 +398,13 @@ class PullMessageProcessor:
         if code is ResponseCode.PULL_NOT_FOUND and pull.offset > pull.header.queue_offset:
             code = ResponseCode.PULL_RETRY_IMMEDIATELY  # nothing matched up to here: go on there
         self._note_offsets(pull, found, is_new=False)
-        return self._response(pull, found, code)
+        return self._response(pull, found, Advice(code, broker_id))
+
+
+def _damaged(pull: Pull, err: StoreError) -> RemotingCommand:
+    """Return the answer that says what cannot be read, and where it lies."""
+    logger.warning("queue %s/%d at %d: %s", *pull.queue, pull.offset, err)
+    return RemotingCommand.response_to(pull.request, ResponseCode.SYSTEM_ERROR, str(err))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -30,6 +30,12 @@ class Refusal(NamedTuple):
     remark: str
 
 
+REJECTED = Refusal(
+    ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while"
+)
+"""RocketMQ's answer of a broker that is not to be asked for this now."""
+
+
 class RefusedRequests:
     """Answers such requests, whoever worked on them otherwise.
 

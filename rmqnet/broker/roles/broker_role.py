@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
 from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
 from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
@@ -47,7 +47,7 @@ class BrokerRole(ABC):
         From `start` on: where slaves get the log, ``host:port``; empty: nowhere.
     """
 
-    refusals: Mapping[RequestCode, Refusal] = {}
+    refusals: ClassVar[Mapping[RequestCode, Refusal]] = {}
     """What clients hear who ask for what this role does not do."""
     is_read_only = False
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Callable
 
 from rmqnet.broker.roles.written_store import WrittenStoreRole
 from rmqnet.broker.transaction_checks import TransactionChecks
+from store_core.errors import StoreConfigError
 from store_core.ha.ha_service import HAService
 from store_core.schedule.schedule_message_service import ScheduleMessageService
 from store_core.timer.timer_message_store import TimerMessageStore
@@ -29,6 +30,11 @@ class MasterRole(WrittenStoreRole):
     ha_host, ha_port
         Where slaves connect: an address of this machine, and a port, 0: any that is free. None:
         there are none.
+
+    Raises
+    ------
+    StoreConfigError
+        The role in the store's settings is that of a slave.
     """
 
     takes_timers = True
@@ -42,6 +48,8 @@ class MasterRole(WrittenStoreRole):
         ha_host: str = "127.0.0.1",
         ha_port: int | None = None,
     ) -> None:
+        if store_config.is_slave:
+            raise StoreConfigError("brokerRole=SLAVE: say which master it follows (replica_of)")
         super().__init__(config, store_config, clock)
         self._ha_host, self._ha_port = ha_host, ha_port
         self._ha_service: HAService | None = None

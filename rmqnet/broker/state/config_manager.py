@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
 from rmqnet.client.queue_json import to_queue_json
 from store_core.config.config_files import find_config_file
-from store_core.config.config_writing import save_config_file
+from store_core.config.config_writing import config_path, save_config_at
 from store_core.config.data_version import DataVersion, parse_data_version
 from store_core.errors import StoreError
 from store_core.files.file_writing import replace_file
@@ -119,9 +119,7 @@ class ConfigManager(ABC):
         if self._is_read_only:
             return
         with self._saving:
-            save_config_file(
-                self._root, self.FILE_NAME, self.to_json(), replace_file, is_sound=self._is_sound
-            )
+            save_config_at(self._path(), self.to_json(), replace_file, is_sound=self._is_sound)
             self._is_sound = True
 
     def _persist_or_log(self) -> None:
@@ -133,6 +131,10 @@ class ConfigManager(ABC):
             self.persist()
         except StoreError as err:
             logger.warning("%s is not saved: %s", self.FILE_NAME, err)
+
+    def _path(self) -> str:
+        """Return where it is saved."""
+        return config_path(self._root, self.FILE_NAME)
 
     @abstractmethod
     def _take(self, data: dict[str, Any], whole: bool) -> Mapping[str, Any]:

@@ -1,0 +1,71 @@
+"""Which broker of a set a consumer is told to read from next: the master, or a slave.
+
+Source: RocketMQ ``PullMessageProcessor.composeResponseHeader``,
+``DefaultPullMessageResultHandler`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqnet.remoting.codes import ResponseCode
+from store_core.read.get_message import bytes_in_memory
+from store_core.results import GetMessageStatus
+
+if TYPE_CHECKING:
+    from rmqnet.broker.broker import Broker
+    from store_core.config.config_files import SubscriptionGroupConfig
+    from store_core.read.pull_records import PulledRecords
+
+MASTER_ID = 0
+
+
+class Advice(NamedTuple):
+    """What a consumer is answered, and where it is to pull next.
+
+    Attributes
+    ----------
+    code
+        Of the answer.
+    broker_id
+        Of the broker to ask next.
+    """
+
+    code: ResponseCode
+    broker_id: int
+
+
+def advise(
+    broker: Broker, group: SubscriptionGroupConfig, found: PulledRecords, code: ResponseCode
+) -> Advice:
+    """Return what to answer for what was found.
+
+    Parameters
+    ----------
+    broker, group
+        Who was asked, and for whom.
+    found, code
+        What was found, and what a master answers for that.
+    """
+    config, broker_id = broker.config, MASTER_ID
+    if not config.slave_read_enable and config.broker_id == MASTER_ID:
+        return Advice(code, MASTER_ID)
+    is_far_behind = _is_far_behind(broker, found)
+    if config.slave_read_enable:
+        broker_id = group.which_broker_when_consume_slowly if is_far_behind else group.broker_id
+    if config.broker_id == MASTER_ID or not broker.store.config.is_slave:
+        return Advice(code, broker_id)
+    has_master = broker.min_broker_id == MASTER_ID
+    if has_master and not is_far_behind:
+        broker_id = MASTER_ID
+        if found.status is not GetMessageStatus.FOUND:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+    if code is ResponseCode.PULL_OFFSET_MOVED:  # only a master knows
+        return Advice(ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id)
+    return Advice(code, broker_id)
+
+
+def _is_far_behind(broker: Broker, found: PulledRecords) -> bool:
+    """Return whether what was read is not in the memory of this machine any more."""
+    last, store = found.last_commit_log_offset, broker.store
+    return last >= 0 and store.max_phy_offset - last > bytes_in_memory(store.config)

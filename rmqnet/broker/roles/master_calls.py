@@ -1,0 +1,90 @@
+"""Asking a master what a slave does not get with the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqnet.broker.broker_config import parse_config_text
+from rmqnet.client.request_calls import RequestCalls, json_of
+from rmqnet.errors import BrokerError, ClientError, RemotingError
+from rmqnet.remoting.codes import RequestCode
+from rmqnet.remoting.remoting_client import RemotingClient
+from store_core.event_loop_thread import EventLoopThread
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rmqnet.remoting.remoting_command import RemotingCommand
+
+_TIMEOUT_S = 5.0
+
+
+class MasterCalls:
+    """Connections to masters, in a thread of their own; a context manager."""
+
+    def __init__(self) -> None:
+        self._loop_thread = EventLoopThread("slave-to-master")
+        self._remoting: RemotingClient | None = None
+
+    def __enter__(self) -> MasterCalls:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Let requests be sent."""
+        self._loop_thread.start()
+        self._remoting = self._loop_thread.submit(_client()).result()
+
+    def close(self) -> None:
+        """End the connections; a second call does nothing."""
+        remoting, self._remoting = self._remoting, None
+        if remoting is not None:
+            self._loop_thread.submit(remoting.close()).result()
+            self._loop_thread.stop()
+
+    def table(self, address: str, code: RequestCode) -> dict[str, Any]:
+        """Return the JSON object that a master answers.
+
+        Raises
+        ------
+        ClientError
+            It cannot be reached, refuses, or answers something else.
+        """
+        answer = self._answer(address, code)
+        try:
+            return json_of(answer, address, code.name)
+        except RemotingError as err:
+            raise ClientError(str(err)) from err
+
+    def settings(self, address: str) -> dict[str, str]:
+        """Return the settings of a broker and its store, by RocketMQ's keys.
+
+        Raises
+        ------
+        ClientError
+            As of `table`.
+        """
+        text = self._answer(address, RequestCode.GET_BROKER_CONFIG).body.decode()
+        return parse_config_text(text)
+
+    def _answer(self, address: str, code: RequestCode) -> RemotingCommand:
+        remoting = self._remoting
+        if remoting is None:
+            raise ClientError(f"{address} is not asked: this broker stops")
+        calls = RequestCalls(remoting, _TIMEOUT_S)
+        try:
+            return self._loop_thread.submit(calls.answer(address, code)).result()
+        except (RemotingError, BrokerError) as err:
+            raise ClientError(f"{address} does not answer {code.name}: {err}") from err
+
+
+async def _client() -> RemotingClient:
+    return RemotingClient()
