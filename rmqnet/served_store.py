@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rmqnet.broker.access.acl_gate import AclGate
 from rmqnet.broker.broker_config import BrokerConfig
 from rmqnet.broker.broker_controller import BrokerController
+from rmqnet.broker.metrics.metrics_server import MetricsServer
 from rmqnet.broker.roles.master import MasterRole
 from rmqnet.broker.roles.read_only import ReadOnlyRole
 from rmqnet.broker.roles.slave import SlaveRole
@@ -44,9 +45,15 @@ class ServedStore:
         Its name server; None: it registers with others.
     """
 
-    def __init__(self, controller: BrokerController, name_server: NameServer | None) -> None:
+    def __init__(
+        self,
+        controller: BrokerController,
+        name_server: NameServer | None,
+        metrics: MetricsServer | None = None,
+    ) -> None:
         self.controller = controller
         self.name_server = name_server
+        self._metrics = metrics
 
     @property
     def address(self) -> str:
@@ -60,6 +67,11 @@ class ServedStore:
         if self.name_server is None:
             return config.namesrv_addr
         return f"{config.broker_ip1}:{self.name_server.port}"
+
+    @property
+    def metrics_address(self) -> str | None:
+        """Where figures are read, ``host:port``; None: nowhere."""
+        return None if self._metrics is None else self._metrics.address
 
     def __enter__(self) -> ServedStore:
         return self.start()
@@ -109,6 +121,8 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     acl: str | os.PathLike[str] | None = None,
     tls: ServerTls | None = None,
     insecure: bool = False,
+    metrics_port: int | None = None,
+    metrics_host: str = LOOPBACK,
 ) -> ServedStore:
     """Return a store as a broker that RocketMQ's clients use; a context manager.
 
@@ -149,6 +163,9 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
         How connections to both are encrypted; None: not at all.
     insecure
         Listen at any address without accounts.
+    metrics_port, metrics_host
+        Where Prometheus reads figures, which need no account; 0: any port that is free; None:
+        nowhere.
 
     Examples
     --------
@@ -193,7 +210,6 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     else:
         role = MasterRole(config, store_config, now_ms, ha_host=host, ha_port=ha_port)
     gate = None if acl is None else AclGate(os.fspath(acl))
-    controller = BrokerController(config, store_config, role, host=host, tls=tls, acl=gate)
     name_server = None
     if not config.namesrv_addr:
         name_server = NameServer(
@@ -201,7 +217,11 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
             tls=tls,
             gate=None if gate is None else gate.look,
         )
-    return ServedStore(controller, name_server)
+    metrics = None if metrics_port is None else MetricsServer(metrics_host, metrics_port)
+    controller = BrokerController(
+        config, store_config, role, host=host, tls=tls, acl=gate, metrics=metrics
+    )
+    return ServedStore(controller, name_server, metrics)
 
 
 def _check_options(

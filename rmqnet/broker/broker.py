@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
+
+from rmqnet.broker.metrics.traffic import Traffic
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker_config import BrokerConfig
@@ -51,6 +53,8 @@ class Broker:
         The smallest id in the broker's set that name servers know; of slaves that have a master: 0.
     stats
         Messages of yesterday and today; None: nobody counts.
+    traffic
+        Messages that came and left since the start.
     """
 
     config: BrokerConfig
@@ -71,3 +75,4 @@ class Broker:
     timers: Any = None
     stats: BrokerStats | None = None
     min_broker_id: int = 0
+    traffic: Traffic = field(default_factory=Traffic)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from rmqnet.broker.access.acl_gate import AclGate
     from rmqnet.broker.broker_config import BrokerConfig
+    from rmqnet.broker.metrics.metrics_server import MetricsServer
     from rmqnet.broker.roles.broker_role import BrokerRole
     from rmqnet.remoting.remoting_server import RemotingServerConfig
     from rmqnet.remoting.tls import ServerTls
@@ -81,6 +82,8 @@ class BrokerController:
         How connections are encrypted; None: not at all.
     acl
         Who may do what; None: anybody everything. It is started and stopped with the broker.
+    metrics
+        Where its figures are read; None: nowhere. It is started and stopped with the broker.
     clock
         Returns ms since the epoch.
 
@@ -94,7 +97,7 @@ class BrokerController:
         What it does with its store.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (one parameter a part of it)
         self,
         config: BrokerConfig,
         store_config: MessageStoreConfig,
@@ -104,6 +107,7 @@ class BrokerController:
         limits: RemotingServerConfig | None = None,
         tls: ServerTls | None = None,
         acl: AclGate | None = None,
+        metrics: MetricsServer | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self.config = config
@@ -111,7 +115,7 @@ class BrokerController:
         self._clock = clock
         self.role = role or MasterRole(config, store_config, clock)
         self._server = RemotingServer("broker", limits, None if tls is None else tls.ssl_context())
-        self._acl = acl
+        self._acl, self._metrics = acl, metrics
         self._server.use_gate(None if acl is None else acl.look)
         self._pools = Pools(config)
         self.registration = Registration(config, self.role.topics)
@@ -152,6 +156,8 @@ class BrokerController:
         try:
             return self._start()
         except BaseException:
+            if self._metrics is not None:
+                self._metrics.stop()
             self._server.stop()
             raise
 
@@ -202,6 +208,8 @@ class BrokerController:
             broker.holds,
             *(() if self._acl is None else (self._acl,)),
         )
+        if self._metrics is not None:
+            self._metrics.start(broker, self._pools)
         role.start()
         self.registration.ha_address = role.ha_address
         self._pools.start()
@@ -223,6 +231,8 @@ class BrokerController:
         if not self._is_started:
             return
         self._is_started = False
+        if self._metrics is not None:
+            self._metrics.stop()
         self.role.leave()
         self.registration.shutdown()
         self.registration.close()

@@ -75,5 +75,7 @@ class EndTransactionProcessor:
             from_check=bool(header.from_transaction_check),
             producer_group=header.producer_group,
         )
+        if result.status is EndStatus.ENDED:
+            self._broker.traffic.ended(is_commit=state is TransactionState.COMMIT_MESSAGE)
         code = _CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
         return RemotingCommand.response_to(request, code, result.reason or None)

@@ -349,6 +349,9 @@ class PullMessageProcessor:
             offsets.commit(group, topic, queue_id, header.commit_offset, address)
 
     def _response(self, pull: Pull, found: PulledRecords, advice: Advice) -> RemotingCommand:
+        if found.messages:
+            topic, group = pull.header.topic, pull.header.consumer_group
+            self._broker.traffic.pulled(topic, group, found.messages, len(found.body))
         header = PullMessageResponseHeader(
             suggest_which_broker_id=advice.broker_id,
             next_begin_offset=found.next_begin_offset,

@@ -83,6 +83,7 @@ class SendBackProcessor:
         if message.reconsume_times >= most or header.delay_level < 0:
             topic = self._broker.topics.create_in_send_message_back(DLQ_PREFIX + header.group, 1)
             queue_id, level = 0, 0
+            self._broker.traffic.died(header.origin_topic or message.topic, header.group)
         else:
             level = header.delay_level or _FIRST_LEVEL + message.reconsume_times
         properties[PROPERTY_DELAY] = str(level)

@@ -9,6 +9,7 @@ import base64
 import random
 from typing import TYPE_CHECKING
 
+from rmqnet.broker.metrics.traffic import message_type
 from rmqnet.broker.processor.message_checks import RefusedError, sendable_topic
 from rmqnet.broker.processor.put_answers import STORED_CODES, refusal_of
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -130,7 +131,7 @@ class SendMessageProcessor:
         message = self._message(connection, header, name, queue_id, request.body)
         message.sys_flag |= _filter_flag(topic)
         result = self._put(message, properties)
-        return self._answer(request, result, queue_id, properties)
+        return self._answer(request, result, name, queue_id, properties)
 
     def _put(self, message: Message, properties: dict[str, str]) -> PutMessageResult:
         if not _is_prepared(message, properties):
@@ -170,6 +171,7 @@ class SendMessageProcessor:
         if (header.reconsume_times or 0) <= most and not is_orderly:
             return header.topic, queue_id, topic
         properties[PROPERTY_DELAY] = "-1"
+        self._broker.traffic.died(header.topic, group)
         dead = self._broker.topics.create_in_send_message_back(DLQ_PREFIX + group, 1)
         return dead.topic_name, 0, dead
 
@@ -208,7 +210,7 @@ class SendMessageProcessor:
             properties[PROPERTY_INNER_NUM] = str(len(items))
             common.properties_raw = hash_map_string(properties)
             result = self._broker.store.put_message(common)
-            return self._answer(request, result, queue_id, properties, batch_key=key)
+            return self._answer(request, result, common.topic, queue_id, properties, batch_key=key)
         tail = hash_map_string(properties)
         messages = []
         for item in items:
@@ -225,7 +227,7 @@ class SendMessageProcessor:
             )
             messages.append(message)
         result = self._broker.store.put_messages(messages)
-        return self._answer(request, result, queue_id, properties, is_batch=True)
+        return self._answer(request, result, common.topic, queue_id, properties, is_batch=True)
 
     # Both.
 
@@ -261,6 +263,7 @@ class SendMessageProcessor:
         self,
         request: RemotingCommand,
         result: PutMessageResult,
+        topic: str,
         queue_id: int,
         properties: dict[str, str],
         *,
@@ -274,6 +277,9 @@ class SendMessageProcessor:
             if is_batch and result.status is PutMessageStatus.MESSAGE_ILLEGAL:
                 refused = ResponseCode.SYSTEM_ERROR  # as release 5 answers; clients try again
             raise RefusedError(refused, remark)
+        self._broker.traffic.put(
+            topic, message_type(properties), appended.message_num, appended.store_size
+        )
         config = self._broker.config
         header = SendMessageResponseHeader(
             msg_id=appended.message_id,

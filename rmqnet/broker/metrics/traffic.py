@@ -1,0 +1,194 @@
+"""What comes to a broker and leaves it, counted where it happens.
+
+Source: RocketMQ ``BrokerMetricsManager`` (release 5.3.3): what is counted under which names.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from store_core.layout.message import (
+    PROPERTY_DELAY,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRANSACTION_PREPARED,
+)
+from store_core.topics import DLQ_PREFIX, RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SIZE_LIMITS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
+"""Bytes of messages: the borders of the histogram."""
+
+_SHARDING_KEY = "__SHARDINGKEY"
+_DELAYS = (
+    "__STARTDELIVERTIME",
+    PROPERTY_DELAY,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELAY_MS,
+)
+
+
+def message_type(properties: Mapping[str, str]) -> str:
+    """Return what kind of message these properties make (``TopicMessageType``)."""
+    if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+        return "transaction"
+    if _SHARDING_KEY in properties:
+        return "fifo"
+    return "normal" if properties.keys().isdisjoint(_DELAYS) else "delay"
+
+
+class Incoming(NamedTuple):
+    """What was put in one call."""
+
+    topic: str
+    message_type: str
+
+
+class Outgoing(NamedTuple):
+    """What was handed out by one pull."""
+
+    topic: str
+    group: str
+
+
+class Count:
+    """Messages and their bytes.
+
+    Attributes
+    ----------
+    messages, size_bytes
+        All that were counted.
+    sizes
+        How many calls had messages up to each of `SIZE_LIMITS`, and above the last.
+    """
+
+    __slots__ = ("messages", "size_bytes", "sizes")
+
+    def __init__(self) -> None:
+        self.messages = self.size_bytes = 0
+        self.sizes = [0] * (len(SIZE_LIMITS) + 1)
+
+    def add(self, messages: int, size_bytes: int) -> None:
+        """Count what one call had."""
+        self.messages += messages
+        self.size_bytes += size_bytes
+        self.sizes[bisect_left(SIZE_LIMITS, size_bytes // max(messages, 1))] += 1
+
+    def join(self, other: Count) -> None:
+        """Count what another has counted."""
+        self.messages += other.messages
+        self.size_bytes += other.size_bytes
+        self.sizes = [mine + its for mine, its in zip(self.sizes, other.sizes)]
+
+
+class Totals(NamedTuple):
+    """All that came and left."""
+
+    messages_in: int
+    bytes_in: int
+    messages_out: int
+    bytes_out: int
+
+
+class _Counts:
+    """Of one thread."""
+
+    def __init__(self) -> None:
+        self.incoming: defaultdict[Incoming, Count] = defaultdict(Count)
+        self.outgoing: defaultdict[Outgoing, Count] = defaultdict(Count)
+        self.dead: defaultdict[Outgoing, int] = defaultdict(int)
+        self.commits = self.rollbacks = 0
+
+
+class Traffic:
+    """Counts without a lock: each thread has counters of its own, which whoever looks adds up."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._all: list[_Counts] = []
+
+    def put(self, topic: str, kind: str, messages: int, size_bytes: int) -> None:
+        """Count messages of one call that were stored; see `message_type`."""
+        self._counts().incoming[Incoming(topic, kind)].add(messages, size_bytes)
+
+    def pulled(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
+        """Count messages of one pull."""
+        self._counts().outgoing[Outgoing(topic, group)].add(messages, size_bytes)
+
+    def died(self, topic: str, group: str) -> None:
+        """Count a message that a group has given up."""
+        self._counts().dead[Outgoing(topic, group)] += 1
+
+    def ended(self, *, is_commit: bool) -> None:
+        """Count a transaction that has ended."""
+        counts = self._counts()
+        if is_commit:
+            counts.commits += 1
+        else:
+            counts.rollbacks += 1
+
+    @property
+    def incoming(self) -> dict[Incoming, Count]:
+        """What was put, by topic and kind."""
+        found: defaultdict[Incoming, Count] = defaultdict(Count)
+        for counts in self._all:
+            for key, count in list(counts.incoming.items()):
+                found[key].join(count)
+        return found
+
+    @property
+    def outgoing(self) -> dict[Outgoing, Count]:
+        """What was handed out, by topic and group."""
+        found: defaultdict[Outgoing, Count] = defaultdict(Count)
+        for counts in self._all:
+            for key, count in list(counts.outgoing.items()):
+                found[key].join(count)
+        return found
+
+    @property
+    def dead(self) -> dict[Outgoing, int]:
+        """What was given up, by topic and group."""
+        found: defaultdict[Outgoing, int] = defaultdict(int)
+        for counts in self._all:
+            for key, count in list(counts.dead.items()):
+                found[key] += count
+        return found
+
+    @property
+    def commits(self) -> int:
+        """Transactions that were committed."""
+        return sum(counts.commits for counts in self._all)
+
+    @property
+    def rollbacks(self) -> int:
+        """Transactions that were rolled back."""
+        return sum(counts.rollbacks for counts in self._all)
+
+    def totals(self) -> Totals:
+        """Return all that came and left, also by the topics of retries."""
+        came, left = list(self.incoming.values()), list(self.outgoing.values())
+        return Totals(
+            sum(each.messages for each in came),
+            sum(each.size_bytes for each in came),
+            sum(each.messages for each in left),
+            sum(each.size_bytes for each in left),
+        )
+
+    def _counts(self) -> _Counts:
+        counts: _Counts | None = getattr(self._own, "counts", None)
+        if counts is None:
+            counts = self._own.counts = _Counts()
+            self._all.append(counts)
+        return counts
+
+
+def is_retry_or_dlq(topic: str) -> bool:
+    """Return whether messages come to a topic a second time."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
