@@ -72,8 +72,11 @@ class MasterCalls:
         ClientError
             As of `table`.
         """
-        text = self._answer(address, RequestCode.GET_BROKER_CONFIG).body.decode()
-        return parse_config_text(text)
+        answer = self._answer(address, RequestCode.GET_BROKER_CONFIG)
+        try:
+            return parse_config_text(answer.body.decode())
+        except ValueError as err:
+            raise ClientError(f"{address} answers no settings: {err}") from err
 
     def _answer(self, address: str, code: RequestCode) -> RemotingCommand:
         remoting = self._remoting

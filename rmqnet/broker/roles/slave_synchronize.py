@@ -67,7 +67,10 @@ class SlaveSynchronize:
 
     def _take(self, master: str, code: RequestCode, take: Callable[[dict[str, Any]], None]) -> bool:
         try:
-            take(self._calls.table(master, code))
+            data = self._calls.table(master, code)
+            if not data:
+                raise ClientError("an empty answer")
+            take(data)
         except (ClientError, StoreError, ValueError) as err:
             reason = str(err)
             if self._failures.get(code) != reason:

@@ -1,0 +1,201 @@
+"""A slave of this project at a master of this project: its messages, topics, groups and offsets."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rmqnet import (
+    Admin,
+    ClientError,
+    GroupConfig,
+    Producer,
+    TopicConfig,
+    serve,
+)
+from rmqnet.client.received_messages import messages_from_body
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from store_core import Message, StoreConfigError
+from store_core.config.config_files import load_delay_offsets
+from store_core.files.store_directory import StoreDirectory
+from store_core.layout.message import TRANSACTION_COMMIT_TYPE
+from tests.rmqnet.broker.small_broker import pull_header, send_header
+from tests.rmqnet.remoting.raw_client import RawClient
+
+SIZES = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20 * 1000}
+MASTER = {"brokerName": "b", "brokerClusterName": "c", "messageDelayLevel": "1s 2s", **SIZES}
+
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def asked(served):
+    return RawClient(served.controller.config.listen_port)
+
+
+def follow(slave, master):
+    """Wait until the slave has all messages of the master."""
+    role = slave.controller.role
+    until(lambda: role.client is not None)
+    assert role.client.wait_for(master.controller.role.store.max_phy_offset, 20)
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory):
+    with serve(tmp_path_factory.mktemp("master"), ha_port=0, settings=MASTER) as served:
+        with Admin(served.namesrv_addr) as admin:
+            admin.update_topic(TopicConfig("t", 2, 2))
+            admin.update_group(GroupConfig("g", retry_queue_nums=3))
+        with Producer("p", served.namesrv_addr) as producer:
+            for number in range(10):
+                producer.send(Message("t", b"%d" % number))
+        with asked(served) as client:
+            client.request(UpdateConsumerOffsetRequestHeader("g", "t", 0, 4))
+        yield served
+
+
+@pytest.fixture(scope="module")
+def slave(master, tmp_path_factory):
+    with serve(tmp_path_factory.mktemp("slave"), replica_of=master.address) as served:
+        follow(served, master)
+        yield served
+
+
+def test_it_has_the_name_of_its_master_and_another_id(master, slave):
+    config = slave.controller.config
+    assert (config.broker_name, config.broker_cluster_name, config.broker_id) == ("b", "c", 1)
+    assert slave.namesrv_addr == master.namesrv_addr
+    assert slave.name_server is None
+    with Admin(master.namesrv_addr) as admin:
+        assert admin.route("t").brokers == {"b": {0: master.address, 1: slave.address}}
+
+
+def test_it_takes_over_what_the_master_has(master, slave):
+    mine, theirs = slave.controller.role, master.controller.role
+    until(lambda: mine.groups.data_version == theirs.groups.data_version)
+    assert mine.topics.all() == theirs.topics.all()
+    assert mine.topics.data_version == theirs.topics.data_version
+    assert mine.groups.get("g").retry_queue_nums == 3
+    assert mine.offsets.query("g", "t", 0) == 4
+    directory = StoreDirectory(mine.offsets.root)
+    until(lambda: load_delay_offsets(directory) is not None)
+
+
+def test_changes_come_with_the_next_round(master, slave):
+    with Admin(master.namesrv_addr) as admin:
+        admin.update_topic(TopicConfig("later", 1, 1))
+        admin.create_group("gone")
+        role = slave.controller.role
+        role.synchronize()
+        assert role.topics.select("later").read_queue_nums == 1
+        assert role.groups.get("gone") is not None
+        admin.delete_topic("later")
+        admin.delete_group("gone")
+    assert role.synchronize()
+    assert role.topics.select("later") is None
+    assert role.groups.get("gone") is None
+
+
+def test_it_answers_reads(master, slave):
+    with asked(slave) as client, asked(master) as other:
+        answers = [
+            (each.request(pull_header("t", 0, 0)), each.request(pull_header("t", 1, 0)))
+            for each in (client, other)
+        ]
+        assert [a.body for a in answers[0]] == [a.body for a in answers[1]]
+        assert sum(len(messages_from_body(a.body, "")) for a in answers[0]) == 10
+        end = client.request(pull_header("t", 0, 5, suspend_timeout_millis=9000, sys_flag=6))
+        assert end.code == ResponseCode.PULL_RETRY_IMMEDIATELY  # the master may have more
+        assert end.ext_fields["suggestWhichBrokerId"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        (send_header("t"), ResponseCode.SYSTEM_BUSY),
+        (ConsumerSendMsgBackRequestHeader(0, "g", 0), ResponseCode.SYSTEM_BUSY),
+        (
+            EndTransactionRequestHeader("p", 0, 0, TRANSACTION_COMMIT_TYPE, ""),
+            ResponseCode.SLAVE_NOT_AVAILABLE,
+        ),
+    ],
+)
+def test_it_refuses_what_only_a_master_does(slave, header, code):
+    with asked(slave) as client:
+        assert client.request(header, b"x").code == code
+
+
+def test_a_slave_that_is_not_to_be_read(master, tmp_path):
+    settings = {"slaveReadEnable": False, "brokerId": 2}
+    with serve(tmp_path, replica_of=master.address, settings=settings) as served:
+        with asked(served) as client:
+            answer = client.request(pull_header("t", 0, 0))
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert answer.remark.startswith("[REJECTREQUEST]")
+
+
+def test_messages_of_a_master_that_goes_can_be_read(tmp_path):
+    with serve(tmp_path / "m", ha_port=0, settings=MASTER) as master:
+        with Producer("p", master.namesrv_addr) as producer:
+            queue_id = producer.send(Message("t", b"kept")).queue.queue_id
+        with serve(tmp_path / "s", replica_of=master.address) as slave:
+            follow(slave, master)
+            role = slave.controller.role
+            until(lambda: role.topics.select("t") is not None)
+            master.controller.stop()
+            role.synchronize()  # name servers said that there is a master
+            slave.controller.registration.run_once()
+            role.synchronize()
+            with asked(slave) as client:
+                answer = client.request(pull_header("t", queue_id, 0))
+                assert answer.code == ResponseCode.SUCCESS
+                waits = pull_header("t", queue_id, 1, sys_flag=6, suspend_timeout_millis=100)
+                assert client.request(waits).code == ResponseCode.PULL_NOT_FOUND
+
+
+def test_it_starts_again_without_its_master(tmp_path):
+    with serve(tmp_path / "m", ha_port=0, settings=MASTER) as master:
+        with Producer("p", master.namesrv_addr) as producer:
+            producer.send(Message("t", b"kept"))
+        with serve(tmp_path / "s", replica_of=master.address) as slave:
+            follow(slave, master)
+            end = slave.controller.role.store.max_phy_offset
+        gone, name_server = master.address, master.namesrv_addr
+    with pytest.raises(ClientError, match="brokerName"):
+        serve(tmp_path / "s", replica_of=gone)
+    options = {"namesrv_addr": name_server, "settings": {"brokerName": "b"}}
+    with serve(tmp_path / "s", replica_of=gone, **options) as slave:
+        assert slave.controller.role.store.max_phy_offset == end
+
+
+def test_slaves_of_slaves_there_are_none(slave, tmp_path):
+    with pytest.raises(ClientError, match="is no master"):
+        serve(tmp_path, replica_of=slave.address)
+
+
+def test_a_slave_has_an_id_of_its_own(master, tmp_path):
+    with pytest.raises(StoreConfigError, match="brokerId=0"):
+        serve(tmp_path, replica_of=master.address, settings={"brokerId": 0})
+
+
+def test_one_kind_of_broker_at_a_time(tmp_path):
+    with pytest.raises(StoreConfigError, match="reads only, or is a slave"):
+        serve(tmp_path, replica_of="127.0.0.1:1", read_only=True)
+    with pytest.raises(StoreConfigError, match="replica_of"):
+        serve(tmp_path, settings={"brokerRole": "SLAVE"})
+
+
+def test_it_is_told_to_be_a_slave(slave):
+    with asked(slave) as client:
+        text = client.request(RequestCode.GET_BROKER_CONFIG).body.decode()
+    assert "brokerRole=SLAVE" in text
