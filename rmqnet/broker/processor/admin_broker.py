@@ -15,6 +15,7 @@ from rmqnet.broker.processor.admin_offsets import AdminOffsets
 from rmqnet.broker.processor.admin_queues import AdminQueues
 from rmqnet.broker.processor.admin_resets import AdminResets
 from rmqnet.broker.processor.admin_runtime import AdminRuntime
+from rmqnet.broker.processor.admin_timers import AdminTimers
 from rmqnet.broker.processor.admin_topics import AdminTopics
 from rmqnet.broker.processor.message_checks import RefusedError
 from rmqnet.errors import ClientError
@@ -49,6 +50,7 @@ class AdminBrokerProcessor:
             AdminOffsets(broker),
             AdminResets(broker),
             AdminQueues(broker),
+            AdminTimers(broker),
             AdminRuntime(broker, pools),
         )
         for part in parts:

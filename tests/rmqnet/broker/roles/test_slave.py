@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 
 import pytest
@@ -23,6 +24,7 @@ from rmqnet.remoting.headers import (
 )
 from store_core import Message, StoreConfigError
 from store_core.config.config_files import load_delay_offsets
+from store_core.config.lenient_json import parse_lenient_json
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import TRANSACTION_COMMIT_TYPE
 from tests.rmqnet.broker.small_broker import pull_header, send_header
@@ -159,8 +161,8 @@ def test_messages_of_a_master_that_goes_can_be_read(tmp_path):
             with asked(slave) as client:
                 answer = client.request(pull_header("t", queue_id, 0))
                 assert answer.code == ResponseCode.SUCCESS
-                waits = pull_header("t", queue_id, 1, sys_flag=6, suspend_timeout_millis=100)
-                assert client.request(waits).code == ResponseCode.PULL_NOT_FOUND
+                at_end = pull_header("t", queue_id, 1)
+                assert client.request(at_end).code == ResponseCode.PULL_NOT_FOUND
 
 
 def test_it_starts_again_without_its_master(tmp_path):
@@ -199,3 +201,17 @@ def test_it_is_told_to_be_a_slave(slave):
     with asked(slave) as client:
         text = client.request(RequestCode.GET_BROKER_CONFIG).body.decode()
     assert "brokerRole=SLAVE" in text
+
+
+def test_what_a_slave_of_rocketmq_asks_for_besides(master):
+    """How far timers are, and which queues are read by pop: none."""
+    controller = master.controller
+    controller.broker.timers.save()
+    with asked(master) as client:
+        answer = client.request(RequestCode.GET_TIMER_CHECK_POINT)
+        fields = struct.unpack(">7q", answer.body)
+        assert fields[2] == controller.broker.timers.queue_offset
+        metrics = parse_lenient_json(client.request(RequestCode.GET_TIMER_METRICS).body.decode())
+        assert metrics["timingCount"] == {}
+        modes = client.request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        assert modes.code == ResponseCode.SUCCESS
