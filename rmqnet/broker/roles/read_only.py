@@ -84,10 +84,15 @@ class ReadOnlyRole(BrokerRole):
     def open(self, dispatched: Dispatched) -> None:
         """Look at the store, and load what can be read of the state."""
         self.store = ReadOnlyStore(self.store_config, dispatched)
-        self._topics_file = self._topics_file_now()
-        for manager in (self.topics, self.groups, self.offsets):
-            self._load(manager)
-        self._add_topics_of_queues()
+        try:
+            self._topics_file = self._topics_file_now()
+            self._load(self.topics)
+            self._load(self.groups)
+            self.offsets.load()
+            self._add_topics_of_queues()
+        except BaseException:
+            self.store.close()
+            raise
 
     def serve(self, broker: Broker) -> None:
         """Give it nothing: no message is delivered, no transaction checked."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
 from store_core.config.config_files import find_json_file
-from store_core.errors import StoreConfigError
+from store_core.errors import StoreConfigError, StoreFormatError
 from store_core.files.store_directory import StoreDirectory
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker_config import BrokerConfig
+
+logger = logging.getLogger(__name__)
 
 
 class OffsetsBesideStore(ConsumerOffsetManager):
@@ -42,8 +45,17 @@ class OffsetsBesideStore(ConsumerOffsetManager):
             )
 
     def load(self) -> None:
-        """Take over what the store says, then what the file says; see ``ConfigManager.load``."""
-        super().load()
+        """Take over what the store says, as far as it can be read, then what the file says.
+
+        Raises
+        ------
+        StoreFormatError, StoreReadError
+            The file, which would be overwritten, cannot be read.
+        """
+        try:
+            super().load()
+        except StoreFormatError as err:
+            logger.warning("%s; groups begin as if nothing were noted of them", err)
         if self._file is None:
             return
         place = StoreDirectory(str(Path(self._file).parent))

@@ -21,7 +21,7 @@ from rmqnet.remoting.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
-from store_core import Message, MessageStore, MessageStoreConfig, StoreConfigError
+from store_core import Message, MessageStore, MessageStoreConfig, StoreConfigError, StoreFormatError
 from store_core.config.lenient_json import parse_lenient_json
 from store_core.layout.message import TRANSACTION_COMMIT_TYPE
 from tests.golden_store import golden
@@ -217,6 +217,18 @@ class TestOffsets:
         with serve(root, read_only=True) as served, asked(served) as client:
             assert committed(client, "g", "t", 0) == 1
         assert (tmp_path / "kept" / "offsets.json.bak").exists()
+
+    def test_a_file_that_cannot_be_read_is_not_overwritten(self, live, tmp_path):
+        file = tmp_path / "offsets.json"
+        file.write_text("{{{")
+        with pytest.raises(StoreFormatError, match=r"offsets\.json"):
+            serve(root_of(live), read_only=True, offsets_file=file).start()
+        assert file.read_text() == "{{{"
+
+    def test_unreadable_offsets_of_the_store_are_done_without(self, live):
+        write_config(root_of(live), "consumerOffset.json", "{{{")
+        with serve(root_of(live), read_only=True) as served, asked(served) as client:
+            assert committed(client, "g", "t", 0) is None
 
     def test_not_in_the_store(self, live):
         root = root_of(live)
