@@ -104,7 +104,10 @@ class ReadOnlyStore(StoreQueries):
         if is_early and self._watch.is_unchanged():
             return False
         self._watch = self._new_watch()
-        is_new = self._take(self._opened())
+        try:
+            is_new = self._take(self._opened())
+        except FileVanishedError:  # a segment has expired just now: the next look knows
+            return False
         self._rest_s = _SHORTEST_REST_S if is_new else min(2 * self._rest_s, _LONGEST_REST_S)
         self._settle()
         return is_new

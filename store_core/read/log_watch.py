@@ -45,12 +45,16 @@ class LogWatch:
         self._checkpoint = directory.resolve(CHECKPOINT_FILE) if with_checkpoint else None
         self._before = self._state()
         self._heads: dict[str, list[tuple[int, bytes]]] = {}
+        self._is_empty = False
 
     def settle(self, snapshot: ReadableStore, last: LogMark | None) -> None:
         """Take down where the log ended in that look, and the last record that counts."""
         log, end = snapshot.log, snapshot.end_offset
         segment = log.segments.find(end) or log.segments.find(end - 1)
         if segment is None:
+            self._is_empty = (
+                next(iter(log.segments), None) is None
+            )  # a first one is seen in `_state`
             return
         at = end - segment.from_offset
         self._heads = {segment.path: [(at, bytes(min(_HEAD_BYTES, segment.size - at)))]}
@@ -64,7 +68,7 @@ class LogWatch:
         """Return whether a full look would find what it found: sure when true."""
         try:
             return (
-                bool(self._heads)
+                (self._is_empty or bool(self._heads))
                 and self._before == self._state()
                 and all(self._is_held(path, heads) for path, heads in self._heads.items())
             )

@@ -199,6 +199,16 @@ def test_queues_as_directories_show(growing, followed):
     assert followed.store.queue_counts()[0]["New"] == 3
 
 
+def test_a_log_that_begins(tmp_path):
+    with GrowingStore(tmp_path / "store") as growing:
+        found = Followed(growing.root)
+        assert not found.store.look()
+        growing.put(4)
+        assert found.store.look()
+        assert (found.end(), len(found.told)) == (1, 4)
+        found.store.close()
+
+
 def test_no_store(tmp_path):
     with pytest.raises(StoreNotFoundError):
         ReadOnlyStore(MessageStoreConfig(store_path_root_dir=str(tmp_path / "none")))
