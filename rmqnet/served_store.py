@@ -6,7 +6,7 @@ import ipaddress
 import os
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqnet.broker.access.acl_gate import AclGate
 from rmqnet.broker.broker_config import BrokerConfig
@@ -32,6 +32,30 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")
 _READ_ONLY_SUFFIX = "-read-only"
+
+
+class ServedState(NamedTuple):
+    """What a broker does now.
+
+    Attributes
+    ----------
+    messages_in, bytes_in, messages_out, bytes_out
+        That came and left since the start; bytes as they are stored.
+    connections
+        Clients that are connected.
+    held_pulls
+        Pulls that wait for messages.
+    log_end
+        Where the log ends, bytes.
+    """
+
+    messages_in: int
+    bytes_in: int
+    messages_out: int
+    bytes_out: int
+    connections: int
+    held_pulls: int
+    log_end: int
 
 
 class ServedStore:
@@ -72,6 +96,16 @@ class ServedStore:
     def metrics_address(self) -> str | None:
         """Where figures are read, ``host:port``; None: nowhere."""
         return None if self._metrics is None else self._metrics.address
+
+    def state(self) -> ServedState:
+        """Return what the broker does now; it was started."""
+        broker = self.controller.broker
+        return ServedState(
+            *broker.traffic.totals(),
+            broker.server.connections,
+            broker.holds.waiting,
+            broker.store.max_phy_offset,
+        )
 
     def __enter__(self) -> ServedStore:
         return self.start()

@@ -16,8 +16,8 @@ MEANINGS = {
     NOT_DONE: "not done: wrong use; a path that is missing, holds no store, or may not be read or "
     "written; a store that a broker has open; a cluster that cannot be reached, or refuses",
     TAIL_CUT: "`recover` only: recovered, and what a crash left behind the end of the log was cut",
-    INTERRUPTED: "interrupted by Ctrl-C, which is also how `messages --follow` ends; `follow` "
-    "and `tail` stop cleanly then, with 0",
+    INTERRUPTED: "interrupted by Ctrl-C, which is also how `messages --follow` ends; `follow`, "
+    "`serve` and `tail` stop cleanly then, with 0",
 }
 """Code -> meaning; the documentation has the same table. Of two, the greater one counts."""
 

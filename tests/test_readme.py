@@ -87,6 +87,12 @@ SHOWN = {
         "205 rows in the lake",
         "205 orders in the copy\n1 orders in the copy",
     ),
+    "serve.md": (
+        "236 orders\n",
+        "0 one espresso\n1 one tea\n",
+        "No default permission for topic: wages\n",
+        '[\'rocketmq_messages_in_total{cluster="DefaultCluster",is_system="false",message_type=',
+    ),
     "store.md": (
         "GetMessageStatus.FOUND",
         "['K155']",

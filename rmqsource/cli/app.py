@@ -37,6 +37,7 @@ from rmqsource.cli.recover import recover as recover_and_tell
 from rmqsource.cli.report import reporting
 from rmqsource.cli.salvage import add_command as add_salvage
 from rmqsource.cli.send import add_send_command
+from rmqsource.cli.serve import add_serve_command
 from rmqsource.cli.sink import add_sink_commands
 from rmqsource.cli.tail import add_tail_command
 from rmqsource.cli.topics import show_topics
@@ -307,5 +308,6 @@ add_place_commands(app)
 add_salvage(app)
 add_sink_commands(app)
 add_follow_command(app)
+add_serve_command(app)
 add_send_command(app)
 add_tail_command(app)

@@ -148,18 +148,29 @@ def slave_config(options: "SourceOptions") -> MessageStoreConfig:
         The path holds other things, or the log would lie where the master has its own.
     """
     path = options.paths[0]
-    reason = why_no_store(path)
-    if reason is not None:
-        raise WrongUseError(f"{path}: {reason}")
+    check_can_be_store(path)
     config = store_config(options)
-    logs = (config.store_path_commit_log, config.read_only_commit_log_store_paths)
-    outside = [name for log in logs if log for name in log.split(",") if name.startswith("/")]
+    outside = log_outside(config)
     if outside and options.config:
         raise WrongUseError(
-            f"--config {options.config}: its log lies in {outside[0]}, outside of its store: that "
+            f"--config {options.config}: its log lies in {outside}, outside of its store: that "
             "is the master's own. Give a copy of the file without storePathCommitLog"
         )
     return replace(config, store_path_root_dir=path, broker_role=SLAVE, duplication_enable=False)
+
+
+def check_can_be_store(path: str) -> None:
+    """Raise WrongUseError for a directory that holds other things."""
+    reason = why_no_store(path)
+    if reason is not None:
+        raise WrongUseError(f"{path}: {reason}")
+
+
+def log_outside(config: MessageStoreConfig) -> Optional[str]:
+    """Return a directory of the log that is not below the root of the store; None: all are."""
+    logs = (config.store_path_commit_log, config.read_only_commit_log_store_paths)
+    names = (name for log in logs if log for name in log.split(","))
+    return next((name for name in names if name.startswith("/")), None)
 
 
 def _first_offset(text: Optional[str]) -> FirstOffset:

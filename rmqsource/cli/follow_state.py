@@ -110,7 +110,7 @@ class _Bar:
         columns = (progress.BarColumn(_BAR_CELLS), progress.TextColumn("{task.description}"))
         self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._bar.add_task("", total=None)
-        self._rate = _Rate()
+        self._rate = Rate()
         self._begin: int | None = None
         self._bar.start()
 
@@ -129,17 +129,18 @@ class _Bar:
         self._bar.stop()
 
 
-class _Rate:
-    """Bytes a second over the last second or so."""
+class Rate:
+    """How fast a count grows, a second, over the last second or so."""
 
     def __init__(self) -> None:
-        self._time, self._bytes, self._rate = time.monotonic(), 0, 0.0
+        self._time, self._count, self._rate = time.monotonic(), 0, 0.0
 
-    def of(self, received: int) -> float:
+    def of(self, count: int) -> float:
+        """Take in the count as it is now; return the rate."""
         passed = time.monotonic() - self._time
         if passed >= _TELL_SECONDS:
-            self._rate = (received - self._bytes) / passed
-            self._time, self._bytes = self._time + passed, received
+            self._rate = (count - self._count) / passed
+            self._time, self._count = self._time + passed, count
         return self._rate
 
 

@@ -35,13 +35,18 @@ class LogRange(NamedTuple):
 
 def store_config(options: SourceOptions) -> MessageStoreConfig:
     """Return the configuration of the stores: a broker's file, overridden by options."""
+    return MessageStoreConfig.from_properties(store_properties(options))
+
+
+def store_properties(options: SourceOptions) -> dict[str, str]:
+    """Return a broker's settings by RocketMQ's keys: those of its file, overridden by options."""
     properties = load_broker_config(options.config) if options.config else {}
     root = properties.get("storePathRootDir", "").rstrip("/")
     for key in _PATH_KEYS:
         if root and key in properties:
             properties[key] = _below_root(properties[key], root)
     properties.update((key, str(value)) for key, value in options.store_config)
-    return MessageStoreConfig.from_properties(properties)
+    return properties
 
 
 def _below_root(paths: str, root: str) -> str:

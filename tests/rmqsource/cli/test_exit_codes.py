@@ -55,6 +55,8 @@ COMMANDS = {
 
 OF_CLUSTERS = {"send", "tail"}
 """These know no store; their tests are those of clusters."""
+RUNS_ON = {"serve"}
+"""This ends by a signal alone; its tests send one."""
 WITHOUT_CONFIG = {"import", "clean-staging"}
 STARTS_SPARK = {"export", "copy", "import"}
 SEES_BODIES = {"messages", "check", "salvage", "report", "diff", "export", "copy"}
@@ -151,7 +153,7 @@ def test_every_command_is_walked() -> None:
     from rmqsource.cli.app import app
 
     names = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback]
-    assert sorted(names) == sorted({*COMMANDS, *OF_CLUSTERS})
+    assert sorted(names) == sorted({*COMMANDS, *OF_CLUSTERS, *RUNS_ON})
 
 
 @pytest.mark.parametrize("state", [good, damaged, lost, other, missing])
