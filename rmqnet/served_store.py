@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rmqnet.broker.roles.broker_role import BrokerRole
+    from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.tls import ServerTls
 
 LOOPBACK = "127.0.0.1"
@@ -155,6 +156,7 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     acl: str | os.PathLike[str] | None = None,
     tls: ServerTls | None = None,
     insecure: bool = False,
+    credentials: AclCredentials | None = None,
     metrics_port: int | None = None,
     metrics_host: str = LOOPBACK,
 ) -> ServedStore:
@@ -197,6 +199,8 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
         How connections to both are encrypted; None: not at all.
     insecure
         Listen at any address without accounts.
+    credentials
+        Of an account at the master, and at name servers elsewhere, that want one.
     metrics_port, metrics_host
         Where Prometheus reads figures, which need no account; 0: any port that is free; None:
         nowhere.
@@ -226,7 +230,7 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     properties = {key: _text(value) for key, value in (settings or {}).items()}
     properties["namesrvAddr"] = namesrv_addr or ""
     if replica_of is not None:
-        properties = settings_of_slave(replica_of, properties)
+        properties = settings_of_slave(replica_of, properties, credentials)
     elif read_only:
         properties.setdefault("brokerName", f"{BrokerConfig().broker_name}{_READ_ONLY_SUFFIX}")
     config = BrokerConfig.from_properties(properties)
@@ -237,7 +241,9 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     )
     role: BrokerRole
     if replica_of is not None:
-        role = SlaveRole(config, store_config, now_ms, master_address=replica_of)
+        role = SlaveRole(
+            config, store_config, now_ms, master_address=replica_of, credentials=credentials
+        )
     elif read_only:
         file = None if offsets_file is None else os.fspath(offsets_file)
         role = ReadOnlyRole(config, store_config, now_ms, offsets_file=file)
@@ -253,7 +259,14 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
         )
     metrics = None if metrics_port is None else MetricsServer(metrics_host, metrics_port)
     controller = BrokerController(
-        config, store_config, role, host=host, tls=tls, acl=gate, metrics=metrics
+        config,
+        store_config,
+        role,
+        host=host,
+        tls=tls,
+        acl=gate,
+        credentials=credentials,
+        metrics=metrics,
     )
     return ServedStore(controller, name_server, metrics)
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rmqnet.broker.broker_config import BrokerConfig
     from rmqnet.broker.metrics.metrics_server import MetricsServer
     from rmqnet.broker.roles.broker_role import BrokerRole
+    from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.remoting_server import RemotingServerConfig
     from rmqnet.remoting.tls import ServerTls
     from store_core.codec.record_frames import RecordFrames
@@ -82,6 +83,8 @@ class BrokerController:
         How connections are encrypted; None: not at all.
     acl
         Who may do what; None: anybody everything. It is started and stopped with the broker.
+    credentials
+        Its account at name servers that want one.
     metrics
         Where its figures are read; None: nowhere. It is started and stopped with the broker.
     clock
@@ -107,6 +110,7 @@ class BrokerController:
         limits: RemotingServerConfig | None = None,
         tls: ServerTls | None = None,
         acl: AclGate | None = None,
+        credentials: AclCredentials | None = None,
         metrics: MetricsServer | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
@@ -118,7 +122,7 @@ class BrokerController:
         self._acl, self._metrics = acl, metrics
         self._server.use_gate(None if acl is None else acl.look)
         self._pools = Pools(config)
-        self.registration = Registration(config, self.role.topics)
+        self.registration = Registration(config, self.role.topics, credentials)
         self._is_started = False
 
     def __enter__(self) -> BrokerController:

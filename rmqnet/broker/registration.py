@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from rmqnet.broker.broker_config import BrokerConfig
     from rmqnet.broker.state.topic_config_manager import TopicConfigManager
+    from rmqnet.remoting.acl import AclCredentials
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,8 @@ class Registration(ServiceThread):
         Of the broker: its names and its name servers.
     topics
         What it has.
+    credentials
+        Its account at name servers that want one.
 
     Attributes
     ----------
@@ -60,9 +63,15 @@ class Registration(ServiceThread):
         What answers for name servers of this process, by address.
     """
 
-    def __init__(self, config: BrokerConfig, topics: TopicConfigManager) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        credentials: AclCredentials | None = None,
+    ) -> None:
         super().__init__(config.register_period_ms, first_delay_ms=config.register_period_ms)
         self._config, self._topics, self.ha_address = config, topics, ""
+        self._credentials = credentials
         self._loop_thread = EventLoopThread("broker-registration")
         self._remoting: RemotingClient | None = None
         self.answers: dict[str, RegisterBrokerResponseHeader] = {}
@@ -77,7 +86,7 @@ class Registration(ServiceThread):
         """Connect; `run_once` may be called from now on."""
         if self._remoting is None:
             self._loop_thread.start()
-            self._remoting = self._loop_thread.submit(_client()).result()
+            self._remoting = self._loop_thread.submit(_client(self._credentials)).result()
 
     def close(self) -> None:
         """Tell name servers that the broker goes, and end the connections."""
@@ -165,5 +174,5 @@ class Registration(ServiceThread):
         return encode_registration_body(content, compressed=self._config.compressed_register)
 
 
-async def _client() -> RemotingClient:
-    return RemotingClient()
+async def _client(credentials: AclCredentials | None) -> RemotingClient:
+    return RemotingClient(credentials=credentials)

@@ -135,13 +135,17 @@ class ClusterSource:
 
     def _secrets(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return credentials by option, and what to call the place of each in an error."""
+        found = secrets_of(self.credentials)
         if self.credentials is not None:
-            found = _read_credentials(self.credentials)
             return found, {name: f"{_CREDENTIALS} {self.credentials}: {name}" for name in found}
-        found = {
-            option: os.environ[name] for option, name in _VARIABLES.items() if os.environ.get(name)
-        }
         return found, {option: f"${_VARIABLES[option]}" for option in found}
+
+
+def secrets_of(credentials: Optional[str]) -> dict[str, str]:
+    """Return secrets by option: those of a file, or without one those of the environment."""
+    if credentials is not None:
+        return _read_credentials(credentials)
+    return {option: os.environ[name] for option, name in _VARIABLES.items() if os.environ.get(name)}
 
 
 def _check_no_secret(extra: Sequence[str]) -> None:

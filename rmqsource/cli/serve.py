@@ -16,6 +16,7 @@ import typer
 
 from rmqsource.cli.arguments import Source, examples
 from rmqsource.cli.check import tell_lost_log
+from rmqsource.cli.cluster_source import secrets_of
 from rmqsource.cli.follow import check_can_be_store, log_outside
 from rmqsource.cli.interrupt import stop_signals
 from rmqsource.cli.read import WrongUseError, table_options
@@ -26,6 +27,7 @@ from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError
 
 if TYPE_CHECKING:
+    from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.tls import ServerTls
     from rmqnet.served_store import ServedStore
     from rmqsource.options.source_options import SourceOptions
@@ -90,6 +92,14 @@ class Security:
     ] = None
     tls_ca: Annotated[
         Optional[str], typer.Option(metavar="FILE", help="Clients need certificates of these.")
+    ] = None
+    credentials: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="FILE",
+            show_default="the environment",
+            help="Lines accessKey: …, secretKey: …; its account at --namesrv and --replica-of.",
+        ),
     ] = None
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let anybody who reaches --host do everything.")
@@ -200,6 +210,7 @@ def _served(
         raise WrongUseError("--namesrv: cannot be given together with --with-namesrv; drop one")
     port = _NAMESRV_PORT if network.with_namesrv is None else network.with_namesrv
     metrics = _metrics_place(network.metrics)
+    secrets = secrets_of(security.credentials)
     return served(
         options.paths[0],
         port=network.port,
@@ -213,7 +224,8 @@ def _served(
         replica_of=role.replica_of,
         settings=store_properties(options),
         acl=security.acl,
-        tls=_tls(security),
+        tls=_tls(security, secrets.get("tlsKeyPassword")),
+        credentials=_account(secrets),
         insecure=security.insecure,
         metrics_host=metrics.host,
         metrics_port=metrics.port,
@@ -234,11 +246,23 @@ def _metrics_place(text: Optional[str]) -> _Place:
     return _Place(host.strip("[]") or _LOOPBACK, int(port))
 
 
-def _tls(security: Security) -> "Optional[ServerTls]":
+def _account(secrets: dict[str, str]) -> "Optional[AclCredentials]":
+    from rmqnet.remoting.acl import AclCredentials  # noqa: PLC0415
+
+    names = ("accessKey", "secretKey")
+    if not any(name in secrets for name in names):
+        return None
+    for name in names:
+        if name not in secrets:
+            raise WrongUseError(f"--credentials: {name} is missing")
+    return AclCredentials(secrets[names[0]], secrets[names[1]], secrets.get("securityToken"))
+
+
+def _tls(security: Security, key_password: Optional[str]) -> "Optional[ServerTls]":
     from rmqnet.remoting.tls import ServerTls  # noqa: PLC0415
 
     if security.tls_cert is not None:
-        return ServerTls(security.tls_cert, security.tls_key, ca_file=security.tls_ca)
+        return ServerTls(security.tls_cert, security.tls_key, key_password, security.tls_ca)
     for flag, value in (("--tls-key", security.tls_key), ("--tls-ca", security.tls_ca)):
         if value is not None:
             raise WrongUseError(f"{flag}: needs --tls-cert, the certificate of the broker")

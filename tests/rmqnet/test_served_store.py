@@ -27,6 +27,7 @@ from rmqnet.remoting.remoting_command import RemotingCommand
 from rmqnet.remoting.tls import ServerTls
 from store_core.errors import StoreConfigError, StoreLockedError
 from tests.rmqnet.remoting.raw_client import RawClient
+from tests.rmqnet.scripted_cluster import wait_until
 
 FILES = Path(__file__).parent / "remoting" / "certificates"
 SIZES = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000}
@@ -195,6 +196,25 @@ def test_a_name_server_elsewhere_hears_of_it(tmp_path):
             assert cluster.namesrv_addr == names.address
             assert send(client(cluster)).queue_offset == 0
         assert names.routes.topics_of_cluster("DefaultCluster") == []
+
+
+def test_brokers_elsewhere_have_accounts_too(tmp_path, accounts):
+    with serve(tmp_path / "master", acl=accounts, settings=SIZES, ha_port=0) as master:
+        with pytest.raises(ClientError, match="No accessKey is configured"):
+            serve(tmp_path / "slave", replica_of=master.address)
+        operator = account("operator")
+        with serve(tmp_path / "slave", replica_of=master.address, credentials=operator) as slave:
+            name = slave.controller.config.broker_name
+            assert master.name_server is not None
+            assert dict(master.name_server.routes.broker_addresses(name)) == {
+                0: master.address,
+                1: slave.address,
+            }
+            with Admin(client(master, "operator")) as admin:
+                admin.create_topic("orders", 1)
+            send(client(master, "till-one"))
+            end = master.state().log_end
+            wait_until(lambda: slave.state().log_end == end, "the master's log")
 
 
 def test_what_cannot_start_leaves_nothing_running(tmp_path, accounts):

@@ -62,6 +62,7 @@ READ_ALL_CODES = frozenset({RequestCode.VIEW_MESSAGE_BY_ID})
 _SENDS = {
     RequestCode.SEND_MESSAGE: "topic",
     RequestCode.SEND_REPLY_MESSAGE: "topic",
+    RequestCode.RECALL_MESSAGE: "topic",
     RequestCode.SEND_MESSAGE_V2: "b",
     RequestCode.SEND_BATCH_MESSAGE: "b",
     RequestCode.SEND_REPLY_MESSAGE_V2: "b",

@@ -14,15 +14,23 @@ from store_core.event_loop_thread import EventLoopThread
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.remoting_command import RemotingCommand
 
 _TIMEOUT_S = 5.0
 
 
 class MasterCalls:
-    """Connections to masters, in a thread of their own; a context manager."""
+    """Connections to masters, in a thread of their own; a context manager.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    credentials
+        Of an account at masters that want one.
+    """
+
+    def __init__(self, credentials: AclCredentials | None = None) -> None:
+        self._credentials = credentials
         self._loop_thread = EventLoopThread("slave-to-master")
         self._remoting: RemotingClient | None = None
 
@@ -41,7 +49,7 @@ class MasterCalls:
     def open(self) -> None:
         """Let requests be sent."""
         self._loop_thread.start()
-        self._remoting = self._loop_thread.submit(_client()).result()
+        self._remoting = self._loop_thread.submit(_client(self._credentials)).result()
 
     def close(self) -> None:
         """End the connections; a second call does nothing."""
@@ -89,5 +97,5 @@ class MasterCalls:
             raise ClientError(f"{address} does not answer {code.name}: {err}") from err
 
 
-async def _client() -> RemotingClient:
-    return RemotingClient()
+async def _client(credentials: AclCredentials | None) -> RemotingClient:
+    return RemotingClient(credentials=credentials)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.broker_config import BrokerConfig
     from rmqnet.broker.registration import Registration
+    from rmqnet.remoting.acl import AclCredentials
     from store_core.config.message_store_config import MessageStoreConfig
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ class SlaveRole(WrittenStoreRole):
         See `BrokerRole`; ``brokerRole`` is SLAVE, ``brokerId`` is not 0.
     master_address
         ``host:port`` where clients connect to the master.
+    credentials
+        Of an account there, if it wants one.
 
     Attributes
     ----------
@@ -72,6 +75,7 @@ class SlaveRole(WrittenStoreRole):
         clock: Callable[[], int],
         *,
         master_address: str,
+        credentials: AclCredentials | None = None,
     ) -> None:
         if config.broker_id == MASTER_ID or not store_config.is_slave:
             raise StoreConfigError(
@@ -80,7 +84,7 @@ class SlaveRole(WrittenStoreRole):
             )
         super().__init__(config, store_config, clock)
         self._given_address = master_address
-        self._calls = MasterCalls()
+        self._calls = MasterCalls(credentials)
         self._synchronizes = RepeatedService("slave-synchronize", self.synchronize, _SYNCHRONIZE_MS)
         self._registration: Registration | None = None
         self._followed = ""

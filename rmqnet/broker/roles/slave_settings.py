@@ -11,6 +11,8 @@ from rmqnet.errors import ClientError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmqnet.remoting.acl import AclCredentials
+
 logger = logging.getLogger(__name__)
 
 _MASTERS_OWN = (
@@ -27,7 +29,9 @@ _MASTERS_OWN = (
 _SLAVES_OWN = {"brokerRole": "SLAVE", "brokerId": "1", "slaveReadEnable": "true"}
 
 
-def settings_of_slave(master: str, given: Mapping[str, str]) -> dict[str, str]:
+def settings_of_slave(
+    master: str, given: Mapping[str, str], credentials: AclCredentials | None = None
+) -> dict[str, str]:
     """Return the settings of a slave, by RocketMQ's keys: what is given, else what has to be.
 
     Parameters
@@ -36,6 +40,8 @@ def settings_of_slave(master: str, given: Mapping[str, str]) -> dict[str, str]:
         ``host:port``; it is asked.
     given
         Settings that count more.
+    credentials
+        Of an account there, if it wants one.
 
     Raises
     ------
@@ -43,7 +49,7 @@ def settings_of_slave(master: str, given: Mapping[str, str]) -> dict[str, str]:
         The master does not answer, and its name and name servers are not given; or it is none.
     """
     try:
-        with MasterCalls() as calls:
+        with MasterCalls(credentials) as calls:
             found = calls.settings(master)
     except ClientError as err:
         if not (given.get("brokerName") and given.get("namesrvAddr")):

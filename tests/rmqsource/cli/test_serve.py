@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("typer")
 from rmqnet import Admin, BrokerError, ClientError, Producer, PullConsumer, RemotingError
+from rmqnet.remoting.acl import AclCredentials
 from rmqnet.remoting.tls import ServerTls
 from rmqnet.served_store import ServedState
 from rmqsource.cli.serve_state import Rates
@@ -240,6 +241,9 @@ def test_every_flag_has_its_effect(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {}
+    (tmp_path / "tools.yml").write_text(
+        "accessKey: slave-one\nsecretKey: s3cr3t-slave\ntlsKeyPassword: opensesame\n"
+    )
 
     def refuse(path: str, **options: Any) -> None:
         given.update(options, path=path)
@@ -250,7 +254,16 @@ def test_every_flag_has_its_effect(
         *("--port", "1", "--namesrv", "n:9876", "--host", "10.0.0.7", "--advertise", "here"),
         *("--insecure", "--read-only", "--acl", "acl.yml", "--metrics", "[::1]:5557"),
         *("--tls-cert", "c.pem", "--tls-key", "k.pem", "--tls-ca", "a.pem", "--offsets", "o.json"),
-        *("--replica-of", "m:10911", "--ha-port", "10912", "--option", "maxIndexNum=7"),
+        *(
+            "--credentials",
+            str(tmp_path / "tools.yml"),
+            "--replica-of",
+            "m:10911",
+            "--ha-port",
+            "10912",
+            "--option",
+            "maxIndexNum=7",
+        ),
     )
     answer = run("serve", tmp_path / "store", *words)
     assert (answer.code, "not today" in answer.err) == (NOT_DONE, True)
@@ -264,7 +277,8 @@ def test_every_flag_has_its_effect(
         "insecure": True,
         "read_only": True,
         "acl": "acl.yml",
-        "tls": ServerTls("c.pem", "k.pem", ca_file="a.pem"),
+        "tls": ServerTls("c.pem", "k.pem", "opensesame", "a.pem"),
+        "credentials": AclCredentials("slave-one", "s3cr3t-slave"),
         "metrics_host": "::1",
         "metrics_port": 5557,
         "offsets_file": "o.json",
@@ -295,6 +309,8 @@ WRONG = [
     (("--config", "none.conf"), "none.conf"),
     (("--config", "elsewhere.conf"), "its log lies in /ssd/log, which belongs to the store in"),
     (("--offsets", "file"), "read_only"),
+    (("--credentials", "half.yml"), "--credentials: secretKey is missing"),
+    (("--credentials", "bad.yml"), "--credentials bad.yml, line 1: expected 'KEY: VALUE'"),
     (("--read-only", "--replica-of", "127.0.0.1:10911"), "read_only, replica_of"),
     (("--option", "topics=a"), "did you mean"),
 ]
@@ -312,7 +328,10 @@ def test_wrong_use_makes_nothing(
     (tmp_path / "elsewhere.conf").write_text(
         "storePathRootDir=/data/store\nstorePathCommitLog=/ssd/log\n"
     )
+    (tmp_path / "half.yml").write_text("accessKey: slave-one\n")
+    (tmp_path / "bad.yml").write_text("secret s3cr3t\n")
     answer = run("serve", "store", *arguments)
+    assert "s3cr3t" not in answer.err
     assert (answer.code, answer.out) == (NOT_DONE, "")
     assert expected in answer.err
     assert not (tmp_path / "store").exists()

@@ -53,7 +53,7 @@ def heartbeat(group, *topics):
     return json.dumps({"clientID": "c", "consumerDataSet": consumers}).encode()
 
 
-SENDS = [(10, "topic"), (310, "b"), (320, "b"), (324, "topic"), (325, "b")]
+SENDS = [(10, "topic"), (310, "b"), (320, "b"), (324, "topic"), (325, "b"), (370, "topic")]
 
 
 @pytest.mark.parametrize(("code", "field"), SENDS)
@@ -241,7 +241,7 @@ BAD = {
     ),
     "a: \x00": "is no YAML",
     "a: !!python/object/apply:os.system [true]": "is no YAML",
-    "[" * 5000: "is no YAML",
+    "[" * 2000: "is no YAML",
 }
 
 
