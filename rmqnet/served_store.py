@@ -198,7 +198,8 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     tls
         How connections to both are encrypted; None: not at all.
     insecure
-        Listen at any address without accounts.
+        Listen at any address without ``acl``; with it and ``ha_port``: let slaves connect, which
+        are asked for no account.
     credentials
         Of an account at the master, and at name servers elsewhere, that want one.
     metrics_port, metrics_host
@@ -219,8 +220,8 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     ClientError
         A file that ``tls`` names cannot be used; the master is none, or does not answer.
     """
-    if acl is None and not insecure:
-        _check_private(host)
+    if not insecure and not _is_loopback(host):
+        _check_guarded(host, has_accounts=acl is not None, has_slaves=ha_port is not None)
     _check_options(
         read_only=read_only,
         has_offsets_file=offsets_file is not None,
@@ -283,12 +284,20 @@ def _check_options(
         )
 
 
-def _check_private(host: str) -> None:
-    if not _is_loopback(host):
+def _check_guarded(host: str, *, has_accounts: bool, has_slaves: bool) -> None:
+    """Raise StoreConfigError where other machines come in unasked."""
+    where = host or "all addresses"
+    if not has_accounts:
         raise StoreConfigError(
-            f"listening at {host or 'all addresses'} lets everybody who reaches this machine read, "
-            "change and delete all messages: give accounts (acl, a plain_acl.yml), or say that "
-            "this is wanted (insecure)"
+            f"listening at {where} lets everybody who reaches this machine read, change and "
+            "delete all messages: give accounts (acl, a plain_acl.yml), or say that this is "
+            "wanted (insecure)"
+        )
+    if has_slaves:
+        raise StoreConfigError(
+            f"slaves are asked for no account: with ha_port, everybody who reaches {where} may "
+            "have all messages; say that this is wanted (insecure), clients need accounts "
+            "nevertheless"
         )
 
 

@@ -287,6 +287,10 @@ def _tell_start(
         said.note(f"it is a slave of {role.replica_of}: nobody can send")
     if security.acl is not None:
         said.note(f"who may do what is in {security.acl}, which is read again when it changes")
+        if role.ha_port is not None:
+            said.note(
+                "slaves are asked for no account: whoever reaches --ha-port gets all messages"
+            )
     elif security.insecure:
         said.note("whoever reaches it may read, change and delete everything")
     return {

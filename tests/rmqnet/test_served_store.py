@@ -94,6 +94,13 @@ def test_others_reach_it_only_with_accounts_or_when_told(tmp_path, accounts, hos
     assert not (tmp_path / "store").exists()
 
 
+def test_slaves_reach_it_only_when_told(tmp_path, accounts):
+    options = {"host": "0.0.0.0", "advertise": "here", "acl": accounts, "ha_port": 0}
+    with pytest.raises(StoreConfigError, match=r"slaves are asked for no account.*insecure"):
+        serve(tmp_path / "store", **options)
+    serve(tmp_path / "store", **options, insecure=True)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "::1"])
 def test_this_machine_reaches_it(tmp_path, host):
     if ":" in host and not has_ipv6():
