@@ -5,6 +5,7 @@ Source: RocketMQ ``RemoteAddressStrategyFactory`` (release 4.9.7).
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 
 from store_core.errors import StoreConfigError
@@ -49,13 +50,18 @@ class AddressPattern:
             return True
         if not self._patterns:
             return False
-        address = ipaddress.ip_address(host)
-        numbers = _numbers(address)
+        numbers = _numbers_of(host)
         return any(
             len(pattern) == len(numbers)
             and all(low <= number <= high for number, (low, high) in zip(numbers, pattern))
             for pattern in self._patterns
         )
+
+
+@functools.lru_cache(maxsize=4096)
+def _numbers_of(host: str) -> list[int]:
+    """Return the parts of an address; each request asks for that of its client."""
+    return _numbers(ipaddress.ip_address(host))
 
 
 def _numbers(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[int]:
