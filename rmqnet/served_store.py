@@ -184,7 +184,8 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
         With ``read_only``: keeps how far groups are, in a file outside of the store; None: that is
         forgotten.
     ha_port
-        Slaves may connect there, at ``host``; 0: any port that is free. None: there are none.
+        Slaves may connect there, at ``host``; 0: any port that is free. None: there are none. For
+        slaves of RocketMQ the broker listens at ``port`` less 2, too.
     replica_of
         ``host:port`` of a master, of RocketMQ or this one (with ``ha_port``): this becomes its
         slave, gets its messages, topics and offsets, and answers reads. It has the master's names

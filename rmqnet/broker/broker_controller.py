@@ -156,7 +156,9 @@ class BrokerController:
         StoreError
             The store cannot be opened; see ``MessageStore.load``.
         """
-        self.config.listen_port = self._server.bind(self._host, self.config.listen_port)
+        self.config.listen_port = self._server.bind(
+            self._host, self.config.listen_port, vip_channel=self.role.has_slaves
+        )
         try:
             return self._start()
         except BaseException:

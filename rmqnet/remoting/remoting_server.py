@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_OPAQUE = (1 << 31) - 1
+_VIP_STEP, _VIP_TRIES = 2, 20
 _CLOSE_SECONDS = 1.0
 _BACKLOG = 1024
 
@@ -130,7 +131,7 @@ class RemotingServer:
         self._opaques = itertools.count(1)
         self._answers: deque[tuple[ServerConnection, RemotingCommand | None, bytes]] = deque()
         self._is_writing_soon = False
-        self._listener: asyncio.base_events.Server | None = None
+        self._listeners: list[asyncio.base_events.Server] = []
         self._refused = 0
 
     # What the owner of the server calls, before it starts or in any thread.
@@ -171,13 +172,16 @@ class RemotingServer:
         self.serve()
         return port
 
-    def bind(self, host: str, port: int) -> int:
+    def bind(self, host: str, port: int, *, vip_channel: bool = False) -> int:
         """Take an address, which refuses clients until `serve`; return the port.
 
         Parameters
         ----------
         host, port
             Where to listen; 0: any port that is free.
+        vip_channel
+            Listen at the port less 2, too, where RocketMQ's slaves ask their master for its topics
+            (``MixAll.brokerVIPChannel``).
 
         Raises
         ------
@@ -188,15 +192,15 @@ class RemotingServer:
         self._is_writing_soon = False
         self._thread.start()
         try:
-            return self._thread.submit(self._listen(host, port)).result()
+            return self._thread.submit(self._listen_to_all(host, port, vip_channel)).result()
         except OSError as err:
             self._thread.stop()
             raise ClientError(f"{self._name} cannot listen at {host}:{port}: {err}") from err
 
     def serve(self) -> None:
         """Take clients at the address of `bind`."""
-        if self._listener is not None:
-            self._thread.submit(self._listener.start_serving()).result()
+        for listener in self._listeners:
+            self._thread.submit(listener.start_serving()).result()
 
     def stop(self) -> None:
         """Take no more clients, and disconnect all; a second call does nothing."""
@@ -329,10 +333,26 @@ class RemotingServer:
 
     # What happens inside.
 
+    async def _listen_to_all(self, host: str, port: int, vip_channel: bool) -> int:
+        """Listen at one or both ports; where any will do, look for two that are free."""
+        tries = _VIP_TRIES if vip_channel and port == 0 else 1
+        for left in reversed(range(tries)):
+            bound = await self._listen(host, port)
+            if not vip_channel:
+                break
+            try:
+                await self._listen(host, bound - _VIP_STEP)
+                break
+            except OSError:
+                self._stop_listening()
+                if not left:
+                    raise
+        return bound
+
     async def _listen(self, host: str, port: int) -> int:
         loop = asyncio.get_running_loop()
         config = self._config
-        self._listener = listener = await loop.create_server(
+        listener = await loop.create_server(
             lambda: ServerConnection(
                 self,
                 config.max_frame_bytes,
@@ -347,11 +367,16 @@ class RemotingServer:
             ssl=self._tls,
             ssl_handshake_timeout=None if self._tls is None else config.handshake_timeout_s,
         )
+        self._listeners.append(listener)
         return int(listener.sockets[0].getsockname()[1])
 
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
     async def _close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
+        self._stop_listening()
         self._write_answers()
         connections = list(self._connections)
         for connection in connections:

@@ -50,6 +50,7 @@ class BrokerRole(ABC):
     refusals: ClassVar[Mapping[RequestCode, Refusal]] = {}
     """What clients hear who ask for what this role does not do."""
     is_read_only = False
+    has_slaves = False
 
     def __init__(
         self,

@@ -52,6 +52,7 @@ class MasterRole(WrittenStoreRole):
             raise StoreConfigError("brokerRole=SLAVE: say which master it follows (replica_of)")
         super().__init__(config, store_config, clock)
         self._ha_host, self._ha_port = ha_host, ha_port
+        self.has_slaves = ha_port is not None
         self._ha_service: HAService | None = None
 
     def serve(self, broker: Broker) -> None:

@@ -761,3 +761,29 @@ def test_a_password_is_not_shown() -> None:
 def test_codes_are_those_of_the_protocol() -> None:
     assert ECHO == RequestCode.SEND_MESSAGE
     assert BROKEN == RequestCode.VIEW_MESSAGE_BY_ID
+
+
+def test_it_may_listen_at_the_port_less_two_as_well() -> None:
+    server = RemotingServer("broker")
+    server.register((ECHO,), echo)
+    port = server.bind("127.0.0.1", 0, vip_channel=True)
+    server.serve()
+    for each in (port, port - 2):
+        with RawClient(each) as client:
+            assert client.request(ECHO, b"here").body == b"here"
+    server.stop()
+    for each in (port, port - 2):
+        with pytest.raises(ConnectionRefusedError):
+            RawClient(each)
+
+
+def test_both_ports_have_to_be_free() -> None:
+    first, second = RemotingServer("first"), RemotingServer("second")
+    taken = first.start("127.0.0.1", 0)
+    try:
+        with pytest.raises(ClientError, match=str(taken)):
+            second.bind("127.0.0.1", taken + 2, vip_channel=True)
+        with pytest.raises(ConnectionRefusedError):
+            RawClient(taken + 2)
+    finally:
+        first.stop()

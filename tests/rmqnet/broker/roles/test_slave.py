@@ -207,7 +207,8 @@ def test_what_a_slave_of_rocketmq_asks_for_besides(master):
     """How far timers are, and which queues are read by pop: none."""
     controller = master.controller
     controller.broker.timers.save()
-    with asked(master) as client:
+    with RawClient(controller.config.listen_port - 2) as client:  # there they ask
+        assert b'"t"' in client.request(RequestCode.GET_ALL_TOPIC_CONFIG).body
         answer = client.request(RequestCode.GET_TIMER_CHECK_POINT)
         fields = struct.unpack(">7q", answer.body)
         assert fields[2] == controller.broker.timers.queue_offset
