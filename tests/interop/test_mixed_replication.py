@@ -88,7 +88,9 @@ def test_our_slave_at_a_java_master(release: str, tmp_path: Path) -> None:
 def read_live(store: Path, java: ClientNode) -> None:
     """Serve the store of the running broker to a consumer of ours, and send one more."""
     got: list[str] = []
-    options = PushConsumerOptions(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    options = PushConsumerOptions(
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_interval_ms=1000
+    )
     with (
         serve(store, read_only=True) as reader,
         PushConsumer(
