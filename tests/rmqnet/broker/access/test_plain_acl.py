@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqnet.broker.access.plain_acl import AccessDeniedError, PlainAcl, load_plain_acl
-from rmqnet.remoting.acl import AclCredentials, sign
+from rmqnet.remoting.acl import AclCredentials, sign, signature_of
 from rmqnet.remoting.codes import RequestCode
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.errors import StoreConfigError
@@ -184,6 +184,17 @@ def test_who_signs_wrongly_is_refused(acl):
     assert refusal(acl, command) == "Check signature failed for accessKey=RocketMQ"
     sign(command, AclCredentials("RocketMQ", SECRETS["rocketmq2"]))
     assert refusal(acl, command) == "Check signature failed for accessKey=RocketMQ"
+
+
+def test_queries_by_key_are_signed_with_or_without_one_field(acl):
+    fields = {"topic": "topicC", "key": "k", "_UNIQUE_KEY_QUERY": "true"}
+    for counted in (fields, {name: fields[name] for name in ("topic", "key")}):
+        command = RemotingCommand(12, {**fields, "AccessKey": "RocketMQ"})
+        text = signature_of({**counted, "AccessKey": "RocketMQ"}, b"", SECRETS["RocketMQ"])
+        command.ext_fields["Signature"] = text
+        assert refusal(acl, command) is None
+        command.ext_fields["key"] = "other"
+        assert refusal(acl, command) == "Check signature failed for accessKey=RocketMQ"
 
 
 @pytest.mark.parametrize(
