@@ -191,22 +191,13 @@ def test_whatever_goes_wrong_in_a_handler_is_an_answer(caplog: pytest.LogCapture
     assert "asked for" in caplog.text
 
 
-def test_an_answer_that_is_too_long_or_has_no_bytes_becomes_an_error() -> None:
-    def answer_with_half_a_character(
-        _: ServerConnection, request: RemotingCommand
-    ) -> RemotingCommand:
-        return RemotingCommand(0, {"value": "\ud800"}, serialize_type=request.serialize_type)
-
+def test_an_answer_that_is_too_long_becomes_an_error() -> None:
     with Served(max_frame_bytes=10_000) as served, served.client() as client:
         served.pool(WORK, lambda _, request: RemotingCommand.response_to(request, 0, "x" * 20_000))
-        served.server.register([BROKEN], answer_with_half_a_character)
         answer = client.request(WORK)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark is not None
         assert "at most 10000" in answer.remark
-        assert client.request(BROKEN).ext_fields == {"value": "\ud800"}
-        answer = client.request(BROKEN, serialize_type=SerializeType.ROCKETMQ)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
 def test_one_way_requests_are_worked_on_and_not_answered() -> None:
