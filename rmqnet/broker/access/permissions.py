@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqnet.client.heartbeat_data import parse_heartbeat
 from rmqnet.remoting.codes import RequestCode
 from store_core.config.lenient_json import json_object, parse_lenient_json
-from store_core.topics import RETRY_PREFIX
+from store_core.topics import (
+    DISCARD_TOPIC,
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,8 +62,11 @@ ADMIN_CODES = frozenset(
 )
 """Requests that only administrators may make."""
 
-READ_ALL_CODES = frozenset({RequestCode.VIEW_MESSAGE_BY_ID})
+READ_ALL_CODES = frozenset({RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.CONSUME_MESSAGE_DIRECTLY})
 """Requests that name a place in the log, which may hold a message of any topic."""
+
+MIXED_TOPICS = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC, DISCARD_TOPIC})
+"""Topics where messages of any other one lie, or wait to be put there."""
 
 _SENDS = {
     RequestCode.SEND_MESSAGE: "topic",

@@ -19,6 +19,7 @@ SECRETS = {
     "rocketmq2": "87654321",
     "operator": "keeps-the-topics",
     "auditor": "reads-all-topics",
+    "all-but-one": "may-do-nearly-all",
     "nobody-special": "has-no-rights",
 }
 ELSEWHERE = "172.16.0.9"
@@ -155,6 +156,38 @@ def test_an_admin_with_permissions_has_only_those(acl):
 def test_a_message_by_its_place_needs_the_right_to_read_all(acl, who, is_allowed):
     found = refusal(acl, signed(who, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"}))
     assert (found is None) == is_allowed
+    own = {"consumerGroup": "groupC", "msgId": "0" * 32}  # brought to a consumer of one's own
+    found = refusal(acl, signed(who, RequestCode.CONSUME_MESSAGE_DIRECTLY, own))
+    if who != "operator":  # who has not the group either
+        assert (found is None) == is_allowed
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        *("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"),
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    ],
+)
+def test_topics_that_hold_messages_of_others_need_the_right_to_all(acl, topic):
+    """Else a topic that is denied could be read, and sent to, while messages wait for it."""
+    read = {"topic": topic, "consumerGroup": "groupC"}
+    for code in (11, 361, 12):
+        assert refusal(acl, signed("all-but-one", code, read)) is not None
+        assert refusal(acl, signed("auditor", code, read)) is None
+        assert refusal(acl, signed("rocketmq2", code, read)) is None
+    assert refusal(acl, signed("all-but-one", 310, {"b": topic})) is not None
+    assert refusal(acl, signed("all-but-one", 310, {"b": "any"})) is None
+
+
+def test_a_topic_that_holds_messages_of_others_may_be_allowed_by_name():
+    account = {"accessKey": "watchman", "secretKey": "of-the-timer"}
+    perms = {"topicPerms": ["rmq_sys_wheel_timer=SUB"], "defaultGroupPerm": "SUB"}
+    acl = PlainAcl({"accounts": [{**account, **perms}]}, "acl")
+    fields = {"topic": "rmq_sys_wheel_timer", "consumerGroup": "g"}
+    command = RemotingCommand(11, fields)
+    sign(command, AclCredentials(*account.values()))
+    assert refusal(acl, command) is None
 
 
 @pytest.mark.parametrize("code", [105, 14, 29, 30, 21, 28, 106, 37])
@@ -167,6 +200,12 @@ def test_everybody_may_tell_traces(acl):
     assert refusal(acl, signed("nobody-special", 310, {"b": "RMQ_SYS_TRACE_TOPIC"})) is None
     read = {"topic": "RMQ_SYS_TRACE_TOPIC", "consumerGroup": "g"}
     assert refusal(acl, signed("nobody-special", 11, read)) is not None
+
+
+def test_a_signature_that_is_no_text_is_refused(acl):
+    command = signed("RocketMQ", 310, {"b": "topicB"})
+    command.ext_fields["Signature"] = "\ud800"
+    assert "Check signature failed" in str(refusal(acl, command))
 
 
 def test_who_signs_wrongly_is_refused(acl):
