@@ -120,7 +120,9 @@ class ServedStore:
         self.stop()
 
     def start(self) -> ServedStore:
-        """Start both; see ``BrokerController.start``."""
+        """Start both; see ``BrokerController.start``. A second call does nothing."""
+        if self.controller.is_running:
+            return self
         if self.name_server is not None:
             self.name_server.start()
             address = self.name_server.address
@@ -134,10 +136,12 @@ class ServedStore:
         return self
 
     def stop(self) -> None:
-        """Close the store cleanly, and stop; a second call does nothing."""
-        self.controller.stop()
-        if self.name_server is not None:
-            self.name_server.stop()
+        """Close the store cleanly, and stop; see ``BrokerController.stop``."""
+        try:
+            self.controller.stop()
+        finally:
+            if self.name_server is not None:
+                self.name_server.stop()
 
 
 def serve(  # noqa: PLR0913 (one parameter a thing that may be said)

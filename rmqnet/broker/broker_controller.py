@@ -6,6 +6,8 @@ Source: RocketMQ ``BrokerController``, ``BrokerStartup`` (release 5.3.3).
 from __future__ import annotations
 
 import logging
+import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Callable
 
 from rmqnet.broker.broker import Broker
@@ -123,7 +125,9 @@ class BrokerController:
         self._server.use_gate(None if acl is None else acl.look)
         self._pools = Pools(config)
         self.registration = Registration(config, self.role.topics, credentials)
-        self._is_started = False
+        self.role.topics.on_change(self._topic_changed)
+        self._process: int | None = None  # that it runs in
+        self._recovery: LogRecovery | None = None
 
     def __enter__(self) -> BrokerController:
         self.start()
@@ -142,10 +146,15 @@ class BrokerController:
         """Where clients connect, ``host:port``."""
         return self.registration.broker_address
 
+    @property
+    def is_running(self) -> bool:
+        """It was started, and not stopped; never in a forked child: it is the parent's."""
+        return self._process == os.getpid()
+
     def start(self) -> LogRecovery | None:
         """Open the store, serve it, and tell the name servers; return what recovery did.
 
-        None: the store is only read.
+        None: the store is only read. A second call does nothing.
 
         Raises
         ------
@@ -156,6 +165,8 @@ class BrokerController:
         StoreError
             The store cannot be opened; see ``MessageStore.load``.
         """
+        if self.is_running:
+            return self._recovery
         self.config.listen_port = self._server.bind(
             self._host, self.config.listen_port, vip_channel=self.role.has_slaves
         )
@@ -168,13 +179,14 @@ class BrokerController:
             raise
 
     def _start(self) -> LogRecovery | None:
-        recovery = self.role.open(self._dispatched)
+        self._recovery = self.role.open(self._dispatched)
         try:
             self._serve()
         except BaseException:
             self.role.close()
             raise
-        return recovery
+        self._process = os.getpid()
+        return self._recovery
 
     def _serve(self) -> None:
         role, to_client = self.role, BrokerToClient(self._server)
@@ -214,10 +226,17 @@ class BrokerController:
             broker.holds,
             *(() if self._acl is None else (self._acl,)),
         )
+        try:
+            self._run()
+        except BaseException:
+            self._end()
+            raise
+
+    def _run(self) -> None:
         if self._metrics is not None:
-            self._metrics.start(broker, self._pools)
-        role.start()
-        self.registration.ha_address = role.ha_address
+            self._metrics.start(self.broker, self._pools)
+        self.role.start()
+        self.registration.ha_address = self.role.ha_address
         self._pools.start()
         for service in self._services:
             service.start()
@@ -225,30 +244,40 @@ class BrokerController:
         self.registration.open()
         self.registration.run_once()
         self.registration.start()
-        role.topics.on_change(self._topic_changed)
-        role.join(self.registration)
-        self._is_started = True
+        self.role.join(self.registration)
 
     def stop(self) -> None:
         """Leave the name servers, disconnect all clients, and close the store cleanly.
 
-        A second call does nothing.
+        A second call does nothing, nor does one in a forked child.
+
+        Raises
+        ------
+        StoreWriteError
+            Offsets of consumers, queues or index cannot be written. All has ended all the same.
         """
-        if not self._is_started:
-            return
-        self._is_started = False
-        if self._metrics is not None:
-            self._metrics.stop()
-        self.role.leave()
-        self.registration.shutdown()
-        self.registration.close()
-        self._server.stop()
-        self._pools.stop()
-        for service in self._services:
-            service.shutdown()
-        self.role.stop()
-        self._persist()
-        self.role.close()
+        if self.is_running:
+            self._process = None
+            self._end()
+
+    def _end(self) -> None:
+        """Do each step, also where one before it fails."""
+        services = [service.shutdown for service in self._services]
+        steps = (
+            *(() if self._metrics is None else (self._metrics.stop,)),
+            self.role.leave,
+            self.registration.shutdown,
+            self.registration.close,
+            self._server.stop,
+            self._pools.stop,
+            *services,
+            self.role.stop,
+            self._persist,
+            self.role.close,
+        )
+        with ExitStack() as rest:
+            for step in reversed(steps):
+                rest.callback(step)
 
     def _persist(self) -> bool:
         self.role.offsets.persist()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -25,7 +28,7 @@ from rmqnet.remoting.acl import sign
 from rmqnet.remoting.codes import RequestCode
 from rmqnet.remoting.remoting_command import RemotingCommand
 from rmqnet.remoting.tls import ServerTls
-from store_core.errors import StoreConfigError, StoreLockedError
+from store_core.errors import HAError, StoreConfigError, StoreLockedError, StoreWriteError
 from tests.rmqnet.remoting.raw_client import RawClient
 from tests.rmqnet.scripted_cluster import wait_until
 
@@ -239,4 +242,68 @@ def test_what_cannot_start_leaves_nothing_running(tmp_path, accounts):
             serve(tmp_path / "other", acl=tmp_path / "none.yml")
         with pytest.raises(ClientError, match=r"none\.pem"):
             serve(tmp_path / "other", tls=ServerTls("none.pem"))
+        assert send(client(cluster)).queue_offset == 0
+
+
+def _threads():
+    return {thread.name for thread in threading.enumerate()}
+
+
+def test_what_does_not_start_whole_leaves_no_threads(tmp_path):
+    before = _threads()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        cluster = serve(tmp_path, settings=SIZES, ha_port=taken.getsockname()[1])
+        with pytest.raises(HAError, match="cannot listen for slaves"):
+            cluster.start()
+    assert _threads() <= before
+
+
+def test_one_that_runs_may_be_started_again(tmp_path):
+    with serve(tmp_path, settings=SIZES).start() as cluster:
+        address = cluster.address, cluster.namesrv_addr
+        assert cluster.controller.start() is cluster.controller.start()
+        cluster.start()
+        assert (cluster.address, cluster.namesrv_addr) == address
+        assert send(client(cluster)).queue_offset == 0
+    cluster.stop()
+    with cluster:
+        sent = send(client(cluster))
+        assert read(client(cluster), sent.queue) == [b"one tea"] * (sent.queue_offset + 1)
+        registered = []
+        cluster.controller.registration.run_once = lambda: registered.append(1) or True
+        cluster.controller.role.topics.touch()
+        assert registered == [1]
+
+
+def test_a_full_disk_at_the_end_leaves_nothing_open(tmp_path):
+    before = _threads()
+    cluster = serve(tmp_path, settings=SIZES).start()
+    send(client(cluster))
+    cluster.controller.broker.offsets.commit("cooks", "orders", 0, 1)
+    config = tmp_path / "config"
+    shutil.move(config, tmp_path / "moved")
+    config.write_text("no directory")
+    with pytest.raises(StoreWriteError):
+        cluster.stop()
+    assert _threads() <= before
+    config.unlink()
+    shutil.move(tmp_path / "moved", config)
+    with serve(tmp_path, settings=SIZES) as again:
+        assert send(client(again)).queue_offset >= 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_forked_child_stops_nothing(tmp_path):
+    with serve(tmp_path, settings=SIZES) as cluster:
+        cluster.controller.broker.offsets.commit("cooks", "orders", 0, 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                cluster.controller.broker.offsets.commit("cooks", "orders", 0, 7)
+                cluster.stop()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert not (tmp_path / "config" / "consumerOffset.json").exists()
         assert send(client(cluster)).queue_offset == 0
