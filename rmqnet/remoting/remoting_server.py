@@ -13,11 +13,12 @@ import logging
 from collections import deque
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from rmqnet.errors import ClientError, RemotingConnectError, RemotingError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.frame_codec import MAX_FRAME_BYTES, encode_frame
+from rmqnet.remoting.listener import Listener
 from rmqnet.remoting.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rmqnet.remoting.remoting_connection import RemotingConnection, WaitingRequest
 from rmqnet.remoting.server_connection import ServerConnection
@@ -35,7 +36,6 @@ logger = logging.getLogger(__name__)
 _MAX_OPAQUE = (1 << 31) - 1
 _VIP_STEP, _VIP_TRIES = 2, 20
 _CLOSE_SECONDS = 1.0
-_BACKLOG = 1024
 
 Handler = Callable[[ServerConnection, RemotingCommand], Optional[RemotingCommand]]
 """Takes a client and its request, returns the answer; None: it comes later, or there is none."""
@@ -116,6 +116,7 @@ class RemotingServer:
         self._gate: Gate | None = None
         self._close_listeners: list[Callable[[ServerConnection], object]] = []
         self._thread = EventLoopThread(name)
+        self._coming: set[ServerConnection] = set()  # whose handshake is not done
         self._connections: set[ServerConnection] = set()
         self._held = SharedLimit(
             f"{name}: requests that have not come whole",
@@ -131,7 +132,7 @@ class RemotingServer:
         self._opaques = itertools.count(1)
         self._answers: deque[tuple[ServerConnection, RemotingCommand | None, bytes]] = deque()
         self._is_writing_soon = False
-        self._listeners: list[asyncio.base_events.Server] = []
+        self._listeners: list[Listener] = []
         self._refused = 0
 
     # What the owner of the server calls, before it starts or in any thread.
@@ -270,17 +271,10 @@ class RemotingServer:
     # What connections call, in the loop.
 
     def note_open(self, connection: RemotingConnection) -> None:
-        """Keep a client until it goes, if there is room."""
+        """Keep a client until it goes."""
         assert isinstance(connection, ServerConnection)
-        if len(self._connections) >= self._config.max_connections:
-            self._refused += 1
-            if self._refused == 1:
-                most = self._config.max_connections
-                logger.warning("%s: %d clients are connected, more are refused", self._name, most)
-            connection.reason = "too many clients"
-            connection.abort()
-        else:
-            self._connections.add(connection)
+        self._coming.discard(connection)
+        self._connections.add(connection)
 
     def note_request(self, connection: RemotingConnection, command: RemotingCommand) -> None:
         """Have a request worked on."""
@@ -350,25 +344,33 @@ class RemotingServer:
         return bound
 
     async def _listen(self, host: str, port: int) -> int:
-        loop = asyncio.get_running_loop()
+        timeout_s = self._config.handshake_timeout_s
+        listener = Listener(
+            self._name, self._make_connection, self._coming.discard, self._tls, timeout_s
+        )
+        bound = await listener.bind(host, port)
+        self._listeners.append(listener)
+        return bound
+
+    def _make_connection(self, peer: Any) -> ServerConnection | None:
+        """Return a connection for a client that comes, if there is room."""
         config = self._config
-        listener = await loop.create_server(
-            lambda: ServerConnection(
+        if len(self._connections) + len(self._coming) < config.max_connections:
+            connection = ServerConnection(
                 self,
+                peer,
                 config.max_frame_bytes,
                 config.max_idle_s,
                 config.max_under_way,
                 config.max_unread_bytes,
-            ),
-            host,
-            port,
-            backlog=_BACKLOG,
-            start_serving=False,
-            ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else config.handshake_timeout_s,
-        )
-        self._listeners.append(listener)
-        return int(listener.sockets[0].getsockname()[1])
+            )
+            self._coming.add(connection)
+            return connection
+        self._refused += 1
+        if self._refused == 1:
+            most = config.max_connections
+            logger.warning("%s: %d clients are connected, more are refused", self._name, most)
+        return None
 
     def _stop_listening(self) -> None:
         for listener in self._listeners:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqnet.remoting.remoting_connection import RemotingConnection
 
@@ -40,6 +40,8 @@ class ServerConnection(RemotingConnection):
     ----------
     owner
         The server.
+    peer
+        Address of the client, as its socket was accepted with.
     max_frame_bytes, max_idle_s
         As of `RemotingConnection`.
     max_under_way
@@ -58,13 +60,15 @@ class ServerConnection(RemotingConnection):
     def __init__(
         self,
         owner: ServerOwner,
+        peer: Any,
         max_frame_bytes: int,
         max_idle_s: float,
         max_under_way: int,
         max_unread_bytes: int,
     ) -> None:
-        super().__init__("", owner, max_frame_bytes, max_idle_s)
-        self.host = ""
+        address = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+        super().__init__(address, owner, max_frame_bytes, max_idle_s)
+        self.host = peer[0].partition("%")[0]  # without the interface
         self._server = owner
         self._max_under_way = max_under_way
         self._max_unread_bytes = max_unread_bytes
@@ -74,10 +78,6 @@ class ServerConnection(RemotingConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        peer = transport.get_extra_info("peername")
-        self.host = peer[0].partition("%")[0]  # without the interface
-        self.address = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
-        self._decoder.peer = self.address
         super().connection_made(transport)
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)

@@ -162,6 +162,7 @@ def serve(
             with suppress(StoreNotFoundError):  # it is made
                 if tell_lost_log(options, said):
                     return
+        _allow_many_files()
         begin = time.monotonic()
         cluster = _served(options, network, security, role)
         with stop_signals() as stop, cluster:  # a signal while it starts counts when it is up
@@ -174,6 +175,16 @@ def serve(
             f"stopped; {end.messages_in:,} messages came, {end.messages_out:,} left; "
             f"the log ends at {end.log_end:,}"
         )
+
+
+def _allow_many_files() -> None:
+    """Let the process open all the files that it may: clients and files of the store count."""
+    import resource  # noqa: PLC0415 (Unix only)
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # some systems know no such number
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager

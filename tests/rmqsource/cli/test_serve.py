@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -367,3 +368,17 @@ def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rates.text(state) == (
         "in 2,000 msg/s 4.0 MB/s, out 1,000 msg/s 0.5 MB/s, 3 connections, 12,345 pulls wait"
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_it_may_open_as_many_files_as_it_is_let(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
+    try:
+        with Serving(tmp_path / "store", *ANY) as serving:
+            limits = Path(f"/proc/{serving.process.pid}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    found = re.search(r"^Max open files +(\S+) +(\S+)", limits, re.MULTILINE)
+    assert found is not None
+    assert found.group(1) == found.group(2)
