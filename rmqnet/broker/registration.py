@@ -58,7 +58,7 @@ class Registration(ServiceThread):
     ha_address
         ``host:port`` where slaves connect; empty: nowhere.
     answers
-        What each name server said last, by address.
+        What those name servers said that answered last, by address.
     in_process
         What answers for name servers of this process, by address.
     """
@@ -117,8 +117,11 @@ class Registration(ServiceThread):
         timeout_s = self._config.register_broker_timeout_mills / 1000
         requests = [RemotingCommand.request(header, body) for _ in self._config.name_servers]
         answered = await self._ask_all(remoting, requests, timeout_s)
-        for address, answer in answered.items():
-            self.answers[address] = decode_header(RegisterBrokerResponseHeader, answer.ext_fields)
+        if answered:  # who does not answer now may be wrong about the master by now
+            self.answers = {
+                address: decode_header(RegisterBrokerResponseHeader, answer.ext_fields)
+                for address, answer in answered.items()
+            }
         return bool(answered)
 
     async def _leave(self, remoting: RemotingClient) -> None:

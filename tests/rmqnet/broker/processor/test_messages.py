@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
+from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
+from rmqnet.client.heartbeat_data import ConsumerData, SubscriptionData
 from rmqnet.client.message_queue import MessageQueue
 from rmqnet.client.pull_result import PullStatus
 from rmqnet.client.received_messages import messages_from_body
 from rmqnet.errors import BrokerError
-from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmqnet.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
     EndTransactionRequestHeader,
@@ -19,8 +22,11 @@ from rmqnet.remoting.headers import (
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core import Message
+from store_core.config.config_files import SubscriptionGroupConfig
 from store_core.layout.message import TRANSACTION_COMMIT_TYPE
+from tests.rmqnet.broker.client_broker import FakeConnection
 from tests.rmqnet.broker.small_broker import BORN, SmallBroker, pull_header, send_header
+from tests.rmqnet.scripted_cluster import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -287,6 +293,42 @@ class TestLongPolling:
             broker.pulls.holds.run_once()
             assert time.monotonic() < deadline
         assert waiting.result().status is PullStatus.NO_NEW_MSG
+
+    def test_it_hears_of_what_is_forbidden_meanwhile(self, broker, topic):
+        group = SubscriptionGroupConfig("forbidden_meanwhile")
+        broker.broker.groups.update(group, {})
+        waiting = self._wait(broker, topic, consumer_group=group.group_name)
+        broker.broker.groups.update(replace(group, consume_enable=False), {})
+        broker.send(topic, b"secret")
+        with pytest.raises(BrokerError) as refused:
+            waiting.result(5)
+        assert refused.value.code == ResponseCode.NO_PERMISSION
+
+    def test_it_hears_of_a_topic_that_is_deleted(self, broker, topic):
+        waiting = self._wait(broker, topic)
+        broker.broker.topics.delete(topic)
+        broker.pulls.holds.release_all()
+        with pytest.raises(BrokerError) as refused:
+            waiting.result(5)
+        assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+    def test_what_a_new_subscription_wants_is_not_passed_over(self, broker, topic):
+        group = "subscribes_more"
+        member = ClientChannelInfo(FakeConnection(), "c", LanguageCode.JAVA, 479, BORN)
+
+        def subscribe(expression, version):
+            told = SubscriptionData(topic, expression, sub_version=version)
+            data = ConsumerData(group, subscriptions=(told,))
+            broker.broker.consumers.register(member, data)
+
+        subscribe("a", 1)
+        waiting = self._wait(broker, topic, consumer_group=group, sys_flag=2, sub_version=1)
+        broker.send(topic, b"b", {"TAGS": "b"})
+        held = broker.pulls.holds._held
+        wait_until(lambda: [p.offset for p in held.get((topic, 0), [])] == [1], "it waits on")
+        subscribe("a||b", 2)
+        broker.send(topic, b"a", {"TAGS": "a"})
+        assert [m.body for m in _messages(broker, waiting.result(5))] == [b"b", b"a"]
 
     def test_many_at_once_lose_nothing(self, broker, topic):
         got = []
