@@ -90,10 +90,9 @@ class PullRequestHold(ServiceThread):
         for code in np.unique(codes).tolist():
             self.notify((requests.topics[code >> 32], code & 0xFFFFFFFF))
 
-    def drop(self, connection: ServerConnection) -> None:
-        """Forget the pulls of a client that is gone."""
-        if self._count:
-            self._take(lambda pull: pull.connection is connection)
+    def drop(self, connection: ServerConnection) -> list[HeldPull]:
+        """Forget the pulls of a client that is gone, and return them."""
+        return self._take(lambda pull: pull.connection is connection) if self._count else []
 
     def run_once(self) -> bool:
         """Have the pulls run again whose time is over."""

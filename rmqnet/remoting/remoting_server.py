@@ -190,6 +190,7 @@ class RemotingServer:
             The address cannot be listened at; the message names it.
         """
         self._answers.clear()  # those that came after a stop
+        self._under_way_bytes = 0
         self._is_writing_soon = False
         self._thread.start()
         try:
@@ -218,6 +219,13 @@ class RemotingServer:
         """
         frame = b"" if request.is_oneway else self._answer_frame(connection, request, response)
         self._write_soon(connection, request, frame)
+
+    def release(self, connection: ServerConnection, request: RemotingCommand) -> None:
+        """Be done with a request that gets no answer, in any thread.
+
+        Only where its handler returned None, and it was not one-way.
+        """
+        self._write_soon(connection, request, b"")
 
     def disconnect(self, connection: ServerConnection, reason: str) -> None:
         """Close the connection of a client, in any thread."""

@@ -64,10 +64,11 @@ class EndTransactionProcessor:
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand | None:
         """End a transaction; an outcome that the producer does not know either is not answered."""
-        del connection
         header = decode_header(EndTransactionRequestHeader, request.ext_fields)
         state = _STATES.get(header.commit_or_rollback)
         if state is None or state is TransactionState.UNKNOW:
+            if not request.is_oneway:
+                self._broker.server.release(connection, request)
             return None
         result = self._broker.transactions.end_transaction(
             HalfPlace(header.tran_state_table_offset, header.commit_log_offset),

@@ -65,6 +65,11 @@ class ForbiddenError(RefusedError):
         super().__init__(ResponseCode.NO_PERMISSION, remark)
         self.kind = kind
 
+    def answer_to(self, request: RemotingCommand) -> RemotingCommand:
+        """Return it as the answer to a pull."""
+        answer = PullMessageResponseHeader(0, 0, 0, 0, forbidden_type=self.kind)
+        return RemotingCommand.response_to(request, self.code, self.remark, answer)
+
 
 @dataclass
 class Pull:
@@ -100,8 +105,8 @@ class Pull:
 
     @property
     def may_wait(self) -> bool:
-        """Whether the client wants to wait."""
-        return bool(self.header.sys_flag & _SUSPEND_FLAG)
+        """Whether the client wants to wait, for an answer."""
+        return bool(self.header.sys_flag & _SUSPEND_FLAG) and not self.request.is_oneway
 
 
 class PullMessageProcessor:
@@ -123,7 +128,7 @@ class PullMessageProcessor:
         self._pool = pools.pull
         codes = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
         server.register(codes, self.process, pools.pull)
-        server.on_close(self.holds.drop)
+        server.on_close(self._forget)
 
     def process(
         self, connection: ServerConnection, request: RemotingCommand
@@ -132,9 +137,6 @@ class PullMessageProcessor:
         header = decode_header(PullMessageRequestHeader, request.ext_fields)
         try:
             pull = self._allowed(connection, request, header)
-        except ForbiddenError as err:
-            answer = PullMessageResponseHeader(0, 0, 0, 0, forbidden_type=err.kind)
-            return RemotingCommand.response_to(request, err.code, err.remark, answer)
         except RefusedError as err:
             return err.answer_to(request)
         try:
@@ -366,6 +368,11 @@ class PullMessageProcessor:
 
     # Pulls that wait.
 
+    def _forget(self, connection: ServerConnection) -> None:
+        for held in self.holds.drop(connection):
+            assert isinstance(held, Pull)
+            self._broker.server.release(connection, held.request)
+
     def _resume_soon(self, held: HeldPull) -> None:
         assert isinstance(held, Pull)
         if self._pool is None or not self._pool.submit(functools.partial(self._resume, held)):
@@ -379,8 +386,13 @@ class PullMessageProcessor:
 
     def _resume(self, pull: Pull) -> None:
         """Look again; while nothing matches and there is time, wait on."""
+        if not pull.connection.is_open:  # it shall not hear of a reset for another member
+            self._broker.server.release(pull.connection, pull.request)
+            return
         try:
-            response = self._looked_again(pull)
+            response = self._looked_again(self._renewed(pull))
+        except RefusedError as err:
+            response = err.answer_to(pull.request)
         except StoreError as err:
             response = _damaged(pull, err)
         except Exception as err:  # the client must not wait for ever
@@ -389,12 +401,20 @@ class PullMessageProcessor:
         if response is not None:
             self._broker.server.answer(pull.connection, pull.request, response)
 
+    def _renewed(self, held: Pull) -> Pull:
+        """Return a pull as it is allowed now: meanwhile topic, group, subscription may change."""
+        pull = self._allowed(held.connection, held.request, held.header)
+        pull.deadline_ms = held.deadline_ms
+        if pull.wanted is held.wanted:  # else what did not match may do so now
+            pull.offset = held.offset
+        return pull
+
     def _looked_again(self, pull: Pull) -> RemotingCommand | None:
         has_time = self._broker.clock() < pull.deadline_ms
         found = self._read(pull)
         code, broker_id = self._advice(pull, found)
         waits_on = code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}
-        if has_time and waits_on and pull.connection.is_open:
+        if has_time and waits_on:
             pull.offset = found.next_begin_offset
             if self._hold(pull):
                 return None
