@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from rmqnet.remoting.tls import ServerTls
 
 LOOPBACK = "127.0.0.1"
-_ALL_ADDRESSES = ("", "0.0.0.0", "::")
 _READ_ONLY_SUFFIX = "-read-only"
 
 
@@ -307,20 +306,31 @@ def _check_guarded(host: str, *, has_accounts: bool, has_slaves: bool) -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    if host in _ALL_ADDRESSES:
-        return False
+    found = _addresses_of(host)
+    return bool(found) and all(each.is_loopback for each in found)
+
+
+def _is_all(host: str) -> bool:
+    """Return whether it means all addresses of this machine; there are many ways to write that."""
+    return not host or any(each.is_unspecified for each in _addresses_of(host))
+
+
+def _addresses_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Return the addresses of a host; none of one that nobody knows."""
+    if not host:
+        return []
     try:
-        found = {each[4][0] for each in socket.getaddrinfo(host, None)}
+        found = {str(each[4][0]) for each in socket.getaddrinfo(host, None)}
     except OSError:
-        return False
-    return all(ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in found)
+        return []
+    return [ipaddress.ip_address(each.partition("%")[0]) for each in found]
 
 
 def _told_host(host: str, advertise: str | None) -> str:
     """Return what clients are told to connect to."""
     if advertise:
         return _bracketed(advertise)
-    if host in _ALL_ADDRESSES:
+    if _is_all(host):
         raise StoreConfigError(
             f"listening at {host or 'all addresses'}: say which address or name of this machine "
             "clients are told to connect to (advertise)"

@@ -115,7 +115,7 @@ def test_this_machine_reaches_it(tmp_path, host):
         assert send(client(cluster)).queue_offset == 0
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "", "::"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "0", "0::0"])
 def test_clients_must_be_told_an_address(tmp_path, host):
     with pytest.raises(StoreConfigError, match=r"clients are told to connect to \(advertise\)"):
         serve(tmp_path / "store", host=host, insecure=True)
