@@ -527,7 +527,7 @@ class MessageStore(StoreQueries):
         """Delete the queues of a topic, as ``deleteTopics``; return whether it had any.
 
         A message that is put to it later is the first of its queue again. The records stay in the
-        log until their segments expire; keys still find them. Nothing may be put to it meanwhile.
+        log until their segments expire; keys still find them. Puts wait meanwhile.
 
         Raises
         ------

@@ -56,7 +56,7 @@ class QueueOffsetTable:
         return self.batch if is_batch else self.simple
 
     def remove(self, topic: str) -> None:
-        """Forget the queues of a deleted topic; nothing may be put to it meanwhile."""
+        """Forget the queues of a deleted topic; the caller holds `all_locks`."""
         for counters in (self.simple, self.batch):
             for queue in [queue for queue in list(counters) if queue[0] == topic]:
                 counters.pop(queue, None)
@@ -82,6 +82,14 @@ class QueueOffsetTable:
                 held.enter_context(self._locks[number])
             if light:
                 held.enter_context(self.light_lock)
+            yield
+
+    @contextmanager
+    def all_locks(self) -> Iterator[None]:
+        """Hold all locks: nothing is put meanwhile."""
+        with ExitStack() as held:
+            for lock in (*self._locks, self.light_lock):
+                held.enter_context(lock)
             yield
 
     def next_light(self, name: str) -> int:

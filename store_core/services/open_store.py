@@ -145,9 +145,14 @@ class OpenStore:
 
     def delete_topic(self, topic: str) -> bool:
         """Delete the queues of a topic; its next message has queue offset 0."""
-        self.wait_for_dispatch(_DELETE_WAIT_S)
-        self._queue_offsets.remove(topic)
-        return self.parts.queues.delete_topic(topic)
+        is_dispatched = self.wait_for_dispatch(_DELETE_WAIT_S)  # the most, while others put
+        with self._queue_offsets.all_locks():
+            # A record with an old offset must not come to a queue that begins anew at 0: it would
+            # begin there instead, and all that follow would be taken for repetitions.
+            if is_dispatched:
+                self.wait_for_dispatch(_DELETE_WAIT_S)
+            self._queue_offsets.remove(topic)
+            return self.parts.queues.delete_topic(topic)
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None) -> None:
         """Delete the index and make it anew from the log."""

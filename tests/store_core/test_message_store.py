@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from store_core import (
     Message,
     MessageStore,
     MessageStoreConfig,
+    PutMessageStatus,
     StoreClosedError,
     StoreConfigError,
     StoreFormatError,
@@ -276,6 +279,34 @@ def test_a_deleted_topic_begins_anew_and_others_stay(root):
         found = store.get_message("g", "Gone", 0, 0, 32).messages
         assert [message.body for message in found] == [b"new"]
         assert store.put_message(Message("Gone", b"next")).append_result.queue_offset == 1
+
+
+def test_a_topic_that_is_deleted_while_it_is_put_to_begins_anew(root):
+    with MessageStore(config_of(root)) as store:
+        is_over = threading.Event()
+
+        def put_many():
+            while not is_over.is_set():
+                assert store.put_message(Message("Busy", b"x")).status is PutMessageStatus.PUT_OK
+
+        deadline = time.monotonic() + 30
+        threads = [threading.Thread(target=put_many, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(20):
+            while store.get_max_offset_in_queue("Busy", 0) < 3:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            store.delete_topic("Busy")
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        last = store.put_message(Message("Busy", b"last")).append_result.queue_offset
+        assert store.wait_for_dispatch(10)
+        assert store.get_min_offset_in_queue("Busy", 0) == 0
+        assert store.get_max_offset_in_queue("Busy", 0) == last + 1
+        (found,) = store.get_message("g", "Busy", 0, last, 1).messages
+        assert found.body == b"last"
 
 
 def test_a_deleted_batch_topic_begins_anew(root):
