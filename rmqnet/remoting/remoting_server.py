@@ -402,6 +402,10 @@ class RemotingServer:
         self, connection: ServerConnection, command: RemotingCommand, handler: Handler
     ) -> None:
         """Work on a request, in a thread of a pool."""
+        if not connection.is_open and not command.is_oneway:
+            # Nobody waits for it any more, and others do: thousands may be left of one client.
+            self.release(connection, command)
+            return
         response = _respond(handler, connection, command)
         if response is not None:
             self.answer(connection, command, response)

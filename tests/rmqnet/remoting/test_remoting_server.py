@@ -275,6 +275,32 @@ def test_a_full_pool_is_busy_and_another_goes_on() -> None:
         assert [client.receive().code for _ in range(3)] == [0, 0, 0]
 
 
+def test_others_do_not_wait_for_what_a_client_left_that_is_gone() -> None:
+    """What it wanted no answer of is done nevertheless."""
+    gate, worked = Gate(), []
+
+    def work(connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+        worked.append(request.body)
+        return gate(connection, request)
+
+    with echoing(max_under_way_bytes=100_000) as (served, friend):
+        pool = served.pool(WORK, work, capacity=100)
+        with served.client() as client:
+            client.send(RemotingCommand(WORK, body=b"first"))
+            assert gate.begun.acquire(timeout=5)
+            for _ in range(9):
+                client.send(RemotingCommand(WORK, body=b"left" * 2500))
+            client.send(oneway(WORK, b"one-way"))
+            wait_until(lambda: pool.waiting == 10, "all wait")
+        served.wait_ended(1)
+        gate.open()
+        assert friend.request(WORK, b"friend").code == ResponseCode.SUCCESS
+        assert worked == [b"first", b"one-way", b"friend"]
+        big = b"x" * 90_000  # there is room: what was left counts no more
+        assert friend.request(WORK, big).code == ResponseCode.SUCCESS
+        assert friend.request(WORK).code == ResponseCode.SUCCESS
+
+
 def test_a_pool_that_was_stopped_is_busy() -> None:
     with Served() as served, served.client() as client:
         served.pool(WORK, echo).stop()
