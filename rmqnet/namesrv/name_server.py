@@ -109,11 +109,15 @@ class NameServer:
     def start(self) -> int:
         """Listen; return the port, which is chosen where it is configured as 0.
 
+        A second call does nothing.
+
         Raises
         ------
         ClientError
             The address cannot be listened at; the message names it.
         """
+        if self._server.is_running:
+            return self.port
         processor = NameServerProcessor(self.config, self.routes, self._kv_configs, self._clock)
         processor.register(self._server, self._clients, self._others)
         self._clients.start()

@@ -163,6 +163,11 @@ class RemotingServer:
         self._close_listeners.append(callback)
 
     @property
+    def is_running(self) -> bool:
+        """It has an address; never in a forked child: it is the parent's."""
+        return self._thread.is_running
+
+    @property
     def connections(self) -> int:
         """How many clients are connected."""
         return len(self._connections)

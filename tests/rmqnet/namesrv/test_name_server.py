@@ -496,3 +496,13 @@ def test_tls() -> None:
         with RawClient(server.port, context) as client:
             ok(register(client))
             ok(route(client))
+
+
+def test_one_that_runs_may_be_started_again() -> None:
+    server = NameServer(NameServerConfig(port=0))
+    port = server.start()
+    with server:
+        assert server.port == port
+        socket.create_connection(("127.0.0.1", port)).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
