@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tests.interop.java_cluster import java_options
-from tests.interop.obedient_process import ObedientProcess, ProcessError
-
-_ANSWER_SECONDS = 120
+from tests.interop.json_node import JsonNode
+from tests.interop.obedient_process import ProcessError
 
 
 class JavaNodeError(ProcessError):
     """A command failed in the JVM, or the JVM is gone; the message holds what it said."""
 
 
-class JavaNode(ObedientProcess):
+class JavaNode(JsonNode):
     """Starts at once; the JVM also ends when this process does.
 
     Parameters
@@ -39,29 +36,3 @@ class JavaNode(ObedientProcess):
         given = [f"-D{each}" for each in properties]
         super().__init__(directory, [java, *given, *options, kind], error=JavaNodeError)
         self.release = release
-
-    def ask(self, do: str, *, timeout_s: float = _ANSWER_SECONDS, **arguments: Any) -> Any:
-        """Give one command; return its answer.
-
-        Raises
-        ------
-        JavaNodeError
-            It failed, or there was no answer in time.
-        """
-        command = json.dumps({"do": do, **arguments})
-        return self._result(command, self.exchange(command, timeout_s))
-
-    def begin(self, do: str, **arguments: Any) -> str:
-        """Give one command without waiting for its answer; `finish` returns that."""
-        command = json.dumps({"do": do, **arguments})
-        self.send_line(command)
-        return command
-
-    def finish(self, command: str, timeout_s: float = _ANSWER_SECONDS) -> Any:
-        """Return the answer to the command that `begin` returned."""
-        return self._result(command, self.receive_line(command, timeout_s))
-
-    def _result(self, command: str, answer: dict[str, Any]) -> Any:
-        if "error" in answer:
-            raise JavaNodeError(self.story(f"{command}: {answer['error']}"))
-        return answer["answer"]

@@ -1,6 +1,7 @@
-"""A running RocketMQ on loopback: name servers and brokers, each in a JVM of its own.
+"""A running cluster on loopback: name servers and brokers, each in a process of its own.
 
-Commands ``name_server``, ``broker`` and ``stop`` of ``server-node`` in oracle/cluster.
+RocketMQ's, each in a JVM, or this project's. Commands ``name_server``, ``broker`` and ``stop`` of
+``server-node`` in oracle/cluster.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any
 
 from tests.interop.java_cluster import free_port
 from tests.interop.java_node import JavaNode
+from tests.interop.json_node import JsonNode
+from tests.interop.python_server import OURS, PythonServer
 
 BROKER = "broker-a"
 # Levels 1 and 2 as RocketMQ has them at half the time; retries begin at 3 and are over in seconds.
 DELAY_LEVELS = "1s 2s 1s 1s 1s 1s " + " ".join(["2s"] * 12)
-_SMALL_FILES = {
+SMALL_FILES = {
     "mappedFileSizeCommitLog": 64 << 20,
     "mappedFileSizeConsumeQueue": 20 * 30_000,
     "maxHashSlotNum": 50_000,
@@ -45,7 +48,9 @@ class LiveCluster:
     directory
         Takes stores (``stores/NAME``) and all else that the processes write.
     release
-        One of `java_cluster.RELEASES`.
+        Of all of it: one of `java_cluster.RELEASES`, or `OURS`: this project.
+    releases
+        Of single brokers by their names, and of name servers (``name-server-0``, …).
     brokers
         Names; ``NAME:1`` is the slave of broker ``NAME``.
     name_servers
@@ -65,6 +70,7 @@ class LiveCluster:
         directory: Path,
         release: str = "5.3.3",
         *,
+        releases: Mapping[str, str] | None = None,
         brokers: Sequence[str] = (BROKER,),
         name_servers: int = 1,
         namesrv_addr: str | None = None,
@@ -74,16 +80,17 @@ class LiveCluster:
     ) -> None:
         self.directory = directory
         self.release = release
-        self._settings = {**_SMALL_FILES, **(settings or {})}
+        self._releases = dict(releases or {})
+        self._settings = {**SMALL_FILES, **(settings or {})}
         self._settings_of = settings_of or {}
         self._properties = properties
         self._started = itertools.count(1)
         self._foreign_namesrv_addr = namesrv_addr
         count = name_servers if namesrv_addr is None else 0
         self._name_server_ports = [free_port() for _ in range(count)]
-        self._name_servers: dict[int, JavaNode] = {}
+        self._name_servers: dict[int, JsonNode] = {}
         self._ports = {name: free_port() for name in brokers}
-        self._brokers: dict[str, JavaNode] = {}
+        self._brokers: dict[str, JsonNode] = {}
 
     def __enter__(self) -> LiveCluster:
         return self.start()
@@ -143,6 +150,10 @@ class LiveCluster:
         """Let a frozen broker go on."""
         self._brokers[name].thaw()
 
+    def process_id(self, name: str = BROKER) -> int:
+        """Return the id of the process that a broker runs in."""
+        return self._brokers[name].process_id
+
     def stop_broker(self, name: str = BROKER) -> None:
         """Stop a broker cleanly: one to three seconds, the store's final flush included."""
         node = self._brokers.pop(name)
@@ -151,8 +162,13 @@ class LiveCluster:
         finally:
             node.kill()
 
-    def start_broker(self, name: str = BROKER) -> None:
-        """Start a broker again: the same store, port and settings; it is registered afterwards."""
+    def start_broker(self, name: str = BROKER, release: str | None = None) -> None:
+        """Start a broker again: the same store, port and settings; it is registered afterwards.
+
+        From now on with a release, unless it is None.
+        """
+        if release is not None:
+            self._releases[name] = release
         node = self._brokers[name] = self._node(name)
         node.finish(self._begin(name))
 
@@ -166,11 +182,13 @@ class LiveCluster:
         port = self._name_server_ports[index]
         node.ask("name_server", port=port, directory=str(self.directory / f"name-server-{index}"))
 
-    def _node(self, name: str) -> JavaNode:
+    def _node(self, name: str) -> JsonNode:
         folder = f"{name.replace(':', '-')}.{next(self._started)}"
-        return JavaNode(
-            self.directory / "jvm" / folder, self.release, "server-node", self._properties
-        )
+        directory = self.directory / "nodes" / folder
+        release = self._releases.get(name, self.release)
+        if release == OURS:
+            return PythonServer(directory)
+        return JavaNode(directory, release, "server-node", self._properties)
 
     def _begin(self, name: str) -> str:
         return self._brokers[name].begin(

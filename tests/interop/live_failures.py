@@ -65,6 +65,8 @@ class Outage:
 
     broker: str
     begin: float
+    gone: float = float("inf")
+    """When its process had ended."""
     end: float = float("inf")
 
 
@@ -255,6 +257,7 @@ class FailureRun:
         outage = Outage(broker, time.monotonic())
         self.outages.append(outage)
         (self.cluster.stop_broker if clean else self.cluster.kill_broker)(broker)
+        outage.gone = time.monotonic()
         assert (self.cluster.store(broker) / "abort").exists() is not clean
         if others:
             self.senders.wait_for_more(50)
@@ -271,6 +274,8 @@ class FailureRun:
             A message was lost, or came more often than RocketMQ allows.
         """
         self.senders.stop()
+        # Queues grow a moment after the answer.
+        wait_until(lambda: self._acknowledged_keys() <= self._stored_keys(), _DEADLINE_S)
         stored = self._java.pull_all(self._topic)
         for orderly, recorder in self.recorders.items():
             wait_until(lambda recorder=recorder: not _missed(stored, recorder), _DEADLINE_S)
@@ -283,6 +288,12 @@ class FailureRun:
             self._check_offsets(self._groups[orderly], stored)
         self._check_order(self.recorders[True])
         return self._counts(stored)
+
+    def _acknowledged_keys(self) -> set[str]:
+        return {each.key for each in self.senders.acknowledged()}
+
+    def _stored_keys(self) -> set[str]:
+        return {row["keys"] for row in self._java.pull_all(self._topic)}
 
     def _check_stored(self, stored: list[dict[str, Any]]) -> None:
         """Each acknowledged message is there, and twice only if it was under way in an outage."""

@@ -66,6 +66,11 @@ class ObedientProcess:
         """Whether the process runs."""
         return self._process.poll() is None
 
+    @property
+    def process_id(self) -> int:
+        """Its id in this system."""
+        return self._process.pid
+
     def kill(self) -> None:
         """End the process as a crash does (SIGKILL)."""
         self._process.kill()

@@ -34,9 +34,13 @@ class ClusterBrokers:
         Raises
         ------
         ClientError
-            A name has no master that is up.
+            A name has no master that is up; none is up.
         """
         masters = (await self._instance.name_server.cluster_info()).masters
+        if not masters:
+            raise ClientError(
+                "name servers know no master: no broker is up, or none has registered yet"
+            )
         if names is None:
             return masters
         unknown = sorted(set(names) - masters.keys())

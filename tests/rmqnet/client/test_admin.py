@@ -407,3 +407,13 @@ def test_settings_of_a_broker_are_lines(admin: Admin, broker: ScriptedServer) ->
     assert "secret" not in str(caught.value)
     with pytest.raises(ClientError, match=r"no master of broker other is up \(known: broker-a\)"):
         admin.broker_stats("other")
+
+
+def test_what_goes_to_all_brokers_needs_one() -> None:
+    """A topic is not created where nobody creates it."""
+    with (
+        ScriptedCluster() as empty,
+        Admin(empty.namesrv_addr) as admin,
+        pytest.raises(ClientError, match="name servers know no master"),
+    ):
+        admin.create_topic("new", 4)
