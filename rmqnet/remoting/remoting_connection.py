@@ -195,7 +195,7 @@ class RemotingConnection(asyncio.Protocol):
         try:
             commands = self._decoder.feed(data)
         except RemotingFormatError as err:
-            logger.warning("%s", err)
+            self._tell(err)
             self.reason = str(err)
             self.abort()
             return
@@ -236,6 +236,10 @@ class RemotingConnection(asyncio.Protocol):
             self._closed.set_result(None)
 
     # What happens inside.
+
+    def _tell(self, err: RemotingFormatError) -> None:
+        """Log what came that is no frame."""
+        logger.warning("%s", err)
 
     def _take_no_more(self) -> None:
         self.is_open = self.is_writable = False

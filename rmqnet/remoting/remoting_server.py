@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable
 
+    from rmqnet.errors import RemotingFormatError
     from rmqnet.remoting.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 _MAX_OPAQUE = (1 << 31) - 1
 _VIP_STEP, _VIP_TRIES = 2, 20
 _CLOSE_SECONDS = 1.0
+_MOST_TOLD = 1000
 
 Handler = Callable[[ServerConnection, RemotingCommand], Optional[RemotingCommand]]
 """Takes a client and its request, returns the answer; None: it comes later, or there is none."""
@@ -134,6 +136,7 @@ class RemotingServer:
         self._is_writing_soon = False
         self._listeners: list[Listener] = []
         self._refused = 0
+        self._garbage: set[str] = set()  # hosts that sent some
 
     # What the owner of the server calls, before it starts or in any thread.
 
@@ -323,6 +326,13 @@ class RemotingServer:
     def note_held(self, connection: ServerConnection, held_bytes: int) -> None:
         """Count the bytes of a request that has not come whole."""
         self._held.note(connection, held_bytes)
+
+    def note_garbage(self, connection: ServerConnection, err: RemotingFormatError) -> None:
+        """Log what came that is no frame: the first of a host, which may try again for ever."""
+        is_first = connection.host not in self._garbage and len(self._garbage) < _MOST_TOLD
+        if is_first:
+            self._garbage.add(connection.host)
+        logger.log(logging.WARNING if is_first else logging.DEBUG, "%s", err)
 
     def note_unread(self, connection: ServerConnection, unread_bytes: int) -> None:
         """Count the bytes of answers that a client does not read."""

@@ -11,6 +11,7 @@ from rmqnet.remoting.remoting_connection import RemotingConnection
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from rmqnet.errors import RemotingFormatError
     from rmqnet.remoting.remoting_connection import ConnectionOwner, WaitingRequest
 
     class ServerOwner(ConnectionOwner, Protocol):
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
         def note_held(self, connection: ServerConnection, held_bytes: int) -> None:
             """Count the bytes of a frame that has not come whole."""
+
+        def note_garbage(self, connection: ServerConnection, err: RemotingFormatError) -> None:
+            """Log what came that is no frame, unless its like was logged."""
 
         def note_unread(self, connection: ServerConnection, unread_bytes: int) -> None:
             """Count the bytes of answers that are not read."""
@@ -150,6 +154,9 @@ class ServerConnection(RemotingConnection):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+    def _tell(self, err: RemotingFormatError) -> None:
+        self._server.note_garbage(self, err)
 
     def _was_silent_since(self, request: WaitingRequest) -> bool:
         return False  # a client may take its time: it has no other server to go to

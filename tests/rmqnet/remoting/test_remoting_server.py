@@ -334,7 +334,7 @@ def test_garbage_ends_its_connection_only(garbage: bytes, caplog: pytest.LogCapt
         assert client.address in warnings[0].getMessage()
 
 
-def test_a_flood_of_garbage_does_not_stop_others() -> None:
+def test_a_flood_of_garbage_does_not_stop_others(caplog: pytest.LogCaptureFixture) -> None:
     with echoing() as (served, friend):
         for _ in range(100):
             with served.client() as client:
@@ -342,6 +342,7 @@ def test_a_flood_of_garbage_does_not_stop_others() -> None:
             assert works(friend)
         served.wait_ended(100)
         served.wait_connections(1)
+    assert caplog.text.count("is not a frame") == 1
 
 
 def half_a_frame(held_bytes: int) -> bytes:
