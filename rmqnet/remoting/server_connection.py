@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FLUSH_SECONDS = 5.0
+_PIECE_BYTES = 16 << 10
+_REQUESTS_OF_A_TURN = 64
+"""What one client sent is worked on for so long; then it is the others' turn."""
 _WRITE_BUFFER_BYTES = 256 << 10
 """Of each client, beside what is counted; thousands of them may leave that much lying."""
 
@@ -77,7 +80,10 @@ class ServerConnection(RemotingConnection):
         self._max_under_way = max_under_way
         self._max_unread_bytes = max_unread_bytes
         self._under_way = 0
+        self._begun = 0
         self._is_paused = False
+        self._rest: list[bytes] = []  # that came, and is for a later turn
+        self._is_taking_soon = False
         self._abort_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -87,10 +93,36 @@ class ServerConnection(RemotingConnection):
             self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        """Hand requests to the server."""
-        super().data_received(data)
-        if self.is_open:
-            self._server.note_held(self, self._decoder.held_bytes)
+        """Hand requests to the server; many that came at once in several turns of the loop."""
+        if self._rest:
+            self._rest.append(data)
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        enough, at = self._begun + _REQUESTS_OF_A_TURN, 0
+        while at < len(data) and self.is_open and self._begun < enough:
+            super().data_received(data[at : at + _PIECE_BYTES])
+            at += _PIECE_BYTES
+        if not self.is_open:
+            return
+        self._server.note_held(self, self._decoder.held_bytes)
+        if at < len(data):
+            self._rest.insert(0, data[at:])
+            self._take_rest_soon()
+        self._pause_or_go_on()
+
+    def _take_rest_soon(self) -> None:
+        if not self._is_taking_soon:
+            self._is_taking_soon = True
+            self._loop.call_soon(self._take_rest)
+
+    def _take_rest(self) -> None:
+        self._is_taking_soon = False
+        if self._rest and self.is_open and self._under_way < self._max_under_way:
+            data = b"".join(self._rest)
+            self._rest.clear()
+            self._take(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the server."""
@@ -120,13 +152,16 @@ class ServerConnection(RemotingConnection):
     def note_begun(self) -> None:
         """Count a request that is worked on."""
         self._under_way += 1
+        self._begun += 1
         if self._under_way >= self._max_under_way:
             self._pause_or_go_on()
 
     def note_done(self) -> None:
         """Count a request whose answer is written, or that has none."""
         self._under_way -= 1
-        if self._is_paused:
+        if self._rest:
+            self._take_rest_soon()
+        elif self._is_paused:
             self._pause_or_go_on()
 
     def write(self, frame: bytes) -> None:
@@ -146,7 +181,8 @@ class ServerConnection(RemotingConnection):
                 self.abort()
 
     def _pause_or_go_on(self) -> None:
-        is_paused = not self.is_writable or self._under_way >= self._max_under_way
+        is_full = self._under_way >= self._max_under_way
+        is_paused = is_full or not self.is_writable or bool(self._rest)
         if self._transport is None or not self.is_open or is_paused == self._is_paused:
             return
         self._is_paused = is_paused

@@ -200,6 +200,35 @@ def test_an_answer_that_is_too_long_becomes_an_error() -> None:
         assert "at most 10000" in answer.remark
 
 
+def test_who_sends_thousands_of_requests_at_once_does_not_hold_up_others() -> None:
+    seen: list[int] = []
+    others_sent = threading.Event()
+
+    def look(_: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+        seen.append(request.opaque)
+        assert others_sent.wait(10)  # so that both are there when the loop goes on
+        return RemotingCommand.response_to(request, 0)
+
+    flood = b"".join(
+        encode_frame(RemotingCommand(BROKEN, opaque=number)) for number in range(1, 1_501)
+    )
+    with Served() as served, served.client() as greedy, served.client() as other:
+        served.server.register([BROKEN], look)
+        served.server.register([WORK], lambda _, request: answer_with(request, len(seen)))
+        greedy.send_bytes(flood)
+        wait_until(lambda: seen, "the first request")
+        other.send(RemotingCommand(WORK))
+        others_sent.set()
+        before = int(other.receive().remark or "")
+        assert before < 1_000
+        wait_until(lambda: len(seen) == 1_500, "all requests")
+        assert seen == list(range(1, 1_501))
+
+
+def answer_with(request: RemotingCommand, number: int) -> RemotingCommand:
+    return RemotingCommand.response_to(request, 0, str(number))
+
+
 def test_one_way_requests_are_worked_on_and_not_answered() -> None:
     worked = threading.Semaphore(0)
 
