@@ -99,8 +99,8 @@ def start(context: Context) -> list[Figure]:
     memory: dict[str, list[float]] = {"ours": [], "java": []}
     for _ in range(1 if context.quick else 3):
         for name, started in (
-            ("java", running_cluster(context, {"first": 1}, heap="1500m")),
-            ("ours", served_cluster(context, {"first": 1})),
+            ("java", running_cluster(context, {"first": _QUEUES}, heap="1500m")),
+            ("ours", served_cluster(context, {"first": _QUEUES})),
         ):
             begin = time.perf_counter()
             with started as cluster:
