@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqsource.datasource import RocketMQStoreDataSource
-from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
+from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DECODE_ROWS = 10_000
 DECODE_BYTES = 8 << 20
-_COLUMNS = [name for name in MESSAGE_SCHEMA.names if name != "properties_raw"]
+_COLUMNS = [name for name in message_schema().names if name != "properties_raw"]
 
 
 def decode_all(

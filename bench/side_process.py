@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 FIGURE = '{"figure"'
 _KEPT_LINES = 30
@@ -29,9 +30,11 @@ class SideProcess:
     ----------
     command
         Program and arguments; lines that begin with ``{"figure"`` are figures, others its log.
+    env
+        Its environment; None: that of this process.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._name = " ".join(command[-4:])
         self._figures: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._log: deque[str] = deque(maxlen=_KEPT_LINES)
@@ -42,6 +45,7 @@ class SideProcess:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            env=env,
         )
         self._reader = threading.Thread(target=self._read, name="side-process", daemon=True)
         self._reader.start()
@@ -102,8 +106,13 @@ class SideProcess:
 
 
 def python_side(module: str, *arguments: str | int) -> SideProcess:
-    """Start a module of the benchmarks with this Python."""
-    return SideProcess([sys.executable, "-m", module, *map(str, arguments)])
+    """Start a module of the benchmarks with this Python, compiled as an installed one is.
+
+    The first start compiles, and keeps what it compiled.
+    """
+    own = "PYTHONDONTWRITEBYTECODE"
+    compiled = {name: value for name, value in os.environ.items() if name != own}
+    return SideProcess([sys.executable, "-m", module, *map(str, arguments)], compiled)
 
 
 def tell(name: str, **values: float) -> None:

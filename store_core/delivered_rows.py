@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.java_string import java_integer
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.layout.message import PROPERTY_REAL_QID, PROPERTY_REAL_TOPIC

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from store_core.arrow import pa, pc
 from store_core.layout.message import LMQ_PREFIX, PROPERTY_TIMER_OUT_MS, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:

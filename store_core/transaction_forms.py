@@ -12,9 +12,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.java_hash_map import hash_map_string
 from store_core.codec.java_string import java_integer
 from store_core.codec.properties import string_to_properties

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqsource.tables import table_named
-from store_core.codec.message_batch_codec import TIMESTAMP, timestamp_column
+from store_core.codec.message_batch_codec import timestamp_column, timestamp_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ _ARROW_TYPES: dict[str, DataType] = {
     "string": pa.string(),
     "int": pa.int32(),
     "bigint": pa.int64(),
-    "timestamp": TIMESTAMP,
+    "timestamp": timestamp_type(),
 }
 
 
@@ -63,7 +63,7 @@ def _array(value: Any, arrow_type: DataType, row_count: int) -> Array:
         return pa.repeat(pa.scalar(_encodable(value), arrow_type), row_count)
     if isinstance(value, pa.Array):
         return value.cast(arrow_type)
-    if arrow_type == TIMESTAMP:
+    if arrow_type == timestamp_type():
         return timestamp_column(_times(value))
     if arrow_type == pa.string():
         return pa.array([_encodable(text) for text in value], arrow_type)

@@ -23,7 +23,7 @@ from rmqsource.scan.splits import SegmentPositions
 from rmqsource.tables import CORRUPT_RECORD
 from store_core.codec.decoded_parts import decoded_parts
 from store_core.codec.inner_columns import UnwrappedColumns, holds_inner_batch
-from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
+from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.codec.record_crcs import body_crc_failures
 from store_core.layout.message import COMPRESSED_FLAG
 from store_core.log.log_scan import Gap, LogSlice
@@ -183,7 +183,7 @@ class MessageBatches:
         """Yield the asked-for columns of the rows that ``found`` marks (None: all)."""
         request = self.request
         keep = None if found is None or found.all() else pa.array(found)
-        wanted = [name for name in request.columns if name in MESSAGE_SCHEMA.names]
+        wanted = [name for name in request.columns if name in message_schema().names]
         batch = {name: columns.column(name) for name in wanted}
         if request.table == _KEYS_TABLE:
             key, kind, row = explode_keys(

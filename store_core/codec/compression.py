@@ -9,8 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-import pyarrow as pa
-
+from store_core.arrow import pa
 from store_core.errors import StoreError
 from store_core.layout.message import (
     COMPRESSION_LEGACY_ZLIB,

@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+
+from store_core.arrow import pa, pc
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.arrow_types import Array
 
-_KEEPING_POOL = pa.system_memory_pool()
 _MOST_KEPT_BYTES = 2 << 20
 _MAX_SPAN = 2**31 - 1
 
@@ -64,7 +63,7 @@ def take_bytes(array: Array, rows: Array, most_bytes: int) -> Array:
     waits for the kernel to clear it each time, longer than for the copy. ``malloc`` keeps a few
     MiB, and would give back more: that is the pool's.
     """
-    pool = _KEEPING_POOL if most_bytes <= _MOST_KEPT_BYTES else None
+    pool = pa.system_memory_pool() if most_bytes <= _MOST_KEPT_BYTES else None
     return pc.take(array, rows, memory_pool=pool)
 
 

@@ -12,9 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.layout.message import IPV4_HOST_BYTES, IPV6_HOST_BYTES
 
 if TYPE_CHECKING:

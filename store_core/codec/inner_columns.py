@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.compression import CorruptBodyError
 from store_core.codec.gather import binary_parts, gather_binary
 from store_core.codec.inner_batch import inner_item_spans
@@ -72,7 +72,7 @@ class UnwrappedColumns:
         return self._records.bad_bodies
 
     def column(self, name: str) -> Array:
-        """Return a column of ``MESSAGE_SCHEMA``, a row for each message."""
+        """Return a column of `message_schema`, a row for each message."""
         return self._rows(0, len(self.record_row)).column(name)
 
     def parts(self, most_rows: int, most_bytes: int) -> Iterator[UnwrappedRows]:
@@ -107,7 +107,7 @@ class UnwrappedRows:
         return len(self._record_row)
 
     def column(self, name: str) -> Array:
-        """Return a column of ``MESSAGE_SCHEMA``, a row for each message."""
+        """Return a column of `message_schema`, a row for each message."""
         if name not in _ITEM_COLUMNS:
             return self._records.column(name).take(pa.array(self._record_row))
         return self._joined(self._items.column(name), lambda: self._records.column(name))

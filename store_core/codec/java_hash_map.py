@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.java_string import string_hash, string_hashes
 from store_core.codec.properties import properties_to_bytes
 from store_core.codec.property_columns import PropertyColumns, utf8_column

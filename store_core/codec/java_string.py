@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
+
+from store_core.arrow import pa
 
 if TYPE_CHECKING:
     import numpy.typing as npt

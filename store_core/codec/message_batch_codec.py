@@ -5,11 +5,12 @@ Equal to ``message_codec`` and ``message`` row by row; a property test holds the
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.compression import MAX_DECODED_BYTES, CorruptBodyError, inflate
 from store_core.codec.gather import gather_binary, replace_rows
 from store_core.codec.hosts import host_column
@@ -28,38 +29,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.arrow_types import Array
+    from store_core.arrow_types import Array, DataType, Schema
     from store_core.codec.record_frames import RecordFrames
-
-TIMESTAMP = pa.timestamp("us", "UTC")
-PROPERTY_MAP = pa.map_(pa.string(), pa.string())
-
-MESSAGE_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("queue_id", pa.int32()),
-        ("queue_offset", pa.int64()),
-        ("commit_log_offset", pa.int64()),
-        ("store_size", pa.int32()),
-        ("message_id", pa.string()),
-        ("unique_key", pa.string()),
-        ("keys", pa.list_(pa.string())),
-        ("tags", pa.string()),
-        ("body", pa.binary()),
-        ("properties", PROPERTY_MAP),
-        ("flag", pa.int32()),
-        ("sys_flag", pa.int32()),
-        ("body_crc", pa.int32()),
-        ("reconsume_times", pa.int32()),
-        ("born_timestamp", TIMESTAMP),
-        ("store_timestamp", TIMESTAMP),
-        ("born_host", pa.string()),
-        ("store_host", pa.string()),
-        ("prepared_transaction_offset", pa.int64()),
-        ("properties_raw", pa.binary()),
-    ]
-)
-"""Every column that a record has, in the order of table ``messages``; ``store`` is not its own."""
 
 _HEADER_FIELDS = {
     "queue_id": "queue_id",
@@ -75,6 +46,44 @@ _HEADER_FIELDS = {
 PROPERTY_OF_COLUMN = {"unique_key": PROPERTY_UNIQ_KEY, "tags": PROPERTY_TAGS}
 _MIN_TIMESTAMP_MS = -62135596800000  # 0001-01-01T00:00:00Z
 _MAX_TIMESTAMP_MS = 253402300799999  # 9999-12-31T23:59:59.999Z
+
+
+@cache
+def message_schema() -> Schema:
+    """Return all columns that a record has, in the order of table ``messages``.
+
+    Column ``store`` is not a record's own.
+    """
+    return pa.schema(
+        [
+            ("topic", pa.string()),
+            ("queue_id", pa.int32()),
+            ("queue_offset", pa.int64()),
+            ("commit_log_offset", pa.int64()),
+            ("store_size", pa.int32()),
+            ("message_id", pa.string()),
+            ("unique_key", pa.string()),
+            ("keys", pa.list_(pa.string())),
+            ("tags", pa.string()),
+            ("body", pa.binary()),
+            ("properties", pa.map_(pa.string(), pa.string())),
+            ("flag", pa.int32()),
+            ("sys_flag", pa.int32()),
+            ("body_crc", pa.int32()),
+            ("reconsume_times", pa.int32()),
+            ("born_timestamp", timestamp_type()),
+            ("store_timestamp", timestamp_type()),
+            ("born_host", pa.string()),
+            ("store_host", pa.string()),
+            ("prepared_transaction_offset", pa.int64()),
+            ("properties_raw", pa.binary()),
+        ]
+    )
+
+
+def timestamp_type() -> DataType:
+    """Return the type of times, which is Spark's."""
+    return pa.timestamp("us", "UTC")
 
 
 class MessageColumns:
@@ -144,7 +153,7 @@ class MessageColumns:
         )
 
     def column(self, name: str) -> Array:
-        """Return a column of ``MESSAGE_SCHEMA`` as an Arrow array of that type."""
+        """Return a column of `message_schema` as an Arrow array of that type."""
         if name not in self._columns:
             self._columns[name] = self._build(name)
         return self._columns[name]
@@ -254,6 +263,6 @@ def timestamp_column(milliseconds: npt.NDArray[np.int64]) -> Array:
     """Return times in ms as Spark timestamps; null outside of the years 1 to 9999."""
     fits = (milliseconds >= _MIN_TIMESTAMP_MS) & (milliseconds <= _MAX_TIMESTAMP_MS)
     if fits.all():
-        return pa.array(milliseconds * 1000).view(TIMESTAMP)
+        return pa.array(milliseconds * 1000).view(timestamp_type())
     micros = np.where(fits, milliseconds, 0) * 1000
-    return pa.array(micros, mask=~fits).view(TIMESTAMP)
+    return pa.array(micros, mask=~fits).view(timestamp_type())

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.layout.message import IPV4_HOST_BYTES, IPV6_HOST_BYTES
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.layout.message import KEY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 if TYPE_CHECKING:
@@ -19,13 +18,8 @@ if TYPE_CHECKING:
     from store_core.arrow_types import Array, Scalar
 
 
-def _scalar(data: bytes) -> Scalar:
-    return pa.scalar(data, pa.binary())
-
-
-_NAME_VALUE = _scalar(bytes([NAME_VALUE_SEPARATOR]))
-_SEPARATOR = _scalar(bytes([PROPERTY_SEPARATOR]))
-_EMPTY = _scalar(b"")
+_NAME_VALUE = bytes([NAME_VALUE_SEPARATOR])
+_SEPARATOR = bytes([PROPERTY_SEPARATOR])
 
 
 def properties_block(properties: Array | None, named: Mapping[str, Any]) -> Array:
@@ -47,12 +41,12 @@ def properties_block(properties: Array | None, named: Mapping[str, Any]) -> Arra
     before = b""
     for name, value in values.items():
         if value.null_count == 0 and (pc.min(pc.binary_length(value)).as_py() or 0) > 0:
-            parts += [_scalar(before + name.encode() + _NAME_VALUE.as_py()), value]
-            before = _SEPARATOR.as_py()  # of all rows; goes along with the next name
+            parts += [_scalar(before + name.encode() + _NAME_VALUE), value]
+            before = _SEPARATOR  # of all rows; goes along with the next name
         else:
             parts += [_scalar(before), _entries(_scalar(name.encode()), value)]
             before = b""
-    return pc.binary_join_element_wise(*parts, _scalar(before), _EMPTY)
+    return pc.binary_join_element_wise(*parts, _scalar(before), _scalar(b""))
 
 
 def joined_words(array: Array) -> Array:
@@ -78,8 +72,11 @@ def _without_nulls(lists: Array) -> Array:
 
 def _entries(names: Any, values: Array) -> Array:
     """Return name, separator, value, separator; empty where the value is null or empty."""
-    entries = pc.binary_join_element_wise(names, _NAME_VALUE, values, _SEPARATOR, _EMPTY)
-    return pc.if_else(pc.fill_null(pc.greater(pc.binary_length(values), 0), False), entries, _EMPTY)
+    empty = _scalar(b"")
+    entries = pc.binary_join_element_wise(
+        names, _scalar(_NAME_VALUE), values, _scalar(_SEPARATOR), empty
+    )
+    return pc.if_else(pc.fill_null(pc.greater(pc.binary_length(values), 0), False), entries, empty)
 
 
 def _map_entries(properties: Array, values: Mapping[str, Any]) -> Array:
@@ -95,7 +92,12 @@ def _map_entries(properties: Array, values: Mapping[str, Any]) -> Array:
             pc.equal(names, _scalar(name.encode())), value.is_valid().take(row_of_entry)
         )
         keep = pc.and_not(keep, replaced)
-    entries = pc.if_else(keep, entries, _EMPTY)
+    empty = _scalar(b"")
+    entries = pc.if_else(keep, entries, empty)
     offsets = pc.subtract(properties.offsets, properties.offsets[0])
-    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, entries), _EMPTY)
-    return pc.if_else(properties.is_valid(), joined, _EMPTY)
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, entries), empty)
+    return pc.if_else(properties.is_valid(), joined, empty)
+
+
+def _scalar(data: bytes) -> Scalar:
+    return pa.scalar(data, pa.binary())

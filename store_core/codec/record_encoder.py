@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.crc32 import crc32_ranges
 from store_core.codec.encoded_records import (
     CRC_ENTRY,
@@ -42,14 +41,13 @@ from store_core.layout.message import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from store_core.arrow_types import Array, RecordBatch
+    from store_core.arrow_types import Array, RecordBatch, Scalar
 
     Int64s = npt.NDArray[np.int64]
 
 _MAX_BLOCK_BYTES = 2**31 - 1
 _FIXED_BYTES = HEADER_IPV4.size + TOPIC_LENGTH_V1.size + PROPERTIES_LENGTH.size
 _V6_GROWTH = IPV6_HOST_BYTES - IPV4_HOST_BYTES
-_EMPTY = pa.scalar(b"", pa.binary())
 _NUMBERS = (
     "queue_id",
     "flag",
@@ -230,7 +228,7 @@ def _body_crcs(body: Array) -> npt.NDArray[np.int32]:
 
 
 def _joined(columns: list[Any]) -> npt.NDArray[np.uint8]:
-    joined = binary_parts(pc.binary_join_element_wise(*columns, _EMPTY))[1]
+    joined = binary_parts(pc.binary_join_element_wise(*columns, _empty()))[1]
     # Kernels return memory that nobody else knows; should a release lock it, it is copied.
     return np.require(joined, requirements="W")
 
@@ -238,7 +236,7 @@ def _joined(columns: list[Any]) -> npt.NDArray[np.uint8]:
 def _properties(batch: RecordBatch, property_crc: bool) -> tuple[Any, Any, Int64s]:
     """Return properties, what is appended to each, and the bytes of both together."""
     properties = _binary(batch, "properties_raw")
-    tail, tail_bytes = _EMPTY, np.zeros(batch.num_rows, np.int64)
+    tail, tail_bytes = _empty(), np.zeros(batch.num_rows, np.int64)
     if property_crc:
         properties, tail, tail_bytes = _reserve_crc(properties)
     lengths = _lengths(properties) + tail_bytes
@@ -261,3 +259,7 @@ def _reserve_crc(properties: Array) -> tuple[Any, Any, Int64s]:
         tails.take(pa.array(open_end.astype(np.int8))),
         CRC32_PROPERTY_BYTES + open_end,
     )
+
+
+def _empty() -> Scalar:
+    return pa.scalar(b"", pa.binary())

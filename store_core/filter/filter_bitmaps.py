@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.property_columns import utf8_column
 
 if TYPE_CHECKING:

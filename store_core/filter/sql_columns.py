@@ -20,9 +20,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.filter import sql_steps as steps
 from store_core.filter.sql_number_columns import NumberColumn, double_column, integer_column
 from store_core.filter.sql_numbers import double_order
@@ -160,11 +159,7 @@ def _of_found(value: _Texts, found: Bools) -> TruthColumn:
     return TruthColumn(found, value.valid & ~found, np.zeros_like(found))
 
 
-_SEARCHES: dict[str, Callable[[Array, str], Array]] = {
-    "CONTAINS": pc.match_substring,
-    "STARTSWITH": pc.starts_with,
-    "ENDSWITH": pc.ends_with,
-}
+_KERNELS = {"CONTAINS": "match_substring", "STARTSWITH": "starts_with", "ENDSWITH": "ends_with"}
 
 
 def _search(search: steps.Search, value: Any) -> Any:
@@ -172,7 +167,7 @@ def _search(search: steps.Search, value: Any) -> Any:
         return False
     if isinstance(value, TruthColumn):
         return TruthColumn(np.zeros_like(value.failed), ~value.failed, value.failed)
-    found = _bools(_SEARCHES[search.word](value.array, search.text))
+    found = _bools(getattr(pc, _KERNELS[search.word])(value.array, search.text))
     true = value.valid & ~found if search.negated else found
     return TruthColumn(true, ~true, np.zeros_like(true))
 

@@ -11,9 +11,8 @@ import math
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts
 from store_core.filter.sql_numbers import parse_double, parse_integer
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 
+from store_core.arrow import pc
 from store_core.codec.gather import binary_parts
 from store_core.codec.java_string import string_hash, string_hashes
 from store_core.codec.property_columns import words_column

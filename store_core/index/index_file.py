@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.java_string import string_hash, string_hashes
 from store_core.errors import CorruptRecordError
 from store_core.layout.index import (

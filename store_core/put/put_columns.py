@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.encoded_records import reserve_property_crc
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.record_encoder import column_without_stored_crc

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.gather import replace_rows
 from store_core.codec.record_encoder import encode_records
 from store_core.errors import StoreWriteError

@@ -10,9 +10,8 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts, replace_rows
 from store_core.codec.java_hash_map import hash_map_string, hash_map_strings
 from store_core.codec.java_string import decode_utf8

@@ -11,9 +11,8 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts, replace_rows
 from store_core.codec.java_hash_map import hash_map_string
 from store_core.codec.java_string import java_integer

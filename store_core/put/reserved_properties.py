@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts
 from store_core.codec.java_string import java_integer, java_split
 from store_core.codec.properties import string_to_properties

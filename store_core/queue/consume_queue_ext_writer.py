@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.gather import binary_parts
 from store_core.files.segment_list import Segment, SegmentList
 from store_core.layout.consume_queue import (

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.java_string import java_integer, java_split, string_hashes
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.property_columns import utf8_column

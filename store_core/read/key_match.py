@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.properties import split_keys
 from store_core.codec.property_columns import words_column
 from store_core.layout.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY

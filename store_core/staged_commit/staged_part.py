@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.errors import StoreFormatError, StoreWriteError
 from store_core.files.regular_file import check_regular
 
@@ -21,24 +21,28 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.arrow_types import RecordBatch
+    from store_core.arrow_types import RecordBatch, Schema
 
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
 
 RECORDS_SUFFIX, ROWS_SUFFIX = ".records", ".rows"
-ROWS_SCHEMA = pa.schema(
-    [
-        ("size", pa.int32()),  # bytes of the record
-        ("queue", pa.int32()),  # number of the queue in StagedPart.queues
-        ("rank", pa.int32()),  # messages of the part before it in its queue
-        ("store_timestamp_at", pa.int16()),  # byte of the record where the store time lies
-        ("tags_code", pa.int64()),  # of the queue's unit; see RELATIVE_TO_STORE_TIME
-        ("key_hashes", pa.list_(pa.int32())),  # of the index's entries, in their order
-    ]
-)
 RELATIVE_TO_STORE_TIME = 1 << 60
 """A tags code from here on is a time of delivery: so many ms behind the store time."""
+
+
+def rows_schema() -> Schema:
+    """Return what a part tells of each of its records."""
+    return pa.schema(
+        [
+            ("size", pa.int32()),  # bytes of the record
+            ("queue", pa.int32()),  # number of the queue in StagedPart.queues
+            ("rank", pa.int32()),  # messages of the part before it in its queue
+            ("store_timestamp_at", pa.int16()),  # byte of the record where the store time lies
+            ("tags_code", pa.int64()),  # of the queue's unit; see RELATIVE_TO_STORE_TIME
+            ("key_hashes", pa.list_(pa.int32())),  # of the index's entries, in their order
+        ]
+    )
 
 
 class QueueCount(NamedTuple):

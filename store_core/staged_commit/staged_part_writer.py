@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.group_ranks import group_ranks
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.record_frames import RecordFrames
@@ -24,9 +24,9 @@ from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.staged_commit.staged_part import (
     RECORDS_SUFFIX,
     RELATIVE_TO_STORE_TIME,
-    ROWS_SCHEMA,
     ROWS_SUFFIX,
     QueueCount,
+    rows_schema,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class StagedPartWriter:
             self._sink = pa.OSFile(self._rows_path, "wb")
         except OSError as err:
             raise write_error(err, directory) from err
-        self._rows = pa.ipc.new_stream(self._sink, ROWS_SCHEMA)
+        self._rows = pa.ipc.new_stream(self._sink, rows_schema())
 
     def append(
         self,
@@ -122,7 +122,7 @@ class StagedPartWriter:
             pa.array(tags_code),
             key_hashes,
         ]
-        self._held.append(pa.RecordBatch.from_arrays(columns, schema=ROWS_SCHEMA))
+        self._held.append(pa.RecordBatch.from_arrays(columns, schema=rows_schema()))
         self._records_bytes += len(records.block)
         self._messages += len(records)
         try:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts
 from store_core.codec.java_hash_map import hash_map_strings
 from store_core.codec.java_string import java_integer
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.arrow_types import Array, RecordBatch
+    from store_core.arrow_types import Array, RecordBatch, Scalar
     from store_core.codec.record_frames import RecordFrames
 
     Int64s = npt.NDArray[np.int64]
@@ -46,7 +45,6 @@ NEVER_ENQUEUED_MS = 2**63 - 1
 _KEY_SEPARATOR = "+"
 _ROLL_BITS = 32
 _NAME_VALUE, _SEPARATOR = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
-_EMPTY = pa.scalar(b"", pa.binary())
 
 
 class DueRecords(NamedTuple):
@@ -135,14 +133,14 @@ def _properties(raw: Array, is_roll: Bools, enqueue_ms: Int64s, now: int) -> Arr
     is_closed = data[offsets[1:] - 1] == PROPERTY_SEPARATOR  # none is empty: it has a real topic
     joined = pc.binary_join_element_wise(
         raw,
-        pc.if_else(pa.array(is_closed), _EMPTY, pa.scalar(_SEPARATOR, pa.binary())),
+        pc.if_else(pa.array(is_closed), _empty(), pa.scalar(_SEPARATOR, pa.binary())),
         _name(PROPERTY_TIMER_ENQUEUE_MS),
         pa.array(enqueue_ms).cast(pa.string()).cast(pa.binary()),
         pa.scalar(_SEPARATOR, pa.binary()),
         _roll_entries(raw, is_roll),
         _name(PROPERTY_TIMER_DEQUEUE_MS),
         pa.scalar(str(now).encode() + _SEPARATOR, pa.binary()),
-        _EMPTY,
+        _empty(),
     )
     return hash_map_strings(joined)
 
@@ -150,13 +148,13 @@ def _properties(raw: Array, is_roll: Bools, enqueue_ms: Int64s, now: int) -> Arr
 def _roll_entries(raw: Array, is_roll: Bools) -> Array:
     """Return property TIMER_ROLL_TIMES of the rows that roll, one more than before."""
     if not is_roll.any():
-        return pa.repeat(_EMPTY, len(raw))
+        return pa.repeat(_empty(), len(raw))
     times = PropertyColumns(raw).values_of(PROPERTY_TIMER_ROLL_TIMES).dictionary_encode()
     more = [(java_integer(text, _ROLL_BITS) or 0) + 1 for text in times.dictionary.to_pylist()]
     entries = [_entry(PROPERTY_TIMER_ROLL_TIMES, str(number)) for number in more]
     first = _entry(PROPERTY_TIMER_ROLL_TIMES, "1")
     found = pa.array(entries, pa.binary()).take(times.indices).fill_null(first)
-    return pc.if_else(pa.array(is_roll), found, _EMPTY)
+    return pc.if_else(pa.array(is_roll), found, _empty())
 
 
 def _name(name: str) -> Array:
@@ -165,3 +163,7 @@ def _name(name: str) -> Array:
 
 def _entry(name: str, value: str) -> bytes:
     return name.encode() + _NAME_VALUE + value.encode() + _SEPARATOR
+
+
+def _empty() -> Scalar:
+    return pa.scalar(b"", pa.binary())

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.java_string import java_integer
 from store_core.layout.message import PROPERTY_DELAY
 from store_core.services.transaction_block import put_commit

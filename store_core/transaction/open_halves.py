@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.topics import CHECK_TIMES, HALF_TOPIC, OP_TOPIC
 from store_core.transaction.commit_records import committed_places
 from store_core.transaction_forms import (
@@ -82,6 +81,7 @@ class _Halves(NamedTuple):
     queue_offset: Int64s
     commit_log_offset: Int64s
     key: Any
+    """A ``pa.StringArray``; None: there is no row, as in most stores, and nobody needs Arrow."""
     is_copy: Bools
 
     def take(self, rows: Int64s) -> _Halves:
@@ -165,6 +165,8 @@ def find_open_halves(store: StoreQueries, half_start: int, op_start: int) -> Ope
 def ended_copies(store: StoreQueries, half: HalfPlace, key: str) -> bool:
     """Say whether an op message or a commit names a copy of a half message, from this one on."""
     halves = _read_halves(store, half.queue_offset)
+    if halves.key is None:
+        return False
     copies = halves.take(np.flatnonzero(_same_keys(halves.key, pa.scalar(key))))
     named = read_ops(store, 0).named
     return bool(np.isin(copies.queue_offset, named).any()) or (
@@ -174,7 +176,7 @@ def ended_copies(store: StoreQueries, half: HalfPlace, key: str) -> bool:
 
 def _read_halves(store: StoreQueries, start: int) -> _Halves:
     offsets, places, copies = [_NONE], [_NONE], [np.empty(0, bool)]
-    keys = [pa.array([], pa.string())]
+    keys: list[Any] = []
     for columns in store.queue_columns(HALF_TOPIC, _QUEUE_ID, start, _ANY):
         offsets.append(columns.frames.column("queue_offset"))
         places.append(columns.frames.column("commit_log_offset"))
@@ -185,7 +187,7 @@ def _read_halves(store: StoreQueries, start: int) -> _Halves:
     return _Halves(
         np.concatenate(offsets),
         np.concatenate(places),
-        pa.concat_arrays(keys),
+        pa.concat_arrays(keys) if keys else None,
         np.concatenate(copies),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
+from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.codec.message_codec import StoredRecord
 from store_core.codec.record_crcs import body_crc_failures
 from store_core.codec.record_frames import RecordFrames
@@ -23,7 +23,7 @@ from tests.store_factory import StoreFactory
 CONFIG = MessageStoreConfig()
 KEYS = [("TopicA", "k7"), ("TopicA", "all"), ("TopicB", "k9"), ("TopicB", "none")]
 _MOST_PARTS = 10_000
-COLUMNS = [name for name in MESSAGE_SCHEMA.names if not name.endswith("_timestamp")]
+COLUMNS = [name for name in message_schema().names if not name.endswith("_timestamp")]
 
 
 def scan(view: StoreSnapshot, rows: int = 7) -> Iterator[RecordFrames | Gap]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from store_core import MessageStoreConfig, StoreSnapshot
 from store_core.codec.inner_columns import UnwrappedColumns
-from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
+from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.codec.properties import split_keys
 from store_core.log.log_scan import BatchSizer, scan_frames, skip_gap
 from tests.golden_store import GOLDEN_NAMES, RECOVERED_NAMES, golden
@@ -32,12 +32,12 @@ def scanned_columns(snapshot: StoreSnapshot, *, unwrap: bool) -> dict[str, list[
     batches = []
     for columns in _columns(snapshot):
         rows = UnwrappedColumns(columns) if unwrap else columns
-        arrays = [rows.column(name) for name in MESSAGE_SCHEMA.names]
-        batches.append(pa.RecordBatch.from_arrays(arrays, schema=MESSAGE_SCHEMA))
+        arrays = [rows.column(name) for name in message_schema().names]
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=message_schema()))
         batches[-1].validate(full=True)
         assert not columns.bad_bodies
-    table = pa.Table.from_batches(batches, MESSAGE_SCHEMA)
-    return {name: table.column(name).to_pylist() for name in MESSAGE_SCHEMA.names}
+    table = pa.Table.from_batches(batches, message_schema())
+    return {name: table.column(name).to_pylist() for name in message_schema().names}
 
 
 def _columns(snapshot: StoreSnapshot):

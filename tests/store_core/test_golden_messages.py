@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from store_core.codec.message_batch_codec import MESSAGE_SCHEMA
+from store_core.codec.message_batch_codec import message_schema
 from store_core.codec.properties import split_keys
 from store_core.log.record_reader import RecordReader
 from tests.golden_store import RECOVERED_NAMES, golden
@@ -59,7 +59,7 @@ def test_columns_of_all_records(name, recovered):
     columns = scanned_columns(open_golden(name, recovered), unwrap=False)
     columns["properties"] = [dict(pairs) for pairs in columns["properties"]]
     expected = expected_columns(lines)
-    assert sorted(expected) == sorted(MESSAGE_SCHEMA.names)
+    assert sorted(expected) == sorted(message_schema().names)
     for column, values in expected.items():
         assert columns[column] == values, column
 
@@ -84,7 +84,7 @@ def test_scalar_messages_equal_columns(name, recovered):
     columns = scanned_columns(snapshot, unwrap=True)
     offsets = dict.fromkeys(columns["commit_log_offset"])
     messages = [m for offset in offsets for m in reader.messages_of(reader.read(offset))]
-    for column in MESSAGE_SCHEMA.names:
+    for column in message_schema().names:
         actual = [getattr(message, column) for message in messages]
         if column.endswith("_timestamp"):
             actual = [_time(value) for value in actual]

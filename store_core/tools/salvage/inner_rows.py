@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
-import pyarrow.compute as pc
 
+from store_core.arrow import pc
 from store_core.codec.gather import gather_binary
 from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.queue.dispatch_request import LMQ_QUEUE_ID

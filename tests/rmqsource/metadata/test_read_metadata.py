@@ -7,7 +7,7 @@ from rmqsource.metadata import METADATA_TABLES, read_metadata
 from rmqsource.metadata.columns import table_part
 from rmqsource.options.source_options import SourceOptions
 from rmqsource.tables import TABLES
-from store_core.codec.message_batch_codec import TIMESTAMP
+from store_core.codec.message_batch_codec import timestamp_type
 from tests.golden_store import GoldenStore, golden
 from tests.rmqsource.metadata.support import rows_of, snapshot_of
 
@@ -15,7 +15,7 @@ ARROW_TYPES = {
     "string": pa.string(),
     "int": pa.int32(),
     "bigint": pa.int64(),
-    "timestamp": TIMESTAMP,
+    "timestamp": timestamp_type(),
 }
 
 

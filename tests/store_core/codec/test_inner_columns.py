@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from store_core.codec.compression import CorruptBodyError, deflate
 from store_core.codec.inner_columns import UnwrappedColumns, _first_offset, holds_inner_batch
-from store_core.codec.message_batch_codec import MESSAGE_SCHEMA, MessageColumns
+from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.codec.record_frames import RecordFrames
 from store_core.layout.message import COMPRESSED_FLAG, INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from store_core.message import _inner_base, messages_from_record
@@ -57,7 +57,7 @@ def test_rows_equal_the_scalar_codec(placed):
     messages = [message for messages, _ in found for message in messages]
     rows = [row for row, (messages, _) in enumerate(found) for _ in messages]
     assert unwrapped.record_row.tolist() == rows
-    for name, kind in zip(MESSAGE_SCHEMA.names, MESSAGE_SCHEMA.types):
+    for name, kind in zip(message_schema().names, message_schema().types):
         column = unwrapped.column(name)
         column.validate(full=True)
         assert column.type == kind

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from store_core.codec.compression import CorruptBodyError, deflate
 from store_core.codec.message_batch_codec import (
-    MESSAGE_SCHEMA,
     MessageColumns,
+    message_schema,
     timestamp_column,
 )
 from store_core.codec.message_codec import body_crc
@@ -61,7 +61,7 @@ def test_columns_equal_the_scalar_codec(placed):
     frames = RecordFrames(data, base, positions)
     assert frames.ok.all()
     columns = MessageColumns(frames)
-    for name, kind in zip(MESSAGE_SCHEMA.names, MESSAGE_SCHEMA.types):
+    for name, kind in zip(message_schema().names, message_schema().types):
         column = columns.column(name)
         column.validate(full=True)
         assert column.type == kind
