@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqnet.broker.access.acl_gate import AclGate
 from rmqnet.broker.broker_config import BrokerConfig
 from rmqnet.broker.broker_controller import BrokerController
-from rmqnet.broker.metrics.metrics_server import MetricsServer
 from rmqnet.broker.roles.master import MasterRole
-from rmqnet.broker.roles.read_only import ReadOnlyRole
-from rmqnet.broker.roles.slave import SlaveRole
-from rmqnet.broker.roles.slave_settings import settings_of_slave
 from rmqnet.namesrv.name_server import NameServer
 from rmqnet.namesrv.name_server_config import NameServerConfig
 from store_core.config.message_store_config import MessageStoreConfig
@@ -26,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    from rmqnet.broker.metrics.metrics_server import MetricsServer
     from rmqnet.broker.roles.broker_role import BrokerRole
     from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.tls import ServerTls
@@ -234,7 +231,10 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     )
     properties = {key: _text(value) for key, value in (settings or {}).items()}
     properties["namesrvAddr"] = namesrv_addr or ""
+    # What few brokers have is loaded by those only: the others start sooner.
     if replica_of is not None:
+        from rmqnet.broker.roles.slave_settings import settings_of_slave  # noqa: PLC0415
+
         properties = settings_of_slave(replica_of, properties, credentials)
     elif read_only:
         properties.setdefault("brokerName", f"{BrokerConfig().broker_name}{_READ_ONLY_SUFFIX}")
@@ -246,10 +246,14 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     )
     role: BrokerRole
     if replica_of is not None:
+        from rmqnet.broker.roles.slave import SlaveRole  # noqa: PLC0415
+
         role = SlaveRole(
             config, store_config, now_ms, master_address=replica_of, credentials=credentials
         )
     elif read_only:
+        from rmqnet.broker.roles.read_only import ReadOnlyRole  # noqa: PLC0415
+
         file = None if offsets_file is None else os.fspath(offsets_file)
         role = ReadOnlyRole(config, store_config, now_ms, offsets_file=file)
     else:
@@ -262,7 +266,11 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
             tls=tls,
             gate=None if gate is None else gate.look,
         )
-    metrics = None if metrics_port is None else MetricsServer(metrics_host, metrics_port)
+    metrics = None
+    if metrics_port is not None:
+        from rmqnet.broker.metrics.metrics_server import MetricsServer  # noqa: PLC0415
+
+        metrics = MetricsServer(metrics_host, metrics_port)
     controller = BrokerController(
         config,
         store_config,

@@ -7,13 +7,19 @@ and what clients of 5.3.3 and 4.9.7 were seen to send.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rmqnet.remoting.codes import RequestCode
-from rmqnet.remoting.header_fields import Header, RequestHeader, short_name, wire_name
+from rmqnet.remoting.header_fields import (
+    Header,
+    RequestHeader,
+    header_class,
+    short_name,
+    wire_name,
+)
 
 
-@dataclass(frozen=True)
+@header_class
 class SendMessageRequestHeader(RequestHeader):
     """A message to be stored; the body is its body."""
 
@@ -35,7 +41,7 @@ class SendMessageRequestHeader(RequestHeader):
     bname: str | None = field(default=None, metadata=short_name("n"))
 
 
-@dataclass(frozen=True)
+@header_class
 class SendMessageRequestHeaderV2(SendMessageRequestHeader):
     """The same fields under names of one letter, as clients send them."""
 
@@ -43,7 +49,7 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
     HAS_SHORT_NAMES = True
 
 
-@dataclass(frozen=True)
+@header_class
 class PullMessageRequestHeader(RequestHeader):
     """Messages of one queue from an offset on."""
 
@@ -68,7 +74,7 @@ class PullMessageRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class QueryMessageRequestHeader(RequestHeader):
     """Messages by key, or by unique key."""
 
@@ -83,7 +89,7 @@ class QueryMessageRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class QueryConsumerOffsetRequestHeader(RequestHeader):
     """Where a group is in a queue."""
 
@@ -96,7 +102,7 @@ class QueryConsumerOffsetRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class UpdateConsumerOffsetRequestHeader(RequestHeader):
     """Where a group is in a queue, to be kept."""
 
@@ -109,7 +115,7 @@ class UpdateConsumerOffsetRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class CreateTopicRequestHeader(RequestHeader):
     """A topic to be made or changed."""
 
@@ -128,7 +134,7 @@ class CreateTopicRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class SearchOffsetRequestHeader(RequestHeader):
     """The offset in a queue at a time."""
 
@@ -141,7 +147,7 @@ class SearchOffsetRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetMaxOffsetRequestHeader(RequestHeader):
     """The end of a queue."""
 
@@ -153,7 +159,7 @@ class GetMaxOffsetRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetMinOffsetRequestHeader(RequestHeader):
     """The begin of a queue."""
 
@@ -164,7 +170,7 @@ class GetMinOffsetRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
     """When the first message of a queue was stored."""
 
@@ -175,7 +181,7 @@ class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class ViewMessageRequestHeader(RequestHeader):
     """One message, by its place in the commit log."""
 
@@ -185,7 +191,7 @@ class ViewMessageRequestHeader(RequestHeader):
     topic: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class UnregisterClientRequestHeader(RequestHeader):
     """A client goes, as member of these groups."""
 
@@ -197,7 +203,7 @@ class UnregisterClientRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class ConsumerSendMsgBackRequestHeader(RequestHeader):
     """A message that could not be consumed, to be tried again later."""
 
@@ -213,7 +219,7 @@ class ConsumerSendMsgBackRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class EndTransactionRequestHeader(RequestHeader):
     """How a transaction ended."""
 
@@ -230,7 +236,7 @@ class EndTransactionRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetConsumerListByGroupRequestHeader(RequestHeader):
     """Ids of the clients of a group."""
 
@@ -240,7 +246,7 @@ class GetConsumerListByGroupRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class CheckTransactionStateRequestHeader(RequestHeader):
     """A broker asks a producer how a transaction ended; the body is its message."""
 
@@ -255,7 +261,7 @@ class CheckTransactionStateRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class NotifyConsumerIdsChangedRequestHeader(RequestHeader):
     """A broker tells a consumer that its group has changed."""
 
@@ -265,7 +271,7 @@ class NotifyConsumerIdsChangedRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class PutKVConfigRequestHeader(RequestHeader):
     """A value that name servers keep."""
 
@@ -276,7 +282,7 @@ class PutKVConfigRequestHeader(RequestHeader):
     value: str
 
 
-@dataclass(frozen=True)
+@header_class
 class GetKVConfigRequestHeader(RequestHeader):
     """A value that name servers keep, by its key."""
 
@@ -286,7 +292,7 @@ class GetKVConfigRequestHeader(RequestHeader):
     key: str
 
 
-@dataclass(frozen=True)
+@header_class
 class DeleteKVConfigRequestHeader(RequestHeader):
     """A value that name servers keep no more."""
 
@@ -296,7 +302,7 @@ class DeleteKVConfigRequestHeader(RequestHeader):
     key: str
 
 
-@dataclass(frozen=True)
+@header_class
 class RegisterBrokerRequestHeader(RequestHeader):
     """A broker tells a name server of itself; its topics are the body."""
 
@@ -313,7 +319,7 @@ class RegisterBrokerRequestHeader(RequestHeader):
     body_crc32: int | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class UnRegisterBrokerRequestHeader(RequestHeader):
     """A broker leaves."""
 
@@ -325,7 +331,7 @@ class UnRegisterBrokerRequestHeader(RequestHeader):
     broker_id: int
 
 
-@dataclass(frozen=True)
+@header_class
 class GetRouteInfoRequestHeader(RequestHeader):
     """Brokers and queues of a topic."""
 
@@ -336,7 +342,7 @@ class GetRouteInfoRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetTopicStatsInfoRequestHeader(RequestHeader):
     """Offsets and last store times of a topic's queues."""
 
@@ -346,7 +352,7 @@ class GetTopicStatsInfoRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetConsumerConnectionListRequestHeader(RequestHeader):
     """Connections and subscriptions of a group."""
 
@@ -356,7 +362,7 @@ class GetConsumerConnectionListRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetProducerConnectionListRequestHeader(RequestHeader):
     """Connections of a group of producers."""
 
@@ -366,7 +372,7 @@ class GetProducerConnectionListRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class WipeWritePermOfBrokerRequestHeader(RequestHeader):
     """A broker shall get no more messages."""
 
@@ -375,7 +381,7 @@ class WipeWritePermOfBrokerRequestHeader(RequestHeader):
     broker_name: str
 
 
-@dataclass(frozen=True)
+@header_class
 class DeleteSubscriptionGroupRequestHeader(RequestHeader):
     """A group to be removed."""
 
@@ -388,7 +394,7 @@ class DeleteSubscriptionGroupRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetConsumeStatsRequestHeader(RequestHeader):
     """Offsets of a group and of the queues that it reads."""
 
@@ -400,7 +406,7 @@ class GetConsumeStatsRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class DeleteTopicRequestHeader(RequestHeader):
     """A topic to be removed from a broker."""
 
@@ -410,7 +416,7 @@ class DeleteTopicRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class DeleteTopicFromNamesrvRequestHeader(RequestHeader):
     """A topic to be forgotten by a name server."""
 
@@ -421,7 +427,7 @@ class DeleteTopicFromNamesrvRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class RegisterTopicRequestHeader(RequestHeader):
     """One topic of a broker, to be known by a name server; its route is the body."""
 
@@ -430,7 +436,7 @@ class RegisterTopicRequestHeader(RequestHeader):
     topic: str
 
 
-@dataclass(frozen=True)
+@header_class
 class GetBrokerMemberGroupRequestHeader(RequestHeader):
     """Master and slaves of a broker name."""
 
@@ -440,7 +446,7 @@ class GetBrokerMemberGroupRequestHeader(RequestHeader):
     broker_name: str
 
 
-@dataclass(frozen=True)
+@header_class
 class BrokerHeartbeatRequestHeader(RequestHeader):
     """A broker is still there."""
 
@@ -457,7 +463,7 @@ class BrokerHeartbeatRequestHeader(RequestHeader):
     election_priority: int | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetKVListByNamespaceRequestHeader(RequestHeader):
     """All values of a namespace that name servers keep."""
 
@@ -466,7 +472,7 @@ class GetKVListByNamespaceRequestHeader(RequestHeader):
     namespace: str
 
 
-@dataclass(frozen=True)
+@header_class
 class ResetOffsetRequestHeader(RequestHeader):
     """A group shall go on elsewhere; a broker tells its clients with the same fields (220)."""
 
@@ -481,7 +487,7 @@ class ResetOffsetRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetConsumerStatusRequestHeader(RequestHeader):
     """Offsets that the clients of a group hold; a broker asks them with the same fields (221)."""
 
@@ -493,7 +499,7 @@ class GetConsumerStatusRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetTopicsByClusterRequestHeader(RequestHeader):
     """Topics of a cluster."""
 
@@ -502,7 +508,7 @@ class GetTopicsByClusterRequestHeader(RequestHeader):
     cluster: str
 
 
-@dataclass(frozen=True)
+@header_class
 class QueryTopicConsumeByWhoRequestHeader(RequestHeader):
     """Groups that read a topic."""
 
@@ -512,7 +518,7 @@ class QueryTopicConsumeByWhoRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class QueryConsumeTimeSpanRequestHeader(RequestHeader):
     """From when to when the messages of a topic are, and where a group is."""
 
@@ -523,7 +529,7 @@ class QueryConsumeTimeSpanRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetConsumerRunningInfoRequestHeader(RequestHeader):
     """What a consumer does; a broker asks it with the same fields."""
 
@@ -535,7 +541,7 @@ class GetConsumerRunningInfoRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class ConsumeMessageDirectlyResultRequestHeader(RequestHeader):
     """One message to be consumed now; a broker sends it to the client with the same fields."""
 
@@ -551,7 +557,7 @@ class ConsumeMessageDirectlyResultRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class QueryConsumeQueueRequestHeader(RequestHeader):
     """Entries of a consume queue."""
 
@@ -565,7 +571,7 @@ class QueryConsumeQueueRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class QueryDataVersionRequestHeader(RequestHeader):
     """Whether a name server's knowledge of a broker is old."""
 
@@ -577,7 +583,7 @@ class QueryDataVersionRequestHeader(RequestHeader):
     broker_id: int
 
 
-@dataclass(frozen=True)
+@header_class
 class ReplyMessageRequestHeader(RequestHeader):
     """A broker brings the reply to a request between clients; the body is its body."""
 
@@ -600,7 +606,7 @@ class ReplyMessageRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class AddWritePermOfBrokerRequestHeader(RequestHeader):
     """A broker may get messages again."""
 
@@ -609,7 +615,7 @@ class AddWritePermOfBrokerRequestHeader(RequestHeader):
     broker_name: str
 
 
-@dataclass(frozen=True)
+@header_class
 class QueryTopicsByConsumerRequestHeader(RequestHeader):
     """Topics that a group reads."""
 
@@ -619,7 +625,7 @@ class QueryTopicsByConsumerRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class QuerySubscriptionByConsumerRequestHeader(RequestHeader):
     """What of a topic a group reads."""
 
@@ -630,7 +636,7 @@ class QuerySubscriptionByConsumerRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetTopicConfigRequestHeader(RequestHeader):
     """Configuration of a topic."""
 
@@ -641,7 +647,7 @@ class GetTopicConfigRequestHeader(RequestHeader):
     lo: bool | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
     """Configuration of a group."""
 
@@ -651,7 +657,7 @@ class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class UpdateGroupForbiddenRequestHeader(RequestHeader):
     """Whether a group may read a topic; without `readable` only asked."""
 
@@ -663,7 +669,7 @@ class UpdateGroupForbiddenRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class CloneGroupOffsetRequestHeader(RequestHeader):
     """A group shall go on where another is; without a topic in all of them."""
 
@@ -676,7 +682,7 @@ class CloneGroupOffsetRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetConsumeStatsInBrokerHeader(RequestHeader):
     """Offsets of all groups; of order topics only, if that is wanted."""
 
@@ -685,7 +691,7 @@ class GetConsumeStatsInBrokerHeader(RequestHeader):
     is_order: bool
 
 
-@dataclass(frozen=True)
+@header_class
 class RecallMessageRequestHeader(RequestHeader):
     """A timer message that shall not be delivered."""
 
@@ -697,7 +703,7 @@ class RecallMessageRequestHeader(RequestHeader):
     bname: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class SendMessageResponseHeader(Header):
     """Where a message was stored; several ids have commas between them."""
 
@@ -711,7 +717,7 @@ class SendMessageResponseHeader(Header):
     trace_on: bool | None = field(default=None, metadata=wire_name("TRACE_ON"))
 
 
-@dataclass(frozen=True)
+@header_class
 class PullMessageResponseHeader(Header):
     """Where to go on; the body is the messages."""
 
@@ -725,7 +731,7 @@ class PullMessageResponseHeader(Header):
     forbidden_type: int | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class HeartbeatResponseHeader(Header):
     """What the broker makes of heartbeats; release 5 only."""
 
@@ -735,7 +741,7 @@ class HeartbeatResponseHeader(Header):
     is_sub_change: bool | None = field(default=None, metadata=wire_name("IS_SUB_CHANGE"))
 
 
-@dataclass(frozen=True)
+@header_class
 class QueryMessageResponseHeader(Header):
     """How far the index goes; the body is the messages."""
 
@@ -743,56 +749,56 @@ class QueryMessageResponseHeader(Header):
     index_last_update_phyoffset: int
 
 
-@dataclass(frozen=True)
+@header_class
 class QueryConsumerOffsetResponseHeader(Header):
     """Where a group is in a queue."""
 
     offset: int
 
 
-@dataclass(frozen=True)
+@header_class
 class SearchOffsetResponseHeader(Header):
     """The offset at a time."""
 
     offset: int
 
 
-@dataclass(frozen=True)
+@header_class
 class GetMaxOffsetResponseHeader(Header):
     """The end of a queue."""
 
     offset: int
 
 
-@dataclass(frozen=True)
+@header_class
 class GetMinOffsetResponseHeader(Header):
     """The begin of a queue."""
 
     offset: int
 
 
-@dataclass(frozen=True)
+@header_class
 class GetEarliestMsgStoretimeResponseHeader(Header):
     """When the first message was stored, in ms; -1: never."""
 
     timestamp: int
 
 
-@dataclass(frozen=True)
+@header_class
 class GetKVConfigResponseHeader(Header):
     """The value."""
 
     value: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class GetBrokerConfigResponseHeader(Header):
     """Version of the configuration; the body is its text."""
 
     version: str
 
 
-@dataclass(frozen=True)
+@header_class
 class RegisterBrokerResponseHeader(Header):
     """Where the master of a slave is."""
 
@@ -800,28 +806,28 @@ class RegisterBrokerResponseHeader(Header):
     master_addr: str | None = None
 
 
-@dataclass(frozen=True)
+@header_class
 class QueryDataVersionResponseHeader(Header):
     """Whether the broker has to register again."""
 
     changed: bool
 
 
-@dataclass(frozen=True)
+@header_class
 class WipeWritePermOfBrokerResponseHeader(Header):
     """In how many topics."""
 
     wipe_topic_count: int
 
 
-@dataclass(frozen=True)
+@header_class
 class AddWritePermOfBrokerResponseHeader(Header):
     """In how many topics."""
 
     add_topic_count: int
 
 
-@dataclass(frozen=True)
+@header_class
 class RecallMessageResponseHeader(Header):
     """The recalled message."""
 

@@ -134,6 +134,16 @@ def test_irregular_names_on_the_wire():
     assert encode_header(direct) == {"consumerGroup": "g", "brokerName": "n", "bname": "b"}
 
 
+def test_headers_are_equal_where_class_and_fields_are():
+    header = SendMessageRequestHeader("g", "t", "d", 4, 0, 0, 1, 0)
+    assert header == SendMessageRequestHeader("g", "t", "d", 4, 0, 0, 1, 0)
+    assert header != SendMessageRequestHeader("g", "t", "d", 4, 0, 0, 1, 1)
+    assert header != SendMessageRequestHeaderV2("g", "t", "d", 4, 0, 0, 1, 0)
+    assert repr(GetMaxOffsetRequestHeader("t", 1)) == (
+        "GetMaxOffsetRequestHeader(topic='t', queue_id=1, committed=None, bname=None)"
+    )
+
+
 def test_unknown_fields_are_ignored():
     fields = {"topic": "t", "queueId": "1", "ReqT": "0"}
     assert decode_header(GetMaxOffsetRequestHeader, fields) == GetMaxOffsetRequestHeader("t", 1)
