@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import rmqnet
 from bench.side_process import tell, until_input_ends
-from rmqnet import Admin
+from store_core.config.config_files import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,11 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("topics", nargs="*")
     options = parser.parse_args(arguments)
     with rmqnet.serve(options.root, settings={"brokerName": "broker-a"}) as cluster:
-        if options.topics:
-            with Admin(cluster.namesrv_addr) as admin:
-                for topic in options.topics:
-                    name, _, queues = topic.partition("=")
-                    admin.create_topic(name, int(queues))
+        for topic in options.topics:
+            name, _, queues = topic.partition("=")
+            config = TopicConfig(name, int(queues), int(queues))
+            cluster.controller.broker.topics.update(config, {})
         tell("listening", port=int(cluster.namesrv_addr.rpartition(":")[2]))
         until_input_ends()
 
