@@ -11,11 +11,15 @@ from store_core.message import message_from_record, messages_from_record
 if TYPE_CHECKING:
     from store_core.codec.message_codec import StoredRecord
     from store_core.log.readable_log import ReadableLog
+    from store_core.log.segment_records import SegmentRecords
     from store_core.message import Message
 
 
 class RecordReader:
-    """Reads below the end of a log.
+    """Reads below the end of a log, for one query.
+
+    What a pull asks for each record (`holds`, `record_bytes`, `raw`) keeps the segment of the last
+    one; nobody reads others of the log meanwhile, which may close it.
 
     Parameters
     ----------
@@ -29,14 +33,13 @@ class RecordReader:
         self.log = log
         self.end_offset = end_offset
         self.store = store
+        self._records: SegmentRecords | None = None
+        self._begin = self._stop = 0  # of what can be read of that segment
 
     def holds(self, commit_log_offset: int, size: int) -> bool:
         """Return whether these bytes are there: in one segment, not expired, below the end."""
-        segment = self.log.segments.find(commit_log_offset)
-        if segment is None:
-            return False
-        readable = min(segment.from_offset + segment.size, self.end_offset)
-        return commit_log_offset + size <= readable
+        records = self._records_at(commit_log_offset)
+        return records is not None and commit_log_offset + size <= self._stop
 
     def read(self, commit_log_offset: int) -> StoredRecord:
         """Return the record that starts at an offset.
@@ -48,8 +51,7 @@ class RecordReader:
         """
         segment = self.log.segments.find(commit_log_offset)
         if segment is None:
-            path = self.log.uri
-            raise CorruptRecordError("no segment holds this offset", path, commit_log_offset)
+            raise self._nothing_at(commit_log_offset)
         position = commit_log_offset - segment.from_offset
         window = self.log.records(segment, self.end_offset).window(position, position + 1)
         at = position - window.start
@@ -62,20 +64,17 @@ class RecordReader:
 
         The record's own numbers are looked at, no checksum.
         """
-        segment = self.log.segments.find(commit_log_offset)
-        if segment is None:
+        records = self._records_at(commit_log_offset)
+        if records is None:
             return 0
-        position = commit_log_offset - segment.from_offset
-        return self.log.records(segment, self.end_offset).claimed_bytes(position)
+        return records.claimed_bytes(commit_log_offset - self._begin)
 
     def raw(self, commit_log_offset: int, size: int) -> bytes:
         """Return bytes of one segment as they are; `holds` has said that they are there."""
-        segment = self.log.segments.find(commit_log_offset)
-        if segment is None:
-            path = self.log.uri
-            raise CorruptRecordError("no segment holds this offset", path, commit_log_offset)
-        position = commit_log_offset - segment.from_offset
-        return self.log.records(segment, self.end_offset).bytes_at(position, size).tobytes()
+        records = self._records_at(commit_log_offset)
+        if records is None:
+            raise self._nothing_at(commit_log_offset)
+        return records.bytes_at(commit_log_offset - self._begin, size).tobytes()
 
     def find(self, commit_log_offset: int) -> StoredRecord | None:
         """Return the record that starts at an offset, or None when no whole record does."""
@@ -110,3 +109,19 @@ class RecordReader:
         """Return the file of an offset, for error texts."""
         segment = self.log.segments.find(commit_log_offset)
         return self.log.uri if segment is None else segment.path
+
+    def _records_at(self, commit_log_offset: int) -> SegmentRecords | None:
+        """Return access to the records of the segment that holds an offset, and keep it."""
+        if self._begin <= commit_log_offset < self._stop:
+            return self._records
+        segment = self.log.segments.find(commit_log_offset)
+        if segment is None:
+            return None
+        self._begin = segment.from_offset
+        self._stop = min(segment.from_offset + segment.size, self.end_offset)
+        self._records = self.log.records(segment, self.end_offset)
+        return self._records
+
+    def _nothing_at(self, commit_log_offset: int) -> CorruptRecordError:
+        text = "no segment holds this offset"
+        return CorruptRecordError(text, self.log.uri, commit_log_offset)

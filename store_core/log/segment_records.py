@@ -6,6 +6,7 @@ stays bounded and a slice moves its own bytes over the network, not those of the
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 WINDOW_BYTES = 8 << 20
+_MAGIC_CODES = frozenset((MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2))
+_CLAIMS = struct.Struct(
+    f"{RECORD_PREFIX.struct.format}{COMMIT_LOG_OFFSET_AT - RECORD_PREFIX.size}xq"
+)
+"""Size, magic code and own offset of a record."""
+_HEADER_BYTES = HEADER_IPV4.size
 _FIRST_SEARCH_BYTES = 1 << 16
 _SEARCH_BYTES = 1 << 20
 _JOIN_BYTES = 1 << 16
@@ -102,19 +109,16 @@ class SegmentRecords:
 
     def claimed_bytes(self, position: int) -> int:
         """Return the size of the record that seems to start there, 0 if none does."""
-        held = self._window
-        if held.start <= position and position + HEADER_IPV4.size <= held.stop:
-            data, at = held.data, position - held.start
-        else:
-            data, at = self.bytes_at(position, HEADER_IPV4.size), 0
-        if at + HEADER_IPV4.size > len(data):
-            return 0
-        size, magic = RECORD_PREFIX.struct.unpack_from(data, at)
-        own = data[at + COMMIT_LOG_OFFSET_AT : at + COMMIT_LOG_OFFSET_AT + 8].tobytes()
-        is_message = magic in {MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2}
+        start, data = self._window
+        at = position - start
+        if not 0 <= at <= len(data) - _HEADER_BYTES:
+            data, at = self.bytes_at(position, _HEADER_BYTES), 0
+            if len(data) < _HEADER_BYTES:
+                return 0
+        size, magic, own = _CLAIMS.unpack_from(data, at)
         fits = MIN_RECORD_BYTES <= size <= self.length - position
-        here = int.from_bytes(own, "big", signed=True) == self.from_offset + position
-        return int(size) if is_message and fits and here else 0
+        is_message = own == self.from_offset + position and magic in _MAGIC_CODES
+        return int(size) if is_message and fits else 0
 
     def is_record(self, position: int) -> bool:
         """Return whether a whole valid record starts there (frame and own offset; not the CRC)."""

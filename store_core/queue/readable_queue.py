@@ -12,6 +12,7 @@ from store_core.queue.consume_queue_ext import is_ext_address
 from store_core.queue.queue_range import points_at_record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from typing import Callable
 
     import numpy.typing as npt
@@ -26,20 +27,35 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 LOWER, UPPER = "lower", "upper"
+_ROWS = 64
 
 
 class UnitRun(NamedTuple):
-    """Units that follow each other in one file: parallel lists, and the tags codes as an array.
+    """Units that follow each other in one file, in columns.
 
     ``ext`` are their extension units, where bitmaps were asked for and there are such units.
     """
 
-    queue_offset: list[int]
-    batch_size: list[int]
-    commit_log_offset: list[int]
-    message_size: list[int]
+    queue_offset: Sequence[int]
+    batch_size: Sequence[int]
+    commit_log_offset: Int64s
+    message_size: npt.NDArray[np.int32]
     tags_code: Int64s
     ext: ExtUnits | None = None
+
+    def rows(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield queue offset, batch size, place and size of each unit.
+
+        Numbers are made as they are asked for: of 800 units a pull looks at 32.
+        """
+        for at in range(0, len(self.queue_offset), _ROWS):
+            some = slice(at, at + _ROWS)
+            yield from zip(
+                self.queue_offset[some],
+                self.batch_size[some],
+                self.commit_log_offset[some].tolist(),
+                self.message_size[some].tolist(),
+            )
 
 
 class ReadableQueue(Protocol):
@@ -128,10 +144,10 @@ class SimpleQueue:
         tags_code = np.ascontiguousarray(units["tags_code"])
         ext = self._ext_units(tags_code, bitmap_bytes)
         return UnitRun(
-            list(range(queue_offset, queue_offset + len(units))),
+            range(queue_offset, queue_offset + len(units)),
             [1] * len(units),
-            units["commit_log_offset"].tolist(),
-            units["message_size"].tolist(),
+            units["commit_log_offset"],
+            units["message_size"],
             tags_code if ext is None else ext.tags_code,
             ext if bitmap_bytes else None,
         )
@@ -162,7 +178,7 @@ class SimpleQueue:
     def commit_log_offset_of(self, queue_offset: int) -> int:
         """Return the place of a record; see `ReadableQueue`."""
         run = self.units_from(queue_offset, 1)
-        return run.commit_log_offset[0] if run else -1
+        return int(run.commit_log_offset[0]) if run else -1
 
     def offset_by_time(self, timestamp_ms: int, boundary: str, reader: RecordReader) -> int:
         """Return a queue offset by the times of its records; see `ReadableQueue`."""
@@ -213,8 +229,8 @@ class BatchQueue:
         return UnitRun(
             units["base_queue_offset"].tolist(),
             units["batch_size"].tolist(),
-            units["commit_log_offset"].tolist(),
-            units["message_size"].tolist(),
+            units["commit_log_offset"],
+            units["message_size"],
             np.ascontiguousarray(units["tags_code"]),
         )
 
@@ -226,7 +242,7 @@ class BatchQueue:
     def commit_log_offset_of(self, queue_offset: int) -> int:
         """Return the place of a record; see `ReadableQueue`."""
         run = self.units_from(queue_offset, 1)
-        return run.commit_log_offset[0] if run else -1
+        return int(run.commit_log_offset[0]) if run else -1
 
     def offset_by_time(self, timestamp_ms: int, boundary: str, reader: RecordReader) -> int:
         """Return the first queue offset of a unit, by the units' own times.

@@ -134,39 +134,34 @@ class Pull(ABC):
         matched = None
         if self._filter is not None:
             matched = self._filter.matches_units(run.tags_code, run.ext)
+        max_offset, holds = self._queue.max_offset, self._reader.holds
+        stop = self._begin - (-self._filter_bytes // self._queue.unit_bytes)
         next_file_start = -1  # records below it are known to be gone
-        columns = (run.queue_offset, run.batch_size, run.commit_log_offset, run.message_size)
-        for row, (queue_offset, count, start, size) in enumerate(zip(*columns)):
-            if (queue_offset - self._begin) * self._queue.unit_bytes >= self._filter_bytes:
+        for row, (queue_offset, count, start, size) in enumerate(run.rows()):
+            if queue_offset >= stop or self.next_offset >= max_offset:
                 break
-            if self.next_offset >= self._queue.max_offset or self._is_full(start, size, count):
+            if self.found_bytes and self._is_full(start, size, count):
                 break
             self.next_offset = queue_offset + count
             if start < next_file_start:
                 continue
             if matched is not None and not matched[row]:
                 self._note(GetMessageStatus.NO_MATCHED_MESSAGE)
-            elif not self._reader.holds(start, size):
+            elif not holds(start, size):
                 self._note(GetMessageStatus.MESSAGE_WAS_REMOVING)
                 file_size = self._reader.log.segments.file_size
                 next_file_start = start + file_size - start % file_size
-            elif self._collect(start, size, count):
+            elif self.take(start, size):
                 next_file_start = -1
+                self.message_count += count
+                self.found_bytes += size
+                self.status = GetMessageStatus.FOUND
             else:
                 self._note(GetMessageStatus.NO_MATCHED_MESSAGE)
 
     def _note(self, status: GetMessageStatus) -> None:
         if not self.found_bytes:
             self.status = status
-
-    def _collect(self, start: int, size: int, count: int) -> bool:
-        """Take a record; return False for one that the filter does not want."""
-        if not self.take(start, size):
-            return False
-        self.message_count += count
-        self.found_bytes += size
-        self.status = GetMessageStatus.FOUND
-        return True
 
     def _wants(self, record: StoredRecord) -> bool:
         if self._filter is None or not self._filter.reads_properties:
@@ -175,9 +170,7 @@ class Pull(ABC):
         return self._filter.matches_properties(properties)
 
     def _is_full(self, start: int, size: int, count: int) -> bool:
-        """``isTheBatchFull``: never before the first message."""
-        if not self.found_bytes:
-            return False
+        """``isTheBatchFull``, which is asked from the second message on."""
         if self.message_count + count > self._max_msg_nums:
             return True
         config, total = self._config, self.found_bytes + size

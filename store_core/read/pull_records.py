@@ -84,31 +84,25 @@ class _RecordPull(Pull):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.last = -1
+        self.last = self._run_end = -1
+        self._reads_properties = self._filter is not None and self._filter.reads_properties
         self._runs: list[list[int]] = []  # begin and end in the log
 
     def take(self, start: int, size: int) -> bool:
         found = self._reader.record_bytes(start)
         if found != size:
             raise wrong_size(self._reader, start, size, found)
-        if not self._wants_record_at(start):
+        if self._reads_properties and not self._wants(self._reader.read(start)):
             return False
-        self.last = start
-        if self._runs and self._runs[-1][1] == start and not self._begins_segment(start):
-            self._runs[-1][1] = start + size
+        if self._run_end == start and start % self._reader.log.segments.file_size:
+            self._runs[-1][1] = self._run_end = start + size
         else:
-            self._runs.append([start, start + size])
+            self._run_end = start + size
+            self._runs.append([start, self._run_end])
+        self.last = start
         return True
 
     def body(self) -> bytes:
         """Return the records."""
         pieces = [self._reader.raw(begin, end - begin) for begin, end in self._runs]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _wants_record_at(self, start: int) -> bool:
-        if self._filter is None or not self._filter.reads_properties:
-            return True
-        return self._wants(self._reader.read(start))
-
-    def _begins_segment(self, start: int) -> bool:
-        return start % self._reader.log.segments.file_size == 0

@@ -36,7 +36,7 @@ def queue_columns(
         if run is None or not run.queue_offset:
             at = max(queue.roll_next_file(at), at + 1)
             continue
-        places = np.array(run.commit_log_offset, np.int64)
+        places = run.commit_log_offset.astype(np.int64)
         for frames in _frames(store, places[places >= 0]):
             yield MessageColumns(frames, raw_body=True)
         at = run.queue_offset[-1] + run.batch_size[-1]

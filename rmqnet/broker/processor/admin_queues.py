@@ -64,6 +64,6 @@ def _units(queue: ReadableQueue, index: int, count: int) -> list[dict[str, int]]
     if run is None:
         return []
     return [
-        {"physicOffset": offset, "physicSize": size, "tagsCode": int(code)}
-        for offset, size, code in zip(run.commit_log_offset, run.message_size, run.tags_code)
+        {"physicOffset": offset, "physicSize": size, "tagsCode": code}
+        for (_, _, offset, size), code in zip(run.rows(), run.tags_code.tolist())
     ]

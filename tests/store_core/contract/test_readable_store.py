@@ -51,9 +51,10 @@ def units_of(queue):
     found, at = [], queue.min_offset
     while at < queue.max_offset:
         run = queue.units_from(at, 1000)
-        found += zip(
-            run.queue_offset, run.commit_log_offset, run.message_size, run.tags_code.tolist()
-        )
+        found += [
+            (offset, place, size, code)
+            for (offset, _, place, size), code in zip(run.rows(), run.tags_code.tolist())
+        ]
         at = run.queue_offset[-1] + run.batch_size[-1]
     return found
 

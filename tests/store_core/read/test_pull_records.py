@@ -8,6 +8,7 @@ import pytest
 
 from store_core import CorruptRecordError, GetMessageStatus, MessageStoreConfig, StoreSnapshot
 from store_core.codec.message_codec import decode_message
+from store_core.log.readable_log import ReadableLog
 from tests.store_factory import StoreFactory
 
 
@@ -73,3 +74,19 @@ def test_a_unit_of_another_size_is_an_error(tmp_path):
         pytest.raises(CorruptRecordError, match="its consume queue says"),
     ):
         snapshot.pull_records("g", "TopicA", 0, 0, 32)
+
+
+def test_a_segment_is_looked_up_once_not_for_each_record(tmp_path, monkeypatch):
+    looked_up = []
+    records = ReadableLog.records
+
+    def counted(log, segment, end_offset):
+        looked_up.append(segment.from_offset)
+        return records(log, segment, end_offset)
+
+    monkeypatch.setattr(ReadableLog, "records", counted)
+    with _snapshot(tmp_path, 100) as snapshot:
+        looked_up.clear()
+        found = snapshot.pull_records("g", "TopicA", 0, 0, 32)
+    assert found.messages == 20  # those of a file of the queue
+    assert len(looked_up) <= 2 * len(set(looked_up)) < 20  # for the check, and for the bytes
