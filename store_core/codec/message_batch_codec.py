@@ -6,7 +6,7 @@ Equal to ``message_codec`` and ``message`` row by row; a property test holds the
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from store_core.arrow import pa
 from store_core.codec.compression import MAX_DECODED_BYTES, CorruptBodyError, inflate
 from store_core.codec.gather import gather_binary, replace_rows
 from store_core.codec.hosts import host_column
+from store_core.codec.java_string import decode_utf8
 from store_core.codec.message_id import message_id_column
+from store_core.codec.properties import string_to_properties
 from store_core.codec.property_columns import PropertyColumns, utf8_column, words_column
 from store_core.codec.record_crcs import BadBody
 from store_core.layout.message import (
@@ -44,6 +46,7 @@ _HEADER_FIELDS = {
     "prepared_transaction_offset": "prepared_transaction_offset",
 }
 PROPERTY_OF_COLUMN = {"unique_key": PROPERTY_UNIQ_KEY, "tags": PROPERTY_TAGS}
+_FEW_ROWS = 16  # up to here they are sooner done one by one
 _MIN_TIMESTAMP_MS = -62135596800000  # 0001-01-01T00:00:00Z
 _MAX_TIMESTAMP_MS = 253402300799999  # 9999-12-31T23:59:59.999Z
 
@@ -86,6 +89,21 @@ def timestamp_type() -> DataType:
     return pa.timestamp("us", "UTC")
 
 
+class RecordTexts(NamedTuple):
+    """What a record says in words.
+
+    Attributes
+    ----------
+    topic
+        As `utf8_column` decodes it.
+    properties
+        See `string_to_properties`.
+    """
+
+    topic: str
+    properties: dict[str, str]
+
+
 class MessageColumns:
     """Columns of the records of some frames, each built when it is first asked for.
 
@@ -121,6 +139,7 @@ class MessageColumns:
         self._properties: PropertyColumns | None = None
         self._properties_block: Any = None
         self._topics: Any = None
+        self._few_texts: list[RecordTexts] | None = None
         self._columns: dict[str, Any] = {}
         self._inflated: Any = None
         self._bad_bodies: dict[int, str] = {}
@@ -179,6 +198,15 @@ class MessageColumns:
         if name == "keys":
             return words_column(self._property_columns().values_of(PROPERTY_KEYS))
         return self._property_columns().values_of(PROPERTY_OF_COLUMN[name])
+
+    def few_texts(self) -> list[RecordTexts] | None:
+        """Return the texts of each record if there are only a few; else None: use the columns.
+
+        One record, or two, are dispatched in a fifth of the time so, and without Arrow.
+        """
+        if self._few_texts is None and self._known is None and len(self.frames) <= _FEW_ROWS:
+            self._few_texts = _texts(self.frames)
+        return self._few_texts
 
     def topics(self) -> Array:
         """Return the topics as they are stored: a ``pa.DictionaryArray`` of bytes."""
@@ -257,6 +285,23 @@ class MessageColumns:
         except CorruptBodyError as err:
             self.add_bad_body(row, str(err))
             return None
+
+
+def _texts(frames: RecordFrames) -> list[RecordTexts]:
+    places = zip(
+        frames.topic_start.tolist(),
+        frames.topic_length.tolist(),
+        frames.properties_start.tolist(),
+        frames.properties_length.tolist(),
+    )
+    data = frames.data
+    return [
+        RecordTexts(
+            decode_utf8(data[topic : topic + topic_bytes].tobytes()),
+            string_to_properties(data[at : at + size].tobytes()),
+        )
+        for topic, topic_bytes, at, size in places
+    ]
 
 
 def timestamp_column(milliseconds: npt.NDArray[np.int64]) -> Array:

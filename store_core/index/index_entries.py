@@ -13,7 +13,9 @@ import numpy as np
 from store_core.arrow import pc
 from store_core.codec.gather import binary_parts
 from store_core.codec.java_string import string_hash, string_hashes
+from store_core.codec.properties import split_keys
 from store_core.codec.property_columns import words_column
+from store_core.index.index_file import key_hash
 from store_core.layout.message import (
     MAX_PROPERTIES_BYTES,
     PROPERTY_KEYS,
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.arrow_types import Array
-    from store_core.codec.message_batch_codec import MessageColumns
+    from store_core.codec.message_batch_codec import MessageColumns, RecordTexts
+    from store_core.codec.record_frames import RecordFrames
 
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
@@ -69,6 +72,9 @@ def index_entries(columns: MessageColumns) -> IndexEntries:
     frames = columns.frames
     last = int(frames.column("commit_log_offset")[-1]) if len(frames) else -1
     indexed = frames.column("sys_flag") & TRANSACTION_MASK != TRANSACTION_ROLLBACK_TYPE
+    texts = columns.few_texts()
+    if texts is not None:
+        return _plain_entries(frames, texts, indexed.tolist(), last)
     if not indexed.all():
         columns = columns.of_rows(np.flatnonzero(indexed))
         frames = columns.frames
@@ -93,6 +99,28 @@ def index_entries(columns: MessageColumns) -> IndexEntries:
         hashes,
         frames.column("commit_log_offset")[row],
         frames.column("store_timestamp")[row],
+        last,
+    )
+
+
+def _plain_entries(
+    frames: RecordFrames, texts: list[RecordTexts], indexed: list[bool], last: int
+) -> IndexEntries:
+    """Return the entries of a few records, key by key."""
+    rows: list[int] = []
+    hashes: list[int] = []
+    for row, (topic, properties) in enumerate(texts):
+        keys = split_keys(properties.get(PROPERTY_KEYS, ""))
+        if PROPERTY_UNIQ_KEY in properties:
+            keys.insert(0, properties[PROPERTY_UNIQ_KEY])
+        if indexed[row]:
+            rows += [row] * len(keys)
+            hashes += [key_hash(topic, key) for key in keys]
+    row_of_entry = np.array(rows, np.int64)
+    return IndexEntries(
+        np.array(hashes, np.int32),
+        frames.column("commit_log_offset")[row_of_entry],
+        frames.column("store_timestamp")[row_of_entry],
         last,
     )
 

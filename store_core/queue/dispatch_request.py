@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 import numpy as np
 
 from store_core.arrow import pa
-from store_core.codec.java_string import java_integer, java_split, string_hashes
+from store_core.codec.java_string import java_integer, java_split, string_hash, string_hashes
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.property_columns import utf8_column
 from store_core.layout.message import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from store_core.codec.message_batch_codec import RecordTexts
     from store_core.codec.record_frames import RecordFrames
 
     Int64s = npt.NDArray[np.int64]
@@ -47,6 +48,8 @@ further apart. Other processes that read such a store count on it."""
 _NEVER_MULTI = ("%RETRY%", "rmq_sys_")
 _MULTI_SEPARATOR = ","
 _UNKNOWN_LEVEL_DELAY_MS = 1000
+_FEW_ROWS = 64  # up to here a dict numbers their queues as soon as Arrow
+_ONLY_IN_COLUMNS = (PROPERTY_INNER_NUM, PROPERTY_INNER_MULTI_DISPATCH)
 _MAX_DENSE_QUEUES = 1 << 16  # codes of 16 bits are sorted by radix: 3 times as fast
 
 
@@ -114,7 +117,7 @@ class DispatchRequests:
         if len(self) == 0:
             return
         key = (self.topic_code.astype(np.int64) << 32) | self.queue_id.view(np.uint32)
-        code = pa.array(key).dictionary_encode().indices.to_numpy()
+        code = _numbered(key)
         count = np.bincount(code)
         small = code.astype(np.uint16) if len(count) <= _MAX_DENSE_QUEUES else code
         ordered = self.take(np.argsort(small, kind="stable"))
@@ -132,6 +135,15 @@ class DispatchRequests:
         if self.filter_bitmap is None:
             return np.full(len(self), None, object)
         return self.filter_bitmap
+
+
+def _numbered(keys: Int64s) -> npt.NDArray[Any]:
+    """Return the same small number for the same key, counted as they come."""
+    if len(keys) > _FEW_ROWS:
+        numbers: npt.NDArray[Any] = pa.array(keys).dictionary_encode().indices.to_numpy()
+        return numbers
+    number_of: dict[int, int] = {}
+    return np.array([number_of.setdefault(key, len(number_of)) for key in keys.tolist()], np.int64)
 
 
 _COLUMNS = tuple(field.name for field in fields(DispatchRequests)[1:-1])
@@ -209,6 +221,9 @@ class DispatchDecoder:
     def decode_columns(self, columns: MessageColumns) -> DispatchRequests:
         """Return the same of columns that somebody else has a use for, too."""
         outline = self._outline(columns)
+        texts = columns.few_texts()
+        if texts is not None and not _need_columns(texts):
+            return self._plain_requests(outline, columns, texts)
         batch = _inner_batches(columns, outline.queue_offset)
         requests = replace(
             outline,
@@ -224,7 +239,29 @@ class DispatchDecoder:
         both = concat_requests([requests, light])
         return both.take(np.argsort(both.commit_log_offset, kind="stable"))
 
+    def _plain_requests(
+        self, outline: DispatchRequests, columns: MessageColumns, texts: list[RecordTexts]
+    ) -> DispatchRequests:
+        """Return the requests of a few records that name neither a batch nor further queues."""
+        times = outline.store_timestamp.tolist()
+        codes = [self._tags_code(text, time) for text, time in zip(texts, times)]
+        return replace(
+            outline,
+            tags_code=np.array(codes, np.int64),
+            filter_bitmap=None if self._filter_bitmaps is None else self._filter_bitmaps(columns),
+        )
+
+    def _tags_code(self, text: RecordTexts, store_timestamp: int) -> int:
+        if text.topic == SCHEDULE_TOPIC:
+            delay = self._delay_ms(text.properties.get(PROPERTY_DELAY, ""))
+            if delay >= 0:
+                return store_timestamp + delay
+        return string_hash(text.properties.get(PROPERTY_TAGS, ""))
+
     def _topic_codes(self, columns: MessageColumns) -> npt.NDArray[np.int32]:
+        texts = columns.few_texts()
+        if texts is not None:
+            return np.array([self._code(text.topic) for text in texts], np.int32)
         encoded = columns.topics()
         codes = [self._code(name) for name in utf8_column(encoded.dictionary).to_pylist()]
         code_of_row: npt.NDArray[np.int32] = np.array(codes, np.int32)[encoded.indices.to_numpy()]
@@ -302,6 +339,10 @@ def _inner_batches(columns: MessageColumns, queue_offset: Int64s) -> _InnerBatch
         if first is not None and count is not None:
             base[row], size[row] = first, count
     return _InnerBatches(base, size)
+
+
+def _need_columns(texts: list[RecordTexts]) -> bool:
+    return any(name in text.properties for text in texts for name in _ONLY_IN_COLUMNS)
 
 
 def _further_queues(names: str, offsets: str) -> Iterator[tuple[str, int]]:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store_core.codec import message_batch_codec
 from store_core.codec.java_string import decode_utf8, string_hash
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.message_codec import encode_message
@@ -31,6 +32,13 @@ messages = st.fixed_dictionaries(
         "store_timestamp": st.integers(-(2**63), 2**63 - 1),
     }
 )
+
+
+@pytest.fixture(autouse=True, scope="module", params=[0, 1000], ids=["columns", "one by one"])
+def _way(request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(message_batch_codec, "_FEW_ROWS", request.param)
+        yield
 
 
 def frames_of(rows):

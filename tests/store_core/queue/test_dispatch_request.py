@@ -5,15 +5,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store_core.codec import message_batch_codec
 from store_core.codec.java_string import decode_utf8, string_hash
 from store_core.codec.properties import string_to_properties
 from store_core.codec.record_frames import RecordFrames
+from store_core.queue import dispatch_request
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
 from tests.store_factory import START_MS, StoreFactory
 
 DELAYS = (1000, 5000, 60_000)
 LMQ = "INNER_MULTI_DISPATCH"
 LMQ_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+
+
+@pytest.fixture(autouse=True, scope="module", params=[0, 1000], ids=["columns", "one by one"])
+def _way(request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(message_batch_codec, "_FEW_ROWS", request.param)
+        patch.setattr(dispatch_request, "_FEW_ROWS", request.param)
+        yield
 
 
 @pytest.fixture
@@ -56,6 +66,19 @@ def test_columns_are_those_of_the_records(store):
         assert requests.store_timestamp[row] == record.store_timestamp
         assert requests.batch_size[row] == 1
     assert not requests.light.any()
+
+
+raw_texts = st.binary(min_size=1, max_size=8).map(lambda raw: raw.translate(None, b"\1\2"))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(raw_texts))
+def test_tags_codes_are_those_of_the_scalar_codec(tmp_path_factory, tags):
+    store = StoreFactory(tmp_path_factory.getbasetemp(), segment_bytes=1 << 20)
+    for raw in tags:
+        store.add(properties_raw=b"TAGS\1x\2A\1b\2TAGS\1%s\2" % raw)
+    read = [string_to_properties(record.properties_raw) for record in store.records]
+    assert decode(store).tags_code.tolist() == [string_hash(each["TAGS"]) for each in read]
 
 
 def test_topics_that_decode_alike_are_one(store):
