@@ -32,6 +32,7 @@ from store_core.queue.queue_directories import (
     queue_file_sizes,
 )
 from store_core.queue.queue_files import QueueFiles
+from store_core.queue.recent_units import RecentUnits
 from store_core.queue.unit_placement import Appended
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class ConsumeQueueStore:
         self._sizes = queue_file_sizes(self.directory, config)
         self.is_batch_topic = is_batch_topic or self._is_configured_batch
         self._batch_topics: frozenset[str] = frozenset()
+        self._recent = RecentUnits()
         self._simple_queues: dict[QueueKey, ConsumeQueueWriter] = {}
         self._batch_queues: dict[QueueKey, BatchConsumeQueueWriter] = {}
 
@@ -307,7 +309,7 @@ class ConsumeQueueStore:
         queue = ConsumeQueue(self.directory, topic, queue_id, segments)
         files = self._files(CONSUME_QUEUE, topic, queue_id, self._sizes.simple)
         ext = self._ext(topic, queue_id) if self._config.enable_consume_queue_ext else None
-        return ConsumeQueueWriter(queue, files, ext)
+        return ConsumeQueueWriter(queue, files, self._recent, ext)
 
     def _ext(self, topic: str, queue_id: int) -> ConsumeQueueExtWriter:
         segments = self._segments(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext)

@@ -15,6 +15,7 @@ from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue import FILES_RECOVERED, ConsumeQueue
 from store_core.queue.queue_range import proved_end
 from store_core.queue.queue_writer import QueueWriter
+from store_core.queue.recent_units import UnitBlock
 from store_core.queue.unit_placement import place_units
 from store_core.queue.unit_verification import first_torn_ext_unit, first_torn_unit
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.queue_files import QueueFiles
+    from store_core.queue.recent_units import RecentUnits
     from store_core.queue.unit_placement import Appended
 
     Units = npt.NDArray[np.void]
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BLOCK_UNITS = 1 << 16
+_FEW_UNITS, _MANY_UNITS = 64, 2048
+"""Who asks for more than few, and less than many, will ask for those that follow."""
 
 
 class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
@@ -47,6 +51,8 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         The files that are there, to be read.
     files
         The same, to be written.
+    recent
+        Keeps what was read last.
     ext
         Gets the tags codes, if the store has extensions (``enableConsumeQueueExt``).
 
@@ -57,15 +63,23 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
     """
 
     def __init__(
-        self, queue: ConsumeQueue, files: QueueFiles, ext: ConsumeQueueExtWriter | None = None
+        self,
+        queue: ConsumeQueue,
+        files: QueueFiles,
+        recent: RecentUnits,
+        ext: ConsumeQueueExtWriter | None = None,
     ) -> None:
         super().__init__(queue, files, (0, 0))
+        self._recent = recent
+        self._version = 0  # counts how often units were cut off: others come in their places
         self.last_start = -1
         self._ext = ext
         self._first = (-1, -1)  # first unit in the files, and where its record starts
 
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)`` as a native array, clipped to what is there.
+
+        Not to be written to.
 
         Row 0 is queue offset ``max(start, min_offset)``; no fillers are among them.
 
@@ -77,13 +91,29 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             A file cannot be read.
         """
         while True:
+            version = self._version
             low, high = span = self._span
             start = max(start_queue_offset, low)
             try:
-                return self._queue.read_units(start, min(stop_queue_offset, high))
+                return self._read(version, start, min(stop_queue_offset, high), high)
             except StoreReadError:
                 if self._span == span:
                     raise  # else it expired meanwhile
+
+    def _read(self, version: int, start: int, stop: int, high: int) -> Units:
+        """Return the units ``[start, stop)`` of those below ``high``, and keep what follows."""
+        block = self._recent.find(self)
+        held = None if block is None else block.part(version, start, stop)
+        if held is not None:
+            return held
+        if not _FEW_UNITS < stop - start < _MANY_UNITS:
+            return self._queue.read_units(start, stop)
+        file_stop = self._queue.roll_next_file(start)
+        end = max(min(start + _MANY_UNITS, file_stop, high), stop)
+        units = self._queue.read_units(start, end)
+        if len(units) == end - start:
+            self._recent.keep(self, UnitBlock(version, start, units))
+        return units[: stop - start]
 
     def recover(self, *, trusted: bool) -> None:
         """Find where the units end (``ConsumeQueue.recover``).
@@ -218,6 +248,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             while self._segments:
                 self._delete_last()
             self._set_end(0)
+            self._recent.forget(self)
             if self._ext is not None:
                 self._ext.destroy()
 
@@ -279,6 +310,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         else:  # of fillers, or of nothing: the file's name is all that is known
             first = end = self._queue.segments.min_offset // self.unit_bytes
         self._span = (first, end)
+        self._version += 1  # at last: who read before does not know
         if self._ext is not None:
             self._ext.recover(self._last_files())
 

@@ -162,6 +162,7 @@ class SimpleQueue:
         units = self.queue.read_units(queue_offset, stop)
         ext = self._ext_units(np.ascontiguousarray(units["tags_code"]))
         if ext is not None:
+            units = units.copy()  # others may read them, too
             units["tags_code"] = ext.tags_code
         return units
 

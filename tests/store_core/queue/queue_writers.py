@@ -14,12 +14,13 @@ from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
 from store_core.queue.consume_queue_writer import ConsumeQueueWriter
 from store_core.queue.queue_files import QueueFiles
+from store_core.queue.recent_units import RecentUnits
 
 
 def open_writer(path, file_size, ext=None, *, trusted=True):
     """Open queue 0 of topic T, whose files lie in a directory; recover it."""
     queue = ConsumeQueue.open(StoreDirectory(str(path.parent)), "T", 0, str(path), file_size)
-    writer = ConsumeQueueWriter(queue, QueueFiles(path, file_size), ext)
+    writer = ConsumeQueueWriter(queue, QueueFiles(path, file_size), RecentUnits(), ext)
     writer.recover(trusted=trusted)
     return writer
 
