@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqsource.scan.predicate import from_options, with_filters
@@ -15,6 +14,7 @@ from rmqsource.scan.prepared_read import plan_columns, plan_read
 from rmqsource.scan.read_request import ReadRequest
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.schema import arrow_schema
+from store_core.arrow import pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -6,8 +6,6 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
 from rmqnet.client.broker_admin_client import BrokerAdminClient
 from rmqnet.client.request_calls import BrokerCalls
 from rmqnet.errors import BrokerError, RemotingError, TopicNotFoundError
@@ -19,6 +17,7 @@ from rmqsource.live.cluster_survey import gather, topic_names
 from rmqsource.live.live_tables import read_table
 from rmqsource.options.option_values import did_you_mean
 from rmqsource.scan.predicate import from_options
+from store_core.arrow import pa
 from store_core.config.config_files import TopicConfig
 from store_core.topics import topic_kind
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqsource.cli.read import WrongUseError
+from store_core.arrow import pa, pc
 
 if TYPE_CHECKING:
     import numpy.typing as npt

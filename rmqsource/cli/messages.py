@@ -6,8 +6,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-import pyarrow.compute as pc
-
 from rmqsource.cli.grep import GREP_COLUMNS
 from rmqsource.cli.ids import not_found, reads_of_id
 from rmqsource.cli.output import Display, Shape, row_writer, write_record
@@ -19,6 +17,7 @@ from rmqsource.cli.read import (
 )
 from rmqsource.cli.report import scan_progress
 from rmqsource.tables import CORRUPT_RECORD
+from store_core.arrow import pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from rmqsource.cli.output import Form, row_writer
 from rmqsource.cli.read import read_table, rows_of
 from rmqsource.options.option_values import did_you_mean
 from rmqsource.plots.style import bytes_text, duration_text
 from rmqsource.tables import TABLES
+from store_core.arrow import pa, pc
 from store_core.files.store_directory import expand_paths
 
 if TYPE_CHECKING:

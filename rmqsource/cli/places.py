@@ -5,8 +5,6 @@ Annotations are real objects here, not text: typer cannot read the text form on 
 
 from typing import Annotated
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 
 from rmqsource.cli.arguments import (
@@ -33,6 +31,7 @@ from rmqsource.cli.report import reporting
 from rmqsource.cli.thresholds import Bytes, size
 from rmqsource.scan.predicate import from_options
 from rmqsource.scan.prepared_read import plan_columns, plan_read
+from store_core.arrow import pa, pc
 
 _QUEUES = Shape(
     columns_of("queues")[:-1],

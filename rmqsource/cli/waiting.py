@@ -3,10 +3,8 @@
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 
 from rmqsource.cli.arguments import Limit, Paths, Source, View, examples
@@ -23,6 +21,10 @@ from rmqsource.cli.output import Shape
 from rmqsource.cli.read import table_options
 from rmqsource.cli.report import Report, reporting
 from rmqsource.cli.thresholds import Count, CountOrSpan, Threshold, count, count_or_span
+from store_core.arrow import pa, pc
+
+if TYPE_CHECKING:
+    from store_core.arrow_types import Array, Table
 
 _PENDING, _GIVEN_UP, _UNKNOWN = "pending", "check_exceeded", "unknown"
 _DELAYED = Shape(
@@ -95,7 +97,7 @@ def delayed(
         said.tell_missing(options)
 
 
-def _with_overdue(table: pa.Table, now: int) -> pa.Table:
+def _with_overdue(table: "Table", now: int) -> "Table":
     """Return the rows with how long they should have been delivered ago; null if not overdue."""
     due = table["deliver_timestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     late = pc.subtract(pa.scalar(now, pa.int64()), due)
@@ -104,7 +106,7 @@ def _with_overdue(table: pa.Table, now: int) -> pa.Table:
     return table.append_column("overdue_ms", pc.if_else(is_late, late, nothing))
 
 
-def _judge_overdue(late: pa.Array, most: Threshold, said: Report) -> None:
+def _judge_overdue(late: "Array", most: Threshold, said: Report) -> None:
     longest = (pc.max(late).as_py() or 0) if len(late) else 0
     if most.unit == "ms":
         most.judge(longest, f"a message is overdue for {in_time('').text(longest)}", said)

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqsource.scan.read_columns import no_progress, read_columns
 from rmqsource.tables import CORRUPT_RECORD
+from store_core.arrow import pa, pc
 from store_core.layout.message import COMPRESSED_FLAG, INNER_BATCH_FLAG
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options.source_options import SourceOptions
-    from store_core.arrow_types import Array, Columns, Table
+    from store_core.arrow_types import Array, Columns, DataType, Table
 
     Int64s = npt.NDArray[np.int64]
 
@@ -116,22 +115,24 @@ def diff(
 def _side(options: SourceOptions, progress: Callable[[int, int], None], damage: list[str]) -> Table:
     """Return the messages of a side as a table, in the order of the log; note what is damaged."""
     wide = replace(options, batch_rows=max(options.batch_rows, _BATCH_ROWS), body="decoded")
-    parts = []
+    types, parts = _types(), []
     for batch in read_columns(wide, _COLUMNS, progress):
         batch = _readable(batch, damage)  # noqa: PLW2901 (without rows of damage)
         if len(batch["topic"]) == 0:
             continue  # of damage alone: its columns have no type
         batch["body_crc"] = _body_crc(batch.pop("sys_flag"), batch["body_crc"], batch.pop("body"))
         batch["keys"] = pc.binary_join(batch["keys"], " ")
-        parts.append(pa.table({name: batch[name].cast(kind) for name, kind in _TYPES.items()}))
-    return pa.concat_tables(parts) if parts else pa.schema(list(_TYPES.items())).empty_table()
+        parts.append(pa.table({name: batch[name].cast(kind) for name, kind in types.items()}))
+    return pa.concat_tables(parts) if parts else pa.schema(list(types.items())).empty_table()
 
 
-_TYPES = {
-    **dict.fromkeys(("topic", "message_id", "unique_key", "keys", "tags", "store"), pa.string()),
-    **dict.fromkeys(("queue_id", "flag", "body_crc"), pa.int32()),
-    **dict.fromkeys(("queue_offset", "born_timestamp"), pa.int64()),
-}
+def _types() -> dict[str, DataType]:
+    texts = ("topic", "message_id", "unique_key", "keys", "tags", "store")
+    return {
+        **dict.fromkeys(texts, pa.string()),
+        **dict.fromkeys(("queue_id", "flag", "body_crc"), pa.int32()),
+        **dict.fromkeys(("queue_offset", "born_timestamp"), pa.int64()),
+    }
 
 
 def _readable(batch: Columns, damage: list[str]) -> Columns:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from rmqsource.metadata import read_metadata
 from rmqsource.scan.store_versions import open_snapshots
+from store_core.arrow import pa
 from store_core.config.config_files import load_subscription_groups
 from store_core.topics import DLQ_PREFIX, RETRY_PREFIX
 
@@ -18,12 +17,11 @@ if TYPE_CHECKING:
     from store_core.arrow_types import Table
     from store_core.store_snapshot import StoreSnapshot
 
-_FIELDS = (
-    *(("group", pa.string()), ("topics", pa.int64()), ("queues", pa.int64())),
-    *(("lag", pa.int64()), ("lag_ms", pa.int64()), ("retry_messages", pa.int64())),
-    *(("dead_letters", pa.int64()), ("retry_max_times", pa.int64()), ("store", pa.string())),
+_TEXTS = ("group", "store")
+GROUP_COLUMNS = (
+    *("group", "topics", "queues", "lag", "lag_ms", "retry_messages"),
+    *("dead_letters", "retry_max_times", "store"),
 )
-GROUP_COLUMNS = tuple(name for name, _ in _FIELDS)
 """``topics`` and ``queues`` are those with an offset, retry topics left out; ``lag`` has them."""
 
 
@@ -34,7 +32,8 @@ def group_standing(options: SourceOptions) -> Table:
         with snapshot:
             rows += _rows(snapshot, options)
     rows.sort(key=lambda row: (-row["lag"], -row["dead_letters"], row["group"]))
-    return pa.Table.from_pylist(rows, schema=pa.schema(_FIELDS))
+    kinds = {name: pa.string() if name in _TEXTS else pa.int64() for name in GROUP_COLUMNS}
+    return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
 
 def _rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[dict[str, Any]]:

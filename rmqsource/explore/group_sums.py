@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
+
+from store_core.arrow import pa
 
 if TYPE_CHECKING:
     import numpy.typing as npt

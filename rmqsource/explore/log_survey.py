@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqsource.explore.group_sums import Tally, counted_pairs
 from rmqsource.scan.read_columns import no_progress, read_columns
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD
+from store_core.arrow import pa, pc
 from store_core.layout.message import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_REAL_TOPIC,

@@ -11,9 +11,6 @@ import time
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Callable
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS
 from rmqsource.explore.dead_letter_rows import dead_letters as _dead_letters
 from rmqsource.explore.log_survey import Survey, class_bounds, quantile
@@ -29,6 +26,7 @@ from rmqsource.scan.prepared_read import plan_read, plan_text
 from rmqsource.scan.read_columns import no_progress, read_columns
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import TABLES
+from store_core.arrow import pa, pc
 from store_core.topics import NORMAL, topic_kind
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
-
 from rmqsource.live.cluster import Cluster
 from rmqsource.live.live_sender import LiveSender
 from rmqsource.live.publish_queues import LiveQueueChooser
@@ -23,6 +21,7 @@ from rmqsource.sink.bad_rows import Check
 from rmqsource.sink.local_host import message_ids, now_ms
 from rmqsource.sink.rows import RowConverter
 from rmqsource.sink.write_plan import SinkPlan
+from store_core.arrow import pa
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.layout.message import MAX_PROPERTIES_BYTES
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
-import pyarrow as pa
 
 from rmqsource.sink.queues import QueueChooser
+from store_core.arrow import pa
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

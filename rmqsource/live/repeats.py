@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+
+from store_core.arrow import pa, pc
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqnet.client.producer.message_batch import MAX_BATCH_MESSAGES
 from rmqsource.live.repeats import PROPERTY_SPARK_BATCH
+from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts, replace_rows
 from store_core.layout.message import (
     INNER_ITEM,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Callable
 
-import pyarrow as pa
-
 from rmqsource.errors import DataLossError
 from rmqsource.metadata import (
     checkpoint,
@@ -20,6 +18,7 @@ from rmqsource.metadata import (
     transactions,
 )
 from rmqsource.scan.store_versions import VANISHED_ATTEMPTS
+from store_core.arrow import pa
 from store_core.errors import FileVanishedError
 
 if TYPE_CHECKING:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from rmqsource.tables import table_named
+from store_core.arrow import pa
 from store_core.codec.message_batch_codec import timestamp_column, timestamp_type
 
 if TYPE_CHECKING:
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
 NO_TIME = int(np.iinfo(np.int64).min)
 """A time that is not known; like all that do not fit, it becomes null."""
 
-_ARROW_TYPES: dict[str, DataType] = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "timestamp": timestamp_type(),
-}
+
+@cache
+def _arrow_types() -> dict[str, DataType]:
+    return {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": timestamp_type(),
+    }
 
 
 def table_part(table: str, store: str, row_count: int, **columns: Any) -> Table:
@@ -47,7 +51,7 @@ def table_part(table: str, store: str, row_count: int, **columns: Any) -> Table:
     arrays = []
     fields = []
     for column in table_named(table).columns:
-        arrow_type = _ARROW_TYPES[column.type]
+        arrow_type = _arrow_types()[column.type]
         arrays.append(_array(values[column.name], arrow_type, row_count))
         fields.append(pa.field(column.name, arrow_type))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from rmqsource.metadata.columns import nullable, table_part
 from rmqsource.metadata.damage import skip_damaged, until_damage
 from rmqsource.metadata.queue_units import unit_chunks
 from rmqsource.metadata.selection import QueueKey
 from rmqsource.scan.read_columns import columns_of_snapshot
+from store_core.arrow import pa
 from store_core.config.config_files import load_delay_offsets
 from store_core.layout.consume_queue import MAX_EXT_ADDRESS
 from store_core.topics import (

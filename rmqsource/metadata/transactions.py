@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqsource.metadata.columns import NO_TIME, table_part
 from rmqsource.metadata.damage import skip_damaged
 from rmqsource.scan.read_columns import columns_of_snapshot
+from store_core.arrow import pa, pc
 from store_core.config.config_files import load_consumer_offsets
 from store_core.layout.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 from store_core.topics import (

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Callable
 
-import pyarrow as pa
-
 from rmqsource.explore import questions
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, dead_letters
 from rmqsource.explore.log_survey import Survey, survey
@@ -19,6 +17,7 @@ from rmqsource.scan import message_batches
 from rmqsource.scan.read_columns import no_progress
 from rmqsource.scan.store_versions import make_token, open_snapshots
 from rmqsource.tables import TABLES
+from store_core.arrow import pa
 from store_core.topics import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.inner_columns import cut_rows
 from store_core.read.key_match import is_any_of, text_set
 

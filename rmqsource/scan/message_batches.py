@@ -7,7 +7,6 @@ import logging
 from typing import TYPE_CHECKING, Callable, Union
 
 import numpy as np
-import pyarrow as pa
 
 from rmqsource.errors import NOT_DAMAGE, DamagedStoreError
 from rmqsource.scan.key_rows import explode_keys, repeated_parts
@@ -21,6 +20,7 @@ from rmqsource.scan.row_filter import (
 )
 from rmqsource.scan.splits import SegmentPositions
 from rmqsource.tables import CORRUPT_RECORD
+from store_core.arrow import pa
 from store_core.codec.decoded_parts import decoded_parts
 from store_core.codec.inner_columns import UnwrappedColumns, holds_inner_batch
 from store_core.codec.message_batch_codec import MessageColumns, message_schema

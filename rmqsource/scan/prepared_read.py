@@ -6,12 +6,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from rmqsource.safe_text import printable
 from rmqsource.scan.planner import plan_store
 from rmqsource.scan.splits import merge_splits
 from rmqsource.scan.store_versions import on_present_files, open_snapshots
+from store_core.arrow import pa
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

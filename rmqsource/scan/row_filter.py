@@ -10,9 +10,8 @@ import re
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.gather import gather_binary
 from store_core.codec.inner_columns import holds_inner_batch
 from store_core.codec.java_string import decode_utf8

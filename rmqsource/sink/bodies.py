@@ -9,8 +9,8 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.compression import deflate
 from store_core.codec.gather import binary_parts, replace_rows
 from store_core.layout.message import (

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core.arrow import pa, pc
 from store_core.codec.encoded_records import CRC_ENTRY, CRC_NAME
 from store_core.codec.gather import binary_parts, replace_rows
 from store_core.codec.properties_block import joined_words, properties_block

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from store_core.arrow import pa
 from store_core.codec.group_ranks import group_ranks
 from store_core.codec.java_string import string_hashes
 

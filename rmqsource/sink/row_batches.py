@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.types import MapType, TimestampType
 
 from rmqsource.spark_compat import to_arrow_schema
+from store_core.arrow import pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

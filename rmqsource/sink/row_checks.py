@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
-import pyarrow.compute as pc
 
 from rmqsource.sink.bad_rows import Check
 from rmqsource.sink.bodies import newer_format_rows
 from rmqsource.sink.option_table import MAX_QUEUES, is_topic_name
 from rmqsource.sink.properties import rows_with_separators
 from rmqsource.sink.source_columns import is_null
+from store_core.arrow import pc
 from store_core.codec.hosts import parse_host
 from store_core.layout.message import (
     COMPRESSION_TYPE_MASK,

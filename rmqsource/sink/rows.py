@@ -6,8 +6,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqsource.sink.bad_rows import BadRows
 from rmqsource.sink.bodies import stored_bodies
@@ -16,6 +14,7 @@ from rmqsource.sink.properties import has_property, merge_properties
 from rmqsource.sink.queues import QueueChooser
 from rmqsource.sink.row_checks import input_checks, reserved_checks, size_checks
 from rmqsource.sink.source_columns import SourceColumns, is_null
+from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts
 from store_core.codec.hosts import parse_host
 from store_core.codec.properties_block import joined_words

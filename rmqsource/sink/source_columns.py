@@ -6,10 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqsource.sink.bodies import raw_rows
+from store_core.arrow import pa, pc
 
 if TYPE_CHECKING:
     import numpy.typing as npt

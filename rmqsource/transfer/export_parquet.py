@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rmqsource.scan.message_reader import read_split
@@ -23,6 +21,7 @@ from rmqsource.scan.prepared_read import plan_read
 from rmqsource.scan.read_request import ReadRequest
 from rmqsource.schema import arrow_schema
 from rmqsource.tables import CORRUPT_RECORD
+from store_core.arrow import pa, pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
