@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from store_core.recovery.recovery import LogRecovery
     from store_core.results import AppendBatchResult, GetMessageResult, PutMessageResult
     from store_core.services.flush_manager import Replication
+    from store_core.services.open_store import IsAwaited
     from store_core.services.reput_message import Dispatcher
     from store_core.services.store_services import StoreServices
     from store_core.services.transaction_block import TransactionEnds
@@ -125,6 +126,10 @@ class MessageStore(StoreQueries):
         ``TIMER_DELIVER_MS``) go to ``rmq_sys_wheel_timer`` until they are due, or are refused where
         ``timerWheelEnable`` is false. Without a `TimerMessageStore` nobody delivers them. False:
         they are stored in their own topics, at once.
+    is_awaited
+        Whether somebody waits for the next message of a queue (topic, queue id): then what
+        `put_message` and `put_messages` put there is dispatched at once, not with what follows.
+        None: nobody waits. Called with every put, it must return at once.
 
     Attributes
     ----------
@@ -148,12 +153,14 @@ class MessageStore(StoreQueries):
         filter_bitmaps: FilterBitmapsOf | None = None,
         handle_schedule_message: bool = True,
         handle_timer_message: bool = False,
+        is_awaited: IsAwaited | None = None,
     ) -> None:
         self.config = config
         self.flags = RunningFlags()
         self._environment = environment or Environment(clock)
         self._store_host, self._dispatchers = parse_host(store_host), tuple(dispatchers)
         self._is_batch_topic, self._filter_bitmaps = is_batch_topic, filter_bitmaps
+        self._is_awaited = is_awaited
         self._handle_schedule_message = handle_schedule_message
         rules = TimerRules(config, self._environment.clock)
         self._timer_rules = rules if handle_timer_message else None
@@ -512,6 +519,12 @@ class MessageStore(StoreQueries):
         """
         return self._opened().flush()
 
+    def dispatch_soon(self) -> None:
+        """Have what was put dispatched at once, not with what follows; returns before it is."""
+        reput = self.services.reput
+        if reput.behind_bytes:
+            reput.wakeup()
+
     def wait_for_dispatch(self, timeout_s: float = 60.0) -> bool:
         """Wait until all that was put before is in queues and index; False after the time.
 
@@ -695,6 +708,7 @@ class MessageStore(StoreQueries):
                 self._store_host,
                 self._handle_schedule_message,
                 self._timer_rules,
+                self._is_awaited,
             )
         except BaseException:
             parts.close(clean=False)

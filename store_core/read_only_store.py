@@ -112,6 +112,9 @@ class ReadOnlyStore(StoreQueries):
         self._settle()
         return is_new
 
+    def dispatch_soon(self) -> None:
+        """Do nothing: whoever puts messages dispatches them, and `look` finds them."""
+
     def reading(self) -> AbstractContextManager[StoreSnapshot]:
         """Hold the store as it is now for the length of a block; other queries wait."""
         return self._reading()

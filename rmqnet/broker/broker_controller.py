@@ -179,7 +179,7 @@ class BrokerController:
             raise
 
     def _start(self) -> LogRecovery | None:
-        self._recovery = self.role.open(self._dispatched)
+        self._recovery = self.role.open(self._dispatched, self._is_awaited)
         try:
             self._serve()
         except BaseException:
@@ -286,6 +286,10 @@ class BrokerController:
     def _topic_changed(self, config: TopicConfig | None) -> None:
         del config
         self.registration.run_once()  # before whoever made the topic is answered
+
+    def _is_awaited(self, topic: str, queue_id: int) -> bool:
+        broker = getattr(self, "broker", None)
+        return broker is not None and broker.holds.is_awaited(topic, queue_id)
 
     def _dispatched(self, frames: RecordFrames) -> None:
         broker = getattr(self, "broker", None)

@@ -6,6 +6,7 @@ Source: RocketMQ ``PullRequestHoldService``, ``NotifyMessageArrivingListener`` (
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Callable, Protocol
 
 import numpy as np
@@ -14,12 +15,12 @@ from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.services.service_thread import ServiceThread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rmqnet.remoting.server_connection import ServerConnection
     from store_core.codec.record_frames import RecordFrames
 
 _LOOK_MS = 1000
+_COMES_BACK_S = 0.1
+"""Who has got what it waited for as a rule asks for more before that."""
 
 Queue = tuple[str, int]
 
@@ -46,7 +47,7 @@ class PullRequestHold(ServiceThread):
     Parameters
     ----------
     resume
-        Has a pull run again; returns at once.
+        Has pulls, at least one, run again; returns at once.
     clock
         Returns ms since the epoch.
     capacity
@@ -54,12 +55,13 @@ class PullRequestHold(ServiceThread):
     """
 
     def __init__(
-        self, resume: Callable[[HeldPull], None], clock: Callable[[], int], capacity: int
+        self, resume: Callable[[list[HeldPull]], None], clock: Callable[[], int], capacity: int
     ) -> None:
         super().__init__(_LOOK_MS)
         self._resume, self._clock, self._capacity = resume, clock, capacity
         self._held: dict[Queue, list[HeldPull]] = {}
         self._count = 0
+        self._answered: dict[Queue, float] = {}
         self._lock = threading.Lock()
         self._decoder = DispatchDecoder(())
 
@@ -67,6 +69,13 @@ class PullRequestHold(ServiceThread):
     def waiting(self) -> int:
         """How many pulls wait."""
         return self._count
+
+    def is_awaited(self, topic: str, queue_id: int) -> bool:
+        """Whether a pull waits for the next message of a queue, or one that did has just gone."""
+        queue = (topic, queue_id)
+        return queue in self._held or (
+            time.monotonic() - self._answered.get(queue, 0.0) < _COMES_BACK_S
+        )
 
     def hold(self, pull: HeldPull) -> bool:
         """Keep a pull; False where too many wait."""
@@ -87,8 +96,10 @@ class PullRequestHold(ServiceThread):
             return
         requests = self._decoder.outline(frames)
         codes = requests.topic_code.astype(np.int64) << 32 | requests.queue_id
-        for code in np.unique(codes).tolist():
-            self.notify((requests.topics[code >> 32], code & 0xFFFFFFFF))
+        taken: list[HeldPull] = []
+        for code in set(codes.tolist()):
+            taken += self._taken((requests.topics[code >> 32], code & 0xFFFFFFFF))
+        self._resume_all(taken)
 
     def drop(self, connection: ServerConnection) -> list[HeldPull]:
         """Forget the pulls of a client that is gone, and return them."""
@@ -96,6 +107,7 @@ class PullRequestHold(ServiceThread):
 
     def run_once(self) -> bool:
         """Have the pulls run again whose time is over."""
+        self._forget_answered()
         now = self._clock()
         late = self._take(lambda pull: pull.deadline_ms <= now)
         self._resume_all(late)
@@ -105,12 +117,18 @@ class PullRequestHold(ServiceThread):
         """Have all pulls run again: the broker stops, or may be read now."""
         self._resume_all(self._take(lambda _: True))
 
+    def _forget_answered(self) -> None:
+        end = time.monotonic() - _COMES_BACK_S
+        with self._lock:
+            self._answered = {queue: at for queue, at in self._answered.items() if at > end}
+
     def _taken(self, queue: Queue) -> list[HeldPull]:
         if queue not in self._held:  # nearly always, and then no lock is needed
             return []
         with self._lock:
             pulls = self._held.pop(queue, [])
             self._count -= len(pulls)
+            self._answered[queue] = time.monotonic()
         return pulls
 
     def _take(self, is_meant: Callable[[HeldPull], bool]) -> list[HeldPull]:
@@ -128,6 +146,6 @@ class PullRequestHold(ServiceThread):
             self._count -= len(taken)
         return taken
 
-    def _resume_all(self, pulls: Iterable[HeldPull]) -> None:
-        for pull in pulls:
-            self._resume(pull)
+    def _resume_all(self, pulls: list[HeldPull]) -> None:
+        if pulls:
+            self._resume(pulls)

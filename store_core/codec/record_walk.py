@@ -111,6 +111,8 @@ def _run_of_equal_sizes(
     if size < MIN_RECORD_BYTES:
         return np.empty(0, np.int64)
     most = min(count, (stop - at - 1) // size + 1)
+    if most < _SHORT_STRETCH:  # too few to count as a run
+        return np.empty(0, np.int64)
     guessed: npt.NDArray[np.int64] = at + size * np.arange(most, dtype=np.int64)
     same = RECORD_PREFIX.gather(data, guessed)["total_size"] == size
     run = len(guessed) if same.all() else int(np.argmin(same))

@@ -31,6 +31,10 @@ class FlushHandler(Protocol):
         """Flush up to an offset, or have it flushed; ``wait``: the sender wants to know."""
 
 
+NotePut = Callable[[str, int], object]
+"""Takes topic and queue id; returns at once."""
+
+
 class PutStats(Protocol):
     """What counts puts."""
 
@@ -57,6 +61,8 @@ class PutContext:
         The greatest delay level; 0: nobody looks at delay levels here.
     timer_rules
         What becomes of timer messages; None: nobody looks for them here.
+    note_put
+        Called with topic and queue id of what was put.
     facts
         What is known of topics.
     """
@@ -72,6 +78,7 @@ class PutContext:
     clock: Callable[[], int]
     max_delay_level: int = 0
     timer_rules: TimerRules | None = None
+    note_put: NotePut | None = None
     facts: dict[str, TopicFacts] = field(default_factory=dict)
 
     def busy(self, now: int) -> Refusal | None:

@@ -27,7 +27,13 @@ from store_core.put.put_checks import (
     message_refusal,
     size_refusal,
 )
-from store_core.put.put_context import FlushHandler, PutContext, PutStats, append_failure
+from store_core.put.put_context import (
+    FlushHandler,
+    NotePut,
+    PutContext,
+    PutStats,
+    append_failure,
+)
 from store_core.put.put_draft import draft_record, host_bytes
 from store_core.put.put_plain_batch import put_plain_batch
 from store_core.put.put_properties import (
@@ -92,6 +98,8 @@ class MessagePutter:
     timer_rules
         What becomes of messages that name the time of their delivery; None: they are stored as
         they are.
+    note_put
+        Called with topic and queue id of what was put by `put_message` and `put_messages`.
     """
 
     def __init__(  # noqa: PLR0913 (collaborators)
@@ -108,6 +116,7 @@ class MessagePutter:
         clock: Callable[[], int],
         handle_schedule_message: bool = False,
         timer_rules: TimerRules | None = None,
+        note_put: NotePut | None = None,
     ) -> None:
         self._max_level = len(config.delay_levels_ms) if handle_schedule_message else 0
         self._context = PutContext(
@@ -122,8 +131,9 @@ class MessagePutter:
             clock=clock,
             max_delay_level=self._max_level,
             timer_rules=timer_rules,
+            note_put=note_put,
         )
-        self._timer_rules = timer_rules
+        self._timer_rules, self._note_put = timer_rules, note_put
         self._config, self._appender, self._offsets = config, appender, offsets
         self._flush, self._store_host, self._clock = flush, store_host, clock
         self._is_batch_topic, self._stats = is_batch_topic, stats
@@ -187,6 +197,8 @@ class MessagePutter:
         next_offset = done.commit_log_offset + done.store_size
         waits = self._may_wait and waits_for_flush(properties)
         status = self._flush.handle(next_offset, waits)
+        if self._note_put is not None:
+            self._note_put(message.topic, message.queue_id)
         self._stats.record_put(done.message_num, done.store_size, self._clock() - begin)
         return tuple.__new__(PutMessageResult, (status, done, ""))
 

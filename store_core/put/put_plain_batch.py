@@ -70,6 +70,8 @@ def put_plain_batch(context: PutContext, messages: Sequence[Message]) -> PutMess
     status = context.flush.handle(
         done.commit_log_offset + done.store_size, waits_for_flush(properties[0])
     )
+    if context.note_put is not None:
+        context.note_put(first.topic, first.queue_id)
     context.stats.record_put(done.message_num, done.store_size, context.clock() - begin)
     return PutMessageResult(status, done)
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     Bytes = npt.NDArray[np.uint8]
 
+IsAwaited = Callable[[str, int], bool]
+"""Takes topic and queue id, returns whether somebody waits for the next message there; at once."""
+
 _WAIT_S = 0.001
 _DELETE_WAIT_S = 5.0
 _REASONS = (
@@ -64,6 +67,8 @@ class OpenStore:
         Messages with a delay level go to the schedule topic.
     timer_rules
         What becomes of timer messages; None: they are stored as they are.
+    is_awaited
+        Whether somebody waits for the next message of a queue; None: nobody.
 
     Attributes
     ----------
@@ -82,8 +87,10 @@ class OpenStore:
         store_host: bytes,
         handle_schedule_message: bool,
         timer_rules: TimerRules | None,
+        is_awaited: IsAwaited | None = None,
     ) -> None:
         self.parts, self.flags, self.config = parts, flags, parts.config
+        self._is_awaited = is_awaited
         self.is_started = self._was_started = False
         self._environment, self.clock = environment, environment.clock
         self.services = StoreServices(parts, flags, environment, dispatchers)
@@ -246,7 +253,12 @@ class OpenStore:
             clock=self.clock,
             handle_schedule_message=handle_schedule_message,
             timer_rules=timer_rules,
+            note_put=None if self._is_awaited is None else self._note_put,
         )
+
+    def _note_put(self, topic: str, queue_id: int) -> None:
+        if self._is_awaited is not None and self._is_awaited(topic, queue_id):
+            self.services.reput.wakeup()
 
     def _refusal(self) -> Refusal | None:
         """Return why nothing can be put now; asked with every put."""

@@ -53,11 +53,12 @@ _OWN_OFFSET_END = COMMIT_LOG_OFFSET_AT + 8
 class ReputMessageService(ServiceThread):
     """Walks the log from ``reput_from_offset`` to its end, some MiB at a time.
 
-    A round costs about the same for one record as for a few thousand: so the thread rests for
+    A round of thousands of records costs little more than one of a few: so the thread rests for
     5 ms where RocketMQ rests for 1 ms, and after a round with few records for nine times the
     time that it took. Without that, dispatch would take half of the time from who puts single
-    messages. A position is left only when all dispatchers are through: when one of them raises,
-    the same records are dispatched again in the next round.
+    messages. Where somebody waits for a message, `wakeup` ends that rest: then it is as long as
+    the round was. A position is left only when all dispatchers are through: when one of them
+    raises, the same records are dispatched again in the next round.
 
     Where no record lies although the log goes on, dispatch goes on at the next record that is
     found in the segment. RocketMQ skips the size that stands there, or the rest of the segment:
@@ -116,8 +117,7 @@ class ReputMessageService(ServiceThread):
                 if data is not None and len(data):  # None: the file was deleted meanwhile
                     rows = self._dispatch(file, data, end - self.reput_from_offset)
         if 0 < rows < _FEW_ROWS:
-            taken_ms = (time.thread_time() - begin) * 1000
-            self.pause(min(int(_REST_SHARE * taken_ms), _MAX_REST_MS))
+            self._leave_time_to_others((time.thread_time() - begin) * 1000)
         return self.reput_from_offset != before
 
     def finish(self) -> None:
@@ -125,6 +125,11 @@ class ReputMessageService(ServiceThread):
         end = self._end_offset()
         while self.reput_from_offset < end and self.run_once():
             pass
+
+    def _leave_time_to_others(self, taken_ms: float) -> None:
+        """Rest after a round with few records; only that long, if need be, as it took itself."""
+        self.pause(min(taken_ms, _MAX_REST_MS))
+        self.pause(min(_REST_SHARE * taken_ms, _MAX_REST_MS) - taken_ms, wakeable=True)
 
     def _file_to_do(self, end: int) -> MappedFile | None:
         """Return the segment at the position, which skips what was deleted or is missing."""

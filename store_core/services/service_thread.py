@@ -105,10 +105,19 @@ class ServiceThread(ABC):
         else:
             self.shutdown()
 
-    def pause(self, milliseconds: int) -> None:
-        """Rest within a run, unless it was called without the thread or the service is to stop."""
+    def pause(self, milliseconds: float, *, wakeable: bool = False) -> None:
+        """Rest within a run, unless it was called without the thread or the service is to stop.
+
+        Parameters
+        ----------
+        milliseconds
+            How long.
+        wakeable
+            `wakeup` cuts it short, also one that came earlier in this run. Not for services that
+            run in turn.
+        """
         if self._pauses is not None:
-            self._pauses.wait(milliseconds / 1000)
+            (self._wake if wakeable else self._pauses).wait(milliseconds / 1000)
 
     def _let_pause(self, stop: threading.Event | None) -> None:
         self._pauses = stop

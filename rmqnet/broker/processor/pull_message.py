@@ -41,6 +41,7 @@ _COMMIT_FLAG, _SUSPEND_FLAG, _SUBSCRIPTION_FLAG = 1, 2, 4
 _TAG = "TAG"
 _MAX_HELD = 50_000
 _MAX_BYTES = 128 << 20
+_RESUMED_AT_ONCE = 16
 _READ_BIT = 1 << 2
 
 _BROKER_FORBIDDEN, _GROUP_FORBIDDEN, _TOPIC_FORBIDDEN = 1, 2, 3
@@ -309,9 +310,13 @@ class PullMessageProcessor:
     def _hold(self, pull: Pull) -> bool:
         if not self.holds.hold(pull):
             return False
-        # What came after the look and before the hold woke nobody.
-        if self._broker.store.get_max_offset_in_queue(*pull.queue) > pull.offset:
+        # What came after the look and before the hold woke nobody: neither pulls when it was
+        # dispatched, nor dispatch when it was put.
+        store = self._broker.store
+        if store.get_max_offset_in_queue(*pull.queue) > pull.offset:
             self.holds.notify(pull.queue)
+        else:
+            store.dispatch_soon()
         return True
 
     def _read(self, pull: Pull) -> PulledRecords:
@@ -373,18 +378,26 @@ class PullMessageProcessor:
             assert isinstance(held, Pull)
             self._broker.server.release(connection, held.request)
 
-    def _resume_soon(self, held: HeldPull) -> None:
-        assert isinstance(held, Pull)
-        if self._pool is None or not self._pool.submit(functools.partial(self._resume, held)):
-            self._broker.server.answer(
-                held.connection,
-                held.request,
-                RemotingCommand.response_to(
-                    held.request, ResponseCode.SYSTEM_BUSY, "too many pulls wait for a thread"
-                ),
-            )
+    def _resume_soon(self, held: list[HeldPull]) -> None:
+        """Have pulls look again, a few in one thread: each thread that is woken costs more."""
+        for at in range(0, len(held), _RESUMED_AT_ONCE):
+            part = held[at : at + _RESUMED_AT_ONCE]
+            if self._pool is None or not self._pool.submit(functools.partial(self._resume, part)):
+                self._refuse_busy(part)
 
-    def _resume(self, pull: Pull) -> None:
+    def _refuse_busy(self, held: list[HeldPull]) -> None:
+        for pull in held:
+            assert isinstance(pull, Pull)
+            code, remark = ResponseCode.SYSTEM_BUSY, "too many pulls wait for a thread"
+            response = RemotingCommand.response_to(pull.request, code, remark)
+            self._broker.server.answer(pull.connection, pull.request, response)
+
+    def _resume(self, held: list[HeldPull]) -> None:
+        for pull in held:
+            assert isinstance(pull, Pull)
+            self._resume_one(pull)
+
+    def _resume_one(self, pull: Pull) -> None:
         """Look again; while nothing matches and there is time, wait on."""
         if not pull.connection.is_open:  # it shall not hear of a reset for another member
             self._broker.server.release(pull.connection, pull.request)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.filter.consumer_filter_manager import ConsumerFilterManager
     from store_core.recovery.recovery import LogRecovery
+    from store_core.services.open_store import IsAwaited
 
     Dispatched = Callable[[RecordFrames], None]
 
@@ -72,13 +73,15 @@ class BrokerRole(ABC):
         """SQL expressions of groups."""
 
     @abstractmethod
-    def open(self, dispatched: Dispatched) -> LogRecovery | None:
+    def open(self, dispatched: Dispatched, is_awaited: IsAwaited) -> LogRecovery | None:
         """Open the store, load the state, and return what recovery did; None: nothing.
 
         Parameters
         ----------
         dispatched
             Called with records that queues have got.
+        is_awaited
+            Whether somebody waits for the next message of a queue (``MessageStore``).
         """
 
     @abstractmethod

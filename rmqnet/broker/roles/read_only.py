@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqnet.broker.state.config_manager import ConfigManager
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import FileEntry
+    from store_core.services.open_store import IsAwaited
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +82,9 @@ class ReadOnlyRole(BrokerRole):
         """SQL expressions of groups, in memory."""
         return self._filters
 
-    def open(self, dispatched: Dispatched) -> None:
-        """Look at the store, and load what can be read of the state."""
+    def open(self, dispatched: Dispatched, is_awaited: IsAwaited) -> None:
+        """Look at the store, and load what can be read of the state; nobody puts here."""
+        del is_awaited
         self.store = ReadOnlyStore(self.store_config, dispatched)
         try:
             self._topics_file = self._topics_file_now()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rmqnet.broker.roles.broker_role import Dispatched
     from store_core.filter.consumer_filter_manager import ConsumerFilterManager
     from store_core.recovery.recovery import LogRecovery
+    from store_core.services.open_store import IsAwaited
 
 _DAYS_MS = 60_000
 
@@ -31,7 +32,7 @@ class WrittenStoreRole(BrokerRole):
         """SQL expressions of groups, as the store's file has them."""
         return self.store.consumer_filters
 
-    def open(self, dispatched: Dispatched) -> LogRecovery:
+    def open(self, dispatched: Dispatched, is_awaited: IsAwaited) -> LogRecovery:
         """Load the state and the store; see ``MessageStore.load``."""
         self.topics.load()  # recovery makes queues, which asks for topics
         self.store = store = MessageStore(
@@ -41,6 +42,7 @@ class WrittenStoreRole(BrokerRole):
             dispatchers=[dispatched],
             is_batch_topic=self._is_batch_topic,
             handle_timer_message=self.takes_timers,
+            is_awaited=is_awaited,
         )
         recovery = store.load()
         try:

@@ -49,6 +49,7 @@ class SmallBroker:
             ),
             dispatchers=[self._dispatched],
             is_batch_topic=self._is_batch_topic,
+            is_awaited=self._is_awaited,
         )
         self.server = RemotingServer("broker")
         self.pools = Pools(self.config)
@@ -84,6 +85,9 @@ class SmallBroker:
 
     def _dispatched(self, frames: Any) -> None:
         self.broker.holds.dispatched(frames)
+
+    def _is_awaited(self, topic: str, queue_id: int) -> bool:
+        return self.broker.holds.is_awaited(topic, queue_id)
 
     def _is_batch_topic(self, topic: str) -> bool:
         config = self.broker.topics.select(topic)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -17,6 +18,8 @@ from tests.golden_store import golden
 from tests.store_core.services.growing_log import GrowingLog
 
 FAR = 1 << 40
+FOREVER_MS = 3_600_000
+TIMEOUT_S = 10
 
 
 class Collector:
@@ -202,6 +205,21 @@ def test_the_thread_catches_up_at_its_end(log, reput, seen):
     assert reput.last_error is None
 
 
+def test_the_rest_after_few_records_ends_when_it_is_woken(log, monkeypatch):
+    monkeypatch.setattr(module, "_REST_SHARE", 1e9)
+    monkeypatch.setattr(module, "_MAX_REST_MS", FOREVER_MS)
+    came = queue.Queue()
+    dispatchers = [lambda frames: came.put(len(frames))]
+    reput = ReputMessageService(log.queue, dispatchers, lambda: log.queue.max_offset)
+    reput._interval_s = FOREVER_MS
+    reput.start()
+    for number in range(1, 4):
+        log.add(*[10] * number)
+        reput.wakeup()
+        assert came.get(timeout=TIMEOUT_S) == number
+    reput.shutdown()
+
+
 steps = st.lists(
     st.one_of(
         st.lists(st.integers(0, 900), max_size=8),
@@ -247,15 +265,21 @@ def test_everything_is_dispatched_once_whatever_happens(actions, max_rows, data)
 
 def test_rests_after_few_records_only(log, reput, monkeypatch):
     rests = []
-    monkeypatch.setattr(reput, "pause", rests.append)
+
+    def pause(milliseconds, *, wakeable=False):
+        rests.append((milliseconds, wakeable))
+
+    monkeypatch.setattr(reput, "pause", pause)
     log.add(*[10] * 3)
     assert reput.run_once()
-    assert len(rests) == 1
+    (own, _), (rest, _) = rests
+    assert rest == pytest.approx(8 * own)
+    assert [wakeable for _, wakeable in rests] == [False, True]
     assert not reput.run_once()
     monkeypatch.setattr(module, "_FEW_ROWS", 3)
     log.add(*[10] * 3)
     assert reput.run_once()
-    assert len(rests) == 1
+    assert len(rests) == 2
 
 
 @pytest.fixture

@@ -143,3 +143,22 @@ def test_a_pause_is_cut_short_by_the_shutdown(in_turn):
     assert inner.runs == 0
     service.shutdown()
     assert inner.runs == 1
+
+
+@pytest.mark.parametrize("end", ["wakeup", "shutdown"])
+def test_a_wakeable_pause_is_cut_short(end):
+    paused = threading.Event()
+
+    class Pausing(Counting):
+        def run_once(self):
+            paused.set()
+            self.pause(FOREVER, wakeable=True)
+            return super().run_once()
+
+    service = Pausing()
+    service.pause(FOREVER, wakeable=True)  # without a thread it does not rest
+    service.start()
+    assert paused.wait(TIMEOUT_S)
+    getattr(service, end)()
+    service.wait_for_runs(1)
+    service.shutdown()

@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
@@ -24,9 +25,12 @@ from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core import Message
 from store_core.config.config_files import SubscriptionGroupConfig
 from store_core.layout.message import TRANSACTION_COMMIT_TYPE
+from store_core.services import reput_message
 from tests.rmqnet.broker.client_broker import FakeConnection
 from tests.rmqnet.broker.small_broker import BORN, SmallBroker, pull_header, send_header
 from tests.rmqnet.scripted_cluster import wait_until
+
+FOREVER_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
@@ -251,11 +255,24 @@ class TestPull:
         assert [m.body for m in messages] == [b"3", b"4"]
 
 
+@pytest.fixture
+def lazy(broker, monkeypatch):
+    """Have dispatch rest until it is woken."""
+    reput = broker.store.services.reput
+    monkeypatch.setattr(reput_message, "_REST_SHARE", 1e9)
+    monkeypatch.setattr(reput_message, "_MAX_REST_MS", FOREVER_MS)
+    monkeypatch.setattr(reput, "_interval_s", FOREVER_MS)
+    yield
+    monkeypatch.undo()
+    reput.wakeup()
+
+
 class TestLongPolling:
     def _wait(self, broker, topic, **fields):
         before = broker.pulls.holds.waiting
         fields = {"sys_flag": 6, "suspend_timeout_millis": 60_000, **fields}
-        header = pull_header(topic, 0, fields.pop("offset", 0), **fields)
+        queue_id, offset = fields.pop("queue_id", 0), fields.pop("offset", 0)
+        header = pull_header(topic, queue_id, offset, **fields)
         waiting = broker.submit("pull", header, timeout_s=70)
         deadline = time.monotonic() + 10
         while broker.pulls.holds.waiting == before:
@@ -268,6 +285,66 @@ class TestLongPolling:
         broker.send(topic, b"new")
         result = waiting.result(5)
         assert [m.body for m in _messages(broker, result)] == [b"new"]
+
+    @pytest.mark.usefixtures("lazy")
+    def test_one_arrival_after_the_other_is_answered_at_once(self, broker, topic):
+        for offset in range(3):
+            waiting = self._wait(broker, topic, offset=offset)
+            broker.send(topic, b"%d" % offset)
+            messages = _messages(broker, waiting.result(5))
+            assert [m.body for m in messages] == [b"%d" % offset]
+
+    @pytest.mark.usefixtures("lazy")
+    def test_a_batch_is_answered_at_once(self, broker, topic):
+        waiting = self._wait(broker, topic)
+        broker.store.put_messages([Message(topic, b"1"), Message(topic, b"2")])
+        assert [m.body for m in _messages(broker, waiting.result(5))] == [b"1", b"2"]
+
+    @pytest.mark.usefixtures("lazy")
+    @pytest.mark.parametrize("is_dispatched", [False, True])
+    def test_what_comes_just_before_the_wait_is_answered_at_once(
+        self, broker, topic, monkeypatch, is_dispatched
+    ):
+        hold, puts = broker.pulls.holds.hold, iter([b"new"])
+
+        def put_and_hold(pull):
+            for body in puts:
+                broker.store.put_message(Message(topic, body))
+                if is_dispatched:
+                    broker.store.dispatch_soon()
+                    assert broker.store.wait_for_dispatch(5)
+            return hold(pull)
+
+        monkeypatch.setattr(broker.pulls.holds, "hold", put_and_hold)
+        result = broker.pull(topic, 0, 0, sys_flag=6, suspend_timeout_millis=60_000)
+        assert [m.body for m in _messages(broker, result)] == [b"new"]
+
+    def test_who_was_answered_is_awaited_again_for_a_while(self, broker, topic):
+        holds = broker.pulls.holds
+        assert not holds.is_awaited(topic, 0)
+        waiting = self._wait(broker, topic)
+        assert holds.is_awaited(topic, 0)
+        assert not holds.is_awaited(topic, 1)
+        broker.send(topic, b"new")
+        waiting.result(5)
+        answered = time.monotonic()
+        while holds.is_awaited(topic, 0):
+            assert time.monotonic() < answered + 5
+        holds.run_once()
+        assert (topic, 0) not in holds._answered
+
+    def test_pulls_of_many_queues_are_resumed_together(self, broker, topic, monkeypatch):
+        holds, resumed = broker.pulls.holds, []
+        resume = holds._resume
+        monkeypatch.setattr(holds, "_resume", lambda pulls: resumed.append(pulls) or resume(pulls))
+        broker.store.wait_for_dispatch()
+        waiting = [self._wait(broker, topic, queue_id=number) for number in range(3)]
+        batch = pa.RecordBatch.from_pydict(
+            {"topic": [topic] * 3, "queue_id": pa.array(range(3), pa.int32()), "body": [b"x"] * 3}
+        )
+        broker.store.append_batch(batch)
+        assert all(_messages(broker, each.result(5)) for each in waiting)
+        assert [len(pulls) for pulls in resumed] == [3]
 
     def test_arrivals_in_other_queues_wake_nobody(self, broker, topic):
         waiting = self._wait(broker, topic)
