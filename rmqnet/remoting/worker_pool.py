@@ -15,6 +15,10 @@ Task = Callable[[], None]
 class WorkerPool:
     """A few threads and a bounded queue of tasks.
 
+    One thread is woken at a time, the one that slept last. It wakes the next before it works on
+    its task, where more wait: a thread for each task is awake if tasks take long, and of many
+    short ones one thread does most before the others are there.
+
     Parameters
     ----------
     name
@@ -30,7 +34,9 @@ class WorkerPool:
         self.capacity = capacity
         self._count = threads
         self._waiting: deque[Task] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._idle: list[threading.Lock] = []  # what each idle thread waits for
+        self._is_waking = False  # one was told, and is not there yet
         self._threads: list[threading.Thread] = []
         self._is_running = False
 
@@ -41,10 +47,10 @@ class WorkerPool:
 
     def start(self) -> None:
         """Start the threads; a second call does nothing."""
-        with self._changed:
+        with self._lock:
             if self._is_running:
                 return
-            self._is_running = True
+            self._is_running, self._is_waking = True, False
         self._threads = [
             threading.Thread(target=self._run, name=f"{self.name}-{number}", daemon=True)
             for number in range(self._count)
@@ -54,10 +60,11 @@ class WorkerPool:
 
     def stop(self) -> None:
         """Wait for the tasks that run; those that wait are dropped."""
-        with self._changed:
+        with self._lock:
             self._is_running = False
             self._waiting.clear()
-            self._changed.notify_all()
+            while self._idle:
+                self._idle.pop().release()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -65,22 +72,43 @@ class WorkerPool:
 
     def submit(self, task: Task) -> bool:
         """Have a task run; False where too many wait, or the pool does not run."""
-        with self._changed:
+        with self._lock:
             if not self._is_running or len(self._waiting) >= self.capacity:
                 return False
             self._waiting.append(task)
-            self._changed.notify()
+            self._wake()
         return True
 
+    def _wake(self) -> None:
+        """Wake a thread, if one is idle and none is on its way; the lock is held."""
+        if self._idle and not self._is_waking:
+            self._is_waking = True
+            self._idle.pop().release()
+
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                while self._is_running and not self._waiting:
-                    self._changed.wait()
-                if not self._is_running:
-                    return
-                task = self._waiting.popleft()
+        bell = threading.Lock()
+        bell.acquire()
+        while self._is_running:
+            task = self._next_task(bell)
+            if task is None:
+                bell.acquire()
+                self._is_waking = False
+                continue
             try:
                 task()
             except Exception:
                 logger.exception("a task of pool %s", self.name)
+
+    def _next_task(self, bell: threading.Lock) -> Task | None:
+        """Return a task; None: the bell rings when there is one, or the pool stops."""
+        with self._lock:
+            if self._waiting:
+                task = self._waiting.popleft()
+                if self._waiting:
+                    self._wake()
+                return task
+            if self._is_running:
+                self._idle.append(bell)
+            else:
+                bell.release()
+            return None

@@ -97,3 +97,48 @@ def test_a_task_may_stop_its_own_pool_and_it_starts_again() -> None:
     assert pool.submit(done.set)
     assert done.wait(LIMIT_SECONDS)
     pool.stop()
+
+
+def test_one_thread_is_woken_at_a_time_and_wakes_the_next() -> None:
+    pool = WorkerPool("pulls", 4, 10)
+    pool.start()
+    wait_until(lambda: len(pool._idle) == 4, "all are idle")
+    sleeping, pool._idle = pool._idle, [threading.Lock() for _ in range(4)]
+    for bell in pool._idle:
+        bell.acquire()
+    bells = list(pool._idle)
+
+    def rung() -> list[int]:
+        return [number for number, bell in enumerate(bells) if not bell.locked()]
+
+    tasks = [lambda number=number: number for number in range(3)]  # type: ignore[misc]
+    for task in tasks:
+        assert pool.submit(task)
+    assert rung() == [3]  # the one that slept last
+    pool._is_waking = False  # it is there
+    assert pool._next_task(bells[3]) is tasks[0]
+    assert rung() == [2, 3]
+    assert pool._next_task(bells[3]) is tasks[1]
+    assert rung() == [2, 3]  # it is still on its way
+    assert pool._next_task(bells[3]) is tasks[2]
+    assert pool._next_task(bells[3]) is None
+    assert pool._idle == [bells[0], bells[1], bells[3]]
+    pool._idle = sleeping
+    pool.stop()
+
+
+def test_all_threads_work_where_tasks_take_long() -> None:
+    pool = WorkerPool("sends", 8, 100)
+    pool.start()
+    for _ in range(20):
+        meeting = threading.Barrier(8)
+        done = threading.Semaphore(0)
+
+        def work(meeting: threading.Barrier = meeting, done: threading.Semaphore = done) -> None:
+            meeting.wait(LIMIT_SECONDS)
+            done.release()
+
+        assert all(pool.submit(work) for _ in range(8))
+        for _ in range(8):
+            assert done.acquire(timeout=LIMIT_SECONDS)
+    pool.stop()
