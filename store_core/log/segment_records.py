@@ -84,7 +84,7 @@ class SegmentRecords:
         self.length = max(min(source.size, file_size, end_offset - from_offset), 0)
         self._source = source
         self._is_local = source.is_local
-        self._window = Window(0, self.bytes_at(0, self.length if self._is_local else 0))
+        self._hold(Window(0, self.bytes_at(0, self.length if self._is_local else 0)))
         self._closing_blank: int | None = None
 
     def bytes_at(self, start: int, length: int) -> Bytes:
@@ -104,18 +104,24 @@ class SegmentRecords:
         if held.start <= position and min(needed, self.length) <= held.stop:
             return held
         until = max(needed, min(position + WINDOW_BYTES, stop))
-        self._window = Window(position, self.bytes_at(position, until - position))
+        self._hold(Window(position, self.bytes_at(position, until - position)))
         return self._window
+
+    def _hold(self, window: Window) -> None:
+        self._window = window
+        self._memory = memoryview(window.data)  # half the time of the array, for each record
+        self._last_header = len(window.data) - _HEADER_BYTES
 
     def claimed_bytes(self, position: int) -> int:
         """Return the size of the record that seems to start there, 0 if none does."""
-        start, data = self._window
-        at = position - start
-        if not 0 <= at <= len(data) - _HEADER_BYTES:
-            data, at = self.bytes_at(position, _HEADER_BYTES), 0
-            if len(data) < _HEADER_BYTES:
+        at = position - self._window.start
+        if 0 <= at <= self._last_header:
+            size, magic, own = _CLAIMS.unpack_from(self._memory, at)
+        else:
+            head = self.bytes_at(position, _HEADER_BYTES)
+            if len(head) < _HEADER_BYTES:
                 return 0
-        size, magic, own = _CLAIMS.unpack_from(data, at)
+            size, magic, own = _CLAIMS.unpack_from(head)
         fits = MIN_RECORD_BYTES <= size <= self.length - position
         is_message = own == self.from_offset + position and magic in _MAGIC_CODES
         return int(size) if is_message and fits else 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 LOWER, UPPER = "lower", "upper"
-_ROWS = 64
+_ROWS = 40
 
 
 class UnitRun(NamedTuple):

@@ -99,7 +99,7 @@ class Pull(ABC):
         self._filter = message_filter
         wanted = max_msg_nums * queue.unit_bytes
         self._filter_bytes = max(config.max_filter_message_size, wanted)
-        self._memory_bytes = bytes_in_memory(config)
+        self._memory_from = reader.end_offset - bytes_in_memory(config)
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
         self.message_count = 0
         self.found_bytes = 0
@@ -176,7 +176,7 @@ class Pull(ABC):
         config, total = self._config, self.found_bytes + size
         if total > self._max_bytes:
             return True
-        if self._reader.end_offset - start <= self._memory_bytes:
+        if start >= self._memory_from:
             max_bytes = config.max_transfer_bytes_on_message_in_memory
             max_count = config.max_transfer_count_on_message_in_memory
         else:

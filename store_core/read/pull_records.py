@@ -86,6 +86,7 @@ class _RecordPull(Pull):
         super().__init__(*args)
         self.last = self._run_end = -1
         self._reads_properties = self._filter is not None and self._filter.reads_properties
+        self._file_size = self._reader.log.segments.file_size
         self._runs: list[list[int]] = []  # begin and end in the log
 
     def take(self, start: int, size: int) -> bool:
@@ -94,7 +95,7 @@ class _RecordPull(Pull):
             raise wrong_size(self._reader, start, size, found)
         if self._reads_properties and not self._wants(self._reader.read(start)):
             return False
-        if self._run_end == start and start % self._reader.log.segments.file_size:
+        if self._run_end == start and start % self._file_size:
             self._runs[-1][1] = self._run_end = start + size
         else:
             self._run_end = start + size
