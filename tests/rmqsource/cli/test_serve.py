@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -21,8 +19,8 @@ import pytest
 
 from rmqsource.exit_codes import GOOD, NOT_DONE
 from store_core import Message, MessageStore, MessageStoreConfig
-from tests.conftest import ROOT
 from tests.rmqsource.cli.command_line import Answer, Run
+from tests.rmqsource.cli.serving import DEADLINE_S, Serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,48 +34,6 @@ from rmqsource.cli.serve_state import Rates
 
 SIZES = ("--option", "mappedFileSizeCommitLog=65536", "--option", "mappedFileSizeConsumeQueue=2000")
 ANY = ("--port", "0", "--with-namesrv", "0")
-DEADLINE_S = 60
-
-
-class Serving:
-    """The command in a process of its own."""
-
-    def __init__(self, path: Path, *more: str) -> None:
-        python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "rmqsource.cli", "serve", str(path)),
-                *(*SIZES, "--format", "json", *more),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": python_path},
-        )
-        self.timer = threading.Timer(DEADLINE_S, self.process.kill)
-        self.timer.start()
-        self.first = self.line()
-
-    def line(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise AssertionError(self.process.communicate()[1])
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def __enter__(self) -> Serving:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.timer.cancel()
-        self.process.kill()
-        self.process.communicate()
-
-    def stop(self) -> tuple[int, list[Any], str]:
-        self.process.send_signal(signal.SIGTERM)  # Ctrl-C is in the test with a terminal
-        out, err = self.process.communicate()
-        return self.process.returncode, [json.loads(line) for line in out.splitlines()], err
 
 
 def send(namesrv: str, count: int = 3) -> None:
@@ -99,7 +55,7 @@ def read(namesrv: str, count: int) -> list[bytes]:
 
 def test_clients_use_it_until_a_signal(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    with Serving(store, *ANY, "--metrics", "0") as serving:
+    with Serving(store, *SIZES, *ANY, "--metrics", "0") as serving:
         first = serving.first
         assert first["store"] == str(store)
         send(first["namesrv"])
@@ -375,7 +331,7 @@ def test_it_may_open_as_many_files_as_it_is_let(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
     try:
-        with Serving(tmp_path / "store", *ANY) as serving:
+        with Serving(tmp_path / "store", *SIZES, *ANY) as serving:
             limits = Path(f"/proc/{serving.process.pid}/limits").read_text()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -19,15 +19,18 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 final class NodeAdmin {
     private final NodeClients clients;
     private DefaultMQAdminExt admin;
+    private int connection;
 
     NodeAdmin(NodeClients clients) {
         this.clients = clients;
     }
 
     private DefaultMQAdminExt admin() throws Exception {
-        if (admin == null) {
+        if (connection != clients.connection()) {
+            close();
+            connection = clients.connection();
             admin = clients.configure(new DefaultMQAdminExt(clients.hook(), 10_000L),
-                (JSONObject) new JSONObject().fluentPut("name", "admin"));
+                (JSONObject) new JSONObject().fluentPut("name", "admin-" + connection));
             admin.start();
         }
         return admin;

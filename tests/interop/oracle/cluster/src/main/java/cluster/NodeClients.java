@@ -5,15 +5,29 @@ import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.remoting.netty.TlsSystemConfig;
 
 /** Where the clients of this JVM connect, and as whom. */
 final class NodeClients {
     private String nameServers;
     private RPCHook hook;
     private boolean tls;
+    private int connection;
 
-    /** connect: namesrv_addr, access_key and secret_key and security_token (or none), tls. */
+    /**
+     * connect: namesrv_addr, access_key and secret_key and security_token (or none), tls, certificate and key and trust
+     * (paths, in place of the tls.client.… properties; an empty one: none). Clients that follow are new ones, admin
+     * and pullers too.
+     */
     Object connect(JSONObject given) {
+        connection++;
+        if (given.containsKey("certificate")) {
+            TlsSystemConfig.tlsClientCertPath = given.getString("certificate");
+            TlsSystemConfig.tlsClientKeyPath = given.getString("key");
+        }
+        if (given.containsKey("trust")) {
+            TlsSystemConfig.tlsClientTrustCertPath = given.getString("trust");
+        }
         nameServers = given.getString("namesrv_addr");
         hook = hook(given);
         tls = given.getBooleanValue("tls");
@@ -28,6 +42,11 @@ final class NodeClients {
             new SessionCredentials(given.getString("access_key"), given.getString("secret_key"));
         credentials.setSecurityToken(given.getString("security_token"));
         return new AclClientRPCHook(credentials);
+    }
+
+    /** Counts what connect was told; clients that are kept are those of one. */
+    int connection() {
+        return connection;
     }
 
     RPCHook hook() {

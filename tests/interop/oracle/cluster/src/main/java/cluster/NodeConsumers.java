@@ -270,13 +270,14 @@ final class NodeConsumers {
     }
 
     private DefaultMQPullConsumer puller(String group) throws Exception {
-        DefaultMQPullConsumer consumer = pullers.get(group);
+        String name = "puller-" + clients.connection() + "-" + group;
+        DefaultMQPullConsumer consumer = pullers.get(name);
         if (consumer == null) {
             consumer = clients.configure(new DefaultMQPullConsumer(group, clients.hook()), (JSONObject) new JSONObject()
-                .fluentPut("name", "puller-" + group));
+                .fluentPut("name", name));
             consumer.setConsumerPullTimeoutMillis(10_000);
             consumer.start();
-            pullers.put(group, consumer);
+            pullers.put(name, consumer);
         }
         return consumer;
     }
