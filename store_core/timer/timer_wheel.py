@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _FILE_BYTES = TIMER_WHEEL_SLOTS * TIMER_SLOT.size
 _MOST_WAITING = 2**31 - 1
 _PAGE_SLOTS = 4096 // TIMER_SLOT.size
+_FEW_STEPS = 1 << 12
 
 
 class Slot(NamedTuple):
@@ -76,6 +77,7 @@ class TimerWheel:
         self._fd, self.is_new = -1, False
         self._slots = np.zeros(TIMER_WHEEL_SLOTS, TIMER_SLOT.dtype)
         self._changed: set[int] = set()
+        self._is_blank = True
 
     def load(self) -> None:
         """Open the file, or make it.
@@ -97,6 +99,7 @@ class TimerWheel:
             content = memoryview(self._slots.view(np.uint8))
             for start, stop in data_extents(self._fd, _FILE_BYTES):
                 content[start:stop] = os.pread(self._fd, stop - start, start)
+                self._is_blank = False
 
     def slot(self, time_ms: int) -> Slot | None:
         """Return the slot of a time; None: nothing waits for it."""
@@ -120,6 +123,7 @@ class TimerWheel:
         waiting = max(min(slot.waiting, _MOST_WAITING), -_MOST_WAITING)
         self._slots[at] = (time_ms // self._precision_ms, slot.first_pos, slot.last_pos, waiting, 0)
         self._changed.add(at)
+        self._is_blank = False
 
     def clear(self, time_ms: int) -> None:
         """Let nothing wait for a time."""
@@ -131,7 +135,7 @@ class TimerWheel:
         """Return for which times in ``[from_ms, to_ms)`` something waits, ascending."""
         step = self._precision_ms
         first, stop = from_ms // step, to_ms // step
-        if stop - first < TIMER_WHEEL_SLOTS:  # as a rule a few steps
+        if stop - first <= _FEW_STEPS:  # as a rule, but for the start
             steps = np.arange(first, stop)
             found = steps[self._slots["time"][steps % TIMER_WHEEL_SLOTS] == steps]
         else:
@@ -175,6 +179,9 @@ class TimerWheel:
 
     def _times(self, first: int, stop: int) -> Int64s:
         """Return the steps in a range for which something waits, ascending."""
+        if self._is_blank:  # most wheels: no need to look at all of it
+            return np.empty(0, np.int64)
         times: npt.NDArray[Any] = self._slots["time"]
-        found: Int64s = np.sort(times[(times >= max(first, 1)) & (times < stop)].astype(np.int64))
-        return found
+        at = np.flatnonzero((times >= max(first, 1)) & (times < stop))
+        found: Int64s = times[at].astype(np.int64)
+        return np.sort(found[found % TIMER_WHEEL_SLOTS == at])  # elsewhere nobody finds it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -63,6 +64,17 @@ def test_times_are_found_over_the_end_of_the_wheel(wheel):
     assert wheel.times_between(end, end) == []
     assert wheel.times_behind(end - 1_000, 2) == wanted[2:]
     assert wheel.count_from(end) == 2
+
+
+def test_a_look_at_all_times_takes_little_memory(wheel):
+    wheel.put(START_MS, Slot(0, 0, 1))
+    tracemalloc.start()
+    try:
+        assert wheel.times_between(START_MS - WHEEL_MS + 2_000, START_MS + 1_000) == [START_MS]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20  # two or three for each slot of the wheel
 
 
 def test_slots_reach_the_file_when_flushed_and_as_rocketmq_writes_them(wheel, tmp_path):
