@@ -46,7 +46,7 @@ _HEADER_FIELDS = {
     "prepared_transaction_offset": "prepared_transaction_offset",
 }
 PROPERTY_OF_COLUMN = {"unique_key": PROPERTY_UNIQ_KEY, "tags": PROPERTY_TAGS}
-_FEW_ROWS = 16  # up to here they are sooner done one by one
+_FEW_ROWS = 48  # up to here they are sooner done one by one
 _MIN_TIMESTAMP_MS = -62135596800000  # 0001-01-01T00:00:00Z
 _MAX_TIMESTAMP_MS = 253402300799999  # 9999-12-31T23:59:59.999Z
 
