@@ -12,7 +12,7 @@ import numpy as np
 
 from store_core.errors import StoreReadError
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
-from store_core.queue.consume_queue import FILES_RECOVERED, ConsumeQueue
+from store_core.queue.consume_queue import FILES_RECOVERED, NATIVE_CQ_UNIT, ConsumeQueue
 from store_core.queue.queue_range import proved_end
 from store_core.queue.queue_writer import QueueWriter
 from store_core.queue.recent_units import UnitBlock
@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _BLOCK_UNITS = 1 << 16
 _FEW_UNITS, _MANY_UNITS = 64, 2048
+_NEWEST_UNITS = 64  # of each queue: 1.3 KB
 """Who asks for more than few, and less than many, will ask for those that follow."""
 
 
@@ -71,6 +72,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
     ) -> None:
         super().__init__(queue, files, (0, 0))
         self._recent = recent
+        self._newest: UnitBlock | None = None
         self._version = 0  # counts how often units were cut off: others come in their places
         self.last_start = -1
         self._ext = ext
@@ -102,10 +104,10 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
 
     def _read(self, version: int, start: int, stop: int, high: int) -> Units:
         """Return the units ``[start, stop)`` of those below ``high``, and keep what follows."""
-        block = self._recent.find(self)
-        held = None if block is None else block.part(version, start, stop)
-        if held is not None:
-            return held
+        for block in (self._newest, self._recent.find(self)):
+            held = None if block is None else block.part(version, start, stop)
+            if held is not None:
+                return held
         if not _FEW_UNITS < stop - start < _MANY_UNITS:
             return self._queue.read_units(start, stop)
         file_stop = self._queue.roll_next_file(start)
@@ -150,7 +152,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             if len(rows):
                 if is_empty:
                     self._pre_blank(start)
-                self._write(rows, start)
+                self._keep_newest(self._write(rows, start), start)
                 first, end = start if is_empty else self.min_offset, start + len(rows)
                 self._know_files(first, end)
                 last = int(rows.commit_log_offset[-1]) + int(rows.message_size[-1])
@@ -258,7 +260,19 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         blank = CQ_UNIT.pack(commit_log_offset=0, message_size=PRE_BLANK_SIZE, tags_code=0)
         self._files.write((start - count) * CQ_UNIT.size, blank * count)
 
-    def _write(self, rows: DispatchRequests, start: int) -> None:
+    def _keep_newest(self, units: Units, start: int) -> None:
+        """Keep the last units in memory: who waits for them opens no file."""
+        if len(units) > _NEWEST_UNITS:
+            self._newest = None
+            return
+        before, units, end = self._newest, units.astype(NATIVE_CQ_UNIT), start + len(units)
+        if before is not None and before.start + len(before.units) == start:
+            units = np.concatenate([before.units, units])[-_NEWEST_UNITS:]
+        units.flags.writeable = False
+        self._newest = UnitBlock(self._version, end - len(units), units)
+
+    def _write(self, rows: DispatchRequests, start: int) -> Units:
+        """Write the units of rows from a queue offset on, and return them as they are stored."""
         units = np.empty(len(rows), CQ_UNIT.dtype)
         units["commit_log_offset"] = rows.commit_log_offset
         units["message_size"] = rows.message_size
@@ -267,6 +281,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             own = np.flatnonzero(~rows.light)  # light queues hold the plain tags code
             units["tags_code"][own] = self._ext.append(rows.take(own))
         self._files.write(start * CQ_UNIT.size, units.view(np.uint8), continues=True)
+        return units
 
     def _first_hole(self, end: int) -> int:
         """Return the first unit of the last files that is none, or out of order; else ``end``."""
@@ -310,6 +325,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         else:  # of fillers, or of nothing: the file's name is all that is known
             first = end = self._queue.segments.min_offset // self.unit_bytes
         self._span = (first, end)
+        self._newest = None
         self._version += 1  # at last: who read before does not know
         if self._ext is not None:
             self._ext.recover(self._last_files())

@@ -73,7 +73,7 @@ class ServiceThread(ABC):
 
     def wakeup(self) -> None:
         """Let the next run begin at once."""
-        if self._wakeable:
+        if self._wakeable and not self._wake.is_set():  # of many calls most cost nothing
             self._wake.set()
 
     def start(self) -> None:

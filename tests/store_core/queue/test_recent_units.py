@@ -58,6 +58,33 @@ def test_who_asks_for_one_unit_gets_no_more_read(writer, opened):
     assert len(opened) == 3
 
 
+def test_what_was_appended_last_is_read_without_a_file(writer, opened):
+    at = 2500
+    for count in (1, 3, 60, 64, 1, 7):
+        writer.append(in_row(range(at, at + count), start=1000 + 10 * at))
+        at += count
+        for start in (at - 1, at - count):
+            assert _starts(writer.read_units(start, at)) == _expected(start, at)
+    assert opened == []
+    assert _starts(writer.read_units(at - 65, at)) == _expected(at - 65, at)
+    assert len(opened) == 1
+
+
+def test_many_that_are_appended_at_once_are_not_kept(writer, opened):
+    writer.append(in_row([2500], start=26000))
+    writer.append(in_row(range(2501, 2566), start=26010))
+    assert _starts(writer.read_units(2499, 2503)) == _expected(2499, 2503)
+    assert len(opened) == 1
+
+
+def test_units_that_were_appended_last_and_cut_off_do_not_come_back(writer):
+    writer.append(in_row(range(2500, 2510), start=26000))
+    writer.truncate(2505)
+    assert _starts(writer.read_units(2500, 2510)) == _expected(2500, 2505)
+    writer.append(in_row(range(2505, 2507), start=90_000))
+    assert _starts(writer.read_units(2503, 2510)) == [*_expected(2503, 2505), 90_000, 90_010]
+
+
 def test_units_that_were_cut_off_do_not_come_back(writer):
     writer.read_units(0, ASKED)
     writer.truncate(40)
@@ -83,8 +110,10 @@ def test_units_that_expired_are_not_handed_out(writer):
 
 def test_nobody_writes_to_what_others_read(writer):
     units = writer.read_units(0, ASKED)
-    with pytest.raises(ValueError, match="read-only"):
-        units["message_size"] = 1
+    writer.append(in_row([2500], start=26000))
+    for found in (units, writer.read_units(2500, 2501)):
+        with pytest.raises(ValueError, match="read-only"):
+            found["message_size"] = 1
 
 
 def test_a_deleted_queue_is_forgotten(writer):
