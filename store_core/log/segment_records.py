@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES = 8 << 20
 _MAGIC_CODES = frozenset((MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2))
-_CLAIMS = struct.Struct(
+_claims_at = struct.Struct(
     f"{RECORD_PREFIX.struct.format}{COMMIT_LOG_OFFSET_AT - RECORD_PREFIX.size}xq"
-)
+).unpack_from
 """Size, magic code and own offset of a record."""
 _HEADER_BYTES = HEADER_IPV4.size
 _FIRST_SEARCH_BYTES = 1 << 16
@@ -108,23 +108,23 @@ class SegmentRecords:
         return self._window
 
     def _hold(self, window: Window) -> None:
-        self._window = window
+        self._window, self._window_start = window, window.start
         self._memory = memoryview(window.data)  # half the time of the array, for each record
         self._last_header = len(window.data) - _HEADER_BYTES
 
     def claimed_bytes(self, position: int) -> int:
         """Return the size of the record that seems to start there, 0 if none does."""
-        at = position - self._window.start
+        size: int
+        at = position - self._window_start
         if 0 <= at <= self._last_header:
-            size, magic, own = _CLAIMS.unpack_from(self._memory, at)
+            size, magic, own = _claims_at(self._memory, at)
         else:
             head = self.bytes_at(position, _HEADER_BYTES)
             if len(head) < _HEADER_BYTES:
                 return 0
-            size, magic, own = _CLAIMS.unpack_from(head)
-        fits = MIN_RECORD_BYTES <= size <= self.length - position
+            size, magic, own = _claims_at(head)
         is_message = own == self.from_offset + position and magic in _MAGIC_CODES
-        return int(size) if is_message and fits else 0
+        return size if is_message and MIN_RECORD_BYTES <= size <= self.length - position else 0
 
     def is_record(self, position: int) -> bool:
         """Return whether a whole valid record starts there (frame and own offset; not the CRC)."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LOWER, UPPER = "lower", "upper"
 _ROWS = 40
+_ONE = b"\1"  # as numbers: a tenth of the time of a list
 
 
 class UnitRun(NamedTuple):
@@ -145,7 +146,7 @@ class SimpleQueue:
         ext = self._ext_units(tags_code, bitmap_bytes)
         return UnitRun(
             range(queue_offset, queue_offset + len(units)),
-            [1] * len(units),
+            _ONE * len(units),
             units["commit_log_offset"],
             units["message_size"],
             tags_code if ext is None else ext.tags_code,
