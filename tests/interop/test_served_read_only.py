@@ -29,6 +29,8 @@ pytestmark = pytest.mark.interop
 _OLD, _NEW, _RETRIED = 20, 12, 4
 _SEED_OLD, _SEED_NEW, _SEED_RETRIED = 1, 2, 3
 _WAIT_S = 60
+_SETTINGS = {**SMALL_FILES, "messageDelayLevel": "1s 2s 4s " + "1s " * 15}
+"""What failed once waits for 4 s."""
 _SERVED_S = 300
 _GROUPS: Mapping[str, Mapping[str, Any]] = {
     "cooks": {},
@@ -54,10 +56,13 @@ class Rescue:
     def play(self) -> None:
         """Let it all happen."""
         self._directory.mkdir()
-        self._config.write_text("".join(f"{key}={value}\n" for key, value in SMALL_FILES.items()))
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in _SETTINGS.items()))
         with ExitStack() as stack:
             cluster = LiveCluster(
-                self._directory / "cluster", self.release, releases={"name-server-0": OURS}
+                self._directory / "cluster",
+                self.release,
+                releases={"name-server-0": OURS},
+                settings=_SETTINGS,
             )
             stack.enter_context(cluster)
             node = ClientNode(self._directory / "java", self.release, cluster.namesrv_addr)
@@ -66,8 +71,9 @@ class Rescue:
             with self._serve(cluster.store()) as served:
                 self._while_it_is_open(served)
                 cluster.kill_broker()
-                for name in (*_GROUPS, "early", "retried"):
-                    self.rows[name] = self._java.close_consumer(name)
+                for name in (*_GROUPS, "early"):
+                    self.rows[name] = self._close(name, "orders", _OLD + _NEW)
+                self.rows["retried"] = self._java.close_consumer("retried")
                 self.stopped, _, self.said = served.stop()
             copy = self._directory / "copy"
             shutil.copytree(cluster.store(), copy)
@@ -92,12 +98,22 @@ class Rescue:
         java.start_consumer("failing", "retried", {"again": "*"}, fail_first=1)
         java.wait_received("early-before", _OLD)
         java.wait_received("failing", _RETRIED)
-        for name in ("failing", "early-before"):  # this order: what failed is not to come to it
-            java.close_consumer(name)
-        # What failed waits a second, then lies in the retry topic; offsets are saved meanwhile.
+        self._close("failing", "again", _RETRIED)
+        self._close("early-before", "orders", _OLD)
+        # What failed comes to the retry topic; offsets are saved meanwhile.
         assert wait_until(lambda: self._retries() == _RETRIED, _WAIT_S)
         noted = {"orders@early": _OLD, "again@retried": _RETRIED}
         assert wait_until(lambda: _noted(store, *noted) == noted, _WAIT_S)
+
+    def _close(self, name: str, topic: str, end: int) -> list[dict[str, Any]]:
+        """Close a consumer once it knows that it is done, and return its deliveries."""
+
+        def offsets() -> int:
+            rows = self._java.ask("own_offsets", name=name)
+            return sum(row["offset"] for row in rows if row["topic"] == topic)
+
+        assert wait_until(lambda: offsets() == end, _WAIT_S), (name, offsets())
+        return self._java.close_consumer(name)
 
     def _retries(self) -> int:
         rows = self._java.ask("offsets", topic="%RETRY%retried")
