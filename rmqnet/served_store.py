@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,7 +57,7 @@ class ServedState(NamedTuple):
 
 
 class ServedStore:
-    """A broker, and its name server, in this process; see `serve`.
+    """A broker, and its name server, in this process; see `serve`. Any thread may use it.
 
     Attributes
     ----------
@@ -75,6 +76,7 @@ class ServedStore:
         self.controller = controller
         self.name_server = name_server
         self._metrics = metrics
+        self._changing = threading.RLock()
 
     @property
     def address(self) -> str:
@@ -117,8 +119,12 @@ class ServedStore:
 
     def start(self) -> ServedStore:
         """Start both; see ``BrokerController.start``. A second call does nothing."""
-        if self.controller.is_running:
-            return self
+        with self._changing:
+            if not self.controller.is_running:
+                self._start()
+        return self
+
+    def _start(self) -> None:
         if self.name_server is not None:
             self.name_server.start()
             address = self.name_server.address
@@ -129,15 +135,15 @@ class ServedStore:
         except BaseException:
             self.stop()
             raise
-        return self
 
     def stop(self) -> None:
         """Close the store cleanly, and stop; see ``BrokerController.stop``."""
-        try:
-            self.controller.stop()
-        finally:
-            if self.name_server is not None:
-                self.name_server.stop()
+        with self._changing:
+            try:
+                self.controller.stop()
+            finally:
+                if self.name_server is not None:
+                    self.name_server.stop()
 
 
 def serve(  # noqa: PLR0913 (one parameter a thing that may be said)

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -256,6 +257,69 @@ def test_what_does_not_start_whole_leaves_no_threads(tmp_path):
         with pytest.raises(HAError, match="cannot listen for slaves"):
             cluster.start()
     assert _threads() <= before
+
+
+def in_threads(work, count=6):
+    """Do the same in several threads at once; return what each returned."""
+    barrier = threading.Barrier(count)
+
+    def begin(number):
+        barrier.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(begin, range(count)))
+
+
+def test_threads_share_one(tmp_path):
+    before = _threads()
+    cluster = serve(tmp_path, settings=SIZES)
+    for _ in range(2):
+        assert in_threads(lambda _: cluster.start()) == [cluster] * 6
+        offsets = in_threads(lambda _: [send(client(cluster)).queue_offset for _ in range(3)])
+        assert len(offsets) == 6
+        assert cluster.state().messages_in == 18
+        in_threads(lambda _: cluster.stop())
+        assert _threads() <= before
+    in_threads(lambda number: cluster.start() if number % 2 else cluster.stop())
+    cluster.stop()
+    assert _threads() <= before
+
+
+def test_two_side_by_side_then_one_again(tmp_path):
+    one, other = (serve(tmp_path / name, settings=SIZES) for name in "ab")
+    with one, other:
+        assert len({one.address, other.address, one.namesrv_addr, other.namesrv_addr}) == 4
+        in_threads(lambda number: send(client(other if number % 3 else one)))
+        assert (one.state().messages_in, other.state().messages_in) == (2, 4)
+        end = other.state().log_end
+        with serve(tmp_path / "b", read_only=True, settings=SIZES) as reading:
+            wait_until(lambda: reading.state().log_end == end, "the log")
+    for _ in range(2):
+        with serve(tmp_path / "b", settings=SIZES) as again:
+            assert again.state().log_end == end
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_who_has_the_store_open_is_named(tmp_path):
+    with serve(tmp_path, settings=SIZES):
+        here = r"another store object of this process has it open; shut that one down first"
+        with pytest.raises(StoreLockedError, match=here):
+            serve(tmp_path, settings=SIZES).start()
+        opener, read, write = os.getpid(), *os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                serve(tmp_path, settings=SIZES).start()
+            except StoreLockedError as err:
+                os.write(write, str(err).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        os.close(write)
+        with os.fdopen(read, "rb") as said:
+            there = f"process {opener} has this store open; stop that broker first"
+            assert there in said.read().decode()
 
 
 def test_one_that_runs_may_be_started_again(tmp_path):
