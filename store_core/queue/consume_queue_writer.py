@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 _BLOCK_UNITS = 1 << 16
 _FEW_UNITS, _MANY_UNITS = 64, 2048
-_NEWEST_UNITS = 64  # of each queue: 1.3 KB
 """Who asks for more than few, and less than many, will ask for those that follow."""
+_NEWEST_UNITS = 64  # of each queue: 1.3 KB
 
 
 class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
