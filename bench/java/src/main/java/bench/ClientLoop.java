@@ -10,6 +10,7 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -155,7 +156,8 @@ final class ClientLoop {
     /** Messages at a steady rate: from the send of each until a push consumer has it, the median and the 99th percentile. */
     static void latency(String namesrv, String topic, int count, int rate, FilterLoop.Figure figure) throws Exception {
         long[] nanos = new long[count];
-        CountDownLatch done = new CountDownLatch(2 * count);
+        CountDownLatch warm = new CountDownLatch(count);
+        CountDownLatch done = new CountDownLatch(count);
         DefaultMQPushConsumer consumer = configure(new DefaultMQPushConsumer(GROUP + "_latency"), namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
@@ -165,7 +167,7 @@ final class ClientLoop {
                 ByteBuffer body = ByteBuffer.wrap(message.getBody());
                 int number = body.getInt();
                 if (number >= 0) nanos[number] = now - body.getLong();
-                done.countDown();
+                (number < 0 ? warm : done).countDown();
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
@@ -173,19 +175,34 @@ final class ClientLoop {
         DefaultMQProducer producer = configure(new DefaultMQProducer(GROUP), namesrv);
         producer.setSendMsgTimeout(TIMEOUT_MS);
         producer.start();
+        sendAtRate(producer, topic, -count, 0, rate);
+        await(warm);  // the consumer has its queues, and nothing waits there
         long begin = System.nanoTime();
-        for (int i = -count; i < count; i++) {  // the first half warms both up
-            long due = begin + (long) (i + count) * NANOS / rate;
-            while (System.nanoTime() < due) Thread.onSpinWait();
-            byte[] body = ByteBuffer.allocate(1024).putInt(i).putLong(System.nanoTime()).array();
-            producer.sendOneway(message(topic, Math.abs(i), body));
-        }
-        if (!done.await(TIMEOUT_MS, TimeUnit.MILLISECONDS)) throw new IllegalStateException(done.getCount() + " missing");
+        sendAtRate(producer, topic, 0, count, rate);
+        await(done);
         Arrays.sort(nanos);
         figure.print("latency", count, System.nanoTime() - begin, ",\"median_ms\":" + nanos[count / 2] / 1e6
             + ",\"p99_ms\":" + nanos[count * 99 / 100] / 1e6);
         producer.shutdown();
         consumer.shutdown();
+    }
+
+    /** Sends messages, each with its number and time; the thread sleeps in between: brokers need the cores. */
+    private static void sendAtRate(DefaultMQProducer producer, String topic, int from, int to, int rate)
+        throws Exception {
+        long begin = System.nanoTime();
+        for (int i = from; i < to; i++) {
+            long due = begin + (long) (i - from) * NANOS / rate;
+            for (long now = System.nanoTime(); now < due; now = System.nanoTime()) LockSupport.parkNanos(due - now);
+            byte[] body = ByteBuffer.allocate(1024).putInt(i).putLong(System.nanoTime()).array();
+            producer.sendOneway(message(topic, Math.abs(i), body));
+        }
+    }
+
+    private static void await(CountDownLatch latch) throws InterruptedException {
+        if (!latch.await(TIMEOUT_MS, TimeUnit.MILLISECONDS)) {
+            throw new IllegalStateException(latch.getCount() + " messages are missing");
+        }
     }
 
     /** Threads with a pull consumer each, which share the queues of a topic; every message is decoded. */
