@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import rmqnet
 from bench.side_process import tell, until_input_ends
+from rmqnet.one_core import on_one_core
 from store_core.config.config_files import TopicConfig
 
 if TYPE_CHECKING:
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve a store until standard input ends; tell the name server's port."""
+    """Serve a store, as ``rocketmq-store serve`` does, until standard input ends; tell the port."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root")
     parser.add_argument("topics", nargs="*")
     options = parser.parse_args(arguments)
-    with rmqnet.serve(options.root, settings={"brokerName": "broker-a"}) as cluster:
+    served = rmqnet.serve(options.root, settings={"brokerName": "broker-a"})
+    with on_one_core(), served as cluster:
         for topic in options.topics:
             name, _, queues = topic.partition("=")
             config = TopicConfig(name, int(queues), int(queues))

@@ -111,8 +111,8 @@ class MessageStore(StoreQueries):
     environment
         Disks and hours, for tests; its clock counts then. Default: those of the machine.
     dispatchers
-        Called with the records of the log after queues and index have them; not with those that
-        `load` dispatches.
+        Called with the records of the log when the queues have them, before the index has; not
+        with those that `load` dispatches.
     is_batch_topic
         Whether a topic has batch queues; None: as ``config/topics.json`` says.
     filter_bitmaps

@@ -5,7 +5,7 @@ Annotations are real objects here, not text: typer cannot read the text form on 
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -155,7 +155,7 @@ def serve(
     unless --host says otherwise, which needs --acl or --insecure. Addresses in --config do not
     count: they are another broker's. Ends with code 0 on Ctrl-C or SIGTERM.
     """
-    with reporting(warnings_are_damage=False) as said, _explained():
+    with reporting(warnings_are_damage=False) as said, _explained(), _cores(role):
         options = table_options("checkpoint", [path], source.config, source.option)
         _check_store(options)
         if not role.read_only:
@@ -175,6 +175,13 @@ def serve(
             f"stopped; {end.messages_in:,} messages came, {end.messages_out:,} left; "
             f"the log ends at {end.log_end:,}"
         )
+
+
+def _cores(role: Role) -> AbstractContextManager[None]:
+    """Return on which cores it runs: a slave on all, as its log comes in pieces of many records."""
+    from rmqnet.one_core import on_one_core  # noqa: PLC0415 (on demand)
+
+    return on_one_core() if role.replica_of is None else nullcontext()
 
 
 def _allow_many_files() -> None:

@@ -12,11 +12,11 @@ import numpy as np
 
 from store_core.errors import StoreReadError
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
-from store_core.queue.consume_queue import FILES_RECOVERED, NATIVE_CQ_UNIT, ConsumeQueue
+from store_core.queue.consume_queue import FILES_RECOVERED, ConsumeQueue
 from store_core.queue.queue_range import proved_end
 from store_core.queue.queue_writer import QueueWriter
-from store_core.queue.recent_units import UnitBlock
-from store_core.queue.unit_placement import place_units
+from store_core.queue.recent_units import NewestUnits, UnitBlock
+from store_core.queue.unit_placement import Appended, few_units, place_units
 from store_core.queue.unit_verification import first_torn_ext_unit, first_torn_unit
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.queue_files import QueueFiles
     from store_core.queue.recent_units import RecentUnits
-    from store_core.queue.unit_placement import Appended
 
     Units = npt.NDArray[np.void]
 
@@ -37,7 +36,7 @@ logger = logging.getLogger(__name__)
 _BLOCK_UNITS = 1 << 16
 _FEW_UNITS, _MANY_UNITS = 64, 2048
 """Who asks for more than few, and less than many, will ask for those that follow."""
-_NEWEST_UNITS = 64  # of each queue: 1.3 KB
+_NEWEST_BYTES = 64 * CQ_UNIT.size  # of each queue
 
 
 class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
@@ -72,7 +71,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
     ) -> None:
         super().__init__(queue, files, (0, 0))
         self._recent = recent
-        self._newest: UnitBlock | None = None
+        self._newest: NewestUnits | None = None
         self._version = 0  # counts how often units were cut off: others come in their places
         self.last_start = -1
         self._ext = ext
@@ -147,17 +146,17 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             if self._ext is not None:
                 self._ext.ready()
             is_empty = self.max_physic_offset < 0
+            if not is_empty and self._ext is None:
+                units = few_units(requests, self.max_offset, self.max_physic_offset)
+                if units is not None:
+                    self._append_units(units, self.max_offset, self.min_offset)
+                    return Appended(len(requests))
             next_offset = None if is_empty else self.max_offset
             rows, start, counts = place_units(requests, next_offset, self.max_physic_offset)
             if len(rows):
                 if is_empty:
                     self._pre_blank(start)
-                self._keep_newest(self._write(rows, start), start)
-                first, end = start if is_empty else self.min_offset, start + len(rows)
-                self._know_files(first, end)
-                last = int(rows.commit_log_offset[-1]) + int(rows.message_size[-1])
-                self.max_physic_offset = last
-                self._span = (first, end)
+                self._append_units(self._units(rows), start, start if is_empty else self.min_offset)
             return counts
 
     def cut_torn(self, requests: DispatchRequests) -> int:
@@ -260,19 +259,29 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         blank = CQ_UNIT.pack(commit_log_offset=0, message_size=PRE_BLANK_SIZE, tags_code=0)
         self._files.write((start - count) * CQ_UNIT.size, blank * count)
 
-    def _keep_newest(self, units: Units, start: int) -> None:
+    def _append_units(self, data: bytes, start: int, first: int) -> None:
+        """Write units, at least one, from a queue offset on; the queue begins at ``first`` then."""
+        self._files.write(start * CQ_UNIT.size, data, continues=True)
+        end = start + len(data) // CQ_UNIT.size
+        self._keep_newest(data, start)
+        self._know_files(first, end)
+        last = CQ_UNIT.unpack(data, len(data) - CQ_UNIT.size)
+        self.max_physic_offset = last.commit_log_offset + last.message_size
+        self._span = (first, end)
+
+    def _keep_newest(self, data: bytes, start: int) -> None:
         """Keep the last units in memory: who waits for them opens no file."""
-        if len(units) > _NEWEST_UNITS:
+        before = self._newest
+        if len(data) > _NEWEST_BYTES:
             self._newest = None
             return
-        before, units, end = self._newest, units.astype(NATIVE_CQ_UNIT), start + len(units)
-        if before is not None and before.start + len(before.units) == start:
-            units = np.concatenate([before.units, units])[-_NEWEST_UNITS:]
-        units.flags.writeable = False
-        self._newest = UnitBlock(self._version, end - len(units), units)
+        if before is not None and before.start + len(before.data) // CQ_UNIT.size == start:
+            start, data = before.start, before.data + data
+        cut = max(len(data) - _NEWEST_BYTES, 0)
+        self._newest = NewestUnits(self._version, start + cut // CQ_UNIT.size, data[cut:])
 
-    def _write(self, rows: DispatchRequests, start: int) -> Units:
-        """Write the units of rows from a queue offset on, and return them as they are stored."""
+    def _units(self, rows: DispatchRequests) -> bytes:
+        """Return the units of rows as they are stored."""
         units = np.empty(len(rows), CQ_UNIT.dtype)
         units["commit_log_offset"] = rows.commit_log_offset
         units["message_size"] = rows.message_size
@@ -280,8 +289,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         if self._ext is not None:
             own = np.flatnonzero(~rows.light)  # light queues hold the plain tags code
             units["tags_code"][own] = self._ext.append(rows.take(own))
-        self._files.write(start * CQ_UNIT.size, units.view(np.uint8), continues=True)
-        return units
+        return units.tobytes()
 
     def _first_hole(self, end: int) -> int:
         """Return the first unit of the last files that is none, or out of order; else ``end``."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
+from store_core.layout.consume_queue import CQ_UNIT
+from store_core.queue.consume_queue import NATIVE_CQ_UNIT
+
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
@@ -35,6 +38,31 @@ class UnitBlock(NamedTuple):
         at, end = start - self.start, stop - self.start
         is_here = version == self.version and 0 <= at <= end <= len(self.units)
         return self.units[at:end] if is_here else None
+
+
+class NewestUnits(NamedTuple):
+    """Units that were appended last, as they are stored: nearly all of them nobody asks for.
+
+    Attributes
+    ----------
+    version, start
+        As of a `UnitBlock`.
+    data
+        Their bytes.
+    """
+
+    version: int
+    start: int
+    data: bytes
+
+    def part(self, version: int, start: int, stop: int) -> Units | None:
+        """Return the units ``[start, stop)``, as `UnitBlock.part` does."""
+        at, end = start - self.start, stop - self.start
+        if version != self.version or not 0 <= at <= end <= len(self.data) // CQ_UNIT.size:
+            return None
+        units = CQ_UNIT.table(self.data, at * CQ_UNIT.size, end - at).astype(NATIVE_CQ_UNIT)
+        units.flags.writeable = False
+        return units
 
 
 class RecentUnits:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from store_core.layout.consume_queue import CQ_UNIT
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 _MAX_QUEUE_OFFSET = 1 << 58  # byte positions stay within 63 bits, 20 bytes a unit
+_FEW_ROWS = 16  # up to here numbers one by one take less time than columns
 
 
 class Appended(NamedTuple):
@@ -78,6 +81,28 @@ def place_units(
     moved = int((placed.queue_offset != start + np.arange(len(placed))).sum())
     counts = Appended(len(placed), known, len(rows) - len(placed), moved)
     return Placement(placed, start, counts)
+
+
+def few_units(
+    requests: DispatchRequests, next_queue_offset: int, max_physic_offset: int
+) -> bytes | None:
+    """Return the units of a few rows, as they are stored, if these are what comes next.
+
+    None: they are many, or not: then `place_units` says which get a unit. Parameters as there.
+    """
+    if not 0 < len(requests) <= _FEW_ROWS or next_queue_offset > _MAX_QUEUE_OFFSET - _FEW_ROWS:
+        return None
+    units, end = [], max_physic_offset
+    columns = (requests.commit_log_offset, requests.message_size, requests.tags_code)
+    queue_offsets = requests.queue_offset.tolist()
+    if queue_offsets != list(range(next_queue_offset, next_queue_offset + len(queue_offsets))):
+        return None
+    for start, size, tags_code in zip(*(column.tolist() for column in columns)):
+        if size <= 0 or start < end:
+            return None
+        units.append(CQ_UNIT.struct.pack(start, size, tags_code))
+        end = start + size
+    return b"".join(units)
 
 
 def _continues(requests: DispatchRequests, start: int | None, max_physic_offset: int) -> bool:

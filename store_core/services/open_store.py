@@ -60,7 +60,7 @@ class OpenStore:
     environment
         Clock and disks.
     dispatchers
-        Called with all dispatched records after queues and index.
+        Called with all dispatched records when the queues have them; then the index gets them.
     store_host
         8 or 20 raw bytes, of messages without a host of their own.
     handle_schedule_message

@@ -72,7 +72,7 @@ class StoreServices:
     environment
         Clock and disks.
     dispatchers
-        Called with all dispatched records after queues and index.
+        Called with all dispatched records when the queues have them; then the index gets them.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class StoreServices:
             log,
             [
                 QueueDispatch(parts.queues, config, flags),
-                IndexDispatch(parts.index, flags),
                 *dispatchers,
+                IndexDispatch(parts.index, flags),
             ],
             self._end_of_dispatch(parts),
             is_slave=config.is_slave,

@@ -71,6 +71,16 @@ def test_clients_use_it_until_a_signal(tmp_path: Path) -> None:
     assert not (store / "abort").exists()
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system knows no affinity")
+def test_it_keeps_to_one_core_unless_it_is_a_slave(tmp_path: Path) -> None:
+    before = os.sched_getaffinity(0)
+    with Serving(tmp_path / "store", *SIZES, *ANY, "--ha-port", "0") as serving:
+        assert len(os.sched_getaffinity(serving.process.pid)) == 1
+        master = serving.first["broker"]
+        with Serving(tmp_path / "slave", *SIZES, *ANY, "--replica-of", master) as slave:
+            assert os.sched_getaffinity(slave.process.pid) == before
+
+
 def test_a_store_that_is_open_is_refused(run: Run, tmp_path: Path) -> None:
     with MessageStore(MessageStoreConfig(store_path_root_dir=str(tmp_path / "store"))):
         answer = run("serve", tmp_path / "store", *ANY)
