@@ -6,11 +6,10 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqsource.cli.output import Display, Format, row_writer
+from rmqsource.cli.state_lines import StateLines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 else:
     Tell = Callable
 
-_TELL_SECONDS = 1.0
+_RATE_SECONDS = 1.0
 _SECOND_MS = 1000
 _MB = 1e6
 _BAR_CELLS = 8
@@ -36,7 +35,7 @@ def telling(path: str, master: str, said: Report, *, as_json: bool) -> Iterator[
     only for a person who watches.
     """
     if as_json:
-        lines = _Lines(path, master)
+        lines = StateLines({"store": path, "master": master}, state_row)
         yield lines.tell
         lines.end()
         return
@@ -54,31 +53,6 @@ def telling(path: str, master: str, said: Report, *, as_json: bool) -> Iterator[
         yield tell
     finally:
         bar.stop()
-
-
-class _Lines:
-    """Writes a line a second, and the last state at the end."""
-
-    def __init__(self, path: str, master: str) -> None:
-        self._where = {"store": path, "master": master}
-        self._writer = row_writer(Display(Format.json), ())
-        self._next = 0.0
-        self._last: FollowState | None = None
-
-    def tell(self, state: FollowState) -> None:
-        self._last = state
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _TELL_SECONDS
-            self._write(state)
-
-    def end(self) -> None:
-        if self._last is not None:
-            self._write(self._last)
-
-    def _write(self, state: FollowState) -> None:
-        self._last = None
-        self._writer.write({"time": datetime.now(timezone.utc), **self._where, **state_row(state)})
-        self._writer.flush()
 
 
 def state_row(state: FollowState) -> dict[str, Any]:
@@ -138,7 +112,7 @@ class Rate:
     def of(self, count: int) -> float:
         """Take in the count as it is now; return the rate."""
         passed = time.monotonic() - self._time
-        if passed >= _TELL_SECONDS:
+        if passed >= _RATE_SECONDS:
             self._rate = (count - self._count) / passed
             self._time, self._count = self._time + passed, count
         return self._rate

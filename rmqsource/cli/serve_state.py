@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqsource.cli.follow_state import Rate
-from rmqsource.cli.output import Display, Format, row_writer
+from rmqsource.cli.state_lines import StateLines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 else:
     Tell = Callable
 
-_TELL_SECONDS = 1.0
 _MB = 1e6
 
 
@@ -37,7 +34,7 @@ def telling(where: Mapping[str, Any], *, as_json: bool) -> Iterator[Tell]:
         a person who watches.
     """
     if as_json:
-        lines = _Lines(where)
+        lines: StateLines[ServedState] = StateLines(where, lambda state: state._asdict())
         yield lines.tell
         lines.end()
     elif sys.stderr.isatty():
@@ -48,32 +45,6 @@ def telling(where: Mapping[str, Any], *, as_json: bool) -> Iterator[Tell]:
             line.stop()
     else:
         yield lambda _: None
-
-
-class _Lines:
-    """Writes a line a second, and the last state at the end."""
-
-    def __init__(self, where: Mapping[str, Any]) -> None:
-        self._where = where
-        self._writer = row_writer(Display(Format.json), ())
-        self._next = 0.0
-        self._last: ServedState | None = None
-
-    def tell(self, state: ServedState) -> None:
-        self._last = state
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _TELL_SECONDS
-            self._write(state)
-
-    def end(self) -> None:
-        if self._last is not None:
-            self._write(self._last)
-
-    def _write(self, state: ServedState) -> None:
-        self._last = None
-        now = datetime.now(timezone.utc)
-        self._writer.write({"time": now, **self._where, **state._asdict()})
-        self._writer.flush()
 
 
 class _Line:

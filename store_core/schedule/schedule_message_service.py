@@ -8,19 +8,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import weakref
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
 from store_core.delivered_rows import DeliveredRows, delivered_rows
-from store_core.errors import StoreLockedError
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.queue.consume_queue_ext import is_ext_address
 from store_core.queue.readable_queue import SimpleQueue
 from store_core.read.unit_records import frames_of_units, units_together
 from store_core.results import PutMessageStatus
 from store_core.schedule.delay_offsets import DelayOffsets
+from store_core.services.one_per_store import OnePerStore
 from store_core.services.service_thread import ServiceThread
 
 if TYPE_CHECKING:
@@ -34,10 +33,7 @@ logger = logging.getLogger(__name__)
 _INTERVAL_MS = 100
 _FIRST_DELAY_MS = 1000
 _MOST_UNITS = 1 << 14
-_starting = threading.Lock()
-_running: weakref.WeakKeyDictionary[MessageStore, weakref.ref[ScheduleMessageService]] = (
-    weakref.WeakKeyDictionary()
-)
+_only = OnePerStore("delivers its delayed messages")
 
 
 class ScheduleMessageService(ServiceThread):
@@ -124,19 +120,12 @@ class ScheduleMessageService(ServiceThread):
         StoreLockedError
             Another service delivers the messages of this store: each would come twice.
         """
-        with _starting:
+        with _only.starting(self._store, self):
             if self.is_running:
                 return
-            other = _running.get(self._store, lambda: None)()
-            if other is not None and other.is_running:
-                raise StoreLockedError(
-                    "another service of this process delivers its delayed messages: stop that one",
-                    self._store.config.store_path_root_dir,
-                )
             if not self._is_loaded:
                 self.load()
             super().start()
-            _running[self._store] = weakref.ref(self)
 
     def run_once(self, now: int | None = None) -> bool:
         """Deliver the next batch of each level; return whether there was any.

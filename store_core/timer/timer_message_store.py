@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from typing import TYPE_CHECKING, Callable
 
-from store_core.errors import StoreConfigError, StoreLockedError
+from store_core.errors import StoreConfigError
+from store_core.services.one_per_store import OnePerStore
 from store_core.services.service_thread import ServiceThread
 from store_core.timer.due_putter import DuePutter
 from store_core.timer.enqueued_units import RollRule
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 _INTERVAL_MS = 100
 _CLEAN_INTERVAL_S = 30.0
 _MAX_DELAY_MS = 2**31 - 1
-_starting = threading.Lock()
-_running: weakref.WeakKeyDictionary[MessageStore, weakref.ref[TimerMessageStore]] = (
-    weakref.WeakKeyDictionary()
-)
+_only = OnePerStore("delivers its timer messages")
 
 
 class TimerMessageStore(ServiceThread):
@@ -168,19 +165,12 @@ class TimerMessageStore(ServiceThread):
         StoreLockedError
             Another service delivers the messages of this store: each would come twice.
         """
-        with _starting:
+        with _only.starting(self._store, self):
             if self.is_running:
                 return
-            other = _running.get(self._store, lambda: None)()
-            if other is not None and other.is_running:
-                raise StoreLockedError(
-                    "another service of this process delivers its timer messages: stop that one",
-                    self._store.config.store_path_root_dir,
-                )
             if self._files is None:
                 self.load()
             super().start()
-            _running[self._store] = weakref.ref(self)
 
     def run_once(self, now: int | None = None) -> bool:
         """Enqueue what waits to be, then deliver what is due; return whether there was anything.
