@@ -120,6 +120,15 @@ class ReputMessageService(ServiceThread):
             self._leave_time_to_others((time.thread_time() - begin) * 1000)
         return self.reput_from_offset != before
 
+    def wakeup(self) -> None:
+        """End the rest, unless it follows an error.
+
+        Who waits for messages looks when queues have them, finds that they are not dispatched, and
+        wakes: while the index cannot be written, one round would follow the other for ever.
+        """
+        if not self.is_failing:
+            super().wakeup()
+
     def finish(self) -> None:
         """Catch up with the end as it is now."""
         end = self._end_offset()

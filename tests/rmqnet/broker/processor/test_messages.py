@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from dataclasses import replace
@@ -24,6 +25,7 @@ from rmqnet.remoting.headers import (
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core import Message
 from store_core.config.config_files import SubscriptionGroupConfig
+from store_core.errors import StoreWriteError
 from store_core.layout.message import TRANSACTION_COMMIT_TYPE
 from store_core.services import reput_message
 from tests.rmqnet.broker.client_broker import FakeConnection
@@ -318,6 +320,27 @@ class TestLongPolling:
         monkeypatch.setattr(broker.pulls.holds, "hold", put_and_hold)
         result = broker.pull(topic, 0, 0, sys_flag=6, suspend_timeout_millis=60_000)
         assert [m.body for m in _messages(broker, result)] == [b"new"]
+
+    def test_who_waits_does_not_drive_dispatch_that_fails(self, broker, topic, monkeypatch):
+        failed = itertools.count(1)
+        fails_on_and_on = threading.Event()
+
+        def fail(frames):
+            if next(failed) >= 10:
+                fails_on_and_on.set()
+            raise StoreWriteError("full", "index")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.store._opened().parts.index, "dispatch", fail)
+            broker.send(topic, b"new")
+            assert _messages(
+                broker, broker.pull(topic, 0, 0, sys_flag=6, suspend_timeout_millis=60_000)
+            )
+            waiting = self._wait(broker, topic, offset=1)
+            assert not fails_on_and_on.wait(0.5)
+        assert broker.store.wait_for_dispatch(5)
+        broker.send(topic, b"next")
+        assert [m.body for m in _messages(broker, waiting.result(5))] == [b"next"]
 
     def test_who_was_answered_is_awaited_again_for_a_while(self, broker, topic):
         holds = broker.pulls.holds
