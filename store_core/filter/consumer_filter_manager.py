@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
@@ -16,7 +15,7 @@ from store_core.config.consumer_filter_file import (
     ConsumerFilterData,
     load_consumer_filters,
 )
-from store_core.errors import FilterSyntaxError, IgnoredInputWarning
+from store_core.errors import FilterSyntaxError
 from store_core.filter.bloom_filter import BloomFilter
 from store_core.filter.sql_filter import SqlFilter
 
@@ -281,9 +280,9 @@ def _registered(data: ConsumerFilterData, proven_from: int | None = None) -> Reg
 
 def _compiled(data: ConsumerFilterData) -> SqlFilter | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", IgnoredInputWarning)  # the consumer's author saw it
-            return SqlFilter(data.expression) if data.expression_type == SQL92 else None
+        if data.expression_type != SQL92:
+            return None
+        return SqlFilter.without_warning(data.expression)
     except FilterSyntaxError as err:
         logger.warning(
             "the filter of group %s of topic %s does not parse: %s",

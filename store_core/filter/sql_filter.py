@@ -69,6 +69,13 @@ class SqlFilter:
         if parsed.ignored is not None:
             warnings.warn(_ignored_text(expression, parsed), IgnoredInputWarning, stacklevel=2)
 
+    @classmethod
+    def without_warning(cls, expression: str, dialect: int = 5) -> SqlFilter:
+        """Return the filter of another, such as a consumer of a broker: nobody here can mend it."""
+        sql_filter = object.__new__(cls)
+        sql_filter._set(expression, dialect)
+        return sql_filter
+
     def _set(self, expression: str, dialect: int) -> ParsedSql:
         if dialect not in DIALECTS:
             raise StoreConfigError(f"no SQL dialect {dialect!r}; there are 4 and 5")

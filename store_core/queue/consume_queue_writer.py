@@ -6,7 +6,7 @@ Source: RocketMQ ``ConsumeQueue`` (release 5.3.3).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
@@ -91,12 +91,31 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         StoreReadError
             A file cannot be read.
         """
+        return self._clipped(start_queue_offset, stop_queue_offset, self._read)
+
+    def stored_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
+        """Return the same always from the files: whoever checks them must not get what was written.
+
+        Raises as `read_units`.
+        """
+        return self._clipped(
+            start_queue_offset,
+            stop_queue_offset,
+            lambda _version, start, stop, _high: self._queue.read_units(start, stop),
+        )
+
+    def _clipped(
+        self,
+        start_queue_offset: int,
+        stop_queue_offset: int,
+        read: Callable[[int, int, int, int], Units],
+    ) -> Units:
         while True:
             version = self._version
             low, high = span = self._span
             start = max(start_queue_offset, low)
             try:
-                return self._read(version, start, min(stop_queue_offset, high), high)
+                return read(version, start, min(stop_queue_offset, high), high)
             except StoreReadError:
                 if self._span == span:
                     raise  # else it expired meanwhile
@@ -170,7 +189,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         if len(rows) == 0:
             return 0
         start = self._queue.correct_min_offset(int(rows.commit_log_offset[0]), self.max_offset)
-        stored = self.read_units(start, start + len(rows)).astype(CQ_UNIT.dtype)
+        stored = self.stored_units(start, start + len(rows)).astype(CQ_UNIT.dtype)
         if len(stored) == 0:  # the last unit claims the bytes of these rows, too
             return 0
         if self._ext is None:
@@ -188,7 +207,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         (low, high), count = self._span, self._queue.units_per_file
         firsts = [low, *range(low - low % count + count, high, count)] if low < high else []
         places = sorted({*firsts, *(at - 1 for at in firsts[1:]), *([high - 1] if firsts else [])})
-        return [(at, self.read_units(at, at + 1)[0].item()) for at in places]
+        return [(at, self.stored_units(at, at + 1)[0].item()) for at in places]
 
     def end_below(self, phy_offset: int) -> int:
         """Return the queue offset at which the units of records below an offset of the log end."""

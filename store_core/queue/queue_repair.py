@@ -103,7 +103,7 @@ def _is_moved(queue: ConsumeQueueWriter, rows: DispatchRequests) -> bool:
     first = queue.end_below(int(rows.commit_log_offset[0]))
     if first >= queue.max_offset:
         return False
-    starts = queue.read_units(first, first + len(rows))["commit_log_offset"]
+    starts = queue.stored_units(first, first + len(rows))["commit_log_offset"]
     at = np.minimum(np.searchsorted(rows.commit_log_offset, starts), len(rows) - 1)
     is_row = rows.commit_log_offset[at] == starts
     return bool((is_row & (rows.queue_offset[at] != first + np.arange(len(starts)))).any())

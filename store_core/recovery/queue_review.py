@@ -55,7 +55,9 @@ def queues_not_of_log(
         try:
             if queue.min_offset > 0 == log.min_offset:
                 wrong.add(key)
-            if not _is_ordered(queue.read_units(queue.max_offset - _LAST_UNITS, queue.max_offset)):
+            if not _is_ordered(
+                queue.stored_units(queue.max_offset - _LAST_UNITS, queue.max_offset)
+            ):
                 wrong.add(key)
             samples += [(int(unit[0]), int(unit[1]), at, key) for at, unit in queue.border_units()]
         except (CorruptRecordError, StoreReadError):

@@ -47,7 +47,7 @@ class QueueEvidence:
         queue = self._queues.find_simple(topic, queue_id)
         if queue is None:
             return None
-        return KnownUnits(queue.read_units, queue.max_offset)
+        return KnownUnits(queue.stored_units, queue.max_offset)
 
     def _find_last_units(self) -> list[tuple[str, int, int, int]]:
         """Return the last units of each queue: topic, queue id, start and size of the record."""

@@ -451,4 +451,4 @@ def _tag_filter(expression: str) -> TagFilter | None:
 
 @functools.lru_cache(maxsize=1024)
 def _sql_filter(expression: str) -> SqlFilter:
-    return SqlFilter(expression)
+    return SqlFilter.without_warning(expression)

@@ -163,15 +163,17 @@ def test_report(pressing: Callable[..., None], tmp_path: Path) -> None:
 
 
 IMPORTS = (
-    *("typer", "rich.cells", "numpy", "pyarrow", "pyarrow.compute", "store_core.errors"),
+    *("typer", "rich.cells", "numpy", "store_core.errors"),
     *("rmqsource.cli.app", "rmqsource.cli.check", "rmqsource.scan.store_versions"),
 )
 INTERRUPT_AT = """
 import importlib.abc, os, signal, sys
 
+module = sys.argv.pop(1)
+
 class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name == sys.argv[1]:
+        if name == module:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Finder())
@@ -180,12 +182,21 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", IMPORTS)
-def test_start_up(module: str) -> None:
-    command = [sys.executable, "-c", INTERRUPT_AT, module]
+def interrupted_at(module: str, *arguments: str) -> None:
+    command = [sys.executable, "-c", INTERRUPT_AT, module, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (130, b"")
     assert done.stderr == b"rocketmq-store: interrupted\n"
+
+
+@pytest.mark.parametrize("module", IMPORTS)
+def test_start_up(module: str) -> None:
+    interrupted_at(module)
+
+
+@pytest.mark.parametrize("module", ["pyarrow", "pyarrow.compute"])
+def test_what_is_loaded_when_it_is_used(module: str, tmp_path: Path) -> None:
+    interrupted_at(module, "messages", str(small_store(tmp_path / "store", 4).write()))
 
 
 @pytest.mark.parametrize("command", ["rebuild-index", "rebuild-queues"])

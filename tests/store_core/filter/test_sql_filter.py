@@ -44,6 +44,7 @@ def test_what_rocketmq_ignores_is_a_warning_given_once(expression, read):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert pickle.loads(pickle.dumps(sql_filter)) == sql_filter
+        assert SqlFilter.without_warning(expression) == sql_filter
 
 
 def test_dialect_4_has_no_searches():
