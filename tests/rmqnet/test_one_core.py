@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 
@@ -40,6 +41,16 @@ def test_it_ends_with_an_error_too() -> None:
     with pytest.raises(ValueError, match="wrong"), on_one_core():
         raise ValueError("wrong")
     assert os.sched_getaffinity(0) == before
+
+
+@needs_affinity
+def test_a_system_that_does_not_allow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_process: int, _cores: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    with pytest.raises(ValueError, match="wrong"), on_one_core():
+        raise ValueError("wrong")
 
 
 def test_a_system_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
