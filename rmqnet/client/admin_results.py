@@ -121,13 +121,13 @@ class GroupConfig(SubscriptionGroupConfig):
     """Settings of a consumer group, whole: to be changed by `dataclasses.replace` and sent back."""
 
     more: Mapping[str, Any] = field(default_factory=dict)
-    """What has no field here, under RocketMQ's names (``groupRetryPolicy``, …)."""
+    """By RocketMQ's names: what has no field here (``groupRetryPolicy``, …); goes before fields."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as brokers read it, without attributes."""
         known = config_json(self)
         del known["more"], known["attributes"]
-        return {**self.more, **known}
+        return {**known, **self.more}
 
 
 _KNOWN = {camel_case(each.name) for each in fields(SubscriptionGroupConfig)}

@@ -175,6 +175,10 @@ def test_a_group_keeps_the_settings_that_have_no_name_here(
     assert (sent["groupName"], sent["retryMaxTimes"], sent["attributes"]) == ("g", 3, {})
 
 
+def test_a_setting_under_rocketmqs_name_goes_before_the_field() -> None:
+    assert GroupConfig("g", more={"retryMaxTimes": 7}).to_json()["retryMaxTimes"] == 7
+
+
 def test_what_several_brokers_say_is_one_answer(admin: Admin, cluster: ScriptedCluster) -> None:
     cluster.add_topic("orders", queues={"broker-a": 1, "broker-b": 1})
     clients = [
