@@ -115,6 +115,22 @@ class ClientNode(JavaNode):
         """Return the queues that a consumer has now, sorted."""
         return sorted(queue_of(row) for row in self.ask("allocation", name=name))
 
+    def close_when_consumed(
+        self, name: str, topic: str, end: int, timeout_s: float = _TIMEOUT_S
+    ) -> list[dict[str, Any]]:
+        """Close a consumer once it has noted so many offsets of a topic; return its deliveries.
+
+        It notes a message after its listener has returned: one that is closed as soon as the
+        listener has all may leave with an offset that is too low.
+        """
+
+        def noted() -> int:
+            rows = self.ask("own_offsets", name=name)
+            return sum(row["offset"] for row in rows if row["topic"] == topic)
+
+        assert wait_until(lambda: noted() == end, timeout_s), (name, noted())
+        return self.close_consumer(name)
+
     def close_consumer(self, name: str) -> list[dict[str, Any]]:
         """Shut a consumer down; return all its deliveries."""
         rows: list[dict[str, Any]] = self.ask("close_consumer", name=name)

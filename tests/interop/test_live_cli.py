@@ -44,7 +44,7 @@ def test_every_command(
         java.start_consumer("c", group, {topic: "*"})
         assert len(sent) == COUNT
         java.wait_received("c", COUNT)
-        java.close_consumer("c")  # notes its offsets
+        java.close_when_consumed("c", topic, COUNT)  # tells the broker its offsets
         lag = ("lag", "--namesrv", namesrv, "--group", group, "--topic", topic)
         assert wait_until(lambda: sum(java.consumer_offsets(group, topic).values()) == COUNT)
         behind = run(*lag, *JSON)

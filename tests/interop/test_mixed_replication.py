@@ -41,7 +41,7 @@ def send_and_read(java: ClientNode) -> None:
     java.send("p", TOPIC, COUNT, seed=1)
     java.start_consumer("c", GROUP, {TOPIC: "*"})
     assert {row["keys"] for row in java.wait_received("c", COUNT)} == KEYS
-    java.close_consumer("c")
+    java.close_when_consumed("c", TOPIC, COUNT)
 
 
 def read_anew(java: ClientNode) -> None:

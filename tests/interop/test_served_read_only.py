@@ -72,7 +72,9 @@ class Rescue:
                 self._while_it_is_open(served)
                 cluster.kill_broker()
                 for name in (*_GROUPS, "early"):
-                    self.rows[name] = self._close(name, "orders", _OLD + _NEW)
+                    self.rows[name] = self._java.close_when_consumed(
+                        name, "orders", _OLD + _NEW, _WAIT_S
+                    )
                 self.rows["retried"] = self._java.close_consumer("retried")
                 self.stopped, _, self.said = served.stop()
             copy = self._directory / "copy"
@@ -98,22 +100,12 @@ class Rescue:
         java.start_consumer("failing", "retried", {"again": "*"}, fail_first=1)
         java.wait_received("early-before", _OLD)
         java.wait_received("failing", _RETRIED)
-        self._close("failing", "again", _RETRIED)
-        self._close("early-before", "orders", _OLD)
+        java.close_when_consumed("failing", "again", _RETRIED, _WAIT_S)
+        java.close_when_consumed("early-before", "orders", _OLD, _WAIT_S)
         # What failed comes to the retry topic; offsets are saved meanwhile.
         assert wait_until(lambda: self._retries() == _RETRIED, _WAIT_S)
         noted = {"orders@early": _OLD, "again@retried": _RETRIED}
         assert wait_until(lambda: _noted(store, *noted) == noted, _WAIT_S)
-
-    def _close(self, name: str, topic: str, end: int) -> list[dict[str, Any]]:
-        """Close a consumer once it knows that it is done, and return its deliveries."""
-
-        def offsets() -> int:
-            rows = self._java.ask("own_offsets", name=name)
-            return sum(row["offset"] for row in rows if row["topic"] == topic)
-
-        assert wait_until(lambda: offsets() == end, _WAIT_S), (name, offsets())
-        return self._java.close_consumer(name)
 
     def _retries(self) -> int:
         rows = self._java.ask("offsets", topic="%RETRY%retried")
