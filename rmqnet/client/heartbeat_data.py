@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
-from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
+from store_core.config.lenient_json import (
+    json_field,
+    json_flag,
+    json_number_or_text,
+    json_object,
+    parse_lenient_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 E = TypeVar("E", bound=Enum)
+
+TAG = "TAG"
+"""Type of an expression of tags; one without a type is of this, as in RocketMQ."""
 
 CLIENT_INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
 """Group that every client announces: its consumers send failed messages back by it."""
@@ -40,6 +50,17 @@ class ConsumeFromWhere(Enum):
     CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
+# As the enums of RocketMQ are declared: clients in C++ send the number. Old clients know more
+# places to begin at, all of which mean the first one.
+_CONSUME_TYPES = (ConsumeType.CONSUME_ACTIVELY, ConsumeType.CONSUME_PASSIVELY)
+_MESSAGE_MODELS = (MessageModel.BROADCASTING, MessageModel.CLUSTERING)
+_PLACES = (
+    *[ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET] * 4,
+    ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+)
+
+
 @dataclass(frozen=True)
 class SubscriptionData:
     """What a group wants of a topic (RocketMQ ``SubscriptionData``).
@@ -63,7 +84,7 @@ class SubscriptionData:
     tags: tuple[str, ...] = ()
     codes: tuple[int, ...] = ()
     sub_version: int = 0
-    expression_type: str = "TAG"
+    expression_type: str = TAG
 
     def to_json(self) -> dict[str, Any]:
         """Return it as brokers read it."""
@@ -125,29 +146,30 @@ class HeartbeatData:
 
 
 def parse_heartbeat(body: bytes) -> HeartbeatData:
-    """Return what is in the body of a heartbeat; ValueError for what is none."""
+    """Return what is in the body of a heartbeat; ValueError for what is none.
+
+    It is read as fastjson reads it: clients in other languages than Java write numbers as text,
+    enums as numbers, or capitals where RocketMQ has none.
+    """
     data = json_object(parse_lenient_json(body.decode()), "heartbeat")
-    client_id = data.get("clientID")
-    if not isinstance(client_id, str) or not client_id:
-        raise ValueError(f"clientID: a text was expected, not {client_id!r:.80}")
     return HeartbeatData(
-        client_id,
+        _text(data, "clientID"),
         tuple(_text(each, "groupName") for each in _objects(data, "producerDataSet")),
         tuple(_consumer(each) for each in _objects(data, "consumerDataSet")),
-        json_whole_number(data.get("heartbeatFingerprint", 0), "heartbeatFingerprint"),
-        bool(data.get("withoutSub", False)),
+        _number(data, "heartbeatFingerprint", int),
+        json_flag(json_field(data, "withoutSub")),
     )
 
 
 def parse_subscription(data: dict[str, Any]) -> SubscriptionData:
     """Return a subscription as clients send it and brokers tell it; ValueError for what is none."""
     return SubscriptionData(
-        str(data.get("topic", "")),
-        str(data.get("subString", "")),
+        str(json_field(data, "topic") or ""),
+        str(json_field(data, "subString") or ""),
         tuple(sorted(str(tag) for tag in _list(data, "tagsSet"))),
-        tuple(sorted(json_whole_number(code, "codeSet") for code in _list(data, "codeSet"))),
-        json_whole_number(data.get("subVersion", 0), "subVersion"),
-        str(data.get("expressionType") or ""),
+        tuple(sorted(json_number_or_text(code, "codeSet") for code in _list(data, "codeSet"))),
+        _number(data, "subVersion", _now_ms),
+        str(json_field(data, "expressionType") or TAG),
     )
 
 
@@ -155,22 +177,32 @@ def _consumer(data: dict[str, Any]) -> ConsumerData:
     return ConsumerData(
         _text(data, "groupName"),
         tuple(parse_subscription(each) for each in _objects(data, "subscriptionDataSet")),
-        _choice(data, "consumeType", ConsumeType.CONSUME_PASSIVELY),
-        _choice(data, "messageModel", MessageModel.CLUSTERING),
-        _choice(data, "consumeFromWhere", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET),
-        bool(data.get("unitMode", False)),
+        _choice(data, "consumeType", _CONSUME_TYPES, ConsumeType.CONSUME_PASSIVELY),
+        _choice(data, "messageModel", _MESSAGE_MODELS, MessageModel.CLUSTERING),
+        _choice(data, "consumeFromWhere", _PLACES, ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET),
+        json_flag(json_field(data, "unitMode")),
     )
 
 
-def _choice(data: dict[str, Any], name: str, default: E) -> E:
-    # Old clients know more places to begin at, all of which mean one that is named here.
-    value = data.get(name)
-    known = {str(each.value): each for each in type(default)}
-    return known.get(str(value), default)
+def _choice(data: dict[str, Any], name: str, declared: tuple[E, ...], default: E) -> E:
+    """Return the member of an enum that is named, or counted from 0; else the default."""
+    value = json_field(data, name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return declared[value] if 0 <= value < len(declared) else default
+    return next((each for each in declared if each.value == value), default)
+
+
+def _number(data: dict[str, Any], name: str, missing: Callable[[], int]) -> int:
+    value = json_field(data, name)
+    return missing() if value is None else json_number_or_text(value, name)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _text(data: dict[str, Any], name: str) -> str:
-    value = data.get(name)
+    value = json_field(data, name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name}: a text was expected, not {value!r:.80}")
     return value
@@ -181,7 +213,7 @@ def _objects(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _list(data: dict[str, Any], name: str) -> list[Any]:
-    values = data.get(name) or []
+    values = json_field(data, name) or []
     if not isinstance(values, list):
         raise ValueError(f"{name}: a list was expected, not {values!r:.80}")  # noqa: TRY004
     return values

@@ -11,6 +11,7 @@ from typing import Any
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _BARE_KEY = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _DECODER = json.JSONDecoder()
@@ -59,6 +60,36 @@ def json_whole_number(value: Any, name: str) -> int:
             f"{name}: a whole number was expected, not {value!r:.80}"
         )
     return value
+
+
+def json_number_or_text(value: Any, name: str) -> int:
+    """Return a whole number, also one written as text; ValueError for all else.
+
+    Clients in C++ and Go write some so, and fastjson reads them.
+    """
+    is_text = isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value)
+    return json_whole_number(int(value) if is_text else value, name)
+
+
+def json_flag(value: Any) -> bool:
+    """Return what fastjson takes for true or false: a word, a number, or either as text."""
+    return str(value).lower() in {"true", "1"}
+
+
+def json_field(data: dict[Any, Any], name: str) -> Any:
+    """Return a field of a bean, None where it is missing.
+
+    As in fastjson, where none has that very name its capitals, ``_`` and ``-`` do not count: a
+    client of .NET writes ``ClientID`` and ``ConsumerDataSet``.
+    """
+    if name in data:
+        return data[name]
+    wanted = _plain_name(name)
+    return next((value for key, value in data.items() if _plain_name(str(key)) == wanted), None)
+
+
+def _plain_name(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
 
 
 def _refuse(word: str) -> Any:

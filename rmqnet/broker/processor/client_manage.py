@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
 from rmqnet.broker.clients.client_housekeeping import forget_client
 from rmqnet.broker.processor.bodies import body_of, refusal, success
-from rmqnet.client.heartbeat_data import ConsumeType, parse_heartbeat, parse_subscription
+from rmqnet.client.heartbeat_data import TAG, ConsumeType, parse_heartbeat, parse_subscription
 from rmqnet.errors import RemotingFormatError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from store_core.config.config_files import SubscriptionGroupConfig
 
 _UNIT_SUBSCRIPTION_FLAG = 2  # of a topic (``TopicSysFlag``)
-_TAG_TYPES = ("", "TAG")
 _SQL_DIALECT = 5
 
 
@@ -101,7 +100,7 @@ class ClientManageProcessor:
         with body_of(request) as data:
             found = json_object(data.get("subscriptionData"), "subscriptionData")
             subscription = parse_subscription(found)
-        if subscription.expression_type in _TAG_TYPES:
+        if subscription.expression_type == TAG:
             return success(request)
         if not self._broker.config.enable_property_filter:
             kind = subscription.expression_type

@@ -14,7 +14,7 @@ from rmqnet.broker.processor.message_checks import PERM_READ, RefusedError
 from rmqnet.broker.processor.pull_advice import Advice, advise
 from rmqnet.broker.processor.refused_requests import REJECTED
 from rmqnet.broker.pull_request_hold import PullRequestHold
-from rmqnet.client.heartbeat_data import SubscriptionData
+from rmqnet.client.heartbeat_data import TAG, SubscriptionData
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _COMMIT_FLAG, _SUSPEND_FLAG, _SUBSCRIPTION_FLAG = 1, 2, 4
-_TAG = "TAG"
 _MAX_HELD = 50_000
 _MAX_BYTES = 128 << 20
 _RESUMED_AT_ONCE = 16
@@ -218,7 +217,7 @@ class PullMessageProcessor:
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
     ) -> AnyFilter | None:
         if header.sys_flag & _SUBSCRIPTION_FLAG:
-            kind, expression = header.expression_type or _TAG, header.subscription or "*"
+            kind, expression = header.expression_type or TAG, header.subscription or "*"
             wanted = self._filter(kind, expression)
             told = SubscriptionData(
                 header.topic, expression, sub_version=header.sub_version, expression_type=kind
@@ -226,7 +225,7 @@ class PullMessageProcessor:
             self._broker.consumers.compensate(header.consumer_group, told)
             return wanted
         subscription = self._subscription(header, group)
-        if subscription.expression_type != _TAG:
+        if subscription.expression_type != TAG:
             self._check_registered(header)
         return self._filter(subscription.expression_type, subscription.sub_string)
 
@@ -275,7 +274,7 @@ class PullMessageProcessor:
             )
 
     def _filter(self, kind: str, expression: str) -> AnyFilter | None:
-        if kind == _TAG:
+        if kind == TAG:
             try:
                 return _tag_filter(expression)
             except StoreConfigError as err:

@@ -17,8 +17,8 @@ from rmqnet.client.consumer.offset_store import OffsetStore
 from rmqnet.client.consumer.pull_options import PullConsumerOptions
 from rmqnet.client.consumer.read_ahead import ReadAhead
 from rmqnet.client.consumer.start_offset import StartOffsets
-from rmqnet.client.consumer.subscription import SQL92, TAG, Subscription
-from rmqnet.client.heartbeat_data import ConsumerData, ConsumeType
+from rmqnet.client.consumer.subscription import SQL92, Subscription
+from rmqnet.client.heartbeat_data import TAG, ConsumerData, ConsumeType
 from rmqnet.errors import BrokerError, ClientError, RemotingError, RemotingTimeoutError
 
 if TYPE_CHECKING:

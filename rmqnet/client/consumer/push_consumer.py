@@ -29,8 +29,8 @@ from rmqnet.client.consumer.rebalance import Rebalancer
 from rmqnet.client.consumer.retry_sender import RetrySender
 from rmqnet.client.consumer.running_info import running_info, running_properties
 from rmqnet.client.consumer.start_offset import StartOffsets
-from rmqnet.client.consumer.subscription import SQL92, TAG, Subscription
-from rmqnet.client.heartbeat_data import ConsumerData, ConsumeType
+from rmqnet.client.consumer.subscription import SQL92, Subscription
+from rmqnet.client.heartbeat_data import TAG, ConsumerData, ConsumeType
 from rmqnet.client.message_queue import MessageQueue
 from rmqnet.errors import BrokerError, ClientError, RemotingError, TopicNotFoundError
 from store_core.topics import RETRY_PREFIX, RETRY_TOPIC

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqnet.client.heartbeat_data import SubscriptionData
+from rmqnet.client.heartbeat_data import TAG, SubscriptionData
 from rmqnet.errors import ClientError
 from store_core.errors import StoreConfigError
 from store_core.filter.tag_filter import SUBSCRIBE_ALL, TagFilter
@@ -17,7 +17,6 @@ from store_core.filter.tag_filter import SUBSCRIBE_ALL, TagFilter
 if TYPE_CHECKING:
     from store_core.message import Message
 
-TAG = "TAG"
 SQL92 = "SQL92"
 
 
