@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytest.importorskip("typer")
-from rmqnet import Admin, BrokerError, ClientError, Producer, PullConsumer, RemotingError
+from rmqnet import (
+    Admin,
+    BrokerError,
+    ClientError,
+    ConsumeFromWhere,
+    Producer,
+    PullConsumer,
+    PullConsumerOptions,
+    RemotingError,
+)
 from rmqnet.remoting.acl import AclCredentials
 from rmqnet.remoting.tls import ServerTls
 from rmqnet.served_store import ServedState
@@ -43,10 +52,10 @@ def send(namesrv: str, count: int = 3) -> None:
 
 
 def read(namesrv: str, count: int) -> list[bytes]:
-    with PullConsumer("cooks", namesrv) as consumer:
-        queues = consumer.queues_of("orders")
-        consumer.assign(queues)
-        consumer.seek_to_begin()
+    # Without a seek: what was pulled before one is pulled, and counted, again.
+    begin = PullConsumerOptions(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    with PullConsumer("cooks", namesrv, options=begin) as consumer:
+        consumer.assign(consumer.queues_of("orders"))
         found: list[bytes] = []
         while len(found) < count:
             found += [message.body or b"" for message in consumer.poll(count, timeout_s=DEADLINE_S)]
