@@ -164,7 +164,8 @@ class RemotingConnection(asyncio.Protocol):
         if self._transport is not None:
             self.reason = self.reason or reason
             self._write_joined()
-            self._transport.close()
+            if not self._transport.is_closing():  # with TLS a second close loses it
+                self._transport.close()
             self._take_no_more()
 
     def abort(self) -> None:

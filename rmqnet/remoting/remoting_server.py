@@ -411,7 +411,8 @@ class RemotingServer:
             _, late = await asyncio.wait(ends, timeout=_CLOSE_SECONDS)
             for connection in list(self._connections):
                 connection.abort()
-            await asyncio.gather(*late)
+            if late:
+                await asyncio.wait(late, timeout=_CLOSE_SECONDS)
 
     def _work(
         self, connection: ServerConnection, command: RemotingCommand, handler: Handler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -31,7 +32,7 @@ from rmqnet.remoting.worker_pool import WorkerPool
 from tests.rmqnet.remoting.raw_client import RawClient
 from tests.rmqnet.scripted_cluster import wait_until
 
-ECHO, WORK, HELD, BROKEN = 10, 11, 12, 33
+ECHO, WORK, HELD, WATCHED, BROKEN = 10, 11, 12, 13, 33
 CERTIFICATES = Path(__file__).parent / "certificates"
 CA, CLIENT, CLIENT_KEY, SERVER, SERVER_KEY = (
     str(CERTIFICATES / name)
@@ -784,6 +785,32 @@ def test_stop_while_a_handshake_hangs() -> None:
         time.sleep(0.05)  # the server may begin or not: both must end well
         served.server.stop()
         silent.wait_end()
+
+
+def test_a_client_leaves_while_its_connection_is_closed_here() -> None:
+    """asyncio's TLS forgets whose connection it is when it is closed twice."""
+    known = TlsConfig(CA).ssl_context()
+    closed = threading.Event()
+
+    def close_when_it_ends(connection: ServerConnection) -> None:
+        transport = connection._transport
+        if transport is not None and transport.is_closing():
+            connection.close("too late")
+            closed.set()
+        elif transport is not None:
+            asyncio.get_running_loop().call_soon(close_when_it_ends, connection)
+
+    def watch(connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+        close_when_it_ends(connection)
+        return echo(connection, request)
+
+    with encrypted() as served:
+        served.server.register([WATCHED], watch)
+        with served.client(tls=known) as client:
+            client.request(WATCHED)
+        served.wait_ended(1)
+        assert closed.is_set()
+        served.wait_connections(0)
 
 
 @pytest.mark.parametrize(
