@@ -121,6 +121,7 @@ def test_half_a_record_waits_and_is_cut_at_a_clean_stop(master, slave_config):
         assert slave.load().cut_bytes == 0
         replicate(master, slave, master.max_phy_offset, most=700)
         assert slave.wait_for_dispatch(10)
+        assert master.wait_for_dispatch(10)
         assert queues(slave) == queues(master)
 
 
