@@ -21,12 +21,12 @@ CERTIFICATES = Path(__file__).parent / "certificates"
 
 
 @contextlib.contextmanager
-def descriptors_left(count: int) -> Iterator[None]:
-    """Let this process open about so many more files."""
+def descriptors_for_clients(count: int) -> Iterator[None]:
+    """Let this process open about so many more files before it refuses clients."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = os.open(os.devnull, os.O_RDONLY)
     os.close(found)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (found + count, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, ((found + count) * 4 // 3, hard))
     try:
         yield
     finally:
@@ -51,7 +51,7 @@ def test_idle_clients_leave_descriptors_to_the_store(
         port = cluster.controller.config.listen_port
         with Producer("p", cluster.namesrv_addr) as producer, contextlib.ExitStack() as idle:
             producer.send(Message("t", b"first"))
-            with descriptors_left(300):
+            with descriptors_for_clients(200):
                 before = cluster.state().connections
                 clients = [  # both ends are in this process
                     idle.enter_context(socket.create_connection(("127.0.0.1", port)))

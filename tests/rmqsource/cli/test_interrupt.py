@@ -31,6 +31,13 @@ TASKS = 400
 """So many that the job goes on for seconds after the bar has moved."""
 
 
+def is_readable(file: Any, timeout_s: float) -> bool:
+    """Return whether something comes in time; the tests before may have opened many files."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(max(timeout_s, 0) * 1000))
+
+
 class Command:
     """A command that believes a person watches it, and so shows its bar."""
 
@@ -59,7 +66,7 @@ class Command:
             output = self._process.stdout
             assert output is not None
             # Spark's Java process has this end of the pipe too.
-            assert select.select([output], [], [], 0)[0]
+            assert is_readable(output, 0)
             assert output.read() == b""
         finally:
             self._process.kill()
@@ -69,8 +76,7 @@ class Command:
 
     def _read(self, deadline: float) -> bytes:
         """Return what comes next; nothing when the command has ended."""
-        ready = select.select([self._terminal], [], [], deadline - time.monotonic())[0]
-        assert ready, self.shown
+        assert is_readable(self._terminal, deadline - time.monotonic()), self.shown
         try:
             found = os.read(self._terminal, 1 << 16)
         except OSError:  # of a terminal that nobody writes to any more
