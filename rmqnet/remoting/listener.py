@@ -89,6 +89,11 @@ class Listener:
         for begin in self._begins:
             begin.cancel()
 
+    async def wait_closed(self) -> None:
+        """Wait, after `close`, until each client that had begun is connected or gone."""
+        if self._begins:
+            await asyncio.wait(self._begins)
+
     def _watch(self, listening: socket.socket) -> None:
         if not self._is_closed:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rmqnet.errors import RemotingConnectError, RemotingFormatError, RemotingTimeoutError
 from rmqnet.remoting.codes import ResponseCode, request_name
@@ -111,6 +111,7 @@ class RemotingConnection(asyncio.Protocol):
         self._decoder = FrameDecoder(address, max_frame_bytes)
         self._max_idle_s = max_idle_s
         self._transport: asyncio.Transport | None = None
+        self._socket: Any = None  # asyncio's TLS does not tell it any more once closed twice
         self._frames: list[bytes] = []  # to be written together
         self._joined_bytes = 0
         self._is_joining = False
@@ -164,7 +165,7 @@ class RemotingConnection(asyncio.Protocol):
         if self._transport is not None:
             self.reason = self.reason or reason
             self._write_joined()
-            if not self._transport.is_closing():  # with TLS a second close loses it
+            if not self._transport.is_closing():
                 self._transport.close()
             self._take_no_more()
 
@@ -172,6 +173,7 @@ class RemotingConnection(asyncio.Protocol):
         """Close it, whatever was not sent."""
         if self._transport is not None:
             self._transport.abort()
+            self._shut_down()  # asyncio's TLS does nothing where it was closed twice
             self._take_no_more()
 
     async def wait_closed(self) -> None:
@@ -185,6 +187,7 @@ class RemotingConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         self._transport = transport
+        self._socket = transport.get_extra_info("socket")
         self.is_open = self.is_writable = True
         if self._max_idle_s:
             self._idle_timer = self._loop.call_later(self._max_idle_s, self._check_idle)
@@ -222,7 +225,7 @@ class RemotingConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits, and tell the owner."""
         if self._transport is not None:
-            _shut_down(self._transport)
+            self._shut_down()
             self._transport.close()  # before Python 3.11 those with TLS complain else
         self._transport = None
         self._frames.clear()
@@ -237,6 +240,15 @@ class RemotingConnection(asyncio.Protocol):
             self._closed.set_result(None)
 
     # What happens inside.
+
+    def _shut_down(self) -> None:
+        """End the connection itself: a forked child may have its socket, too, and keep it open.
+
+        With TLS it may be closed already; peers were told then by an alert.
+        """
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # it has ended already
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def _tell(self, err: RemotingFormatError) -> None:
         """Log what came that is no frame."""
@@ -323,17 +335,6 @@ class RemotingConnection(asyncio.Protocol):
             return
         left = left if left > _CLOCK_SECONDS else self._max_idle_s
         self._idle_timer = self._loop.call_later(left, self._check_idle)
-
-
-def _shut_down(transport: asyncio.Transport) -> None:
-    """End a connection itself: a forked child may have its socket, too, and keep it open.
-
-    With TLS the socket is closed already; servers were told then by an alert.
-    """
-    connected = transport.get_extra_info("socket")
-    if connected is not None:
-        with contextlib.suppress(OSError):  # it has ended already
-            connected.shutdown(socket.SHUT_RDWR)
 
 
 def _deadline(request: WaitingRequest) -> float:

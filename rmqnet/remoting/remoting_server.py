@@ -401,8 +401,11 @@ class RemotingServer:
         self._listeners.clear()
 
     async def _close(self) -> None:
+        listeners = list(self._listeners)
         self._stop_listening()
         self._write_answers()
+        for listener in listeners:
+            await listener.wait_closed()
         connections = list(self._connections)
         for connection in connections:
             connection.close("the server stops")

@@ -779,6 +779,29 @@ def test_others_are_served_while_handshakes_hang_or_fail() -> None:
         assert served.server.connections == 1
 
 
+@pytest.mark.parametrize("tls", [TlsConfig(CA), None])
+def test_stop_while_clients_come_and_go(tls: TlsConfig | None) -> None:
+    context = None if tls is None else tls.ssl_context()
+    for _ in range(25):
+        stopped = threading.Event()
+        with encrypted() if tls else Served() as served:
+
+            def come_and_go(served: Served = served, stopped: threading.Event = stopped) -> None:
+                while not stopped.is_set():
+                    with contextlib.suppress(OSError, EOFError), served.client(tls=context) as one:
+                        works(one)
+
+            clients = [threading.Thread(target=come_and_go) for _ in range(4)]
+            for client in clients:
+                client.start()
+            wait_until(lambda: len(served.ended) >= 3, "some have come and gone")
+            served.server.stop()
+            stopped.set()
+            for client in clients:
+                client.join(10)
+            assert served.server.connections == 0
+
+
 def test_stop_while_a_handshake_hangs() -> None:
     with encrypted() as served, served.client() as silent:
         silent.send_bytes(b"\x16\x03\x01")
