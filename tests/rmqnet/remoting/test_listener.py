@@ -58,7 +58,7 @@ def test_idle_clients_leave_descriptors_to_the_store(
                     for _ in range(110)
                 ]
                 wait_until(lambda: any(map(ended, clients[-10:])), "the last are refused")
-                assert cluster.state().connections > before
+                wait_until(lambda: cluster.state().connections > before, "the first are taken")
                 for number in range(10):  # each a file of the log
                     producer.send(Message("t", b"%d" % number * 40_000))
     assert caplog.text.count("are refused") == 1
