@@ -13,6 +13,7 @@ from rmqnet.broker.access.acl_gate import AclGate
 from rmqnet.broker.broker_config import BrokerConfig
 from rmqnet.broker.broker_controller import BrokerController
 from rmqnet.broker.roles.master import MasterRole
+from rmqnet.client.addresses import parse_addresses
 from rmqnet.namesrv.name_server import NameServer
 from rmqnet.namesrv.name_server_config import NameServerConfig
 from store_core.config.message_store_config import MessageStoreConfig
@@ -225,7 +226,8 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
         A setting is none, out of bounds, or does not go with another; the file of accounts is
         unusable; anybody could reach the store.
     ClientError
-        A file that ``tls`` names cannot be used; the master is none, or does not answer.
+        A file that ``tls`` names cannot be used; ``namesrv_addr`` names none; the master is none,
+        or does not answer.
     """
     if not insecure and not _is_loopback(host):
         _check_guarded(host, has_accounts=acl is not None, has_slaves=ha_port is not None)
@@ -235,6 +237,8 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
         is_slave=replica_of is not None,
         has_slaves=ha_port is not None,
     )
+    if namesrv_addr is not None:
+        parse_addresses(namesrv_addr)
     properties = {key: _text(value) for key, value in (settings or {}).items()}
     properties["namesrvAddr"] = namesrv_addr or ""
     # What few brokers have is loaded by those only: the others start sooner.

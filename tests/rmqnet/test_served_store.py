@@ -200,6 +200,13 @@ def test_certificates(tmp_path, asks_clients):
             assert send(client(cluster, tls=plain)).status.name == "SEND_OK"
 
 
+@pytest.mark.parametrize("text", ["nowhere", "host:0", "host:99999", "a:1;b", "", ";"])
+def test_what_is_no_name_server_is_refused_at_once(tmp_path, text):
+    with pytest.raises(ClientError, match="host:port"):
+        serve(tmp_path / "store", namesrv_addr=text)
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_name_server_elsewhere_hears_of_it(tmp_path):
     with NameServer(NameServerConfig(port=0)) as names:
         with serve(tmp_path / "store", namesrv_addr=names.address, settings=SIZES) as cluster:
