@@ -60,6 +60,8 @@ class PropertyColumns:
         self._data = values[: int(self._row_offsets[-1])] if len(block) else values[:0]
         self._pairs_per_row = 0
         """As many pairs in every row; 0 where that differs."""
+        self._same_names = False
+        """All rows have names of the same codes and lengths as the first, in the same order."""
         self._split()
 
     def _split(self) -> None:
@@ -104,6 +106,11 @@ class PropertyColumns:
         self._name_length = self._name_end - self._name_start
         self._pair_offsets = self._count_pairs()
         self._name_code = _name_codes(self._data, self._name_start, self._name_length)
+        step = self._pairs_per_row
+        self._same_names = step > 0 and all(
+            bool((column.reshape(-1, step) == column[:step]).all())
+            for column in (self._name_code, self._name_length)
+        )
         self._pieces = _interleaved(
             self._name_start, self._name_end, self._value_end, pa.py_buffer(self._data)
         )
@@ -126,6 +133,8 @@ class PropertyColumns:
 
     def holds(self, name: str) -> bool:
         """Return whether any row has a property."""
+        if self._same_names and not len(self._in_first_row(name.encode())):
+            return False
         return len(self._candidates(name.encode())) > 0
 
     def values_of(self, name: str) -> Array:
@@ -218,10 +227,26 @@ class PropertyColumns:
 
     def _pairs_named(self, name: bytes) -> npt.NDArray[np.int64]:
         """Return for each row the last pair of that name, or -1."""
+        if self._same_names:  # as a rule: producers give all messages the same properties
+            found = self._in_first_row(name)
+            if not len(found):
+                return np.full(len(self._block), -1, np.int64)
+            if len(name) <= _CODE_BYTES:  # equal codes, equal names
+                step = self._pairs_per_row
+                return np.arange(found[-1], len(self._block) * step, step)
         candidates = self._candidates(name)
         index = np.full(len(self._block), -1, np.int64)
         index[self._rows_of(candidates)] = candidates  # of repeated rows numpy keeps the last
         return index
+
+    def _in_first_row(self, name: bytes) -> npt.NDArray[np.int64]:
+        """Return the pairs of the first row that have the code and the length of a name."""
+        first = slice(0, self._pairs_per_row)
+        is_like = self._name_code[first] == _name_code(name)
+        found: npt.NDArray[np.int64] = np.flatnonzero(
+            is_like & (self._name_length[first] == len(name))
+        )
+        return found
 
     def _candidates(self, name: bytes) -> npt.NDArray[np.int64]:
         """Return the pairs of a name, ascending."""

@@ -39,7 +39,7 @@ class IndexDispatcher:
     stretch at a time, and what is dispatched meanwhile waits for it. So entries always come in
     the order of the log, and every record's come once.
 
-    `dispatch` and `catch_up` may be called by different threads.
+    `append`, `publish` and `catch_up` may be called by different threads.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class IndexDispatcher:
     Attributes
     ----------
     from_offset
-        Up to here the log is indexed.
+        Up to here the log is indexed, and published.
     is_behind
         Records that were dispatched wait for `catch_up`.
     """
@@ -69,6 +69,7 @@ class IndexDispatcher:
         self._sizes = (0, 0)
         self._flushed_end_timestamp = 0
         self._dispatched_to = 0
+        self._appended_to = 0
         self._lock = threading.Lock()
 
     @property
@@ -109,6 +110,7 @@ class IndexDispatcher:
         """
         self._flushed_end_timestamp = recovered.index_msg_timestamp
         self.from_offset = self._dispatched_to = recovered.end_offset
+        self._appended_to = 0
         found = self.plan(recovered)
         if found is None:
             return None
@@ -144,10 +146,21 @@ class IndexDispatcher:
             self._files.delete_all()
             self._writer = IndexWriter(self.path, *self._sizes, self._clock)
             self._flushed_end_timestamp = 0
-            self.from_offset, self.is_behind = from_offset, True
+            self.from_offset, self.is_behind, self._appended_to = from_offset, True, 0
 
     def dispatch(self, frames: RecordFrames) -> None:
         """Take the keys of records that follow what was dispatched before, and let them be found.
+
+        Raises
+        ------
+        StoreWriteError
+            The index cannot be written; the same records may be given again.
+        """
+        self.append(frames)
+        self.publish()
+
+    def append(self, frames: RecordFrames) -> None:
+        """Take the keys of records that follow those before; `publish` lets them be found.
 
         Raises
         ------
@@ -160,8 +173,7 @@ class IndexDispatcher:
             end = _end(frames)
             if not self.is_behind:
                 self._append(frames)
-                self._publish()
-                self.from_offset = max(self.from_offset, end)
+                self._appended_to = max(self._appended_to, end)
             self._dispatched_to = max(self._dispatched_to, end)
 
     def dispatch_entries(self, entries: IndexEntries, end_offset: int) -> None:
@@ -262,9 +274,17 @@ class IndexDispatcher:
                 self._writer.flush_full()
 
     def publish(self) -> None:
-        """Let readers find what was appended."""
+        """Let readers find what was appended; cheap where nothing was.
+
+        Raises
+        ------
+        StoreWriteError
+            The index cannot be written; call it again, or give the records again.
+        """
         with self._lock:
-            self._publish()
+            if not self.is_behind:  # else `catch_up` does it
+                self._publish()
+                self.from_offset = max(self.from_offset, self._appended_to)
 
     def flush(self) -> None:
         """Force everything to the disk."""
@@ -290,7 +310,8 @@ class IndexDispatcher:
         self._files.delete_all()
 
     def _append(self, frames: RecordFrames) -> None:
-        first = int(np.searchsorted(frames.column("commit_log_offset"), self.from_offset))
+        held = max(self.from_offset, self._appended_to)
+        first = int(np.searchsorted(frames.column("commit_log_offset"), held))
         if not self.is_behind and first:  # was given before
             frames = frames.take(np.arange(first, len(frames)))
         if self._writer is None or len(frames) == 0:

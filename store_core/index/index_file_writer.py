@@ -121,6 +121,7 @@ class IndexFileWriter:
         at = index_file_bytes(len(self._slots), 0) + number * INDEX_ENTRY.size
         try:
             self._write(memoryview(entries.view(np.uint8)), at)
+            start_writeback(self._descriptor, at, entries.nbytes)  # slots are written many times
         except OSError:
             self._slots[slot] = held
             raise
@@ -209,7 +210,6 @@ class IndexFileWriter:
     def _write(self, data: bytes | memoryview, at: int) -> None:
         try:
             write_all(self._descriptor, at, memoryview(data))
-            start_writeback(self._descriptor, at, len(data))
         except OSError as err:
             err.filename = str(self.path)  # a descriptor has no name
             raise

@@ -7,6 +7,7 @@ Source: RocketMQ ``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcher
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from store_core.errors import StoreConfigError, StoreWriteError
@@ -16,6 +17,7 @@ from store_core.services.service_thread import ServiceThread
 from store_core.state.running_flags import RunningFlag
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Callable
 
     from store_core.codec.record_frames import RecordFrames
@@ -60,9 +62,19 @@ class IndexDispatch:
         self._index, self._flags = index, flags
 
     def __call__(self, frames: RecordFrames) -> None:
-        """Dispatch records; see ``ReputMessageService``."""
+        """Dispatch records; `publish` lets them be found. See ``ReputMessageService``."""
+        with self._flagged():
+            self._index.append(frames)
+
+    def publish(self) -> None:
+        """Let what was dispatched be found."""
+        with self._flagged():
+            self._index.publish()
+
+    @contextmanager
+    def _flagged(self) -> Iterator[None]:
         try:
-            self._index.dispatch(frames)
+            yield
         except StoreWriteError as err:
             self._flags.set_write_error(RunningFlag.WRITE_INDEX_FILE_ERROR, err)
             raise

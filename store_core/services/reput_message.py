@@ -41,8 +41,9 @@ Dispatcher = Callable[[RecordFrames], None]
 A dispatcher may get frames again that it had before, and has to know them then.
 """
 
-_MAX_ROWS = 1 << 14  # arrays of more rows are fresh memory in every round
+_MAX_ROWS = 1 << 16  # a quarter as many take a fifth longer while somebody puts: turns of the lock
 _FEW_ROWS = 1 << 13
+_MOST_UNPUBLISHED = 32
 _REST_SHARE = 9
 _MAX_REST_MS = 100
 _SEARCH_BYTES = 1 << 20
@@ -72,6 +73,9 @@ class ReputMessageService(ServiceThread):
         Called in this order.
     end_offset
         Returns the end of what may be dispatched (``FlushManager.confirm_offset``).
+    publish
+        Lets what the dispatchers took be found. While more waits this is done every few rounds
+        only: slots of an index lie all over the file, so each time nearly all are written.
     is_slave
         The log comes from a master, in pieces that end anywhere: a record of which the rest may
         come is no damage. Where a segment of the master ends within one of this log, it raises
@@ -93,10 +97,11 @@ class ReputMessageService(ServiceThread):
         dispatchers: Sequence[Dispatcher],
         end_offset: Callable[[], int],
         *,
+        publish: Callable[[], None] = lambda: None,
         is_slave: bool = False,
     ) -> None:
         super().__init__(_INTERVAL_MS)
-        self._is_slave = is_slave
+        self._is_slave, self._publish, self._unpublished = is_slave, publish, 0
         self.reput_from_offset = 0
         self.dispatched_timestamp = 0
         self._log, self._dispatchers, self._end_offset = log, tuple(dispatchers), end_offset
@@ -166,6 +171,9 @@ class ReputMessageService(ServiceThread):
             part = frames if count == len(frames) else frames.take(np.arange(count))
             for dispatcher in self._dispatchers:
                 dispatcher(part)
+        is_backlog = good == len(frames) and not walk.failed and not walk.blank
+        self._publish_now_or_later(is_backlog and 0 < count and ends[count - 1] < length)
+        if count:
             self.dispatched_timestamp = int(part.column("store_timestamp")[-1])
             self.reput_from_offset = base + int(ends[count - 1])
             if self._is_slave:  # whoever appends here does not look at records
@@ -178,6 +186,13 @@ class ReputMessageService(ServiceThread):
                 _require_same_end(file, data, base, walk.stop)
             self.reput_from_offset = file.end_offset
         return count
+
+    def _publish_now_or_later(self, more: bool) -> None:
+        """Publish what was dispatched; later, as long as another round will follow."""
+        self._unpublished += 1
+        if not more or self._unpublished >= _MOST_UNPUBLISHED:
+            self._publish()
+            self._unpublished = 0
 
     def _pass(self, file: MappedFile, data: Bytes, base: int, at: int) -> None:
         """Go on at the next record after ``at``, where none lies; or wait for the rest of it."""

@@ -89,14 +89,12 @@ class StoreServices:
         log.allocate = self.allocate.allocate
         self.stats = StoreStatsService(clock)
         self.flush = FlushManager(log, config, parts.checkpoint, clock)
+        index = IndexDispatch(parts.index, flags)
         self.reput = ReputMessageService(
             log,
-            [
-                QueueDispatch(parts.queues, config, flags),
-                *dispatchers,
-                IndexDispatch(parts.index, flags),
-            ],
+            [QueueDispatch(parts.queues, config, flags), *dispatchers, index],
             self._end_of_dispatch(parts),
+            publish=index.publish,
             is_slave=config.is_slave,
         )
         self.reput.reput_from_offset = parts.recovery.log_end

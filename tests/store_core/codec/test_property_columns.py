@@ -51,6 +51,25 @@ def test_repeated_names_keep_their_first_place_and_their_last_value(rows):
     assert mapped.to_pylist() == [list(string_to_properties(row).items()) for row in rows]
 
 
+_ALIKE = {"namesake1": ["namesake1", "namesake2"], "UNIQ_KEY": ["UNIQ_KEY"], "a": ["a", "b"]}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.lists(st.sampled_from(["KEYS", "a", *_ALIKE]), min_size=1, max_size=5))
+def test_rows_of_the_same_names_or_of_nearly_the_same_equal_the_scalar_codec(data, names):
+    rows = []
+    for _ in range(data.draw(st.integers(1, 6))):
+        own = [data.draw(st.sampled_from(_ALIKE.get(name, [name]))) for name in names]
+        values = [data.draw(st.sampled_from(["x", "yy"])) for _ in own]
+        rows.append("".join(f"{n}\1{v}\2" for n, v in zip(own, values)).encode())
+    check(rows)
+    columns = PropertyColumns(pa.array(rows, pa.binary()))
+    for name in ("namesake1", "namesake2", "namesake3"):
+        expected = [string_to_properties(row).get(name) for row in rows]
+        assert columns.values_of(name).to_pylist() == expected
+        assert columns.holds(name) == any(value is not None for value in expected)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(usual, max_size=12))
 def test_usual_blocks_equal_the_scalar_codec(rows):

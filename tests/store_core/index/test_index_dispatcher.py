@@ -198,6 +198,27 @@ def test_dispatch_alone_builds_the_index(copy):
     assert contents(root) == contents(store.root)
 
 
+def test_what_is_appended_is_found_once_it_is_published(copy):
+    store, root = copy
+    names = index_file_names(root / "index")
+    log = CommitLog(StoreDirectory(str(root)), config_of(store))
+    for name in names:
+        (root / "index" / name).unlink()
+    index = IndexDispatcher(str(root), config_of(store), clock_of(names))
+    index.load(RecoveredLog(log, 0, 0, last_exit_ok=True, index_msg_timestamp=0))
+    parts = list(scan_frames(log, 0, store.meta["max_phy_offset"], on_gap=skip_gap))
+    for frames in parts:
+        index.append(frames)
+        index.append(frames)  # as after a dispatcher that failed: they are known
+    assert index.from_offset == 0
+    index.publish()
+    assert index.from_offset == store.meta["max_phy_offset"]
+    assert pairs(store, root) == pairs(store, store.root)
+    index.close()
+    log.close()
+    assert contents(root) == contents(store.root)
+
+
 def test_without_an_index_nothing_is_done(copy):
     store, root = copy
     opened = Opened(store, root, messageIndexEnable="false", ok=False)

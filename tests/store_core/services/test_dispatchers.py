@@ -14,10 +14,13 @@ class Index:
         self.calls, self.error = [], None
         self.is_behind, self.from_offset, self.flushed_end_timestamp = True, 0, 70
 
-    def dispatch(self, frames):
+    def append(self, frames):
         if self.error:
             raise self.error
         self.calls.append(frames)
+
+    def publish(self):
+        self.append("published")
 
     def begin_anew(self, from_offset):
         self.calls.append("anew")
@@ -50,15 +53,16 @@ def test_flag_is_set_while_the_index_cannot_be_written():
     index, flags = Index(), RunningFlags()
     dispatch = IndexDispatch(index, flags)
     index.error = StoreWriteError("full", "index")
-    for _ in range(2):
+    for call in (lambda: dispatch("frames"), dispatch.publish):
         with pytest.raises(StoreWriteError):
-            dispatch("frames")
+            call()
         assert flags.flags == RunningFlag.WRITE_INDEX_FILE_ERROR
         assert flags.write_error is index.error, "known to whoever sees the flag"
     index.error = None
     dispatch("frames")
     assert flags.is_writeable
-    assert index.calls == ["frames"]
+    dispatch.publish()
+    assert index.calls == ["frames", "published"]
 
 
 def test_index_is_built_a_stretch_at_a_time(log):

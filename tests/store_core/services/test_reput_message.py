@@ -104,6 +104,45 @@ def test_rounds_are_bounded(log, reput, seen, monkeypatch, name):
     assert len(seen.batches) == (4 if name == "_MAX_ROWS" else 7)
 
 
+@pytest.mark.parametrize("most", [1, 3, 100])
+def test_what_was_dispatched_is_published_some_rounds_at_once(log, seen, monkeypatch, most):
+    monkeypatch.setattr(module, "_MAX_ROWS", 2)
+    monkeypatch.setattr(module, "_MOST_UNPUBLISHED", most)
+    found = []
+    reput = ReputMessageService(
+        log.queue,
+        [seen],
+        lambda: log.queue.max_offset,
+        publish=lambda: found.append(len(seen.offsets)),
+    )
+    for sizes in ([10] * 7, [300] * 9, [10], [900, 10]):  # over the ends of segments, too
+        log.add(*sizes)
+        before = len(seen.offsets)
+        while reput.run_once():
+            if not reput.behind_bytes:
+                assert found[-1] == len(seen.offsets), "all that was dispatched is found"
+        assert seen.offsets == log.offsets
+        at_least = [n for n in found if n > before]
+        assert max(b - a for a, b in zip([before, *at_least], at_least)) <= 2 * most
+    assert found[0] == min(2 * most, 7), "of the first seven records"
+
+
+def test_what_cannot_be_published_is_dispatched_again(log, seen):
+    failures = [OSError("disk full"), None]
+
+    def publish():
+        if (failure := failures.pop(0)) is not None:
+            raise failure
+
+    reput = ReputMessageService(log.queue, [seen], lambda: log.queue.max_offset, publish=publish)
+    log.add(1, 2)
+    with pytest.raises(OSError, match="disk full"):
+        reput.run_once()
+    assert (reput.reput_from_offset, reput.dispatched_timestamp) == (0, 0)
+    assert reput.run_once()
+    assert (seen.batches, reput.behind_bytes) == ([log.offsets] * 2, 0)
+
+
 def test_never_goes_past_the_end(log, seen):
     log.add(*[50] * 8)
     end = 0
