@@ -2,24 +2,31 @@
 
 Source: RocketMQ ``UtilAll.crc32`` (release 5.3.3), which clears the top bit.
 
-``zlib.crc32`` takes 0.3 µs a call, however short the bytes. So short ranges go through the CRC side
+A call of a library takes 0.15 µs, however short the bytes. So short ranges go through the CRC side
 by side, four bytes of each in a step: leading zeros leave a register of 0 as it is, so ranges of
-all lengths can end in the same column.
+all lengths can end in the same column. Longer ones go one by one: 1 KB takes 0.45 µs with Python's
+zlib, and 0.17 µs with zlib-ng (extra ``speed``), where it is installed.
 """
 
 from __future__ import annotations
 
-import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+try:
+    from zlib_ng.zlib_ng import crc32
+except ImportError:
+    from zlib import crc32
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Int64s = npt.NDArray[np.int64]
     Table = npt.NDArray[np.uint32]
+
+__all__ = ["crc32", "crc32_ranges"]
 
 _ALL = np.uint32(0xFFFFFFFF)
 _POLYNOMIAL = np.uint32(0xEDB88320)
@@ -73,7 +80,7 @@ def _block(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Table:
 
 
 def _one_by_one(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Table:
-    view, crc32 = memoryview(data), zlib.crc32
+    view = memoryview(data)
     found = [crc32(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist())]
     return np.array(found, np.uint32)
 

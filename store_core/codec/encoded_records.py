@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 import struct
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.codec.crc32 import crc32_ranges
+from store_core.codec.crc32 import crc32, crc32_ranges
 from store_core.codec.properties import crc_digits
 from store_core.layout.message import (
     BORNHOST_V6_FLAG,
@@ -149,5 +148,5 @@ def patch_record(
     _TIME.pack_into(record, time_at, store_timestamp)
     if property_crc:
         end = len(record) - CRC32_PROPERTY_BYTES
-        digits = crc_digits(zlib.crc32(memoryview(record)[:end]) & 0x7FFFFFFF)
+        digits = crc_digits(crc32(memoryview(record)[:end]) & 0x7FFFFFFF)
         record[end + _CRC_DIGITS_AT : -1] = digits

@@ -7,10 +7,10 @@ Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder.en
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from store_core.codec.crc32 import crc32
 from store_core.errors import CorruptRecordError
 from store_core.layout.message import (
     BLANK_MAGIC_CODE,
@@ -69,7 +69,7 @@ class _DamageError(Exception):
 
 def body_crc(body: bytes) -> int:
     """Return the CRC-32 of a stored body as the record has it: the top bit cleared."""
-    return zlib.crc32(body) & 0x7FFFFFFF
+    return crc32(body) & 0x7FFFFFFF
 
 
 def decode_message(

@@ -7,9 +7,9 @@ Source: RocketMQ ``MessageDecoder.string2messageProperties``, ``messagePropertie
 from __future__ import annotations
 
 import re
-import zlib
 from typing import TYPE_CHECKING
 
+from store_core.codec.crc32 import crc32
 from store_core.codec.java_string import decode_utf8
 from store_core.layout.message import (
     CRC32_PROPERTY_BYTES,
@@ -93,4 +93,4 @@ def verify_property_crc(record: bytes) -> bool | None:
     match = _CRC_TAIL.search(record, max(tail_at - 2, 0))
     if match is None or match.end() != len(record):
         return None
-    return match.group(1) == crc_digits(zlib.crc32(record[:tail_at]) & 0x7FFFFFFF)
+    return match.group(1) == crc_digits(crc32(record[:tail_at]) & 0x7FFFFFFF)

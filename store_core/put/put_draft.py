@@ -7,10 +7,10 @@ holds it so. That one takes 4 us by its names, this one 1 us by position.
 from __future__ import annotations
 
 import struct
-import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from store_core.codec.crc32 import crc32
 from store_core.codec.hosts import parse_host
 from store_core.layout.message import (
     BORNHOST_V6_FLAG,
@@ -47,7 +47,6 @@ _KINDS = {
 }
 _OTHER_FLAGS = ~(BORNHOST_V6_FLAG | STOREHOST_V6_FLAG)
 _pack_properties_length = PROPERTIES_LENGTH.struct.pack
-_crc32 = zlib.crc32
 
 
 class TopicBytes(NamedTuple):
@@ -115,7 +114,7 @@ def draft_record(
             header.pack(
                 header.size + body_bytes + len(counted) + 2 + len(properties_raw),
                 magic_code,
-                _crc32(body) & 0x7FFFFFFF,
+                crc32(body) & 0x7FFFFFFF,
                 message.queue_id,
                 message.flag,
                 0,

@@ -172,7 +172,7 @@ class ReputMessageService(ServiceThread):
             for dispatcher in self._dispatchers:
                 dispatcher(part)
         is_backlog = good == len(frames) and not walk.failed and not walk.blank
-        self._publish_now_or_later(is_backlog and 0 < count and ends[count - 1] < length)
+        self._publish_now_or_later(is_backlog and count > 0 and ends[count - 1] < length)
         if count:
             self.dispatched_timestamp = int(part.column("store_timestamp")[-1])
             self.reput_from_offset = base + int(ends[count - 1])

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import runpy
+import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store_core.codec import crc32 as crc32_module
 from store_core.codec.crc32 import crc32_ranges
 
 
@@ -53,3 +57,16 @@ def test_bytes_before_a_range_do_not_count():
         inside[a:b] = True
     data[~inside] ^= 0xFF
     assert crc32_ranges(data, starts, ends).tolist() == before.tolist()
+
+
+def test_the_library_that_is_there_is_taken(monkeypatch):
+    """Both give the same; without zlib-ng it is Python's zlib."""
+    path = Path(crc32_module.__file__)
+    found = runpy.run_path(str(path))["crc32"]
+    monkeypatch.setitem(sys.modules, "zlib_ng.zlib_ng", None)
+    without = runpy.run_path(str(path))["crc32"]
+    assert found.__module__.startswith("zlib_ng")
+    assert without is zlib.crc32
+    for length in (0, 1, 15, 100, 1000, 1 << 20):
+        data = np.random.default_rng(length).integers(0, 256, length, dtype=np.uint8)
+        assert found(memoryview(data)) == without(memoryview(data)) == zlib.crc32(data)
