@@ -13,9 +13,13 @@ from store_core.index.index_writer import IndexWriter
 from store_core.layout.store_paths import INDEX_DIR
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder
+from store_core.tools.salvage.recycled_blocks import RecycledBlocks
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    import numpy as np
+    import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
@@ -49,6 +53,7 @@ class DerivedFiles:
         if config.message_index_enable:
             sizes = config.max_hash_slot_num or 0, config.max_index_num or 0
             self._index = IndexWriter(Path(root, INDEX_DIR), *sizes, clock)
+        self._blocks = RecycledBlocks(_MOST_WAITING + 1)
         self._waiting: deque[Future[None]] = deque()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="salvage-dispatch")
 
@@ -56,6 +61,10 @@ class DerivedFiles:
     def flushed_end_timestamp(self) -> int:
         """End time (ms) of the newest full index file, when all is flushed; 0: none."""
         return self._index.flushed_end_timestamp if self._index is not None else 0
+
+    def new_block(self, size: int) -> npt.NDArray[np.uint8]:
+        """Return a block for the next batch, which no batch that waits is in."""
+        return self._blocks.next_block(size)
 
     def dispatch(self, frames: RecordFrames) -> None:
         """Take records that follow those before; waits where too many are not done yet."""

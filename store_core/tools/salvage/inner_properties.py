@@ -26,7 +26,6 @@ from store_core.put.reserved_properties import MULTI_SEPARATOR
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-INNER_MARK = b"INNER_"
 _MAX_BATCH = 32767
 _SIZE_BYTES = RECORD_PREFIX.at("magic_code")
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
-from store_core.arrow import pc
 from store_core.codec.gather import gather_binary
 from store_core.layout.message import NOT_QUEUED_BIT
+from store_core.put import reserved_properties
 from store_core.queue.dispatch_request import LMQ_QUEUE_ID
 from store_core.queue.queue_directories import is_directory_name
 from store_core.tools.salvage.inner_properties import (
-    INNER_MARK,
     batch_size,
     light_offsets,
     with_new_offsets,
@@ -164,13 +162,6 @@ class BatchOfInnerRows:
 
 
 def marked_rows(frames: RecordFrames) -> list[tuple[int, bytes]]:
-    """Return the rows whose properties hold the mark, with these: one search over all first."""
-    if len(frames) == 0:
-        return []
-    starts, lengths = frames.properties_start, frames.properties_length
-    begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
-    if re.search(INNER_MARK, frames.data[begin:end]) is None:
-        return []
-    raw = gather_binary(frames.data, starts, lengths)
-    rows = np.flatnonzero(pc.match_substring(raw, INNER_MARK).to_numpy(zero_copy_only=False))
-    return [(row, raw[row].as_py()) for row in rows.tolist()]
+    """Return the rows whose properties hold the mark, with these."""
+    raw = gather_binary(frames.data, frames.properties_start, frames.properties_length)
+    return [(row, raw[row].as_py()) for row in reserved_properties.marked_rows(raw).tolist()]

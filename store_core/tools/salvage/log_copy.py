@@ -47,6 +47,8 @@ class LogCopy:
         Whether the queues of a topic are batch queues; None: it is not known.
     dispatch
         Gets the new records, batch by batch.
+    new_block
+        Returns a block of so many bytes for the next batch.
     has_light
         Whether there are light queues.
 
@@ -69,6 +71,7 @@ class LogCopy:
         appender: CommitLogAppender,
         is_batch_topic: Callable[[str], bool | None],
         dispatch: Callable[[RecordFrames], None],
+        new_block: Callable[[int], npt.NDArray[np.uint8]],
         *,
         has_light: bool,
     ) -> None:
@@ -78,7 +81,7 @@ class LogCopy:
         self.places = RecordPlaces()
         self.queues = NewQueues()
         self.store_times = StoreTimes()
-        self._appender, self._dispatch = appender, dispatch
+        self._appender, self._dispatch, self._new_block = appender, dispatch, new_block
         self._topics = TopicCodes()
         self._inner = InnerRows(is_batch_topic, self.queues, has_light=has_light)
 
@@ -119,7 +122,7 @@ class LogCopy:
             return
         old = frames.column("commit_log_offset")
         times = self.store_times.plausible(frames.column("store_timestamp"), old, next_ms)
-        batch = NewRecords(frames, changed)
+        batch = NewRecords(frames, changed, self._new_block)
         offsets = []
         for piece in batch.pieces(self.places):
             appended = self._append(piece.records, queue_offsets[piece.rows], times[piece.rows])

@@ -19,6 +19,7 @@ from store_core.layout.message import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Callable
 
     import numpy.typing as npt
 
@@ -44,6 +45,8 @@ class NewRecords:
         Those of the old log; only rows that are ``ok``.
     rewritten
         Records that have other bytes, by row.
+    new_block
+        Returns a block of so many bytes, which is filled.
 
     Attributes
     ----------
@@ -53,14 +56,20 @@ class NewRecords:
         The new bytes, and where in them each record is.
     """
 
-    def __init__(self, frames: RecordFrames, rewritten: Mapping[int, bytes]) -> None:
+    def __init__(
+        self,
+        frames: RecordFrames,
+        rewritten: Mapping[int, bytes],
+        new_block: Callable[[int], npt.NDArray[np.uint8]],
+    ) -> None:
         self._frames = frames
         self.old_sizes = frames.column("total_size").astype(np.int64)
         self.sizes = self.old_sizes.copy()
         for row, record in rewritten.items():
             self.sizes[row] = len(record)
         self.starts = np.cumsum(self.sizes) - self.sizes
-        self.block = self._copied(rewritten)
+        self.block = new_block(int(self.sizes.sum()))
+        self._copy(rewritten)
         flags = frames.column("sys_flag")
         in_v4, in_v6 = (HEADERS[v6, False].at("store_timestamp") for v6 in (False, True))
         self._times_at = self.starts + np.where(flags & BORNHOST_V6_FLAG, in_v6, in_v4)
@@ -114,7 +123,7 @@ class NewRecords:
             property_crc=property_crc,
         )
 
-    def _copied(self, rewritten: Mapping[int, bytes]) -> npt.NDArray[np.uint8]:
+    def _copy(self, rewritten: Mapping[int, bytes]) -> None:
         position, data = self._frames.position, self._frames.data
         ends = position + self.old_sizes
         is_new = np.zeros(len(position), bool)
@@ -128,4 +137,4 @@ class NewRecords:
                 parts.append(np.frombuffer(rewritten[first], np.uint8))
             else:
                 parts.append(data[int(position[first]) : int(ends[stop - 1])])
-        return np.concatenate(parts)
+        np.concatenate(parts, out=self.block)

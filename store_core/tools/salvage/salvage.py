@@ -178,7 +178,13 @@ class _Salvage:
             stack.callback(derived.close)
             appender = CommitLogAppender(log, clock)
             has_light = self._config.enable_multi_dispatch
-            copy = LogCopy(appender, self._kinds().get, derived.dispatch, has_light=has_light)
+            copy = LogCopy(
+                appender,
+                self._kinds().get,
+                derived.dispatch,
+                derived.new_block,
+                has_light=has_light,
+            )
             gaps = self._copy_records(copy, log, appender)
             derived.finish()
             while not log.flush():
