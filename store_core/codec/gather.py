@@ -23,7 +23,7 @@ _MAX_SPAN = 2**31 - 1
 
 
 def gather_binary(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[Any]
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[Any], lengths: npt.NDArray[Any]
 ) -> Array:
     """Return the ranges as a ``pa.BinaryArray``.
 
@@ -74,6 +74,23 @@ def binary_parts(array: Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.ui
     if buffers[2] is None:
         return offsets, np.empty(0, np.uint8)
     return offsets, np.frombuffer(buffers[2], np.uint8)
+
+
+def any_row_holds(array: Array, mark: bytes, rare: bytes) -> bool:
+    """Return whether the bytes of a string or binary array hold a mark, perhaps over two rows.
+
+    Parameters
+    ----------
+    array
+        Without nulls.
+    mark
+        What is looked for.
+    rare
+        A byte of it that is often in no row: a single byte is found twenty times as fast.
+    """
+    offsets, data = binary_parts(array)
+    held = data[offsets[0] : offsets[-1]].tobytes()
+    return rare in held and mark in held
 
 
 def fixed_width_strings(characters: npt.NDArray[np.uint8]) -> Array:

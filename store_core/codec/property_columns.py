@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core.arrow import pa, pc
-from store_core.codec.gather import binary_parts, take_bytes
+from store_core.codec.gather import binary_parts, gather_binary, take_bytes
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.properties import string_to_properties
 from store_core.layout.message import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -60,6 +60,7 @@ class PropertyColumns:
         self._data = values[: int(self._row_offsets[-1])] if len(block) else values[:0]
         self._pairs_per_row = 0
         """As many pairs in every row; 0 where that differs."""
+        self._interleaved: Array | None = None
         self._same_names = False
         """All rows have names of the same codes and lengths as the first, in the same order."""
         self._split()
@@ -111,9 +112,15 @@ class PropertyColumns:
             bool((column.reshape(-1, step) == column[:step]).all())
             for column in (self._name_code, self._name_length)
         )
-        self._pieces = _interleaved(
-            self._name_start, self._name_end, self._value_end, pa.py_buffer(self._data)
-        )
+
+    @property
+    def _pieces(self) -> Array:
+        """Names at 4k and values at 4k + 2, made on demand."""
+        if self._interleaved is None:
+            self._interleaved = _interleaved(
+                self._name_start, self._name_end, self._value_end, pa.py_buffer(self._data)
+            )
+        return self._interleaved
 
     def _count_pairs(self) -> Int32s:
         """Return the number of the first pair of each row, and that of all pairs."""
@@ -141,8 +148,11 @@ class PropertyColumns:
         """Return the value of one property as a ``pa.StringArray``; null where it is absent."""
         index = self._pairs_named(name.encode())
         absent = index < 0
-        places = pa.array(4 * index + 2, mask=absent if absent.any() else None)
-        return utf8_column(take_bytes(self._pieces, places, len(self._data)))
+        if absent.any():
+            places = pa.array(4 * index + 2, mask=absent)
+            return utf8_column(take_bytes(self._pieces, places, len(self._data)))
+        starts = self._name_end[index] + 1
+        return utf8_column(gather_binary(self._data, starts, self._value_end[index] - starts))
 
     def map_column(self) -> Array:
         """Return all properties as a ``pa.MapArray`` of strings; each name once a row."""

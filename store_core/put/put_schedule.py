@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store_core.arrow import pa, pc
-from store_core.codec.gather import binary_parts, replace_rows
+from store_core.codec.gather import any_row_holds, binary_parts, replace_rows
 from store_core.codec.java_hash_map import hash_map_string, hash_map_strings
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.properties import string_to_properties
@@ -98,8 +98,7 @@ def scheduled_batch(
         ``refused``: rows whose delay level is no number.
     """
     column = batch.column("properties_raw")
-    offsets, data = binary_parts(column)
-    if DELAY_MARK not in data[offsets[0] : offsets[-1]].tobytes():
+    if not any_row_holds(column, DELAY_MARK, b"L"):
         return batch, {}
     rows = np.flatnonzero(pc.match_substring(column, DELAY_MARK).to_numpy(zero_copy_only=False))
     rows = rows[rows_with_hooks(batch, context)[rows]]

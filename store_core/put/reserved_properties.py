@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.arrow import pa, pc
-from store_core.codec.gather import binary_parts
+from store_core.codec.gather import any_row_holds
 from store_core.codec.java_string import java_integer, java_split
 from store_core.codec.properties import string_to_properties
 from store_core.codec.property_columns import PropertyColumns
@@ -142,8 +142,7 @@ def reserved_faults(
 
 def marked_rows(properties_raw: Array) -> Int64s:
     """Return the rows in which `INNER_MARK` occurs: as a rule one search over all finds none."""
-    offsets, data = binary_parts(properties_raw)
-    if INNER_MARK not in data[offsets[0] : offsets[-1]].tobytes():
+    if not any_row_holds(properties_raw, INNER_MARK, b"R"):
         return np.empty(0, np.int64)
     found = pc.match_substring(properties_raw, INNER_MARK)
     rows: Int64s = np.flatnonzero(found.to_numpy(zero_copy_only=False))
