@@ -24,9 +24,13 @@ class RawClient:
         if receive_buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self._socket.settimeout(LIMIT_SECONDS)
-        self._socket.connect(("127.0.0.1", port))
-        if tls is not None:
+        if tls is not None:  # before it connects: wrapping a socket just reset leaks it
             self._socket = tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
+        try:
+            self._socket.connect(("127.0.0.1", port))
+        except BaseException:
+            self._socket.close()
+            raise
         self._decoder = FrameDecoder("server")
         self._commands: list[RemotingCommand] = []
         self._opaques = itertools.count(1)
