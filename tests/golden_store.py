@@ -135,7 +135,7 @@ def _unpacked(name: str, recovered: bool) -> GoldenStore:
 
 def _publish(made: Path, target: Path) -> None:
     """Give what was made its place; another process may have been faster, with the same."""
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
         made.rename(target)
     except OSError:
