@@ -13,6 +13,7 @@ from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.read.batch_end import dispatched_end
 from store_core.read.log_watch import LogWatch
 from store_core.read.store_queries import StoreQueries
+from store_core.state.store_kind import require_queue_files
 from store_core.state.store_state import StoreState
 from store_core.store_snapshot import StoreSnapshot
 
@@ -130,7 +131,7 @@ class ReadOnlyStore(StoreQueries):
     def _opened(self) -> StoreSnapshot:
         snapshot = StoreSnapshot(self._directory, self.config)
         try:
-            snapshot.kind.require_queue_files("they cannot be served")
+            require_queue_files(self._directory, "they cannot be served")
         except BaseException:
             snapshot.close()
             raise

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from store_core.config.config_files import load_topics
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import (
     CorruptRecordError,
+    FileVanishedError,
     StoreFormatError,
     StoreNotFoundError,
     StoreReadError,
@@ -23,6 +25,7 @@ from store_core.log.log_end import LogEnd, find_log_end
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
+from store_core.queue.queue_database import QueueDatabase
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
@@ -35,11 +38,11 @@ from store_core.read.dispatch_proof import proved_dispatch
 from store_core.read.store_queries import StoreQueries
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
-from store_core.state.store_kind import StoreKind, store_kind
+from store_core.state.store_kind import StoreKind, queue_database, store_kind
 from store_core.state.store_state import StoreState, store_state, written_by_5x
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
     from store_core.config.config_files import TopicConfig
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from store_core.log.record_reader import RecordReader
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.readable_queue import ReadableQueue
+    from store_core.queue.stored_units import StoredUnits
     from store_core.read.find_messages import KeySearch
     from store_core.read.readable_store import ReadableStore
 
@@ -113,6 +117,8 @@ class StoreSnapshot(StoreQueries):
         self.checkpoint: StoreCheckpoint | None = load_checkpoint(directory)
         self.log = CommitLog(directory, self.config)
         self._dispatched: int | None = None
+        self._database: QueueDatabase | None = None
+        self._database_sought = False
         self._queue_paths: dict[tuple[str, int], str] | None = None
         self._batch_paths: dict[tuple[str, int], str] | None = None
         self._ext_paths: dict[tuple[str, int], str] | None = None
@@ -125,6 +131,7 @@ class StoreSnapshot(StoreQueries):
         self._topics_read = False
         self._consumer_filters: ConsumerFilterManager | None = None
         try:
+            _ = self.queue_database  # before the end: its units are of records of the log then
             given = None if end_offset is None else LogEnd(end_offset, "given", -1, end_offset)
             end = given or self._find_end()
             self.end_offset, self.tail_offset = end.end_offset, end.tail_offset
@@ -180,9 +187,52 @@ class StoreSnapshot(StoreQueries):
     def queue_paths(self) -> dict[tuple[str, int], str]:
         """Directories of the consume queues by (topic, queue id), light queues included."""
         if self._queue_paths is None:
-            in_files = not self.kind.queue_database
-            self._queue_paths = list_consume_queues(self.directory).queues if in_files else {}
+            database = self.queue_database
+            if database is not None:
+                self._queue_paths = dict.fromkeys(database.queues(), database.path)
+            else:
+                in_files = not self.kind.queue_database
+                self._queue_paths = list_consume_queues(self.directory).queues if in_files else {}
         return self._queue_paths
+
+    @property
+    def queue_database(self) -> QueueDatabase | None:
+        """The database of the queues, as it was when it was asked for first; None without one.
+
+        Where there are queues in files too, those count that reach further: a broker may write
+        both (``rocksdbCQDoubleWriteEnable``), and the database later; or have gone from one to
+        the other.
+        """
+        if not self._database_sought:
+            self._database_sought = True
+            path = queue_database(self.directory)
+            if path and not self.kind.queue_database:
+                self._database = self._open_database(path)
+        return self._database
+
+    def _open_database(self, path: str) -> QueueDatabase | None:
+        """Return the database; None where it cannot be opened, or files hold newer units."""
+        try:
+            database = QueueDatabase(self.directory, path)
+        except (StoreFormatError, FileVanishedError) as err:  # the log can be read
+            self.kind = replace(self.kind, queue_database=path, unread_because=err.reason)
+            return None
+        files = list_consume_queues(self.directory).queues
+        if files and self._files_reach(files) >= database.dispatched_offset():
+            database.close()
+            return None
+        return database
+
+    def _files_reach(self, paths: Mapping[tuple[str, int], str]) -> int:
+        """Return where the record of the newest unit in files ends, as the units say."""
+        end = 0
+        for (topic, queue_id), path in paths.items():
+            with suppress(CorruptRecordError, StoreFormatError):
+                size = self.config.mapped_file_size_consume_queue
+                queue = ConsumeQueue.open(self.directory, topic, queue_id, path, size)
+                last = queue.read_units(queue.end_of_units() - 1, queue.end_of_units())
+                end = max([end, *(last["commit_log_offset"] + last["message_size"]).tolist()])
+        return end
 
     @property
     def has_light_queues(self) -> bool:
@@ -219,11 +269,15 @@ class StoreSnapshot(StoreQueries):
             self._index = IndexService(self.directory, self.config)
         return self._index
 
-    def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return a consume queue, or None when it has no directory."""
+    def consume_queue(self, topic: str, queue_id: int) -> StoredUnits | None:
+        """Return a consume queue, or None when it has no directory and is in no database."""
         path = self.queue_paths.get((topic, queue_id))
-        if path is None:
-            return None
+        return None if path is None else self.open_queue(topic, queue_id, path)
+
+    def open_queue(self, topic: str, queue_id: int, path: str) -> StoredUnits:
+        """Return a queue of `queue_paths`, its files as they are now."""
+        if self.queue_database is not None:
+            return self.queue_database.queue(topic, queue_id)
         size = self.config.mapped_file_size_consume_queue
         return ConsumeQueue.open(self.directory, topic, queue_id, path, size)
 
@@ -293,9 +347,15 @@ class StoreSnapshot(StoreQueries):
             Queues that are read anyway (see ``dispatch_proof``).
         """
         if self._dispatched is None:
-            self._dispatched = proved_dispatch(self, self.directory, self.present_range, near)
+            self._dispatched = self._prove_dispatch(near)
             self._forget_queues()
         return self._dispatched
+
+    def _prove_dispatch(self, near: Iterable[tuple[str, int]]) -> int:
+        if self.queue_database is None:
+            return proved_dispatch(self, self.directory, self.present_range, near)
+        # An index file may tell of records whose units are in the broker's memory only.
+        return max(min(self.queue_database.dispatched_offset(), self.end_offset), 0)
 
     def _forget_queues(self) -> None:
         self._ranges.clear()
@@ -334,6 +394,10 @@ class StoreSnapshot(StoreQueries):
         self.log.close()
         if self._index is not None:
             self._index.close()
+        if self._database is not None:
+            self._database.close()
+            self._database, self._database_sought = None, False
+            self._forget_queues()
 
     def __enter__(self) -> Any:
         return self

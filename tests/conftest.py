@@ -57,6 +57,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
 
 
+@pytest.fixture
+def without_rocksdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let extra `rocksdb` be as if it were not installed."""
+    monkeypatch.setitem(sys.modules, "rocksdict", None)  # type: ignore[arg-type]
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Return a local session of two cores, whose workers run this Python and see this clone."""

@@ -6,6 +6,14 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Callable, TypeVar, Union
 
 from store_core.config.config_checks import camel_case
+from store_core.config.config_database import (
+    CONSUMER_OFFSETS,
+    GROUPS,
+    TOPICS,
+    ConfigTable,
+    settings_of_databases,
+)
+from store_core.config.data_version import DataVersion, parse_data_version
 from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
 from store_core.errors import StoreFormatError
 from store_core.layout.message import LMQ_PREFIX
@@ -68,7 +76,7 @@ AnyConfig = Union[TopicConfig, SubscriptionGroupConfig]
 
 
 def load_topics(directory: StoreDirectory) -> dict[str, TopicConfig] | None:
-    """Return the topics of ``topics.json`` by name; None when there is no such file.
+    """Return the topics of ``topics.json``, or of a database, by name; None without any.
 
     Raises
     ------
@@ -77,19 +85,19 @@ def load_topics(directory: StoreDirectory) -> dict[str, TopicConfig] | None:
     StoreReadError
         It may not be read. (Both hold for the other functions of this module too.)
     """
-    return load_config_file(directory, "topics.json", parse_topic_configs)
+    return _load_settings(directory, "topics.json", TOPICS, parse_topic_configs) or None
 
 
 def load_consumer_offsets(directory: StoreDirectory) -> dict[tuple[str, str], dict[int, int]]:
     """Return the next queue offset by queue id, by (group, topic).
 
-    Of ``consumerOffset.json`` and, for light queues, of ``lmqConsumerOffset.json``. A group named
-    ``group@broadcast`` is what a 5.x broker notes beside a broadcasting group's own offsets.
+    Of ``consumerOffset.json`` or a database and, for light queues, of ``lmqConsumerOffset.json``.
+    A group named ``group@broadcast`` is what a 5.x broker notes beside a broadcasting group's own
+    offsets.
     """
-    offsets: dict[tuple[str, str], dict[int, int]] = {}
-    for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-        offsets.update(load_config_file(directory, name, parse_consumer_offsets) or {})
-    return offsets
+    name, light = "consumerOffset.json", "lmqConsumerOffset.json"
+    found = _load_settings(directory, name, CONSUMER_OFFSETS, parse_consumer_offsets) or {}
+    return {**found, **(load_config_file(directory, light, parse_consumer_offsets) or {})}
 
 
 def load_delay_offsets(directory: StoreDirectory) -> dict[int, int] | None:
@@ -100,8 +108,40 @@ def load_delay_offsets(directory: StoreDirectory) -> dict[int, int] | None:
 def load_subscription_groups(
     directory: StoreDirectory,
 ) -> dict[str, SubscriptionGroupConfig] | None:
-    """Return the consumer groups of ``subscriptionGroup.json`` by name."""
-    return load_config_file(directory, "subscriptionGroup.json", parse_group_configs)
+    """Return the consumer groups of ``subscriptionGroup.json``, or of a database, by name."""
+    return _load_settings(directory, "subscriptionGroup.json", GROUPS, parse_group_configs)
+
+
+def _load_settings(
+    directory: StoreDirectory,
+    name: str,
+    table: ConfigTable,
+    convert: Callable[[dict[str, Any]], _T],
+) -> _T | None:
+    content = content_of_databases(directory, name, table)
+    return load_config_file(directory, name, convert) if content is None else convert(content)
+
+
+def content_of_databases(
+    directory: StoreDirectory, name: str, table: ConfigTable
+) -> dict[str, Any] | None:
+    """Return what a database holds of settings, as their file would have it.
+
+    None where there is no database, or the file is newer: a broker takes the file then.
+    """
+    stored = settings_of_databases(directory, table)
+    if stored is None:
+        return None
+    try:
+        version = load_config_file(directory, name, _version_of_file)
+    except StoreFormatError:  # the database is whole
+        version = None
+    is_file_newer = version is not None and version.counter > stored.version.counter
+    return None if is_file_newer else stored.content
+
+
+def _version_of_file(data: dict[str, Any]) -> DataVersion:
+    return parse_data_version(data.get("dataVersion"))
 
 
 def is_deleted_topic(topic: str, topics: Collection[str] | None) -> bool:

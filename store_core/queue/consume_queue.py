@@ -94,6 +94,10 @@ class ConsumeQueue(SegmentedQueue):
                 return _bisect(files, begin, end, lambda units: ~_is_valid(units))
         return self.segments.max_offset // CQ_UNIT.size
 
+    def stored_end(self) -> int:
+        """Return the queue offset after the last for which a file has room."""
+        return self.segments.max_offset // CQ_UNIT.size
+
     def first_unit_offset(self) -> int:
         """Return the queue offset of the first unit that is no filler (``fillPreBlank``)."""
         begin = self.segments.min_offset // CQ_UNIT.size

@@ -18,7 +18,7 @@ from store_core.layout.message import LMQ_PREFIX
 if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.log.readable_log import ReadableLog
-    from store_core.queue.consume_queue import ConsumeQueue
+    from store_core.queue.stored_units import StoredUnits
 
 
 class QueueRange(NamedTuple):
@@ -33,7 +33,7 @@ class QueueRange(NamedTuple):
     last_end: int = 0
 
 
-def queue_range(queue: ConsumeQueue, log: ReadableLog, end_offset: int) -> QueueRange:
+def queue_range(queue: StoredUnits, log: ReadableLog, end_offset: int) -> QueueRange:
     """Return the range of a queue whose units point below the end of the log.
 
     Reads the tail of the queue's last files and as a rule one record.
@@ -49,7 +49,7 @@ def queue_range(queue: ConsumeQueue, log: ReadableLog, end_offset: int) -> Queue
     return QueueRange(min_offset, max_offset, start, end)
 
 
-def proved_end(queue: ConsumeQueue, log: ReadableLog, end_offset: int, high: int) -> int:
+def proved_end(queue: StoredUnits, log: ReadableLog, end_offset: int, high: int) -> int:
     """Return the queue offset after the last unit below ``high`` that counts."""
     low = queue.first_unit_offset()
     if high <= low:
@@ -65,7 +65,7 @@ def proved_end(queue: ConsumeQueue, log: ReadableLog, end_offset: int, high: int
     return low
 
 
-def _counts(queue: ConsumeQueue, log: ReadableLog, queue_offset: int, end_offset: int) -> bool:
+def _counts(queue: StoredUnits, log: ReadableLog, queue_offset: int, end_offset: int) -> bool:
     """Return whether a unit points at a record of this queue, or at one that has expired."""
     unit = queue.read_units(queue_offset, queue_offset + 1)
     start, size = int(unit["commit_log_offset"][0]), int(unit["message_size"][0])

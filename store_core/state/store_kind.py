@@ -11,14 +11,20 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from store_core.config.config_database import config_databases
+from store_core.database.read_only_database import (
+    DATABASE_PACKAGE,
+    database_path,
+    databases_are_readable,
+)
 from store_core.errors import StoreKindError
 from store_core.layout.store_paths import CONFIG_DIR, CONSUME_QUEUE_DIR
 
 if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
 
-_OF_A_DATABASE = ("CURRENT", "IDENTITY", "LOCK")
 _NAMED_TOPICS = 5
+_INSTALL = f"install the Python package {DATABASE_PACKAGE!r} (extra rocksdb)"
 _DLEDGER = re.compile(r"dledger-.+")
 _COMPACTION = "compaction"
 _COMPACTED_LOG = "compactionLog"
@@ -32,9 +38,11 @@ class StoreKind:
     Attributes
     ----------
     queue_database
-        Path of the RocksDB database that holds the queues.
+        Path of the RocksDB database that holds the queues, where the library to read it is missing.
     config_databases
-        Paths of those that hold topics, consumer offsets and groups.
+        Paths of those that hold topics, consumer offsets and groups, likewise.
+    unread_because
+        Why the databases are not read, or what to do so that they are.
     dledger_log
         Path of the directory that holds the log of a DLedger group.
     compacted_topics
@@ -45,6 +53,7 @@ class StoreKind:
 
     queue_database: str = ""
     config_databases: tuple[str, ...] = ()
+    unread_because: str = _INSTALL
     dledger_log: str = ""
     compacted_topics: tuple[str, ...] = ()
     tiered: str = ""
@@ -55,13 +64,13 @@ class StoreKind:
         if self.queue_database:
             found.append(
                 f"the queues are in a RocksDB database ({self.queue_database}), which is not read: "
-                "messages come from the log"
+                f"{self.unread_because}. Messages come from the log"
             )
         if self.config_databases:
             places = ", ".join(self.config_databases)
             found.append(
                 f"topics, groups and consumer offsets are in RocksDB databases ({places}), "
-                "which are not read"
+                f"which are not read: {self.unread_because}"
             )
         if self.compacted_topics:
             names = ", ".join(self.compacted_topics[:_NAMED_TOPICS])
@@ -82,9 +91,9 @@ class StoreKind:
         """Raise `StoreKindError` where the queues are not in files; ``what`` needs them."""
         if self.queue_database:
             raise StoreKindError(
-                f"the queues of this store are in a RocksDB database (storeType=defaultRocksDB): "
-                f"{what}. Its messages can be read, and salvaged into a new store with queues in "
-                "files",
+                "the queues of this store are in a RocksDB database (storeType=defaultRocksDB): "
+                f"{what}: {self.unread_because}. Its messages can be read, and salvaged into a new "
+                "store with queues in files",
                 self.queue_database,
             )
 
@@ -93,7 +102,7 @@ class StoreKind:
         if self.config_databases:
             raise StoreKindError(
                 f"topics, groups and consumer offsets of this store are in RocksDB databases: "
-                f"{what}",
+                f"{what}: {self.unread_because}",
                 self.config_databases[0],
             )
 
@@ -118,15 +127,12 @@ def store_kind(directory: StoreDirectory) -> StoreKind:
     names = {entry.name: entry for entry in directory.list(directory.resolve()) if entry.is_dir}
     dledger = sorted(name for name in names if _DLEDGER.fullmatch(name))
     config = directory.list(directory.resolve(CONFIG_DIR)) if CONFIG_DIR in names else []
+    is_unread = not databases_are_readable()
     return StoreKind(
-        queue_database=_database(directory, CONSUME_QUEUE_DIR)
-        if CONSUME_QUEUE_DIR in names
+        queue_database=queue_database(directory)
+        if is_unread and CONSUME_QUEUE_DIR in names
         else "",
-        config_databases=tuple(
-            path
-            for entry in config
-            if entry.is_dir and (path := _database(directory, CONFIG_DIR, entry.name))
-        ),
+        config_databases=config_databases(directory) if is_unread and CONFIG_DIR in names else (),
         dledger_log=directory.resolve(dledger[0]) if dledger else "",
         compacted_topics=_compacted_topics(directory) if _COMPACTION in names else (),
         tiered=next((e.path for e in config if e.name in _TIERED and not e.is_dir), ""),
@@ -139,19 +145,24 @@ def require_writable(directory: StoreDirectory) -> None:
     Also settings in a database forbid it: new topics and delivery offsets would stand in files
     that the broker does not look at.
     """
-    kind = store_kind(directory)
-    kind.require_commit_log()
-    kind.require_queue_files("nothing can be written to it here")
+    store_kind(directory).require_commit_log()
+    require_queue_files(directory, "nothing can be written to it here")
 
 
-def _database(directory: StoreDirectory, *names: str) -> str:
-    """Return the path of a directory if RocksDB's files lie in it, else nothing.
+def require_queue_files(directory: StoreDirectory, what: str) -> None:
+    """Raise `StoreKindError` where the queues are in a database; ``what`` needs files."""
+    path = queue_database(directory)
+    if path:
+        raise StoreKindError(
+            "the queues of this store are in a RocksDB database (storeType=defaultRocksDB): "
+            f"{what}. Its messages can be read, and salvaged into a new store with queues in files",
+            path,
+        )
 
-    Each database has all of them; a copy may have lost one.
-    """
-    found = (directory.stat(directory.resolve(*names, name)) for name in _OF_A_DATABASE)
-    is_database = any(entry is not None and not entry.is_dir for entry in found)
-    return directory.resolve(*names) if is_database else ""
+
+def queue_database(directory: StoreDirectory) -> str:
+    """Return the path of the database that holds a store's queues; empty: there is none."""
+    return database_path(directory, CONSUME_QUEUE_DIR)
 
 
 def _compacted_topics(directory: StoreDirectory) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from store_core.queue.queue_directories import (
     CONSUME_QUEUE_EXT,
     list_consume_queues,
 )
+from store_core.state.store_kind import queue_database
 from store_core.state.store_state import StoreState
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
@@ -51,7 +52,7 @@ def check_files(snapshot: StoreSnapshot, findings: Findings) -> None:
     nominal = snapshot.log.segments.file_size
     _sizes(sorted(log_files), nominal, FindingKind.SEGMENT_SIZE, findings)
     kinds = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
-    for kind in kinds if not snapshot.kind.queue_database else ():
+    for kind in kinds if not queue_database(directory) else ():
         for path in list_consume_queues(directory, kind).queues.values():
             entries = directory.list(path)
             _strange_names(entries, findings)

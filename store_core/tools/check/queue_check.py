@@ -66,7 +66,7 @@ class QueueCheck:
         self._dispatched_end = dispatched_end
         self._decoder = DispatchDecoder(snapshot.config.delay_levels_ms)
         self._in_files = not snapshot.kind.queue_database
-        self._simple = list_consume_queues(snapshot.directory).queues if self._in_files else {}
+        self._simple = self._simple_queues()
         batch = list_consume_queues(snapshot.directory, BATCH_CONSUME_QUEUE).queues
         self._batch = batch if self._in_files else {}
         self._ext = list_consume_queues(snapshot.directory, CONSUME_QUEUE_EXT).queues
@@ -77,6 +77,12 @@ class QueueCheck:
         self._configs: Any = None
         with suppress(StoreError):  # what is wrong with it is found elsewhere
             self._configs = snapshot.topic_configs
+
+    def _simple_queues(self) -> dict[tuple[str, int], str]:
+        """Return those that are there now; of a database, those that it has."""
+        if self._snapshot.queue_database is not None:
+            return self._snapshot.queue_paths
+        return list_consume_queues(self._snapshot.directory).queues if self._in_files else {}
 
     def check(self, frames: RecordFrames) -> None:
         """Check the records of a batch, now or a little later."""

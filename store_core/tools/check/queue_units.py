@@ -8,7 +8,6 @@ import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.message import SCHEDULE_TOPIC
-from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import is_ext_address, open_consume_queue_ext
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.dispatch_request import DispatchRequests
+    from store_core.queue.stored_units import StoredUnits
     from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
 
@@ -79,13 +79,12 @@ class CheckedQueue:
         self.broken = False
         self.is_known = True
         self.first = self.end = 0
-        self._queue: ConsumeQueue | None = None
+        self._queue: StoredUnits | None = None
         self._ext: ConsumeQueueExt | None = None
         path, ext_path = paths
         config = snapshot.config
         try:
-            size = config.mapped_file_size_consume_queue
-            self._queue = ConsumeQueue.open(snapshot.directory, *key, path, size)
+            self._queue = snapshot.open_queue(*key, path)
             if ext_path is not None:
                 size = config.mapped_file_size_consume_queue_ext
                 self._ext = open_consume_queue_ext(snapshot.directory, ext_path, size)

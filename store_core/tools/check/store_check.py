@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
-from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_range import queue_range
 from store_core.tools.check.empty_log import check_log_is_there
 from store_core.tools.check.file_check import check_checkpoint, check_files
@@ -88,9 +87,8 @@ def _dispatched_end(snapshot: StoreSnapshot) -> int:
     """
     end = 0
     for (topic, queue_id), path in snapshot.queue_paths.items():
-        size = snapshot.config.mapped_file_size_consume_queue
         try:
-            queue = ConsumeQueue.open(snapshot.directory, topic, queue_id, path, size)
+            queue = snapshot.open_queue(topic, queue_id, path)
             end = max(end, queue_range(queue, snapshot.log, snapshot.end_offset).last_end)
         except _UNREADABLE:
             continue

@@ -13,6 +13,7 @@ from store_core.files.regular_file import open_to_write
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.store_paths import BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR
 from store_core.queue.batch_consume_queue import min_queue_offset
+from store_core.queue.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
     from store_core.files.segment_list import Segment
@@ -61,7 +62,9 @@ def keep_queues_without_records(view: StoreSnapshot, new_root: Path) -> int:
 def _simple_end(view: StoreSnapshot, topic: str, queue_id: int) -> _End | None:
     queue = view.consume_queue(topic, queue_id)
     held = view.queue_range(topic, queue_id)
-    if queue is None or held.max_offset == 0 or held.min_offset != held.max_offset:
+    if not isinstance(queue, ConsumeQueue):  # it is in a database
+        return None
+    if held.max_offset == 0 or held.min_offset != held.max_offset:
         return None
     stop = held.max_offset * CQ_UNIT.size
     segment = queue.segments.find(stop - 1)

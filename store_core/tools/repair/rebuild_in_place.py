@@ -29,6 +29,7 @@ from store_core.layout.store_paths import (
     INDEX_DIR,
 )
 from store_core.state.checkpoint_file import CheckpointFile
+from store_core.state.store_kind import require_queue_files
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import StoreState
 from store_core.store_snapshot import StoreSnapshot
@@ -220,7 +221,7 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreSnapsh
     with StoreSnapshot(directory, config) as view:
         if view.state is StoreState.LIVE:
             raise StoreLockedError("a broker has it open; stop that broker first", path)
-        view.kind.require_queue_files("nothing can be rebuilt in it")
+        require_queue_files(view.directory, "nothing can be rebuilt in it")
         seen = _run_of_a_broker(view)
         with StoreLock(path):
             if _run_of_a_broker(view) != seen:

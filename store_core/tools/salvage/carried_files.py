@@ -10,15 +10,27 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Callable
 
-from store_core.config.config_files import BATCH_QUEUE_TYPE, QUEUE_TYPE_ATTRIBUTE, load_topics
+from store_core.config.config_database import (
+    CONSUMER_OFFSETS,
+    GROUPS,
+    TOPICS,
+    config_databases,
+)
+from store_core.config.config_files import (
+    BATCH_QUEUE_TYPE,
+    QUEUE_TYPE_ATTRIBUTE,
+    content_of_databases,
+    load_topics,
+)
 from store_core.config.config_writing import merge_topics
+from store_core.config.data_version import DataVersion
 from store_core.config.lenient_json import parse_lenient_json
+from store_core.database.read_only_database import databases_are_readable
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, put_file
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from store_core.layout.store_paths import CONFIG_DIR
-from store_core.state.store_kind import store_kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -28,7 +40,8 @@ if TYPE_CHECKING:
 
     Queues = Mapping[tuple[str, int], QueueOffsets]
 
-_TOPICS = "topics.json"
+_TOPICS, _GROUPS = "topics.json", "subscriptionGroup.json"
+_DATABASES = {_TOPICS: TOPICS, "consumerOffset.json": CONSUMER_OFFSETS}
 _BACKUP = ".bak"
 _MOST_QUEUES = 1024  # of a topic that has to be made up: a damaged queue id is no number of queues
 
@@ -62,7 +75,7 @@ class ConfigFiles:
     ) -> None:
         self.notes: list[str] = []
         self._directory, self._root = directory, root
-        self._databases = store_kind(directory).config_databases
+        self._databases = config_databases(directory)
         self._queues, self._kept = queues, kept_queues
         self._shifted: dict[str, Callable[[dict[Any, Any]], int]] = {
             "consumerOffset.json": self._shift_consumers,
@@ -81,6 +94,7 @@ class ConfigFiles:
             A file cannot be written.
         """
         self._copy_tree(CONFIG_DIR)
+        self._write_settings(now_ms)
         for name, shift in self._shifted.items():
             self._adjust(name, shift)
         self._complete_topics(now_ms, batch_topics)
@@ -92,13 +106,25 @@ class ConfigFiles:
         for entry in self._directory.list(path):
             below = (*parts, entry.name)
             if entry.is_dir and entry.path in self._databases:
-                self.notes.append(
-                    f"{'/'.join(below)} is a RocksDB database, which is not read: left out"
-                )
+                self._leave_out("/".join(below))
             elif entry.is_dir:
                 self._copy_tree(*below)
             elif entry.name.removesuffix(_BACKUP) not in self._shifted:
                 self._copy_file("/".join(below), entry.path)
+
+    def _leave_out(self, name: str) -> None:
+        made = "what it holds is in files of the new store"
+        if not databases_are_readable():
+            made = "which is not read: left out"
+        self.notes.append(f"{name} is a RocksDB database, {made}")
+
+    def _write_settings(self, now_ms: int) -> None:
+        """Write topics and groups that databases hold; their files are as brokers write them."""
+        for name, table in ((_TOPICS, TOPICS), (_GROUPS, GROUPS)):
+            content = content_of_databases(self._directory, name, table)
+            if content is not None and content[table.field]:
+                content["dataVersion"] = DataVersion(counter=1, timestamp=now_ms).to_json()
+                self._write(f"config/{name}", json.dumps(content, indent="\t").encode())
 
     def _leads_out(self, name: str, path: str) -> bool:
         """Note a link out of the store: what is there is somebody else's."""
@@ -144,6 +170,10 @@ class ConfigFiles:
     def _read(self, name: str) -> tuple[dict[Any, Any] | None, bool]:
         """Return a file's content, or its copy's, as a broker does; and whether one is there."""
         was_there = False
+        if name in _DATABASES:
+            content = content_of_databases(self._directory, name, _DATABASES[name])
+            if content is not None:
+                return content, True
         for candidate in (name, name + _BACKUP):
             path = self._directory.resolve(CONFIG_DIR, candidate)
             if self._leads_out(f"config/{candidate}", path):

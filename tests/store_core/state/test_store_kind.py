@@ -19,6 +19,7 @@ from tests.golden_kinds import IN_DATABASE, KINDS, MESSAGES, OPTIONS, unpack_kin
 from tests.golden_store import golden, tree_state
 from tests.store_core.tools.check.support import all_kinds, checked
 
+pytestmark = pytest.mark.usefixtures("without_rocksdict")
 CONFIG = MessageStoreConfig.from_properties(OPTIONS)
 
 

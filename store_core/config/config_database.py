@@ -1,0 +1,143 @@
+"""Topics, consumer offsets and groups that a broker keeps in RocksDB databases.
+
+Version 1 has a database for each of them below ``config``, version 2 one for all
+(``configManagerVersion``). Source: RocketMQ ``RocksDBTopicConfigManager``,
+``RocksDBConsumerOffsetManager``, ``TopicConfigManagerV2``, ``ConsumerOffsetManagerV2``
+(release 5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from store_core.config.data_version import DataVersion, parse_data_version
+from store_core.config.lenient_json import json_object, parse_lenient_json
+from store_core.database.read_only_database import (
+    ReadOnlyDatabase,
+    database_path,
+    databases_are_readable,
+)
+from store_core.errors import StoreFormatError
+from store_core.layout.rocksdb import (
+    CONSUMER_OFFSET,
+    CONSUMER_OFFSET_TABLE,
+    DEFAULT_FAMILY,
+    GROUP_TABLE,
+    JSON_SERIALIZATION,
+    TOPIC_TABLE,
+    VERSION_FAMILY,
+    VERSION_KEY,
+    name_of_key,
+    offset_key_parts,
+    table_prefix,
+)
+from store_core.layout.store_paths import CONFIG_DIR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store_core.files.store_directory import StoreDirectory
+
+_VERSION_2_DIR = "rdb"
+
+
+class ConfigTable(NamedTuple):
+    """One kind of settings: its database of version 1, its table of version 2, its JSON field."""
+
+    database: str
+    table: int
+    field: str
+
+
+TOPICS = ConfigTable("topics", TOPIC_TABLE, "topicConfigTable")
+GROUPS = ConfigTable("subscriptionGroups", GROUP_TABLE, "subscriptionGroupTable")
+CONSUMER_OFFSETS = ConfigTable("consumerOffsets", CONSUMER_OFFSET_TABLE, "offsetTable")
+
+
+class StoredSettings(NamedTuple):
+    """Settings as their JSON file would have them, and how often they have changed."""
+
+    content: dict[str, Any]
+    version: DataVersion
+
+
+def config_databases(directory: StoreDirectory) -> tuple[str, ...]:
+    """Return the paths of the databases of settings that a store has."""
+    names = [table.database for table in (TOPICS, GROUPS, CONSUMER_OFFSETS)]
+    found = (database_path(directory, CONFIG_DIR, name) for name in (*names, _VERSION_2_DIR))
+    return tuple(sorted(path for path in found if path))
+
+
+def settings_of_databases(directory: StoreDirectory, table: ConfigTable) -> StoredSettings | None:
+    """Return what a database holds of one kind; None where there is none, or no library to read it.
+
+    Raises
+    ------
+    StoreFormatError
+        A database cannot be opened, or holds what a broker does not write.
+    StoreReadError
+        A file cannot be read.
+    """
+    if not databases_are_readable():
+        return None
+    for name, read in ((_VERSION_2_DIR, _of_version_2), (table.database, _of_version_1)):
+        path = database_path(directory, CONFIG_DIR, name)
+        if path:
+            database = ReadOnlyDatabase(directory, path)
+            try:
+                return read(database, table)
+            except ValueError as err:
+                raise StoreFormatError(f"not what a broker writes: {err}", path) from err
+            finally:
+                database.close()
+    return None
+
+
+def _of_version_1(database: ReadOnlyDatabase, table: ConfigTable) -> StoredSettings:
+    content: dict[str, Any] = {}
+    for key, value in database.items(DEFAULT_FAMILY):
+        item = _json(value)
+        content[_text(key)] = item.get(table.field) if table is CONSUMER_OFFSETS else item
+    version = None
+    if database.has_family(VERSION_FAMILY):
+        version = database.get(VERSION_FAMILY, VERSION_KEY)
+    return StoredSettings(
+        {table.field: content},
+        parse_data_version(_json(version)) if version else DataVersion(),
+    )
+
+
+def _of_version_2(database: ReadOnlyDatabase, table: ConfigTable) -> StoredSettings:
+    items = database.items(DEFAULT_FAMILY, table_prefix(table.table))
+    content = dict(_offsets(items) if table is CONSUMER_OFFSETS else _configs(items))
+    return StoredSettings({table.field: content}, DataVersion(counter=_ALWAYS))
+
+
+_ALWAYS = 2**63 - 1
+"""Brokers with databases of version 2 do not look at JSON files."""
+
+
+def _configs(items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:
+    for key, value in items:
+        if value[:1] != bytes([JSON_SERIALIZATION]):
+            raise ValueError(f"{key!r} is kept in another way than as JSON")
+        yield _text(name_of_key(key)), _json(value[1:])
+
+
+def _offsets(items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:
+    found: dict[str, dict[int, int]] = {}
+    for key, value in items:
+        group, topic, queue_id = offset_key_parts(key)
+        if len(value) != CONSUMER_OFFSET.size:
+            raise ValueError(f"the offset of {key!r} has {len(value)} bytes")
+        offsets = found.setdefault(f"{_text(topic)}@{_text(group)}", {})
+        offsets[queue_id] = int(CONSUMER_OFFSET.unpack(value).value)
+    yield from found.items()
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="replace")
+
+
+def _json(data: bytes) -> dict[Any, Any]:
+    return json_object(parse_lenient_json(data.decode()), "a value")

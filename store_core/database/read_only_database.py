@@ -1,0 +1,176 @@
+"""One RocksDB database of a store, as it was when it was opened; read only.
+
+The library is ``rocksdict`` (extra ``rocksdb``), loaded when a database is opened.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import tempfile
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from store_core.database.database_copy import copy_database
+from store_core.errors import FileVanishedError, StoreFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store_core.files.store_directory import StoreDirectory
+
+DATABASE_PACKAGE = "rocksdict"
+_OF_A_DATABASE = ("CURRENT", "IDENTITY", "LOCK")
+_ATTEMPTS = 5
+
+
+def database_path(directory: StoreDirectory, *names: str) -> str:
+    """Return the path of a directory of a store if RocksDB's files lie in it, else nothing.
+
+    Each database has all of these files; a copy may have lost one.
+    """
+    found = (directory.stat(directory.resolve(*names, name)) for name in _OF_A_DATABASE)
+    is_database = any(entry is not None and not entry.is_dir for entry in found)
+    return directory.resolve(*names) if is_database else ""
+
+
+def databases_are_readable() -> bool:
+    """Return whether the library is installed."""
+    return importlib.util.find_spec(DATABASE_PACKAGE) is not None
+
+
+class ReadOnlyDatabase:
+    """A database of a store; takes no lock, and writes nothing to the store.
+
+    What a broker has in its memory only is not there: of queues, what came since it last flushed
+    (``DefaultMessageStore`` of 5.3.3 writes them without a log of RocksDB's own).
+
+    Parameters
+    ----------
+    directory
+        The store.
+    path
+        The directory of the database, as `database_path` returns it.
+
+    Raises
+    ------
+    StoreFormatError
+        The library cannot open it; the text is the library's.
+    StoreReadError
+        A file cannot be read.
+    """
+
+    def __init__(self, directory: StoreDirectory, path: str) -> None:
+        self.path = path
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._opened, self._families = _open(directory, path)
+            except FileVanishedError:  # a broker goes on with other files meanwhile
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def has_family(self, family: str) -> bool:
+        """Return whether there is a column family of that name."""
+        return family in self._families
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """Return a value; None where there is no such key.
+
+        Raises
+        ------
+        StoreFormatError
+            A table is damaged.
+        """
+        try:
+            value: bytes | None = self._families[family].get(key)
+        except Exception as err:  # the library knows no other
+            raise self._damaged(err) from err
+        return value
+
+    def last_key(self, family: str, prefix: bytes) -> bytes | None:
+        """Return the greatest key that begins so; None without one."""
+        return self._edge(family, prefix, last=True)
+
+    def first_key(self, family: str, prefix: bytes) -> bytes | None:
+        """Return the smallest key that begins so; None without one."""
+        return self._edge(family, prefix, last=False)
+
+    def items(self, family: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys that begin so, ascending, with their values; one by one, so for few of them.
+
+        Raises
+        ------
+        StoreFormatError
+            A table is damaged.
+        """
+        found = self._families[family].iter()
+        found.seek(prefix)
+        while self._is_valid(found) and found.key().startswith(prefix):
+            yield found.key(), found.value()
+            found.next()
+
+    def pairs_from(self, family: str, start: bytes, most: int) -> list[tuple[bytes, bytes]]:
+        """Return up to so many keys from one on, ascending, with their values.
+
+        Fast: a quarter of a µs a pair. It just ends at a damaged table; the caller knows how many
+        there should be.
+        """
+        return list(islice(self._families[family].items(from_key=start), most))
+
+    def close(self) -> None:
+        """Close the files."""
+        self._families.clear()
+        self._opened.close()
+
+    def _edge(self, family: str, prefix: bytes, *, last: bool) -> bytes | None:
+        found = self._families[family].iter()
+        if last:
+            found.seek_for_prev(prefix + b"\xff" * 8)  # a queue offset follows, not negative
+        else:
+            found.seek(prefix)
+        key: bytes | None = found.key() if self._is_valid(found) else None
+        return key if key is not None and key.startswith(prefix) else None
+
+    def _is_valid(self, found: Any) -> bool:
+        if found.valid():
+            return True
+        try:
+            found.status()
+        except Exception as err:  # the library knows no other
+            raise self._damaged(err) from err
+        return False
+
+    def _damaged(self, err: Exception) -> StoreFormatError:
+        return StoreFormatError(f"the RocksDB database is damaged: {err}", self.path)
+
+
+def _open(directory: StoreDirectory, path: str) -> tuple[Any, dict[str, Any]]:
+    """Return an open database and its families, from a copy that is gone again.
+
+    All tables are opened at once and stay open, whoever deletes them.
+    """
+    from rocksdict import AccessType, Options, Rdict  # noqa: PLC0415 (an extra)
+
+    target = tempfile.mkdtemp(prefix="rocketmq-database-")
+    try:
+        copy_database(directory, path, target)
+        names = Rdict.list_cf(target)
+        options = Options(raw_mode=True)
+        options.set_db_log_dir(target)
+        options.set_max_open_files(-1)
+        families = {name: Options(raw_mode=True) for name in names}
+        opened = Rdict(target, options, families, AccessType.read_only())
+        return opened, {name: opened.get_column_family(name) for name in names}
+    except (StoreFormatError, FileVanishedError, OSError):
+        raise
+    except Exception as err:  # the library knows no other
+        text = str(err).replace(target, path)
+        if "No such file" in text:
+            raise FileVanishedError(
+                f"a table was deleted meanwhile, or is lost: {text}", path
+            ) from err
+        raise StoreFormatError(f"the RocksDB database cannot be opened: {text}", path) from err
+    finally:
+        shutil.rmtree(target, ignore_errors=True)
