@@ -8,7 +8,6 @@ import numpy as np
 
 from rmqsource.scan.store_versions import VANISHED_ATTEMPTS
 from store_core.errors import FileVanishedError
-from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT
 from store_core.queue.readable_queue import proved_batch_queue
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.metadata.selection import QueueKey
-    from store_core.queue.consume_queue import ConsumeQueue
+    from store_core.queue.stored_units import StoredUnits
     from store_core.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
@@ -73,13 +72,11 @@ def unit_chunks(snapshot: StoreSnapshot, key: QueueKey) -> Iterator[UnitChunk]:
 
 def _present(
     snapshot: StoreSnapshot, key: QueueKey, queue_offset: int
-) -> tuple[ConsumeQueue | None, int]:
+) -> tuple[StoredUnits | None, int]:
     """List the files of a queue again; return where it goes on after what was deleted."""
     queue = snapshot.consume_queue(key.topic, key.queue_id)
-    if queue is None or not len(queue.segments):
-        return None, queue_offset
-    first = queue.segments.min_offset // CQ_UNIT.size
-    return queue, max(first, queue_offset)
+    starts = queue.file_boundaries() if queue is not None else ()
+    return (queue, max(starts[0], queue_offset)) if starts else (None, queue_offset)
 
 
 def read_batch_queue(snapshot: StoreSnapshot, key: QueueKey) -> BatchUnits:

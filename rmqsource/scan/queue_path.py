@@ -16,7 +16,7 @@ from rmqsource.scan.splits import clip_ranges
 from rmqsource.scan.unit_bitmaps import UnitBitmaps
 from store_core.codec.java_string import string_hash
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.layout.consume_queue import CQ_UNIT, MAX_EXT_ADDRESS
+from store_core.layout.consume_queue import MAX_EXT_ADDRESS
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from store_core.read.key_candidates import has_batch_queues
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from rmqsource.scan.predicate import ScanPredicate
     from rmqsource.scan.splits import Range
-    from store_core.queue.consume_queue import ConsumeQueue
     from store_core.queue.queue_range import QueueRange
+    from store_core.queue.stored_units import StoredUnits
     from store_core.store_snapshot import StoreSnapshot
 
 MAX_UNITS = 20_000_000
@@ -135,7 +135,7 @@ def _queue_ids(
     snapshot: StoreSnapshot, topic: str, predicate: ScanPredicate, *, forced: bool
 ) -> list[int]:
     if snapshot.kind.queue_database:
-        raise UnprovedError("they are in a RocksDB database, which is not read")
+        raise UnprovedError("they are in a RocksDB database, which cannot be read")
     present = {queue_id for name, queue_id in snapshot.queue_paths if name == topic}
     if has_batch_queues(snapshot, topic):
         raise UnprovedError(f"topic {topic} has batch consume queues")
@@ -224,7 +224,7 @@ def _is_aligned(snapshot: StoreSnapshot, first_offset: int, units: npt.NDArray[n
 
 
 def _front(
-    snapshot: StoreSnapshot, queue: ConsumeQueue, held: QueueRange, units: npt.NDArray[np.void]
+    snapshot: StoreSnapshot, queue: StoredUnits, held: QueueRange, units: npt.NDArray[np.void]
 ) -> int:
     """Return the offset of the log before which records of the queue may have no unit."""
     if held.max_offset == 0:
@@ -236,7 +236,7 @@ def _front(
     return int(units["commit_log_offset"][0])
 
 
-def _is_expired(snapshot: StoreSnapshot, queue: ConsumeQueue, queue_offset: int) -> bool:
+def _is_expired(snapshot: StoreSnapshot, queue: StoredUnits, queue_offset: int) -> bool:
     """Return whether there is a unit that points below the log; garbage can look smaller still."""
     if queue_offset < queue.first_unit_offset():
         return False
@@ -245,13 +245,13 @@ def _is_expired(snapshot: StoreSnapshot, queue: ConsumeQueue, queue_offset: int)
     return start >= 0 and size > 0 and start + size <= snapshot.min_phy_offset
 
 
-def _tail(snapshot: StoreSnapshot, queue: ConsumeQueue, held: QueueRange) -> int:
+def _tail(snapshot: StoreSnapshot, queue: StoredUnits, held: QueueRange) -> int:
     """Return the offset of the log after which records of the queue may have no unit.
 
     Where the last file is full, a next one may have been lost; where something follows the last
     unit, units in between may have been.
     """
-    file_end = queue.segments.max_offset // CQ_UNIT.size
+    file_end = queue.stored_end()
     if file_end - held.max_offset > MAX_UNITS:  # a file far behind the others, or of any length
         raise UnprovedError(
             f"more than {MAX_UNITS:,} units could follow the last one of consume queue "

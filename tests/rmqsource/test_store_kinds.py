@@ -12,6 +12,7 @@ from store_core.errors import StoreKindError
 from tests.golden_kinds import IN_DATABASE, KINDS, MESSAGES, OPTIONS, unpack_kind
 from tests.rmqsource.reading import parsed, plan, read_rows
 
+pytestmark = pytest.mark.usefixtures("without_rocksdict")
 READABLE = [name for name in KINDS if name != "dledger-5x"]
 
 

@@ -21,6 +21,7 @@ from tests.golden_kinds import IN_DATABASE, KINDS, MESSAGES, OPTIONS, unpack_kin
 from tests.golden_store import golden
 from tests.rmqsource.cli.command_line import Run
 
+pytestmark = pytest.mark.usefixtures("without_rocksdict")
 SOURCE_OPTIONS = [
     text for name, value in OPTIONS.items() for text in ("--option", f"{name}={value}")
 ]
