@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,8 @@ class RocketMQStoreDataSource(DataSource):
 
     def reader(self, schema: StructType) -> StoreReader:
         """Return the reader for a schema: the table's own, or the one that the user gave."""
-        options, projection = _projected(parse_options(self.options), schema)
+        parsed = replace(parse_options(self.options), working_directory=os.getcwd())
+        options, projection = _projected(parsed, schema)
         if schema != table_schema(options.table, options.mode):  # given: nobody asked for schema()
             warn_of_ignored_input(options)
         reader = FilteringStoreReader if may_push_filters() else StoreReader

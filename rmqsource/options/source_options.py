@@ -85,6 +85,8 @@ class SourceOptions:
     """Path of a broker configuration file."""
     store_config: tuple[tuple[str, int | str], ...] = ()
     """Given sizes and places of the store, under RocketMQ's own keys."""
+    working_directory: str = ""
+    """That relative paths start at, of the process that planned; empty: of this one."""
 
 
 _WHERE = "where"

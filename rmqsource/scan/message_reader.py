@@ -6,13 +6,15 @@ No Spark here. Errors and rows of damage are decided in one place, from ``mode``
 from __future__ import annotations
 
 import logging
+import os
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqsource.errors import DataLossError
 from rmqsource.scan.message_batches import MessageBatches
-from store_core.errors import FileVanishedError
+from store_core.errors import FileVanishedError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
 from store_core.log.segment_records import SegmentRecords
@@ -113,8 +115,24 @@ def _open(directory: StoreDirectory, path: str, batches: MessageBatches) -> Byte
     try:
         return directory.open(path)
     except FileVanishedError as err:
+        _check_place(directory, path)
         if not batches.request.fail_on_data_loss:
             logger.warning("%s was deleted between planning and reading; skipped", path)
             return None
         reason = f"segment {path} was deleted between planning and reading"
         raise DataLossError(directory.uri, reason) from err
+
+
+def _check_place(directory: StoreDirectory, path: str) -> None:
+    """Raise where not a segment is gone, but all that lay around it: that is no loss of data.
+
+    A broker deletes segments and leaves their directory. Where that is missing too, this machine
+    does not see the store that was planned on another one.
+    """
+    place = os.path.dirname(path)
+    if directory.is_local and not os.path.isdir(place):
+        raise StoreNotFoundError(
+            f"{directory.uri}: {place} was there when the read was planned, and {gethostname()} "
+            "does not see it. Every node of a cluster must see the store under the same path; "
+            "mount it there, or read a copy on a shared file system"
+        )

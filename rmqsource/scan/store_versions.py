@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqsource.errors import DataLossError, SourceOptionError
@@ -10,7 +11,7 @@ from rmqsource.options.option_values import INT64_MAX
 from rmqsource.options.source_options import check_commit_log_paths
 from store_core.config.message_store_config import MessageStoreConfig, load_broker_config
 from store_core.errors import FileVanishedError
-from store_core.files.store_directory import expand_paths
+from store_core.files.store_directory import StoreDirectory, expand_paths
 from store_core.store_snapshot import StoreSnapshot
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def store_config(options: SourceOptions) -> MessageStoreConfig:
 
 def store_properties(options: SourceOptions) -> dict[str, str]:
     """Return a broker's settings by RocketMQ's keys: those of its file, overridden by options."""
-    properties = load_broker_config(options.config) if options.config else {}
+    config = options.config and os.path.join(options.working_directory, options.config)
+    properties = load_broker_config(config) if config else {}
     root = properties.get("storePathRootDir", "").rstrip("/")
     for key in _PATH_KEYS:
         if root and key in properties:
@@ -65,29 +67,34 @@ def open_snapshots(options: SourceOptions) -> Iterator[StoreSnapshot]:
     DataLossError
         What option ``snapshot`` pins is gone in part, and ``failOnDataLoss`` is true.
     """
-    paths = tuple(expand_paths(options.paths))
+    base = options.working_directory
+    paths = tuple(expand_paths(options.paths, base))
     check_commit_log_paths(options, paths)
     config = store_config(options)
     token = parse_token(options.snapshot) if options.snapshot is not None else None
     for path in paths:
         if token is None:
-            yield open_snapshot(path, config, None)
+            yield open_snapshot(path, config, None, base)
             continue
         if path not in token:
             raise SourceOptionError(
                 "snapshot", f"the token does not name store {path}; it names {', '.join(token)}"
             )
-        yield _pinned(open_snapshot(path, config, token[path].stop), token[path], options)
+        pin = token[path]
+        yield _pinned(open_snapshot(path, config, pin.stop, base), pin, options)
 
 
-def open_snapshot(path: str, config: MessageStoreConfig, end_offset: int | None) -> StoreSnapshot:
-    """Open a store, again where files of it vanish meanwhile."""
+def open_snapshot(
+    path: str, config: MessageStoreConfig, end_offset: int | None, base: str = ""
+) -> StoreSnapshot:
+    """Open a store, again where files of it vanish meanwhile; relative paths start at a base."""
+    directory = StoreDirectory(path, base)
     for _ in range(VANISHED_ATTEMPTS - 1):
         try:
-            return StoreSnapshot.open(path, config, end_offset)
+            return StoreSnapshot(directory, config, end_offset)
         except FileVanishedError:
             continue
-    return StoreSnapshot.open(path, config, end_offset)
+    return StoreSnapshot(directory, config, end_offset)
 
 
 def _pinned(snapshot: StoreSnapshot, pin: LogRange, options: SourceOptions) -> StoreSnapshot:

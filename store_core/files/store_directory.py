@@ -168,13 +168,17 @@ class StoreDirectory:
     ----------
     uri
         A local path, a ``file:`` URI, or any URI that ``pyarrow.fs`` opens. A relative path is
-        fixed against the working directory at once, so that it means the same in every process.
+        fixed at once, so that it means the same in every process.
+    base
+        The directory that a relative path starts at; empty: the working directory.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, base: str = "") -> None:
         self.uri = uri
         self.is_local = not _is_remote(uri)
-        self._local_root = os.path.abspath(local_path(uri)) if self.is_local else ""
+        self._local_root = (
+            os.path.abspath(os.path.join(base, local_path(uri))) if self.is_local else ""
+        )
         self._files: _LocalFiles | _RemoteFiles | None = None
 
     def __repr__(self) -> str:
@@ -285,11 +289,18 @@ def _open_filesystem(uri: str) -> tuple[Any, str]:
     return filesystem, root
 
 
-def expand_paths(paths: Sequence[str]) -> list[str]:
+def expand_paths(paths: Sequence[str], base: str = "") -> list[str]:
     """Return store roots: globs (``*``, ``?``, ``[…]``) as the sorted directories they match.
 
     A path without glob characters, and one that exists as it is spelled, is kept as given. In
     remote URIs ``?`` begins the query, so it is no glob character there.
+
+    Parameters
+    ----------
+    paths
+        As given.
+    base
+        The directory that relative ones start at; empty: the working directory.
 
     Raises
     ------
@@ -298,10 +309,11 @@ def expand_paths(paths: Sequence[str]) -> list[str]:
     """
     expanded: list[str] = []
     for path in paths:
-        found = _expand_remote(path) if _is_remote(path) else _expand_local(path)
+        found = _expand_remote(path) if _is_remote(path) else _expand_local(path, base)
         if not found:
             raise StoreNotFoundError(f"no directory matches {path!r}")
-        if _BRACES.search(path) and not _is_remote(path) and not os.path.lexists(local_path(path)):
+        place = os.path.join(base, local_path(path))
+        if _BRACES.search(path) and not _is_remote(path) and not os.path.lexists(place):
             raise StoreNotFoundError(
                 f"no directory is called {path!r}: braces are no part of a glob here, give a list "
                 "of paths"
@@ -310,12 +322,15 @@ def expand_paths(paths: Sequence[str]) -> list[str]:
     return expanded
 
 
-def _expand_local(pattern: str) -> list[str]:
+def _expand_local(pattern: str, base: str) -> list[str]:
     prefix = _FILE_URI.match(pattern)
     path = local_path(pattern)
-    if not _GLOB.search(path) or os.path.lexists(path):
+    place = os.path.join(base, path)
+    if not _GLOB.search(path) or os.path.lexists(place):
         return [pattern]
-    found = sorted(p for p in glob.glob(path) if os.path.isdir(p))
+    added = place[: len(place) - len(path)]
+    matches = glob.glob(glob.escape(added) + path)
+    found = sorted(p[len(added) :] for p in matches if os.path.isdir(p))
     return [prefix.group() + quote(p) for p in found] if prefix else found
 
 

@@ -6,11 +6,13 @@ import json
 import os
 import zlib
 from collections import Counter
+from socket import gethostname
 
 import pyarrow as pa
 import pytest
 
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceOptionError
+from store_core.errors import StoreNotFoundError
 from tests.golden_store import (
     CLUSTER_NAMES,
     GOLDEN_NAMES,
@@ -331,3 +333,15 @@ def test_denied_files_are_named(tmp_path, monkeypatch):
     with pytest.raises(Exception, match="Permission denied") as failure:
         list(read_batches(root, plans=plans))
     assert str(segment) in str(failure.value)
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_machine_that_does_not_see_the_store_loses_no_rows_in_silence(
+    tmp_path, fail_on_data_loss
+):
+    root = golden("classic-5x").copy_to(tmp_path)
+    options = {**golden("classic-5x").options, "failOnDataLoss": fail_on_data_loss}
+    plans = plan(root, **options)
+    root.rename(tmp_path / "unmounted")
+    with pytest.raises(StoreNotFoundError, match=f"{gethostname()} does not see it"):
+        list(read_batches(root, plans=plans, **options))

@@ -136,6 +136,19 @@ def test_braces_are_told_to_be_no_glob(root):
     assert expand_paths([f"{root}/{{a,b}}"]) == [f"{root}/{{a,b}}"]
 
 
+def test_relative_paths_start_at_a_base_and_stay_as_given(root, tmp_path, monkeypatch):
+    monkeypatch.chdir("/")
+    above = str(root.parent)
+    assert expand_paths([f"{root.name}/store-*"], above) == [
+        f"{root.name}/store-a",
+        f"{root.name}/store-b",
+    ]
+    assert expand_paths([f"{root}/other"], above) == [f"{root}/other"]
+    directory = StoreDirectory(f"{root.name}/other", above)
+    assert (directory.uri, directory.resolve()) == (f"{root.name}/other", f"{root}/other")
+    assert StoreDirectory(f"{root}/other", "/elsewhere").resolve() == f"{root}/other"
+
+
 def test_a_path_that_exists_as_spelled_is_no_pattern(root):
     (root / "odd[1]").mkdir()
     assert expand_paths([f"{root}/odd[1]"]) == [f"{root}/odd[1]"]
