@@ -1,7 +1,8 @@
 """The program of a driver: obeys its standard input, a job a line, answered by a line of JSON.
 
+``spark-submit`` gives its programs no input: there a file has the jobs, and one gets the answers.
 It runs in environments that have Spark, and may not have the package or the tests: it imports
-neither.
+neither. What tasks run is sent to them by value, as for any program that is started by its file.
 """
 
 from __future__ import annotations
@@ -10,56 +11,141 @@ import base64
 import json
 import os
 import sys
-import time
 import traceback
-from pathlib import Path
 from typing import Any
 
 FORMAT = "rocketmq-store"
+ROW_BYTES = 1000  # so that a few rows fill the buffers between Spark's processes
 
 
-def run_job(spark: Any, name: str, values: dict[str, Any]) -> Any:
-    return globals()[name](spark, **values)
-
-
-def register(spark: Any) -> str:
+def register(spark: Any) -> None:
+    """Make the formats known."""
     import rmqsource
 
     rmqsource.register(spark)
-    return os.path.dirname(rmqsource.__file__)
+
+
+def add_files(spark: Any, path: str) -> None:
+    """Send a Python file, or an archive of some, to the server and on to the executors."""
+    spark.addArtifacts(path, pyfile=True)
 
 
 def environments(spark: Any, tasks: int) -> list[list[str]]:
-    """Return of each task the executor's id, its Python, and where its package lies."""
+    """Return each Python that runs tasks, and where its package lies."""
 
     def describe(batches: Any) -> Any:
         import importlib.util
+        import sys
+        import time
 
         import pyarrow as pa
-        from pyspark import SparkFiles
 
         for _ in batches:
-            time.sleep(0.3)
+            time.sleep(0.2)  # else one executor may do all of it
         found = importlib.util.find_spec("rmqsource")
-        origin = str(found.origin) if found else ""
-        executor = SparkFiles.getRootDirectory()
         yield pa.RecordBatch.from_pylist(
-            [{"executor": executor, "python": sys.prefix, "package": origin}]
+            [{"python": sys.prefix, "package": str(found.origin) if found else ""}]
         )
 
-    rows = spark.range(tasks, numPartitions=tasks).mapInArrow(
-        describe, "executor string, python string, package string"
-    )
-    return sorted({tuple(row) for row in rows.collect()})
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(describe, "python string, package string")
+    return sorted({tuple(row) for row in rows.collect()})  # type: ignore[arg-type]
 
 
-def read(spark: Any, path: Any, columns: list[str], options: dict[str, str]) -> list[list[Any]]:
-    frame = spark.read.format(FORMAT).options(**options).load(path).selectExpr(*columns)
+def read(
+    spark: Any,
+    path: str,
+    columns: list[str],
+    options: dict[str, str],
+    schema: str | None = None,
+    gate: dict[str, Any] | None = None,
+) -> list[list[Any]]:
+    """Return the rows of a read, whose tasks go through a gate."""
+    reader = spark.read.format(FORMAT).options(**options)
+    if schema is not None:
+        reader = reader.schema(schema)
+    frame = _gated(reader.load(path).selectExpr(*columns), gate)
     return [[_plain(value) for value in row] for row in frame.collect()]
 
 
-def count_partitions(spark: Any, path: str, options: dict[str, str]) -> int:
-    return spark.read.format(FORMAT).options(**options).load(path).rdd.getNumPartitions()
+def write(
+    spark: Any,
+    path: str,
+    topic: str,
+    rows: int,
+    partitions: int,
+    options: dict[str, str],
+    gate: dict[str, Any] | None = None,
+) -> None:
+    """Write numbered messages, whose tasks go through a gate."""
+    numbers = spark.range(0, rows, 1, partitions).selectExpr(
+        f"'{topic}' AS topic",
+        f"rpad(cast(id AS string), {ROW_BYTES}, '.') AS body",
+        "array(concat('k', id)) AS keys",
+        "cast(id % 4 AS int) AS queue_id",
+    )
+    _gated(numbers, gate).write.format(FORMAT).mode("append").options(**options).save(path)
+
+
+def mirror(
+    spark: Any,
+    path: str,
+    sink: str,
+    checkpoint: str,
+    options: dict[str, str],
+    sink_options: dict[str, str],
+    gate: dict[str, Any] | None = None,
+) -> None:
+    """Let a stream copy what a store holds into another one."""
+    frame = spark.readStream.format(FORMAT).options(**options).load(path)
+    columns = ["topic", "body", "keys", "tags", "queue_id", "unique_key"]
+    query = (
+        _gated(frame.selectExpr(*columns), gate)
+        .writeStream.format(FORMAT)
+        .options(**sink_options)
+        .option("path", sink)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def _gated(frame: Any, gate: dict[str, Any] | None) -> Any:
+    """Return the rows, with the attempts of one task of them held in the middle.
+
+    A gate has a directory that all nodes see, a `partition`, and a number of `rows` after which its
+    attempts stop. Each writes there who it is. Where `meet` is 0 the first one waits for file
+    ``go``, and others pass; else each waits until there are so many.
+    """
+    if gate is None:
+        return frame
+
+    def hold(batches: Any) -> Any:
+        import sys
+        import time
+        from pathlib import Path
+
+        from pyspark import TaskContext
+
+        directory, context, seen = Path(gate["directory"]), TaskContext.get(), 0
+        is_open = context is None or context.partitionId() != gate["partition"]
+        for batch in batches:
+            yield batch
+            seen += batch.num_rows
+            if is_open or seen < gate["rows"]:
+                continue
+            is_open = True
+            attempt = directory / f"attempt-{context.attemptNumber()}"
+            attempt.with_suffix(".new").write_text(sys.prefix)
+            attempt.with_suffix(".new").rename(attempt)
+            if gate["meet"]:
+                while sum(1 for _ in directory.glob("attempt-?")) < gate["meet"]:
+                    time.sleep(0.05)
+            elif context.attemptNumber() == 0:
+                while not (directory / "go").exists():
+                    time.sleep(0.05)
+
+    return frame.mapInArrow(hold, frame.schema)
 
 
 def _plain(value: Any) -> Any:
@@ -68,16 +154,28 @@ def _plain(value: Any) -> Any:
     return value
 
 
+_JOBS = (register, add_files, environments, read, write, mirror)
+
+
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    """Run jobs until the input ends."""
+    address, *files = sys.argv[1:]
+    if files:
+        jobs_file, answers_file = files
+        questions, answers = open(jobs_file), open(answers_file, "w")
+    else:
+        questions, answers = sys.stdin, os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)  # what Spark prints is no answer
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.master(sys.argv[1]).appName("cluster-jobs").getOrCreate()
-    for line in sys.stdin:
-        command = json.loads(line)
+    builder = SparkSession.builder
+    builder = builder.remote(address) if address.startswith("sc://") else builder.master(address)
+    spark = builder.appName("cluster-jobs").getOrCreate()
+    jobs = {job.__name__: job for job in _JOBS}
+    for line in questions:
+        values = json.loads(line)
         try:
-            answer = {"answer": run_job(spark, command.pop("do"), command)}
+            answer = {"answer": jobs[values.pop("do")](spark, **values)}
         except Exception:
             answer = {"error": traceback.format_exc()}
         answers.write(json.dumps(answer) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -23,12 +24,14 @@ from tests.interop.obedient_process import ProcessError
 JOBS = Path(__file__).with_name("cluster_jobs.py")
 LOCALHOST = "127.0.0.1"
 _START_SECONDS = 60
+_RUN_SECONDS = 150
 _POLL_SECONDS = 0.05
-_NEEDED = ("pyspark", "py4j", "numpy", "pyarrow")
+_OF_SOURCE = ("pyspark", "py4j", "numpy", "pyarrow")
 """What a node must have beside the package itself."""
-# Which of them there are differs between releases.
-_OF_CONNECT = ("pandas", "grpcio", "grpcio-status", "googleapis-common-protos", "protobuf",
-               "python-dateutil", "pytz", "tzdata", "six", "zstandard")  # fmt: skip
+# Which of them there are differs between releases. pandas: mapInArrow, which the jobs use, asks for it.
+_OF_JOBS = ("pandas", "python-dateutil", "pytz", "tzdata", "six")
+_OF_CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "protobuf", "zstandard",
+               "typing-extensions")  # fmt: skip
 _SOURCES = ("rmqnet", "rmqsource", "store_core", "pyspark_rocketmq.py", "pyspark_rocketmq_store.py")
 _KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME")
 
@@ -70,9 +73,9 @@ def make_environment(directory: Path, wheel: Path | None, *, connect: bool = Fal
     """
     _run([sys.executable, "-m", "venv", "--without-pip", str(directory)])
     (packages,) = directory.glob("lib/python*/site-packages")
-    wanted = {*_NEEDED, *(_OF_CONNECT if connect else ())}
+    wanted = {*_OF_SOURCE, *_OF_JOBS, *(_OF_CONNECT if connect else ())}
     for distribution in metadata.distributions():
-        if distribution.name.lower() not in wanted:
+        if distribution.metadata["Name"].lower().replace("_", "-") not in wanted:
             continue
         for top in {Path(str(file)).parts[0] for file in distribution.files or ()} - {".."}:
             link = packages / top
@@ -95,15 +98,16 @@ def spark_environment(python: Path, **more: str) -> dict[str, str]:
         "SPARK_LOCAL_IP": LOCALHOST,
         "SPARK_DAEMON_MEMORY": "256m",
         "PYSPARK_PYTHON": "python3",  # a name: each node takes its own
-        "PYSPARK_DRIVER_PYTHON": str(python),
         "LC_ALL": "C.UTF-8",
         **more,
     }
 
 
-def with_variables(variables: Mapping[str, str], command: Sequence[str]) -> list[str]:
-    """Return a command that runs another one with these environment variables and no others."""
-    return ["env", "-i", *(f"{name}={value}" for name, value in variables.items()), *command]
+def with_variables(
+    directory: Path, variables: Mapping[str, str], command: Sequence[str]
+) -> list[str]:
+    """Return a command that runs another one somewhere, with these environment variables only."""
+    return ["env", "-i", "-C", str(directory), *(f"{name}={value}" for name, value in variables.items()), *command]
 
 
 class LoggedProcess:
@@ -128,6 +132,17 @@ class LoggedProcess:
     def process_id(self) -> int:
         """Its id in this system."""
         return self._process.pid
+
+    def __enter__(self) -> LoggedProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
 
     @property
     def log(self) -> str:
@@ -169,13 +184,16 @@ class SparkCluster:
 
     def __enter__(self) -> SparkCluster:
         first = next(iter(self._pythons.values()))
-        self._master = self._start(first, "master", "master.Master", [])
+        self._master = self._start(first, "master", "master.Master", LOCALHOST, [])
         try:
             self.url = self._master.wait_for(r"Starting Spark master at (spark://\S+)")
-            for name, python in self._pythons.items():
+            for number, (name, python) in enumerate(self._pythons.items(), 1):
+                host = f"127.0.0.{number}"  # Spark starts no second attempt on the same machine
                 size = ["--cores", "1", "--memory", "512m"]
                 place = ["--work-dir", str(self._directory / name), self.url]
-                self._workers[name] = self._start(python, name, "worker.Worker", [*size, *place])
+                self._workers[name] = self._start(
+                    python, name, "worker.Worker", host, [*size, *place]
+                )
             for worker in self._workers.values():
                 worker.wait_for(r"(Successfully registered with master)")
         except BaseException:
@@ -192,10 +210,12 @@ class SparkCluster:
         for process in (*self._workers.values(), self._master):
             process.stop()
 
-    def _start(self, python: Path, name: str, kind: str, arguments: list[str]) -> LoggedProcess:
-        variables = spark_environment(python)
+    def _start(
+        self, python: Path, name: str, kind: str, host: str, arguments: list[str]
+    ) -> LoggedProcess:
+        variables = spark_environment(python, SPARK_LOCAL_IP=host)
         command = [f"{variables['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{kind}"]
-        ports = ["--host", LOCALHOST, "--port", "0", "--webui-port", "0"]
+        ports = ["--host", host, "--port", "0", "--webui-port", "0"]
         return LoggedProcess(self._directory, name, [*command, *ports, *arguments], variables)
 
     def executors(self, worker: str) -> list[int]:
@@ -219,15 +239,15 @@ class ClusterDriver(JsonNode):
     Parameters
     ----------
     directory
-        Takes what the driver writes.
+        Takes what the driver writes, and is its working directory.
     python
         Its interpreter.
     master
         URL of the cluster.
     settings
         Of the session.
-    submit
-        Arguments of ``spark-submit``, which then starts the driver; None: Python does.
+    variables
+        More of the environment.
     """
 
     def __init__(
@@ -236,18 +256,52 @@ class ClusterDriver(JsonNode):
         python: Path,
         master: str,
         settings: Mapping[str, str] | None = None,
-        submit: Sequence[str] | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
-        variables = spark_environment(python)
+        variables = {**spark_environment(python), **(variables or {})}
         all_settings = {**DRIVER_SETTINGS, **(settings or {})}
         options = [f"--conf={key}={value}" for key, value in all_settings.items()]
-        if submit is None:
-            variables["PYSPARK_SUBMIT_ARGS"] = " ".join([*options, "pyspark-shell"])
-            command = [str(python), str(JOBS), master]
-        else:
-            start = f"{variables['SPARK_HOME']}/bin/spark-submit"
-            command = [start, "--master", master, *options, *submit, str(JOBS), master]
-        super().__init__(directory, with_variables(variables, command), error=ClusterError)
+        variables["PYSPARK_SUBMIT_ARGS"] = " ".join([*options, "pyspark-shell"])
+        command = [str(python), str(JOBS), master]
+        self.directory = directory
+        command = with_variables(directory, variables, command)
+        super().__init__(directory, command, error=ClusterError)
+
+    def __enter__(self) -> ClusterDriver:
+        return self
+
+
+def submit(
+    directory: Path,
+    python: Path,
+    master: str,
+    arguments: Sequence[str],
+    jobs: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Run jobs by ``spark-submit``; return the answer or the error of each.
+
+    Parameters
+    ----------
+    directory
+        Takes what the driver writes; made here.
+    python
+        Interpreter of the driver and, where its path leads to one, of the executors.
+    master
+        URL of the cluster.
+    arguments
+        Of ``spark-submit``.
+    jobs
+        Names and arguments, as `cluster_jobs` has them.
+    """
+    directory.mkdir()
+    questions, answers = directory / "jobs", directory / "answers"
+    questions.write_text("".join(json.dumps(job) + "\n" for job in jobs))
+    variables = spark_environment(python, PYSPARK_PYTHON=str(python))
+    options = [f"--conf={key}={value}" for key, value in DRIVER_SETTINGS.items()]
+    command = [f"{variables['SPARK_HOME']}/bin/spark-submit", "--master", master, *options]
+    program = [str(JOBS), master, str(questions), str(answers)]
+    _run([*command, *arguments, *program], cwd=directory, variables=variables)
+    return [json.loads(line) for line in answers.read_text().splitlines()]
 
 
 DRIVER_SETTINGS = {
@@ -259,6 +313,7 @@ DRIVER_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "WARN",
 }
@@ -301,7 +356,18 @@ def wait_until(condition: Any, what: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _run(command: Sequence[str], cwd: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+def _run(
+    command: Sequence[str], cwd: Path | None = None, variables: Mapping[str, str] | None = None
+) -> None:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=None if variables is None else dict(variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_RUN_SECONDS,
+        check=False,
+    )
     if done.returncode:
         raise ClusterError(f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
