@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,8 @@ _OF_JOBS = ("pandas", "python-dateutil", "pytz", "tzdata", "six")
 _OF_CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "protobuf", "zstandard",
                "typing-extensions")  # fmt: skip
 _SOURCES = ("rmqnet", "rmqsource", "store_core", "pyspark_rocketmq.py", "pyspark_rocketmq_store.py")
+# For processes that live for seconds.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME")
 
 
@@ -97,6 +100,7 @@ def spark_environment(python: Path, **more: str) -> dict[str, str]:
         "SPARK_HOME": str(spark_home),
         "SPARK_LOCAL_IP": LOCALHOST,
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": _JAVA_OPTIONS,
         "PYSPARK_PYTHON": "python3",  # a name: each node takes its own
         "LC_ALL": "C.UTF-8",
         **more,
@@ -107,7 +111,14 @@ def with_variables(
     directory: Path, variables: Mapping[str, str], command: Sequence[str]
 ) -> list[str]:
     """Return a command that runs another one somewhere, with these environment variables only."""
-    return ["env", "-i", "-C", str(directory), *(f"{name}={value}" for name, value in variables.items()), *command]
+    return [
+        "env",
+        "-i",
+        "-C",
+        str(directory),
+        *(f"{name}={value}" for name, value in variables.items()),
+        *command,
+    ]
 
 
 class LoggedProcess:
@@ -261,7 +272,7 @@ class ClusterDriver(JsonNode):
         variables = {**spark_environment(python), **(variables or {})}
         all_settings = {**DRIVER_SETTINGS, **(settings or {})}
         options = [f"--conf={key}={value}" for key, value in all_settings.items()]
-        variables["PYSPARK_SUBMIT_ARGS"] = " ".join([*options, "pyspark-shell"])
+        variables["PYSPARK_SUBMIT_ARGS"] = shlex.join([*options, "pyspark-shell"])
         command = [str(python), str(JOBS), master]
         self.directory = directory
         command = with_variables(directory, variables, command)
@@ -306,10 +317,13 @@ def submit(
 
 DRIVER_SETTINGS = {
     "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+    "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
     "spark.driver.bindAddress": LOCALHOST,
     "spark.driver.host": LOCALHOST,
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
+    "spark.task.maxFailures": "3",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -317,6 +331,31 @@ DRIVER_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "WARN",
 }
+
+
+def connect_server(
+    directory: Path, python: Path, settings: Mapping[str, str] | None = None
+) -> LoggedProcess:
+    """Start a Spark Connect server of one core, as ``start-connect-server.sh`` does."""
+    variables = spark_environment(python, SPARK_DAEMON_MEMORY="512m")
+    all_settings = {
+        **DRIVER_SETTINGS,
+        "spark.log.level": "INFO",  # the port is said at this level
+        "spark.connect.grpc.binding.address": LOCALHOST,
+        "spark.connect.grpc.binding.port": "0",
+        **(settings or {}),
+    }
+    options = [f"--conf={key}={value}" for key, value in all_settings.items()]
+    script = f"{variables['SPARK_HOME']}/bin/spark-submit"
+    server = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    command = [script, "--class", server, "--master", "local[1]", *options]
+    return LoggedProcess(directory, "connect-server", command, variables)
+
+
+def connect_client(directory: Path, python: Path, server: LoggedProcess) -> ClusterDriver:
+    """Start a client of a server, once that is ready."""
+    port = server.wait_for(r"Spark Connect server started at: \S*:(\d+)")
+    return ClusterDriver(directory, python, f"sc://{LOCALHOST}:{port}")
 
 
 def zip_sources(archive: Path) -> Path:
