@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -53,7 +53,7 @@ class RocketMQStoreDataSource(DataSource):
 
     def reader(self, schema: StructType) -> StoreReader:
         """Return the reader for a schema: the table's own, or the one that the user gave."""
-        parsed = replace(parse_options(self.options), working_directory=os.getcwd())
+        parsed = replace(parse_options(self.options), working_directory=str(Path.cwd()))
         options, projection = _projected(parsed, schema)
         if schema != table_schema(options.table, options.mode):  # given: nobody asked for schema()
             warn_of_ignored_input(options)

@@ -6,7 +6,7 @@ No Spark here. Errors and rows of damage are decided in one place, from ``mode``
 from __future__ import annotations
 
 import logging
-import os
+from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
 
@@ -129,8 +129,8 @@ def _check_place(directory: StoreDirectory, path: str) -> None:
     A broker deletes segments and leaves their directory. Where that is missing too, this machine
     does not see the store that was planned on another one.
     """
-    place = os.path.dirname(path)
-    if directory.is_local and not os.path.isdir(place):
+    place = Path(path).parent
+    if directory.is_local and not place.is_dir():
         raise StoreNotFoundError(
             f"{directory.uri}: {place} was there when the read was planned, and {gethostname()} "
             "does not see it. Every node of a cluster must see the store under the same path; "

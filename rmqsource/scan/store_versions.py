@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqsource.errors import DataLossError, SourceOptionError
@@ -41,8 +41,9 @@ def store_config(options: SourceOptions) -> MessageStoreConfig:
 
 def store_properties(options: SourceOptions) -> dict[str, str]:
     """Return a broker's settings by RocketMQ's keys: those of its file, overridden by options."""
-    config = options.config and os.path.join(options.working_directory, options.config)
-    properties = load_broker_config(config) if config else {}
+    properties = {}
+    if options.config:
+        properties = load_broker_config(str(Path(options.working_directory, options.config)))
     root = properties.get("storePathRootDir", "").rstrip("/")
     for key in _PATH_KEYS:
         if root and key in properties:

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 FORMAT = "rocketmq-store"
@@ -162,9 +163,10 @@ def main() -> None:
     address, *files = sys.argv[1:]
     if files:
         jobs_file, answers_file = files
-        questions, answers = open(jobs_file), open(answers_file, "w")
+        questions = iter(Path(jobs_file).read_text("utf-8").splitlines())
+        answers = os.fdopen(os.open(answers_file, os.O_WRONLY | os.O_CREAT), "w")
     else:
-        questions, answers = sys.stdin, os.fdopen(os.dup(1), "w")
+        questions, answers = iter(sys.stdin), os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)  # what Spark prints is no answer
     from pyspark.sql import SparkSession
 

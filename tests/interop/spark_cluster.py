@@ -29,7 +29,7 @@ _RUN_SECONDS = 150
 _POLL_SECONDS = 0.05
 _OF_SOURCE = ("pyspark", "py4j", "numpy", "pyarrow")
 """What a node must have beside the package itself."""
-# Which of them there are differs between releases. pandas: mapInArrow, which the jobs use, asks for it.
+# Of mapInArrow, which the jobs use. Which of these there are differs between releases.
 _OF_JOBS = ("pandas", "python-dateutil", "pytz", "tzdata", "six")
 _OF_CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "protobuf", "zstandard",
                "typing-extensions")  # fmt: skip

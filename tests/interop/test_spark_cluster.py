@@ -190,7 +190,7 @@ def test_a_node_that_does_not_see_the_store_says_so(machines):
     path = "/proc/self/cwd/local-store"  # another directory in each process
     for loss in ("true", "false"):
         options = {**store.options, "failOnDataLoss": loss}
-        with pytest.raises(ClusterError, match="does not see it. Every node of a cluster must"):
+        with pytest.raises(ClusterError, match=r"does not see it\. Every node of a cluster must"):
             driver.ask("read", path=path, columns=["topic"], options=options)
     before = tree_state(driver.directory / "local-store" / "commitlog")
     with pytest.raises(ClusterError, match="tasks and driver must share the store's file system"):

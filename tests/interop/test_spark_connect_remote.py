@@ -40,7 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environments(tmp_path: Path, wheel: Path) -> dict[str, Path]:
-    """Return a Python with the package, and two without."""
+    """Return a Python with the package, and one without."""
     return {
         name: make_environment(tmp_path / name, wheel if name == "whole" else None, connect=True)
         for name in ("whole", "bare")
@@ -51,24 +51,27 @@ def test_a_client_needs_nothing_where_the_server_has_the_package(environments, t
     store = golden("classic-5x")
     before = tree_state(store.root)
     root, mirror = tmp_path / "a" / "store", tmp_path / "b" / "store"
-    with connect_server(tmp_path / "server", environments["whole"]) as server:
-        with connect_client(tmp_path / "client", environments["bare"], server) as client:
-            read = {"path": str(store.root), "columns": COLUMNS}
-            rows = client.ask("read", **read, options=store.options)
-            expected = sorted((r["commit_log_offset"], r["body"]) for r in expected_rows(store))
-            assert places_and_bodies(rows) == expected
+    with ExitStack() as processes:
+        server = processes.enter_context(connect_server(tmp_path / "server", environments["whole"]))
+        client = processes.enter_context(
+            connect_client(tmp_path / "client", environments["bare"], server)
+        )
+        read = {"path": str(store.root), "columns": COLUMNS}
+        rows = client.ask("read", **read, options=store.options)
+        expected = sorted((r["commit_log_offset"], r["body"]) for r in expected_rows(store))
+        assert places_and_bodies(rows) == expected
 
-            with pytest.raises(ClusterError, match="did you mean 'topic'"):
-                client.ask("read", **read, options={"topik": "x"})
-            with pytest.raises(ClusterError, match="does not exist; give the store root"):
-                client.ask("read", path=str(tmp_path / "none"), columns=COLUMNS, options={})
+        with pytest.raises(ClusterError, match="did you mean 'topic'"):
+            client.ask("read", **read, options={"topik": "x"})
+        with pytest.raises(ClusterError, match="does not exist; give the store root"):
+            client.ask("read", path=str(tmp_path / "none"), columns=COLUMNS, options={})
 
-            write = {"path": str(root), "topic": "T", "rows": ROWS, "partitions": 2}
-            client.ask("write", **write, options=SIZES)
-            stream: dict[str, Any] = {"path": str(store.root), "sink": str(mirror)}
-            stream["sink_options"] = {**SIZES, "compatibility": "5"}  # some bodies are empty
-            options = {**store.options, "topic": TOPIC}
-            client.ask("mirror", **stream, checkpoint=str(tmp_path / "check"), options=options)
+        write = {"path": str(root), "topic": "T", "rows": ROWS, "partitions": 2}
+        client.ask("write", **write, options=SIZES)
+        stream: dict[str, Any] = {"path": str(store.root), "sink": str(mirror)}
+        stream["sink_options"] = {**SIZES, "compatibility": "5"}  # some bodies are empty
+        options = {**store.options, "topic": TOPIC}
+        client.ask("mirror", **stream, checkpoint=str(tmp_path / "check"), options=options)
     assert tree_state(store.root) == before
     assert bodies_for_rocketmq(root, tmp_path / "a", sizes=SIZES) == numbered()
     bodies = Counter(r["body"] for r in expected_rows(store) if r["topic"] == TOPIC)
