@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -245,8 +246,7 @@ def test_a_stream_from_store_to_store(machines, tmp_path):
     assert attempts(gate) > 1
     for path in (checkpoint / "commits").iterdir():  # died before Spark noted its own success
         path.unlink()
-    machines.free()
-    machines.driver().ask("mirror", **stream)
+    machines.driver(SPECULATION).ask("mirror", **stream)  # another driver
     expected = Counter(r["body"] for r in expected_rows(store) if r["topic"] == TOPIC)
     assert bodies_for_rocketmq(root, tmp_path, sizes=SIZES) == expected
 
@@ -303,3 +303,20 @@ def test_py_files_where_no_node_has_the_package(machines, tmp_path):
     assert bodies_for_rocketmq(root, tmp_path, sizes=SIZES) == numbered()
     assert {Path(python).name for python, _ in found["answer"]} == {"bare"}
     assert all("rmqsource.zip/" in package for _, package in found["answer"])
+
+
+def test_a_driver_that_has_the_package_and_executors_that_have_it_not(machines, tmp_path):
+    store = golden("classic-5x")
+    archive = zip_sources(tmp_path / "rmqsource.zip")
+    bare = machines.pythons["bare"].parent
+    settings = {
+        "spark.submit.pyFiles": str(archive),
+        "spark.executorEnv.PATH": f"{bare}{os.pathsep}{os.environ['PATH']}",
+    }
+    read = {"path": str(store.root), "columns": ["commit_log_offset", "body"]}
+    with pytest.raises(ClusterError, match="No module named 'rmqsource'"):
+        machines.driver(settings).ask("read", **read, options=store.options)
+    driver = machines.driver({**settings, "spark.executorEnv.PYTHONPATH": archive.name})
+    rows = driver.ask("read", **read, options=store.options)
+    expected = sorted((r["commit_log_offset"], r["body"]) for r in expected_rows(store))
+    assert places_and_bodies(rows) == expected

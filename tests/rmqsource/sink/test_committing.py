@@ -27,6 +27,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.intent import open_intents
 from store_core.state.store_lock import StoreLock
 from store_core.tools.check.store_check import check_store
+from tests.golden_store import tree_state
 from tests.rmqsource.sink.support import TYPES, batch_of
 
 SIZES = {
@@ -129,6 +130,27 @@ def test_an_attempt_whose_message_did_not_come_does_not_count(tmp_path):
     commit_parts(plan, [stage_part([rows(0, 30)], plan, 0)])
     assert bodies(tmp_path) == numbers(range(30))
     assert open_intents(StoreDirectory(str(tmp_path))) == {}
+
+
+def test_attempts_that_go_on_after_the_commit_change_nothing(tmp_path):
+    """Spark kills the slower of two attempts some time after the job has ended."""
+    plan = plan_for(tmp_path)
+
+    def slow():
+        yield rows(0, 5)
+        commit_parts(plan, [stage_part([rows(0, 10)], plan, 0)])
+        yield rows(5, 5)
+
+    with pytest.raises(StoreWriteError, match="No such file"):
+        stage_part(slow(), plan, 0)
+    before = tree_state(tmp_path / "commitlog")
+    stage_part([rows(0, 10)], plan, 0)  # begins only now
+    assert tree_state(tmp_path / "commitlog") == before
+    assert bodies(tmp_path) == numbers(range(10))
+    write(tmp_path, [rows(10, 10)])
+    assert bodies(tmp_path) == numbers(range(20))
+    ((left, _),) = rmqsource.clean_staging(str(tmp_path), older_than_ms=-1)
+    assert left == plan.job_directory
 
 
 def test_a_version_is_committed_once(tmp_path):
