@@ -359,8 +359,10 @@ def connect_client(directory: Path, python: Path, server: LoggedProcess) -> Clus
 
 
 def zip_sources(archive: Path) -> Path:
-    """Pack what ``--py-files`` must carry, as docs/cluster.md says."""
-    _run(["zip", "-q", "-r", str(archive), *_SOURCES, "-x", "*__pycache__*"], cwd=ROOT)
+    """Pack what ``--py-files`` must carry, by the command of docs/cluster.md."""
+    text = (ROOT / "docs" / "cluster.md").read_text("utf-8")
+    (command,) = re.findall(r"^python (-m zipfile -c) rmqsource\.zip (.+)$", text, re.MULTILINE)
+    _run([sys.executable, *command[0].split(), str(archive), *command[1].split()], cwd=ROOT)
     return archive
 
 
