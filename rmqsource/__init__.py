@@ -36,6 +36,9 @@ def register(spark: SparkSession) -> None:
 
     Needed only where Spark does not find the installed package by itself: ``--py-files``, or a
     driver whose JVM runs another Python; and in each thread of your own that writes.
+
+    Where Spark has found it, this changes nothing: executors then look for the package in the
+    Python of the driver's environment variables only, not in ``--py-files`` (docs/cluster.md).
     """
     from rmqsource.datasource import RocketMQStoreDataSource  # noqa: PLC0415 (pyspark on demand)
     from rmqsource.live.live_source import RocketMQDataSource  # noqa: PLC0415
