@@ -21,6 +21,7 @@ from store_core.index.index_service import IndexService
 from store_core.layout.message import LMQ_PREFIX
 from store_core.layout.store_paths import ABORT_FILE
 from store_core.log.commit_log import CommitLog
+from store_core.log.dledger_log import committed_end, dledger_directories
 from store_core.log.log_end import LogEnd, find_log_end
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.consume_queue import ConsumeQueue
@@ -88,10 +89,12 @@ class StoreSnapshot(StoreQueries):
     StoreNotFoundError
         There is no such path, or nothing of a store in it.
     StoreKindError
-        Its log is one of DLedger.
+        It has logs of several nodes of a DLedger group, and it is not said which is its own.
 
     Attributes
     ----------
+    dledger_directories
+        Where the log is one of DLedger: its directories.
     kind
         What of the store is kept in databases and other logs; queues in a database are, for all
         that follows, not there.
@@ -112,10 +115,13 @@ class StoreSnapshot(StoreQueries):
         self.config = config or MessageStoreConfig()
         _check_is_store(directory, self.config)
         self.kind: StoreKind = store_kind(directory)
-        self.kind.require_commit_log()
         self.state: StoreState = store_state(directory)
         self.checkpoint: StoreCheckpoint | None = load_checkpoint(directory)
-        self.log = CommitLog(directory, self.config)
+        with_dledger = self.kind.dledger_log or self.config.store_path_d_ledger_commit_log
+        self.dledger_directories: list[str] = (
+            dledger_directories(directory, self.config) if with_dledger else []
+        )
+        self.log = CommitLog(directory, self.config, self.dledger_directories)
         self._dispatched: int | None = None
         self._database: QueueDatabase | None = None
         self._database_sought = False
@@ -455,7 +461,16 @@ class StoreSnapshot(StoreQueries):
     def _find_end(self) -> LogEnd:
         last = self.log.segments.segments[-1].path if len(self.log.segments) else ""
         key = (self.directory.uri, last, *self._broker_run())
-        found = find_log_end(self.log, _Evidence(self), self._proven_start(key))
+        evidence = _Evidence(self)
+        found = find_log_end(self.log, evidence, self._proven_start(key))
+        if self.dledger_directories:
+            found = committed_end(
+                self.log,
+                found,
+                self.directory,
+                self.config,
+                lambda: evidence.last_dispatched()[0],
+            )
         self._keep_proof(key, found)
         return found
 
@@ -491,8 +506,11 @@ class _Evidence:
         checkpoint = store.checkpoint
         self.stopped_cleanly = store.state is StoreState.STOPPED
         self.confirm_phy_offset = checkpoint.confirm_phy_offset if checkpoint else None
+        if store.dledger_directories:  # a DLedger log never sets it
+            self.confirm_phy_offset = None
         self.logics_msg_timestamp = checkpoint.logics_msg_timestamp if checkpoint else None
         self.never_recovered = self.confirm_phy_offset == 0 and written_by_5x(store.directory)
+        self.never_recovered |= bool(store.dledger_directories)  # nothing committed is ever cut
         self._last: tuple[int, int] | None = None
 
     def is_live(self) -> bool:

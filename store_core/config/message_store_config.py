@@ -103,6 +103,12 @@ class MessageStoreConfig:
     """Directories of the commit log, separated by commas; None: ``commitlog`` below the root."""
     read_only_commit_log_store_paths: str | None = None
     """More directories of the commit log, which get no new files."""
+    store_path_d_ledger_commit_log: str | None = None
+    """Directories of a log of DLedger; None: ``dledger-<dLegerSelfId>/data`` below the root."""
+    d_leger_self_id: str | None = None
+    """Which node of a DLedger group the store is of (RocketMQ spells the key so)."""
+    d_leger_peers: str | None = None
+    """The nodes of a DLedger group, separated by ``;``."""
     mapped_file_size_commit_log: int | None = None
     """Bytes of a commit log segment."""
     mapped_file_size_consume_queue: int | None = None

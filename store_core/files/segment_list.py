@@ -19,11 +19,15 @@ _MAX_OFFSET = 2**63 - 1
 
 
 class Segment(NamedTuple):
-    """One file; ``size`` is its real length, also where that is not the nominal one."""
+    """One file; ``size`` is its real length, also where that is not the nominal one.
+
+    ``header_bytes`` stand before each record in it: those of a DLedger entry.
+    """
 
     from_offset: int
     path: str
     size: int
+    header_bytes: int = 0
 
 
 class SegmentList:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-_STRUCT_CODE = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u8": "Q"}
+_STRUCT_CODE = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
 
 
 def _struct_code(code: str) -> str:
@@ -28,7 +28,7 @@ class RecordLayout:
     name
         Name of the structure; also the type name of unpacked rows.
     fields
-        ``(name, code)`` pairs; codes are ``i1 i2 i4 i8 u1 u2 u8`` or ``V<n>`` for n raw bytes
+        ``(name, code)`` pairs; codes are ``i1 i2 i4 i8 u1 u2 u4 u8`` or ``V<n>`` for n raw bytes
         (never ``S<n>``: numpy drops trailing NULs of those).
     """
 

@@ -10,10 +10,13 @@ from store_core.errors import StoreConfigError
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.segment_list import Segment, SegmentList, list_segments
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.dledger import DLEDGER_ENTRY
 from store_core.layout.store_paths import COMMIT_LOG_DIR
 from store_core.log.readable_log import ReadableLog
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.byte_source import ByteSource
 
@@ -46,19 +49,27 @@ class CommitLog(ReadableLog):
         The store root.
     config
         ``store_path_commit_log`` and ``mapped_file_size_commit_log`` are looked at.
+    dledger
+        Directories of a log of DLedger, which goes on where those of the commit log end.
 
     Not safe for several threads at once: it keeps the segments that were opened last.
     """
 
-    def __init__(self, directory: StoreDirectory, config: MessageStoreConfig) -> None:
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        config: MessageStoreConfig,
+        dledger: Sequence[str] = (),
+    ) -> None:
         self.directory = directory
         self.uri = directory.uri
-        paths = commit_log_directories(directory, config)
-        self.segments: SegmentList = list_segments(
+        paths = [*commit_log_directories(directory, config), *dledger]
+        found = list_segments(
             lambda: [entry for path in paths for entry in directory.list(path)],
             file_size=config.mapped_file_size_commit_log,
             option=SEGMENT_SIZE_OPTION,
         )
+        self.segments: SegmentList = _with_headers(found, dledger) if dledger else found
         self._open: OrderedDict[str, ByteSource] = OrderedDict()
 
     @property
@@ -78,6 +89,17 @@ class CommitLog(ReadableLog):
         """Close all segments."""
         while self._open:
             self._open.popitem()[1].close()
+
+
+def _with_headers(found: SegmentList, dledger: Sequence[str]) -> SegmentList:
+    """Return segments that say of those of DLedger that a header stands before each record."""
+    segments = [
+        segment._replace(header_bytes=DLEDGER_ENTRY.size)
+        if segment.path.rpartition("/")[0] in dledger
+        else segment
+        for segment in found
+    ]
+    return SegmentList(segments, found.file_size)
 
 
 def log_directories(

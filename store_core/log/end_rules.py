@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from store_core.codec.record_walk import walk_records
 from store_core.log.log_scan import scan_frames, skip_gap
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 
 ZEROS = "only zeros follow"
 CONFIRMED = "it follows the record that the checkpoint confirms as the last"
+OLDER_ENTRY = "the next entry of DLedger is older than the last: an old cut of the log"
 OLDER = "the next readable record is older: an old cut of the log"
 NEVER_DISPATCHED = "what follows was never dispatched: an old cut of the log"
 NO_RECORD = "damaged bytes, and no record after them"
@@ -146,7 +146,8 @@ class _Following:
         states = self._evidence.unit_states(self._failure.offset, gap_bytes)
         logics = self._evidence.logics_msg_timestamp or 0
         last_known = logics if logics == self._failure.last_timestamp else 0
-        found = _Found(self._after, last_known)
+        segment = self._log.segments.find(self._after)
+        found = _Found(self._after, last_known, segment.header_bytes if segment else 0)
         for frames in scan_frames(self._log, self._after, stop, on_gap=skip_gap):
             found.add(frames, states.of(frames))
         return found
@@ -155,7 +156,8 @@ class _Following:
 class _Found:
     """What is known of the following records; ``last_known`` is the time of the last dispatch."""
 
-    def __init__(self, start: int, last_known: int) -> None:
+    def __init__(self, start: int, last_known: int, header_bytes: int) -> None:
+        self._header_bytes = header_bytes
         self.dispatched = self.last_timestamp = 0
         self.undispatched = False
         self._run_end, self._last_known = start, last_known
@@ -187,7 +189,7 @@ class _Found:
     def _in_run(self, frames: RecordFrames) -> npt.NDArray[np.bool_]:
         """Return which records lie one after the other from the first on."""
         start = frames.column("commit_log_offset")
-        stop = start + frames.column("total_size")
+        stop = start + frames.column("total_size") + self._header_bytes
         joined = start == np.concatenate([[self._run_end], stop[:-1]])
         good = len(joined) if joined.all() else int(np.argmin(joined))
         self._run_end = int(stop[good - 1]) if good == len(joined) else -1
@@ -262,12 +264,7 @@ def is_last_of_segment(log: ReadableLog, offset: int) -> bool:
         return False
     end = offset + int(frames.column("total_size")[0])
     records = log.records(segment, border)
-    return end == border or is_blank(records.bytes_at(end - segment.from_offset, border - end))
-
-
-def is_blank(data: npt.NDArray[np.uint8]) -> bool:
-    """Return whether bytes begin with a blank record."""
-    return walk_records(data, 0, len(data), 1, 1).blank
+    return end == border or records.blank_bytes(end - segment.from_offset) is not None
 
 
 def _end_of_files(log: ReadableLog) -> int:

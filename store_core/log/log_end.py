@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from store_core.codec.dledger_entries import entry_headers, first_older, headers_ok
 from store_core.codec.record_frames import RecordFrames
-from store_core.codec.record_walk import walk_records
 from store_core.files.nonzero_bytes import first_nonzero, last_nonzero
 from store_core.log.end_rules import (
     NO_RECORD,
+    OLDER_ENTRY,
     ZEROS,
     CutEvidence,
     Failure,
-    is_blank,
     is_last_of_segment,
     reason_for_end,
     record_before_border,
@@ -107,20 +107,23 @@ class _EndWalk:
         self._base = segment.from_offset
         self._records = log.records(segment, self._base + log.segments.file_size)
         self._last_good = -1
+        self._header = segment.header_bytes
+        self._last_entry = (-1, -1)  # index and term
+        self._is_older_entry = False
         self._before: tuple[int, int] | None = None
 
     def start(self, proven_start: int) -> int:
         """Return the position to start from: a record that no cut can lie before, or 0."""
         if self._is_good(proven_start):
-            return proven_start - self._base
+            return proven_start - self._base - self._header
         confirmed = self._evidence.confirm_phy_offset or 0
         if confirmed > 0 and confirmed >= self._base and self._is_good(confirmed):
-            return confirmed - self._base
+            return confirmed - self._base - self._header
         if self._evidence.never_recovered or self._is_begun_after(confirmed):
             indexed = self._evidence.indexed_offset()
             offset = self._evidence.last_dispatched()[0] if indexed is None else indexed
             if self._is_good(offset):
-                return offset - self._base
+                return offset - self._base - self._header
         return 0
 
     def _is_begun_after(self, confirmed: int) -> bool:
@@ -152,6 +155,8 @@ class _EndWalk:
         looked_again = -1
         while True:
             at = self._walk(at)
+            if self._is_older_entry:
+                return self._end(at, OLDER_ENTRY)
             reason = self._reason_for_end(at)
             if reason is not None:
                 return self._end(at, reason)
@@ -162,7 +167,7 @@ class _EndWalk:
             uncommitted = self._evidence.uncommitted_offset()
             if uncommitted is not None and uncommitted == self._base + at:
                 return self._end(at, "a staged job that was not committed begins here")
-            after = self._records.find(at + 1)
+            after = self._records.find(at + self._header + 1)
             if uncommitted is not None and after >= uncommitted - self._base > at:
                 after = -1
             following = self._base + after if after >= 0 else -1
@@ -172,7 +177,7 @@ class _EndWalk:
             if after < 0:
                 end = self._end_of_data(at, uncommitted)
                 return self._end(end, NO_RECORD, at)
-            at = after
+            at = after - self._header
 
     def _end(self, at: int, reason: str, tail: int | None = None) -> LogEnd:
         proven = self._base + self._last_good if self._last_good >= 0 else -1
@@ -192,21 +197,34 @@ class _EndWalk:
         """Return the first position from ``at`` on at which full validation fails."""
         while True:
             window = self._records.window(at, self._records.length)
-            start = at - window.start
-            walk = walk_records(window.data, start, len(window.data), _WALK_ROWS, _WALK_BYTES)
-            good = first_invalid(RecordFrames(window.data, self._base + window.start, walk.starts))
+            walk = self._records.walk(window, at, window.stop, _WALK_ROWS, _WALK_BYTES)
+            frames = RecordFrames(window.data, self._base + window.start, walk.starts)
+            good = first_invalid(frames)
+            if self._header:
+                good = self._first_older_entry(frames.take(np.arange(good)))
             if not good:
                 return at
             self._last_good = window.start + int(walk.starts[good - 1])
-            stop = int(walk.starts[good]) if good < len(walk.starts) else walk.stop
+            stop = int(walk.starts[good]) - self._header if good < len(walk.starts) else walk.stop
             self._log.source(self._segment).forget(at, window.start + stop - at)
             at = window.start + stop
+
+    def _first_older_entry(self, frames: RecordFrames) -> int:
+        """Return the first entry that is older than the one before it, or their number."""
+        headers = entry_headers(frames)
+        known = np.flatnonzero(headers_ok(headers, frames))
+        older = first_older(headers[known], *self._last_entry)
+        self._is_older_entry = older < len(known)
+        if older:
+            last = headers[known[older - 1]]
+            self._last_entry = int(last["index"]), int(last["term"])
+        return int(known[older]) if self._is_older_entry else len(frames)
 
     def _reason_for_end(self, at: int) -> str | None:
         """Return why a failing position is the end (rows 1 to 3); None when it may be damage."""
         if at >= self._records.length:
             return "the last segment is full"
-        if self._is_blank(at):
+        if self._records.blank_bytes(at) is not None:
             return "a blank record closes the last segment"
         if first_nonzero(self._log.source(self._segment), at) < 0:
             return ZEROS
@@ -217,10 +235,6 @@ class _EndWalk:
         ):
             return "a broker is writing after its last dispatched record"
         return None
-
-    def _is_blank(self, at: int) -> bool:
-        window = self._records.window(at, self._records.length)
-        return is_blank(window.data[at - window.start :])
 
     def _end_of_data(self, at: int, uncommitted: int | None) -> int:
         """Return the position after the last byte that is not zero, and not of that job."""

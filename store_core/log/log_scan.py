@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 import numpy as np
 
+from store_core.codec.dledger_entries import entry_headers, headers_ok
 from store_core.codec.record_frames import RecordFrames
-from store_core.codec.record_walk import walk_records
 from store_core.errors import CorruptRecordError
 from store_core.log.segment_records import SegmentRecords
 
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.codec.record_walk import Walk
     from store_core.files.byte_source import ByteSource
     from store_core.files.segment_list import Segment
     from store_core.log.readable_log import ReadableLog
-    from store_core.log.segment_records import Window
 
 _FIRST_ROWS = 256
 _GROWTH = 8
@@ -69,6 +67,8 @@ class LogSlice(NamedTuple):
     starts_exactly
         The range before ended at ``start``, and did not look further: where no record starts
         there, the gap is one of this range.
+    header_bytes
+        Of the header before each record: of a DLedger entry, or 0.
     """
 
     path: str
@@ -79,6 +79,7 @@ class LogSlice(NamedTuple):
     end_offset: int
     missing_bytes: int = 0
     starts_exactly: bool = False
+    header_bytes: int = 0
 
 
 LogPart = Union[RecordFrames, Gap]
@@ -119,6 +120,7 @@ def slice_of(
         start=max(start, begin),
         stop=min(stop, end),
         end_offset=end_offset,
+        header_bytes=segment.header_bytes,
     )
 
 
@@ -207,26 +209,31 @@ def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterato
     A local file is one view. Of a remote one windows of 8 MiB are read, each byte once, up to the
     end of the slice's last record; frames keep their window alive.
     """
-    records = SegmentRecords(source, part.from_offset, part.file_size, part.end_offset)
+    header = part.header_bytes
+    records = SegmentRecords(source, part.from_offset, part.file_size, part.end_offset, header)
     log_end = max(min(part.file_size, part.end_offset - part.from_offset), 0)
     at = part.start - part.from_offset
-    if not part.starts_exactly:
+    if not part.starts_exactly or (header and records.is_record(at)):
         at = _boundary(records, at, log_end)
     stop = _boundary(records, part.stop - part.from_offset, log_end)
     while at < stop:
         window = records.window(at, stop)
-        walk = _walk(window, at, stop, sizer)
+        walk = records.walk(window, at, stop, sizer.next_rows(), sizer.max_bytes)
         frames = RecordFrames(window.data, part.from_offset + window.start, walk.starts)
         good = len(frames) if frames.ok.all() else int(np.argmin(frames.ok))
         if good:
-            yield frames if good == len(frames) else frames.take(np.arange(good))
-            seen, at = at, window.start + (walk.stop if good == len(frames) else walk.starts[good])
-            at = int(at)
+            kept = frames if good == len(frames) else frames.take(np.arange(good))
+            if header:
+                yield from _with_headers(kept, part)
+            else:
+                yield kept
+            after = walk.stop if good == len(frames) else int(walk.starts[good]) - header
+            seen, at = at, window.start + after
             source.forget(seen, at - seen)
             continue  # what failed after good records fails again, now as the first
         if walk.blank and not len(frames) and _closes_segment(records, at):
             break  # the blank record lies here, not behind a damaged one
-        after = _first_record(records, at + 1, log_end)
+        after = _first_record(records, at + header + 1, log_end)
         yield _gap(records, part, at, after)
         at = after
     segment_end = part.from_offset + part.file_size
@@ -234,9 +241,18 @@ def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterato
         yield _lost_segments(segment_end, segment_end + part.missing_bytes, part, part.path)
 
 
-def _walk(window: Window, at: int, stop: int, sizer: BatchSizer) -> Walk:
-    start = window.start
-    return walk_records(window.data, at - start, stop - start, sizer.next_rows(), sizer.max_bytes)
+def _with_headers(frames: RecordFrames, part: LogSlice) -> Iterator[LogPart]:
+    """Yield records of entries; a damaged header is a gap before its record, which says it all."""
+    bad = np.flatnonzero(~headers_ok(entry_headers(frames), frames)).tolist()
+    low = 0
+    for row in bad:
+        if row > low:
+            yield frames.take(np.arange(low, row))
+        offset = int(frames.column("commit_log_offset")[row]) - part.header_bytes
+        reason = "the header of the DLedger entry says something else than its record"
+        yield Gap(offset, part.header_bytes, part.path, offset - part.from_offset, reason)
+        low = row
+    yield frames.take(np.arange(low, len(frames))) if bad else frames
 
 
 def _boundary(records: SegmentRecords, position: int, log_end: int) -> int:
@@ -247,14 +263,14 @@ def _boundary(records: SegmentRecords, position: int, log_end: int) -> int:
 
 
 def _first_record(records: SegmentRecords, position: int, log_end: int) -> int:
+    """Return the place of the first record at or after one, or of its header if it has one."""
     found = records.find(position)
-    return log_end if found < 0 else found
+    return log_end if found < 0 else found - records.header_bytes
 
 
 def _closes_segment(records: SegmentRecords, at: int) -> bool:
     """Return whether a blank record ends the segment: by its size, or as nothing follows it."""
-    size = int.from_bytes(records.bytes_at(at, 4).tobytes(), "big", signed=True)
-    return size == records.file_size - at or records.find(at + 1) < 0
+    return records.blank_bytes(at) == records.file_size - at or records.find(at + 1) < 0
 
 
 def _gap(records: SegmentRecords, part: LogSlice, at: int, after: int) -> Gap:

@@ -58,7 +58,8 @@ def begins_by(log: ReadableLog, segment: Segment, end_offset: int, time_ms: int)
     time = log.first_store_timestamp(segment, end_offset)
     if time is None or time > time_ms:
         return False
-    return _next_agrees(log, segment.from_offset, end_offset, lambda t: t <= time_ms)
+    first = segment.from_offset + segment.header_bytes
+    return _next_agrees(log, first, end_offset, lambda t: t <= time_ms)
 
 
 def _turning_point(
@@ -76,7 +77,7 @@ def _turning_point(
         time = log.first_store_timestamp(segments[middle], end_offset)
         passes = time is not None and test(time)
         if passes:
-            passing.append(segments[middle].from_offset)
+            passing.append(segments[middle].from_offset + segments[middle].header_bytes)
         if passes == is_before:
             low = middle + 1
         else:
@@ -112,7 +113,7 @@ def _next_agrees(log: ReadableLog, commit_log_offset: int, end_offset: int, test
     if segment is None:
         return False
     frames = log.frames_at(segment, np.array([commit_log_offset], np.int64), end_offset)
-    after = commit_log_offset + int(frames.column("total_size")[0])
+    after = commit_log_offset + int(frames.column("total_size")[0]) + segment.header_bytes
     time = log.store_timestamp_at(after, end_offset) if frames.ok[0] else None
     if time is None:
         following = log.segments.find(segment.from_offset + log.segments.file_size)

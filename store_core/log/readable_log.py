@@ -59,8 +59,8 @@ class ReadableLog(ABC):
 
     def records(self, segment: Segment, end_offset: int) -> SegmentRecords:
         """Return access to the records of a segment that end before ``end_offset``."""
-        source = self.source(segment)
-        return SegmentRecords(source, segment.from_offset, self.segments.file_size, end_offset)
+        source, size = self.source(segment), self.segments.file_size
+        return SegmentRecords(source, segment.from_offset, size, end_offset, segment.header_bytes)
 
     def is_record(self, commit_log_offset: int, end_offset: int) -> bool:
         """Return whether a whole valid record starts there and ends before ``end_offset``."""
@@ -92,7 +92,7 @@ class ReadableLog(ABC):
 
     def first_store_timestamp(self, segment: Segment, end_offset: int) -> int | None:
         """Return the store time of a segment's first record; None when none starts at its head."""
-        return self.store_timestamp_at(segment.from_offset, end_offset)
+        return self.store_timestamp_at(segment.from_offset + segment.header_bytes, end_offset)
 
     def next_record(
         self, commit_log_offset: int, end_offset: int, stop_offset: int | None = None

@@ -53,7 +53,8 @@ class RecordReader:
         if segment is None:
             raise self._nothing_at(commit_log_offset)
         position = commit_log_offset - segment.from_offset
-        window = self.log.records(segment, self.end_offset).window(position, position + 1)
+        records = self.log.records(segment, self.end_offset)
+        window = records.window(max(position - records.header_bytes, 0), position + 1)
         at = position - window.start
         return decode_message(
             window.data, at, commit_log_offset, segment.path, file_position=position

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.codec.record_frames import RecordFrames
-from store_core.codec.record_walk import is_record, magic_code_hits
+from store_core.codec.record_walk import (
+    is_record,
+    magic_code_hits,
+    walk_entries,
+    walk_records,
+)
 from store_core.files.nonzero_bytes import first_nonzero
+from store_core.layout.dledger import DLEDGER_BLANK, DLEDGER_BLANK_MAGIC
 from store_core.layout.message import (
     BLANK_MAGIC_CODE,
     COMMIT_LOG_OFFSET_AT,
@@ -27,7 +33,9 @@ from store_core.layout.message import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from store_core.codec.record_walk import Walk
     from store_core.files.byte_source import ByteSource
+    from store_core.layout.record_layout import RecordLayout
 
     Bytes = npt.NDArray[np.uint8]
     Int64s = npt.NDArray[np.int64]
@@ -44,6 +52,16 @@ _SEARCH_BYTES = 1 << 20
 _JOIN_BYTES = 1 << 16
 _MAX_BLANK_BYTES = 8 << 20
 """A blank record is smaller than the message that did not fit, which is 4 MiB by default."""
+
+
+def _blank_of(
+    layout: RecordLayout, magic_code: int, magic: str, size: str
+) -> tuple[RecordLayout, bytes, int, int]:
+    return layout, magic_code.to_bytes(4, "big", signed=True), layout.at(magic), layout.at(size)
+
+
+_BLANK = _blank_of(RECORD_PREFIX, BLANK_MAGIC_CODE, "magic_code", "total_size")
+_DLEDGER_BLANK = _blank_of(DLEDGER_BLANK, DLEDGER_BLANK_MAGIC, "magic", "size")
 
 
 class Window(NamedTuple):
@@ -69,6 +87,9 @@ class SegmentRecords:
         Its place in the log and its nominal bytes.
     end_offset
         End of the readable log: what lies after is not looked at.
+    header_bytes
+        Bytes of the header before each record: of a DLedger entry, or 0. What walks begins at
+        headers; all else speaks of records.
 
     Attributes
     ----------
@@ -77,8 +98,15 @@ class SegmentRecords:
     """
 
     def __init__(
-        self, source: ByteSource, from_offset: int, file_size: int, end_offset: int
+        self,
+        source: ByteSource,
+        from_offset: int,
+        file_size: int,
+        end_offset: int,
+        header_bytes: int = 0,
     ) -> None:
+        self.header_bytes = header_bytes
+        self._blank = _DLEDGER_BLANK if header_bytes else _BLANK
         self.from_offset = from_offset
         self.file_size = file_size
         self.length = max(min(source.size, file_size, end_offset - from_offset), 0)
@@ -94,18 +122,34 @@ class SegmentRecords:
     def window(self, position: int, stop: int) -> Window:
         """Return bytes from ``position`` on; the record there, if there is one, is whole in them.
 
+        The place is that of its header, where records have one.
+
         Of a remote file bytes after ``stop`` are read for that record only. Windows that follow
         each other are the same one as long as that suffices.
         """
         held = self._window
         if self._is_local:
             return held
-        needed = position + max(self.claimed_bytes(position), RECORD_PREFIX.size)
+        record = position + self.header_bytes
+        needed = record + max(self.claimed_bytes(record), RECORD_PREFIX.size)
         if held.start <= position and min(needed, self.length) <= held.stop:
             return held
         until = max(needed, min(position + WINDOW_BYTES, stop))
         self._hold(Window(position, self.bytes_at(position, until - position)))
         return self._window
+
+    def walk(self, window: Window, at: int, stop: int, max_rows: int, max_bytes: int) -> Walk:
+        """Walk from record to record of a window; places of the answer are those in its bytes."""
+        walk = walk_entries if self.header_bytes else walk_records
+        return walk(window.data, at - window.start, stop - window.start, max_rows, max_bytes)
+
+    def blank_bytes(self, position: int) -> int | None:
+        """Return what the blank that begins there gives as its size; None if none does."""
+        layout, magic_code, magic_at, size_at = self._blank
+        head = self.bytes_at(position, layout.size).tobytes()
+        if len(head) < layout.size or head[magic_at : magic_at + 4] != magic_code:
+            return None
+        return int.from_bytes(head[size_at : size_at + 4], "big", signed=True)
 
     def _hold(self, window: Window) -> None:
         self._window, self._window_start = window, window.start
@@ -169,12 +213,13 @@ class SegmentRecords:
 
     def _find_closing_blank(self, tail: int) -> int:
         data = self.bytes_at(tail, self.length - tail).tobytes()
-        magic = BLANK_MAGIC_CODE.to_bytes(4, "big", signed=True)
-        hit = data.find(magic, 4)
+        _, magic, magic_at, size_at = self._blank
+        hit = data.find(magic, magic_at)
         while hit >= 0:
-            at = tail + hit - 4
-            if int.from_bytes(data[hit - 4 : hit], "big", signed=True) == self.file_size - at:
-                return at
+            at = hit - magic_at
+            size = int.from_bytes(data[at + size_at : at + size_at + 4], "big", signed=True)
+            if size == self.file_size - tail - at:
+                return tail + at
             hit = data.find(magic, hit + 1)
         return self.file_size
 

@@ -107,11 +107,12 @@ class StoreKind:
             )
 
     def require_commit_log(self) -> None:
-        """Raise `StoreKindError` where the log is one of DLedger, whose records are others."""
+        """Raise `StoreKindError` where the log is one of DLedger, which is only read here."""
         if self.dledger_log:
             raise StoreKindError(
-                "the log of this store is one of DLedger (enableDLegerCommitLog=true), which "
-                "cannot be read or written here; read a store with a commit log of its own",
+                "the log of this store is one of DLedger (enableDLegerCommitLog=true): nothing can "
+                "be written to it here. Its messages can be read, and salvaged into a new store "
+                "with a commit log of its own",
                 self.dledger_log,
             )
 
