@@ -143,7 +143,7 @@ def lost_log(snapshot: StoreSnapshot) -> str:
     """
     checkpoint = snapshot.checkpoint
     stored_ms = (checkpoint.physic_msg_timestamp if checkpoint is not None else None) or 0
-    if len(snapshot.log.segments) > 0 or stored_ms <= 0 or snapshot.kind.dledger_log:
+    if len(snapshot.log.segments) > 0 or stored_ms <= 0:
         return ""
     return (
         f"{snapshot.directory.uri}: the commit log has no file, though messages were stored until "
@@ -153,12 +153,14 @@ def lost_log(snapshot: StoreSnapshot) -> str:
 
 def no_log(snapshot: StoreSnapshot) -> str:
     """Return what to say of a log that no broker made, or that begins with no record; or ""."""
-    if not len(snapshot.log.segments) and not snapshot.kind.dledger_log:
+    if not len(snapshot.log.segments):
         directory = snapshot.directory
         made = [directory.stat(directory.resolve(name)) for name in _MADE_BY_A_BROKER]
         return "" if all(made) else f"{directory.uri}: {_NO_TRACE}"
     begin = max(snapshot.min_phy_offset, 0)
-    if begin >= snapshot.end_offset or snapshot.store_timestamp_at(begin) is not None:
+    first = snapshot.log.segments.find(begin)
+    end = snapshot.end_offset
+    if begin >= end or (first and snapshot.log.first_store_timestamp(first, end) is not None):
         return ""
     return (
         f"{snapshot.directory.uri}: the log begins with bytes that are no record, so that nothing "

@@ -59,7 +59,8 @@ def commit_log_files(snapshot: StoreSnapshot) -> list[StoreFile]:
     for segment in snapshot.log.segments:
         used = min(max(snapshot.end_offset - segment.from_offset, 0), segment.size)
         file = StoreFile(COMMIT_LOG_DIR, segment.path, segment.from_offset, segment.size, used)
-        files.append(file._replace(first_record=segment.from_offset if used else NO_RECORD))
+        first = segment.from_offset + segment.header_bytes
+        files.append(file._replace(first_record=first if used else NO_RECORD))
     return files
 
 

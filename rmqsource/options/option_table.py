@@ -314,6 +314,8 @@ OPTION_TABLE = (
         "",
         _directories,
     ),
+    OptionInfo("dLegerSelfId", "", "node of a DLedger group, as `n0`", "", _text),
+    OptionInfo("dLegerPeers", "", "nodes of a DLedger group, as `n0-host:port;…`", "", _text),
     OptionInfo("messageDelayLevel", "", "delay levels, as `1s 5s 10m 2h`", "", _delay_levels),
 )
 """Every reading option: the one place that knows them."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError
-from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.queue.readable_queue import proved_batch_queue
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> list[Range]:
     if inside.any():
         raise OverlapError(int(begins[np.argmax(inside)]))
     begins = np.append(begins, stop)
-    rows = np.flatnonzero(begins > reached)
+    rows = np.flatnonzero(begins > reached + snapshot.log.header_bytes(reached))
     holes = zip(reached[rows].tolist(), begins[rows].tolist())
     return [(low, high) for low, high in holes if not _closes_segment(snapshot, low, high)]
 
@@ -78,13 +77,14 @@ def uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> list[Range]:
 def _closes_segment(snapshot: StoreSnapshot, start: int, stop: int) -> bool:
     """Return whether a blank record fills a range that reaches to the end of its segment."""
     segment = snapshot.log.segments.find(start)
-    if segment is None or stop != segment.from_offset + snapshot.log.segments.file_size:
+    if segment is None:
         return False
-    head = snapshot.log.source(segment).read_at(start - segment.from_offset, RECORD_PREFIX.size)
-    if len(head) < RECORD_PREFIX.size:
+    end = segment.from_offset + snapshot.log.segments.file_size
+    following = snapshot.log.segments.find(end)
+    if stop not in {end, end + (following.header_bytes if following else 0)}:
         return False
-    found = RECORD_PREFIX.unpack(head)
-    return bool(found.magic_code == BLANK_MAGIC_CODE and found.total_size == stop - start)
+    records = snapshot.log.records(segment, end)
+    return records.blank_bytes(start - segment.from_offset) == end - start
 
 
 def _units(snapshot: StoreSnapshot, start: int, stop: int) -> tuple[Int64s, Int64s]:

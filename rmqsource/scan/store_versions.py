@@ -24,7 +24,11 @@ _T = TypeVar("_T")
 VANISHED_ATTEMPTS = 64
 """So often a store is listed anew where files of it vanish between listing and reading: a broker
 that is told to may delete a segment each millisecond, and a look takes some."""
-_PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+_PATH_KEYS = (
+    "storePathCommitLog",
+    "readOnlyCommitLogStorePaths",
+    "storePathDLedgerCommitLog",
+)
 
 
 class LogRange(NamedTuple):

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-_STRUCT_CODE = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
+_SIGNED = {"i1": "b", "i2": "h", "i4": "i", "i8": "q"}
+_STRUCT_CODE = {**_SIGNED, **{f"u{code[1]}": char.upper() for code, char in _SIGNED.items()}}
 
 
 def _struct_code(code: str) -> str:

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from store_core.errors import StoreConfigError
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.segment_list import Segment, SegmentList, list_segments
@@ -16,6 +18,8 @@ from store_core.log.readable_log import ReadableLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy.typing as npt
 
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.byte_source import ByteSource
@@ -70,12 +74,23 @@ class CommitLog(ReadableLog):
             option=SEGMENT_SIZE_OPTION,
         )
         self.segments: SegmentList = _with_headers(found, dledger) if dledger else found
+        of_dledger = (s.from_offset for s in self.segments if s.header_bytes)
+        self._dledger_from: int | None = next(of_dledger, None)
         self._open: OrderedDict[str, ByteSource] = OrderedDict()
 
     @property
     def min_offset(self) -> int:
         """First byte of the first segment; -1 when there is none (as RocketMQ says)."""
         return self.segments.min_offset if len(self.segments) else -1
+
+    def header_bytes(
+        self, commit_log_offsets: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64] | int:
+        """Return the bytes before each record that begins at an offset or later in its segment."""
+        begin = self._dledger_from
+        if begin is None:
+            return 0
+        return np.where(commit_log_offsets >= begin, DLEDGER_ENTRY.size, 0)
 
     def source(self, segment: Segment) -> ByteSource:
         """Return the opened segment; the log closes it."""

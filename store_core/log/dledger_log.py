@@ -123,8 +123,7 @@ def _end_of_entries(log: ReadableLog, index: int, dispatched: int, end_offset: i
     """Return the end of the last record that is dispatched, or whose entry's index is so large."""
     segments = [s for s in log.segments if s.header_bytes and s.from_offset < end_offset]
     found = 0
-    for number in range(_first_to_read(log, segments, index, dispatched, end_offset), len(segments)):
-        segment = segments[number]
+    for segment in segments[_first_to_read(log, segments, index, dispatched, end_offset) :]:
         start = max(segment.from_offset, dispatched)
         stop = segment.from_offset + log.segments.file_size
         for frames in scan_frames(log, start, stop, end_offset, on_gap=skip_gap):

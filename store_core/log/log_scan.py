@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from store_core.files.segment_list import Segment
     from store_core.log.readable_log import ReadableLog
 
+DAMAGED_HEADER = "the header of a DLedger entry says something else than its record"
 _FIRST_ROWS = 256
 _GROWTH = 8
 _BATCH_ROWS = 1 << 16
@@ -249,8 +250,8 @@ def _with_headers(frames: RecordFrames, part: LogSlice) -> Iterator[LogPart]:
         if row > low:
             yield frames.take(np.arange(low, row))
         offset = int(frames.column("commit_log_offset")[row]) - part.header_bytes
-        reason = "the header of the DLedger entry says something else than its record"
-        yield Gap(offset, part.header_bytes, part.path, offset - part.from_offset, reason)
+        position = offset - part.from_offset
+        yield Gap(offset, part.header_bytes, part.path, position, DAMAGED_HEADER)
         low = row
     yield frames.take(np.arange(low, len(frames))) if bad else frames
 

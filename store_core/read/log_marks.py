@@ -77,8 +77,8 @@ def _last_record(log: ReadableLog, begin: int, end: int) -> int:
 
 def _segment_before(log: ReadableLog, end: int) -> int:
     """Return where the last segment begins that holds a record before ``end``."""
-    starts = [s.from_offset for s in log.segments if s.from_offset < end]
-    held = [at for at in starts if log.store_timestamp_at(at, end) is not None]
+    before = [s for s in log.segments if s.from_offset < end]
+    held = [s.from_offset for s in before if log.first_store_timestamp(s, end) is not None]
     return max(held, default=0)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from store_core.errors import StoreReadError
 from store_core.layout.store_paths import ABORT_FILE, CHECKPOINT_FILE
 from store_core.log.commit_log import commit_log_directories
+from store_core.log.dledger_log import dledger_directories
 from store_core.read.log_marks import MarkState, mark_state
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class LogWatch:
     def __init__(
         self, directory: StoreDirectory, config: MessageStoreConfig, *, with_checkpoint: bool
     ) -> None:
-        self._directory = directory
+        self._directory, self._config = directory, config
         self._log_directories = commit_log_directories(directory, config)
         self._abort = directory.resolve(ABORT_FILE)
         self._checkpoint = directory.resolve(CHECKPOINT_FILE) if with_checkpoint else None
@@ -52,9 +53,8 @@ class LogWatch:
         log, end = snapshot.log, snapshot.end_offset
         segment = log.segments.find(end) or log.segments.find(end - 1)
         if segment is None:
-            self._is_empty = (
-                next(iter(log.segments), None) is None
-            )  # a first one is seen in `_state`
+            has_none = next(iter(log.segments), None) is None  # a first one is seen in `_state`
+            self._is_empty = has_none and not dledger_directories(self._directory, self._config)
             return
         at = end - segment.from_offset
         self._heads = {segment.path: [(at, bytes(min(_HEAD_BYTES, segment.size - at)))]}

@@ -36,6 +36,7 @@ def check_log_is_there(snapshot: StoreSnapshot, counts: CheckCounts, findings: F
             )
         return
     places = commit_log_directories(snapshot.directory, snapshot.config)
+    places += snapshot.dledger_directories
     place = places[0] if places else ""
     evidence = list(_traces_of_messages(snapshot))
     if evidence:

@@ -45,7 +45,8 @@ def check_files(snapshot: StoreSnapshot, findings: Findings) -> None:
     """
     directory, config = snapshot.directory, snapshot.config
     log_files = []
-    for path in commit_log_directories(directory, config):
+    places = [*commit_log_directories(directory, config), *snapshot.dledger_directories]
+    for path in places:
         entries = directory.list(path)
         _strange_names(entries, findings)
         log_files += entries

@@ -34,6 +34,12 @@ class FindingKind(Enum):
         "here cuts off all after it",
         _LOG_FIX,
     )
+    ENTRY_HEADER = (
+        Severity.DAMAGE,
+        "the header of a DLedger entry is not what was stored; its message is good, but a recovery "
+        "by DLedger that comes here cuts off all after it",
+        _LOG_FIX,
+    )
     LOG_TAIL = (
         Severity.DAMAGE,
         "bytes after the last readable record are no record, as after a crash in the middle "

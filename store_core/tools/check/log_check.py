@@ -13,8 +13,8 @@ from store_core.codec.record_crcs import (
 )
 from store_core.errors import StoreReadError
 from store_core.files.nonzero_bytes import first_nonzero, last_nonzero
-from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
-from store_core.log.log_scan import Gap, scan_log
+from store_core.log.log_scan import DAMAGED_HEADER, Gap, scan_log
+from store_core.tools.check.entry_check import EntryCheck
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
 from store_core.tools.check.time_check import StoreTimes
@@ -49,6 +49,7 @@ class LogCheck:
         self.lost: list[tuple[int, int]] = []
         self.last_store_timestamp = -1
         self._times = StoreTimes()
+        self._entries = EntryCheck(findings, snapshot.log.segments.file_size)
 
     def frames(self) -> Iterator[RecordFrames]:
         """Yield all readable records in the order of the log, and note what is wrong."""
@@ -98,7 +99,9 @@ class LogCheck:
             kind = FindingKind.SEGMENT_MISSING
         else:
             self._counts.lost_bytes += gap.bytes_lost
-            if stop == self._snapshot.end_offset:
+            if gap.reason == DAMAGED_HEADER:
+                kind = FindingKind.ENTRY_HEADER
+            elif stop == self._snapshot.end_offset:
                 kind = FindingKind.LOG_TAIL
         self._findings.add(
             kind,
@@ -110,6 +113,8 @@ class LogCheck:
         )
 
     def _check(self, frames: RecordFrames, segment: Segment) -> None:
+        if segment.header_bytes:
+            self._entries.check(frames, segment)
         counts = self._counts
         sizes = frames.column("total_size")
         counts.records += len(frames)
@@ -165,20 +170,16 @@ class LogCheck:
         if left <= 0:
             return
         source = self._snapshot.log.source(segment)
-        head = source.read_at(position, RECORD_PREFIX.size)
         closed = segment.from_offset + position < self._snapshot.end_offset
-        if len(head) == RECORD_PREFIX.size:
-            length, magic = RECORD_PREFIX.struct.unpack(head)
-            blank = magic == BLANK_MAGIC_CODE and (closed or length == left)
-            if blank:
-                self._counts.blank_bytes += left
-                if length != left:
-                    text = [f"byte {position}: {length}, but {left} bytes are left"]
-                    place = segment.path
-                    self._findings.add(
-                        FindingKind.ODD_BLANK, place, position=position, examples=text
-                    )
-                return
+        records = self._snapshot.log.records(segment, segment.from_offset + size)
+        length = records.blank_bytes(position)
+        if length is not None and (closed or length == left):
+            self._counts.blank_bytes += left
+            if length != left:
+                text = [f"byte {position}: {length}, but {left} bytes are left"]
+                place = segment.path
+                self._findings.add(FindingKind.ODD_BLANK, place, position=position, examples=text)
+            return
         first = first_nonzero(source, position, size)
         if first < 0:
             self._counts.zero_bytes += left

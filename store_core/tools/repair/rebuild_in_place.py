@@ -219,6 +219,7 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreSnapsh
         raise StoreConfigError(f"{root}: only a store on this machine can be changed")
     path = os.path.abspath(local_path(root))  # noqa: PTH100 (links stay as they are)
     with StoreSnapshot(directory, config) as view:
+        view.kind.require_commit_log()
         if view.state is StoreState.LIVE:
             raise StoreLockedError("a broker has it open; stop that broker first", path)
         require_queue_files(view.directory, "nothing can be rebuilt in it")

@@ -131,6 +131,7 @@ class _Salvage:
             store_path_root_dir=str(root),
             store_path_commit_log=None,
             read_only_commit_log_store_paths=None,
+            store_path_d_ledger_commit_log=None,
             mapped_file_size_commit_log=snapshot.log.segments.file_size or DEFAULT_SEGMENT_BYTES,
             mapped_file_size_consume_queue=sizes.simple,
             mapped_file_size_consume_queue_ext=sizes.ext,
