@@ -13,10 +13,9 @@ from tests.golden_kinds import IN_DATABASE, KINDS, MESSAGES, OPTIONS, unpack_kin
 from tests.rmqsource.reading import parsed, plan, read_rows
 
 pytestmark = pytest.mark.usefixtures("without_rocksdict")
-READABLE = [name for name in KINDS if name != "dledger-5x"]
 
 
-@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("name", KINDS)
 def test_every_message_is_read(tmp_path, name):
     root = unpack_kind(name, tmp_path)
     rows = read_rows(root, **OPTIONS)
