@@ -39,7 +39,7 @@ from store_core.read.dispatch_proof import proved_dispatch
 from store_core.read.store_queries import StoreQueries
 from store_core.staged_commit.settle import uncommitted_offset
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
-from store_core.state.store_kind import StoreKind, queue_database, store_kind
+from store_core.state.store_kind import StoreKind, has_dledger_log, queue_database, store_kind
 from store_core.state.store_state import StoreState, store_state, written_by_5x
 
 if TYPE_CHECKING:
@@ -562,7 +562,9 @@ def _no_time() -> int:
 def _check_is_store(directory: StoreDirectory, config: MessageStoreConfig) -> None:
     directory.check_root()
     names = {entry.name for entry in directory.list(directory.resolve())}
-    if names.isdisjoint(_PARTS_OF_A_STORE) and not config.store_path_commit_log:
+    elsewhere = config.store_path_commit_log or config.store_path_d_ledger_commit_log
+    has_parts = not names.isdisjoint(_PARTS_OF_A_STORE) or has_dledger_log(names)
+    if not has_parts and not elsewhere:
         found = ", ".join(sorted(names)[:5]) or "nothing"
         raise StoreNotFoundError(
             f"{directory.uri}: no RocketMQ store; found {found}, expected commitlog/. Give the "

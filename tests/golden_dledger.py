@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ def unpack_dledger(name: str, directory: Path) -> Path:
     return directory / "store"
 
 
-@lru_cache(maxsize=None)
+@cache
 def received(name: str) -> tuple[dict[str, Any], ...]:
     """Return the messages that a real client got, in the order of topics, queues and offsets."""
     path = GOLDEN_DIR / "dledger" / name / "received.jsonl.gz"
@@ -29,7 +29,7 @@ def received(name: str) -> tuple[dict[str, Any], ...]:
     return tuple(sorted(rows, key=lambda r: (r["topic"], r["queue_id"], r["queue_offset"])))
 
 
-@lru_cache(maxsize=None)
+@cache
 def answers(name: str, event: str) -> tuple[dict[str, Any], ...]:
     """Return what the broker said of one kind: ``ready``, ``topic``, ``key`` or ``id``."""
     text = (GOLDEN_DIR / "dledger" / name / "answers.jsonl").read_text("utf-8")

@@ -21,6 +21,8 @@ from store_core.errors import StoreKindError
 from store_core.layout.store_paths import CONFIG_DIR, CONSUME_QUEUE_DIR
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from store_core.files.store_directory import StoreDirectory
 
 _NAMED_TOPICS = 5
@@ -138,6 +140,11 @@ def store_kind(directory: StoreDirectory) -> StoreKind:
         compacted_topics=_compacted_topics(directory) if _COMPACTION in names else (),
         tiered=next((e.path for e in config if e.name in _TIERED and not e.is_dir), ""),
     )
+
+
+def has_dledger_log(names: Iterable[str]) -> bool:
+    """Return whether one of the names in a store is that of a DLedger node's files."""
+    return any(_DLEDGER.fullmatch(name) for name in names)
 
 
 def require_writable(directory: StoreDirectory) -> None:

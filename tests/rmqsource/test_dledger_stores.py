@@ -183,7 +183,7 @@ def test_end_and_queues_are_those_that_the_broker_tells(store):
 
 
 def test_every_table_can_be_read(store):
-    name, root = store
+    _, root = store
     for table in METADATA_TABLES:
         options = parsed(root, table=table, **OPTIONS)
         (snapshot,) = open_snapshots(options)
@@ -204,7 +204,7 @@ def test_check_finds_nothing(store):
 
 
 def test_salvage_makes_an_ordinary_store(store, tmp_path):
-    name, root = store
+    _, root = store
     target = tmp_path / "new"
     report = salvage_store(str(root), str(target), CONFIG, SalvageOptions(lambda: 0))
     assert report.lost_bytes == 0

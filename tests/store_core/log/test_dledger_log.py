@@ -1,0 +1,230 @@
+"""Where a DLedger log ends: what is committed, cut, damaged or swapped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from store_core.config.message_store_config import MessageStoreConfig
+from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout.dledger import DLEDGER_ENTRY
+from store_core.log.dledger_log import UNCOMMITTED
+from store_core.log.end_rules import OLDER_ENTRY
+from store_core.log.log_scan import Gap, scan_log
+from store_core.store_snapshot import StoreSnapshot
+from tests.dledger_factory import HEADER, DLedgerFactory
+from tests.golden_store import tree_state
+from tests.store_factory import small_store
+
+SEGMENT = 4096
+CONFIG = MessageStoreConfig()
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    factory = small_store(tmp_path_factory.mktemp("records"), 60, segment_bytes=1 << 20)
+    data = bytes(factory.data)
+    return [data[r.commit_log_offset : r.commit_log_offset + r.total_size] for r in factory.records]
+
+
+def read(root, config=CONFIG):
+    """Return the places of records, the gaps, and the snapshot's end and its reason."""
+    before = tree_state(root)
+    with StoreSnapshot.open(str(root), config) as snapshot:
+        begin = max(snapshot.min_phy_offset, 0)
+        records, gaps = [], []
+        for found in scan_log(snapshot.log, begin, snapshot.end_offset):
+            if isinstance(found, Gap):
+                gaps.append(found)
+            else:
+                places = found.column("commit_log_offset"), found.column("total_size")
+                records += zip(*(column.tolist() for column in places))
+        end = snapshot.end_offset, snapshot.end_reason
+    assert tree_state(root) == before
+    return records, gaps, end
+
+
+def dispatch(root: Path, spans, topic="TopicA", units=16):
+    """Write one queue that holds some records."""
+    path = root / "consumequeue" / topic / "0"
+    path.mkdir(parents=True)
+    data = b"".join(
+        CQ_UNIT.pack(commit_log_offset=at, message_size=size, tags_code=0) for at, size in spans
+    )
+    size = units * CQ_UNIT.size
+    (path / f"{0:020d}").write_bytes(data[:size].ljust(size, b"\0"))
+
+
+def change(data: Path, at: int, new: bytes) -> None:
+    """Change bytes of the log at a physical offset."""
+    path = data / f"{at // SEGMENT * SEGMENT:020d}"
+    with path.open("r+b") as file:
+        file.seek(at % SEGMENT)
+        file.write(new)
+
+
+def test_all_that_is_committed_is_read(tmp_path, records):
+    made = DLedgerFactory(SEGMENT).add_all(records)
+    made.write(tmp_path)
+    assert len(made.data) > 2 * SEGMENT
+    assert read(tmp_path) == (made.spans, [], (made.end_offset, "only zeros follow"))
+
+
+@pytest.mark.parametrize("committed", [-1, 0, 1, 12, 30, 58, 59, 70])
+def test_what_is_not_known_to_be_committed_is_left_out(tmp_path, records, committed):
+    made = DLedgerFactory(SEGMENT).add_all(records)
+    made.write(tmp_path, committed=committed)
+    shown = made.spans[: committed + 1]
+    found, gaps, (end, reason) = read(tmp_path)
+    assert (found, gaps) == (shown, [])
+    assert end == (sum(shown[-1]) if shown else 0)
+    assert (reason == UNCOMMITTED) == (committed < 59)
+    alone = MessageStoreConfig(d_leger_peers="n0-127.0.0.1:40911;")
+    assert read(tmp_path, alone)[0] == made.spans
+    others = MessageStoreConfig(d_leger_peers="n0-a:1;n1-b:1;n2-c:1")
+    assert read(tmp_path, others)[0] == shown
+
+
+@pytest.mark.parametrize(("committed", "dispatched"), [(-1, 5), (4, 5), (5, 4), (2, 14), (12, 0)])
+def test_what_was_dispatched_is_committed(tmp_path, committed, dispatched):
+    of_one_queue = small_store(tmp_path / "records", 0, segment_bytes=1 << 20)
+    for number in range(16):
+        of_one_queue.add("TopicA", b"body %d" % number, store_timestamp=1000 + number)
+    made = DLedgerFactory(1024)
+    for record in of_one_queue.records:
+        at = record.commit_log_offset
+        made.add(bytes(of_one_queue.data[at : at + record.total_size]))
+    made.write(tmp_path, committed=committed)
+    dispatch(tmp_path, made.spans[: dispatched + 1])
+    found, gaps, (end, _) = read(tmp_path)
+    assert gaps == []
+    assert found == made.spans[: max(committed, dispatched) + 1]
+    assert end == sum(found[-1])
+
+
+def test_a_node_without_checkpoint_shows_what_was_dispatched(tmp_path, records):
+    made = DLedgerFactory(SEGMENT).add_all(records)
+    data = made.write(tmp_path)
+    (data.parent / "checkpoint").unlink()
+    assert read(tmp_path)[0] == []
+    (data.parent / "checkpoint").write_bytes(b"committedIndex = 7\n")
+    assert read(tmp_path)[0] == made.spans[:8]
+    (data.parent / "checkpoint").write_bytes(b"committedIndex=99999999999999999999999\n\xff\0")
+    assert read(tmp_path)[0] == []
+
+
+def test_entries_of_an_earlier_term_are_left_of_a_log_that_was_cut(tmp_path, records):
+    same = [records[1]] * 20
+    old = DLedgerFactory(SEGMENT).add_all(same, term=3)
+    new = DLedgerFactory(SEGMENT).add_all(same[:8], term=3).add_all(same[:4], term=5)
+    mixed = DLedgerFactory(SEGMENT)
+    mixed.data, mixed.index = new.data + old.data[len(new.data) :], 99
+    mixed.write(tmp_path, committed=99)
+    assert read(tmp_path) == (new.spans, [], (new.end_offset, OLDER_ENTRY))
+
+
+def test_an_index_that_goes_back_is_left_of_a_log_that_was_cut(tmp_path, records):
+    made = DLedgerFactory(SEGMENT).add_all(records[:6])
+    end = made.end_offset
+    made.add(records[6], index=3)
+    made.write(tmp_path, committed=99)
+    assert read(tmp_path)[2] == (end, OLDER_ENTRY)
+
+
+@pytest.mark.parametrize("field", ["magic", "size", "pos", "body_size"])
+def test_a_damaged_header_costs_no_message(tmp_path, records, field):
+    made = DLedgerFactory(SEGMENT).add_all(records)
+    data = made.write(tmp_path)
+    for at, _ in (made.spans[0], made.spans[20], made.spans[-1]):
+        change(data, at - HEADER + DLEDGER_ENTRY.at(field), b"\x7f\x7f\x7f")
+    found, gaps, _ = read(tmp_path)
+    assert found == made.spans
+    assert [(g.commit_log_offset, g.bytes_lost) for g in gaps] == [
+        (at - HEADER, HEADER) for at, _ in (made.spans[0], made.spans[20], made.spans[-1])
+    ]
+
+
+def test_a_damaged_record_in_the_middle_is_one_gap(tmp_path, records):
+    made = DLedgerFactory(SEGMENT).add_all(records)
+    data = made.write(tmp_path)
+    at, size = made.spans[30]
+    change(data, at, bytes(60))
+    found, (gap,), _ = read(tmp_path)
+    assert found == [s for s in made.spans if s[0] != at]
+    assert gap[:2] == (at - HEADER, size + HEADER)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 47, 48, 49, 100])
+def test_a_tail_that_was_cut_ends_the_log(tmp_path, records, kept):
+    made = DLedgerFactory(SEGMENT).add_all(records)
+    at, _ = made.spans[-1]
+    end = made.end_offset
+    made.data = made.data[: at - HEADER + kept] + bytes(end - (at - HEADER) - kept)
+    made.write(tmp_path)
+    found, _, (log_end, _) = read(tmp_path)
+    assert found == made.spans[:-1]
+    assert at - HEADER <= log_end <= at - HEADER + kept
+
+
+def test_a_file_that_was_cut_short_is_a_gap(tmp_path, records):
+    made = DLedgerFactory(SEGMENT).add_all(records)
+    data = made.write(tmp_path)
+    at, size = next(s for s in made.spans if s[0] > SEGMENT + 1500)
+    with (data / f"{SEGMENT:020d}").open("r+b") as file:
+        file.truncate(at + size - 5 - SEGMENT)
+    found, (gap,), _ = read(tmp_path)
+    assert found == [s for s in made.spans if not at <= s[0] < 2 * SEGMENT]
+    assert gap[:2] == (at - HEADER, 2 * SEGMENT - at + HEADER)
+
+
+def test_swapped_files_give_no_row(tmp_path, records):
+    made = DLedgerFactory(SEGMENT).add_all(records)
+    data = made.write(tmp_path)
+    one, two = (data / f"{n * SEGMENT:020d}" for n in (0, 1))
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    found, gaps, _ = read(tmp_path)
+    assert found == [s for s in made.spans if s[0] >= 2 * SEGMENT]
+    assert sum(g.bytes_lost for g in gaps) == 2 * SEGMENT
+
+
+def test_a_lost_file_is_a_gap(tmp_path, records):
+    made = DLedgerFactory(SEGMENT).add_all(records)
+    data = made.write(tmp_path)
+    (data / f"{SEGMENT:020d}").unlink()
+    found, (gap,), _ = read(tmp_path)
+    assert found == [s for s in made.spans if not SEGMENT <= s[0] < 2 * SEGMENT]
+    assert gap[:2] == (SEGMENT, SEGMENT)
+
+
+def test_an_empty_log_and_one_of_zeros(tmp_path):
+    made = DLedgerFactory(SEGMENT)
+    made.write(tmp_path)
+    assert read(tmp_path)[:2] == ([], [])
+    made.data = bytearray(10)
+    made.write(tmp_path)
+    assert read(tmp_path)[:2] == ([], [])
+
+
+def test_the_commit_log_before_goes_on_in_entries(tmp_path, records):
+    old = small_store(tmp_path, 60, segment_bytes=SEGMENT)
+    old.roll()
+    old.write()
+    made = DLedgerFactory(SEGMENT, first_offset=old.end_offset).add_all(records)
+    made.write(tmp_path)
+    found, gaps, (end, _) = read(tmp_path)
+    assert gaps == []
+    assert found == [(r.commit_log_offset, r.total_size) for r in old.records] + made.spans
+    assert end == made.end_offset
+
+
+def test_paths_of_a_brokers_file(tmp_path, records):
+    made = DLedgerFactory(SEGMENT).add_all(records)
+    data = made.write(tmp_path)
+    data.rename(tmp_path / "elsewhere")
+    config = MessageStoreConfig.from_properties(
+        {"storePathDLedgerCommitLog": "elsewhere", "dLegerSelfId": "n0", "dLegerPeers": "n0-h:1"}
+    )
+    assert read(tmp_path, config)[0] == made.spans
