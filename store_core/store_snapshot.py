@@ -387,6 +387,11 @@ class StoreSnapshot(StoreQueries):
         last, _ = self.last_dispatched()
         return self.store_timestamp_at(last) if last >= 0 else None
 
+    def oldest_store_timestamp(self) -> int | None:
+        """Return the store time (ms) of the log's first record; None when it begins with none."""
+        first = self.log.segments.find(max(self.min_phy_offset, 0))
+        return self.log.first_store_timestamp(first, self.end_offset) if first else None
+
     def store_timestamp_at(self, commit_log_offset: int) -> int | None:
         """Return the store time (ms) of the record that starts there; None when none does."""
         return self.log.store_timestamp_at(commit_log_offset, self.end_offset)

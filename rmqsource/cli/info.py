@@ -117,7 +117,7 @@ def _log(snapshot: StoreSnapshot) -> Facts:
         "log_ends_because": snapshot.end_reason,
         "segments": len(segments),
         "segment_bytes": segments.file_size if len(segments) else None,
-        "first_store_timestamp": _time(snapshot.store_timestamp_at(begin)),
+        "first_store_timestamp": _time(snapshot.oldest_store_timestamp()),
     }
 
 

@@ -103,7 +103,7 @@ def _standing(snapshot: StoreSnapshot, options: SourceOptions) -> StoreStanding:
         broker=broker,
         cluster=cluster,
         log_bytes=snapshot.end_offset - begin,
-        first_ms=snapshot.store_timestamp_at(begin),
+        first_ms=snapshot.oldest_store_timestamp(),
         last_ms=snapshot.newest_store_timestamp(),
         kept_hours=config.file_reserved_time,
         forced_share=config.disk_space_clean_forcibly_ratio / 100,

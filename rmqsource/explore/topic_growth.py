@@ -77,7 +77,7 @@ def _rows(snapshot: StoreSnapshot, options: SourceOptions) -> list[dict[str, Any
 
 
 def _window(snapshot: StoreSnapshot) -> _Window:
-    begin = snapshot.store_timestamp_at(max(snapshot.min_phy_offset, 0))
+    begin = snapshot.oldest_store_timestamp()
     end = snapshot.store_timestamp_at(snapshot.last_dispatched()[0])
     if begin is None or end is None or end <= begin:
         return _Window(0, 0, 0)

@@ -168,6 +168,7 @@ def test_end_and_queues_are_those_that_the_broker_tells(store):
     with StoreSnapshot.open(str(root), CONFIG) as snapshot:
         assert max(snapshot.min_phy_offset, 0) == ready["min_phy_offset"]
         assert snapshot.end_offset == ready["max_phy_offset"]
+        assert snapshot.oldest_store_timestamp() is not None
         for answer in answers(name, "topic"):
             for queue_id, told in answer["queues"].items():
                 place = answer["topic"], int(queue_id)
