@@ -234,7 +234,7 @@ _TABLES = (
         "one row per store and access path: what the same options would read",
         (
             _STORE,
-            Column("access_path", "string", False, "index, message_id, consumequeue, commitlog"),
+            Column("access_path", "string", False, "as option access, message_id or none"),
             Column("reason", "string", False, "why this path was chosen"),
             Column("splits", "int", False, "Spark partitions"),
             Column("bytes_to_read", "bigint", False, "bytes of the files to be read"),

@@ -27,7 +27,7 @@ from rmqsource.tables import TABLES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-ACCESS_PATHS = ("auto", "commitlog", "consumequeue", "index")
+ACCESS_PATHS = ("auto", "commitlog", "consumequeue", "index", "compaction")
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 READ_UP_TO = ("dispatched", "written", "flushed")
 

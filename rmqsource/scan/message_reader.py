@@ -14,16 +14,19 @@ import numpy as np
 
 from rmqsource.errors import DataLossError
 from rmqsource.scan.message_batches import MessageBatches
+from rmqsource.scan.splits import CompactedSlice, SegmentPositions
 from store_core.errors import FileVanishedError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
 from store_core.log.segment_records import SegmentRecords
+from store_core.queue.compaction_log import CompactionLog
+from store_core.state.store_state import StoreState, store_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.scan.read_request import ReadRequest
-    from rmqsource.scan.splits import SegmentPositions, Split
+    from rmqsource.scan.splits import Split
     from store_core.arrow_types import Columns
     from store_core.files.byte_source import ByteSource
 
@@ -48,6 +51,8 @@ def read_split(split: Split, request: ReadRequest) -> Iterator[Columns]:
     for part in split.parts:
         if isinstance(part, LogSlice):
             found = _read_slice(directory, part, sizer, batches)
+        elif isinstance(part, CompactedSlice):
+            found = _read_compacted(directory, part, sizer, batches)
         else:
             found = _read_positions(directory, part, sizer, batches)
         for batch in found:
@@ -108,6 +113,20 @@ def _read_positions(
             if not frames.ok.all():
                 frames = frames.take(np.flatnonzero(frames.ok))
             yield from batches.of_frames(frames, places)
+
+
+def _read_compacted(
+    directory: StoreDirectory, part: CompactedSlice, sizer: BatchSizer, batches: MessageBatches
+) -> Iterator[Columns]:
+    is_live = store_state(directory) is StoreState.LIVE
+    within = (part.start, part.stop)
+    with CompactionLog(directory, part.topic, part.queue_id, is_live=is_live, within=within) as log:
+        for gap in [*(log.file_gaps if part.is_first else ()), *log.unit_gaps]:
+            yield from batches.gap(gap)
+        for segment, frames in log.parts(sizer):
+            start, end = segment.from_offset, segment.from_offset + segment.size
+            place = SegmentPositions(segment.path, start, segment.size, end, b"")
+            yield from batches.of_frames(frames, place)
 
 
 def _open(directory: StoreDirectory, path: str, batches: MessageBatches) -> ByteSource | None:

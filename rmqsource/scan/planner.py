@@ -12,11 +12,13 @@ import numpy as np
 
 from rmqsource.errors import DataLossError, SourceOptionError
 from rmqsource.options.sql_option import sql_option
+from rmqsource.scan.compacted_path import compacted_notes, plan_compacted
 from rmqsource.scan.index_path import indexed_keys, read_index
 from rmqsource.scan.predicate import ScanPredicate
 from rmqsource.scan.queue_path import RecordPlaces, UnprovedError, read_queue_units
 from rmqsource.scan.splits import (
     COMMIT_LOG,
+    COMPACTION,
     CONSUME_QUEUE,
     INDEX,
     MESSAGE_ID,
@@ -87,8 +89,10 @@ def plan_store(
         A segment has a wrong size, and ``mode`` is ``FAILFAST``, or the file is too long and
         nothing proves the size of segments.
     SourceOptionError
-        ``access`` forces a path that these options do not allow.
+        ``access`` forces a path that these options or this store do not allow.
     """
+    if options.access == COMPACTION:
+        return plan_compacted(snapshot, predicate, options)
     _check_segment_sizes(snapshot, options)
     missing = missing_offsets(snapshot, predicate) if within is None else ()
     if missing and options.fail_on_data_loss:
@@ -107,6 +111,8 @@ def plan_store(
     else:
         way = _choose(snapshot, predicate, options, bounds)
     exact = None if within is None else within[0]
+    if within is None:
+        way = way._replace(reason="; ".join([way.reason, *compacted_notes(snapshot, predicate)]))
     splits, bytes_to_read = _splits(snapshot, way, options, exact)
     held = snapshot.end_offset - max(snapshot.min_phy_offset, 0)
     scanned = total_bytes(way.ranges) if way.records is not None else 0

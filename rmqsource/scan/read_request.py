@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqsource.scan.splits import COMMIT_LOG
+from rmqsource.scan.splits import COMMIT_LOG, COMPACTION
 
 if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
@@ -46,5 +46,5 @@ class ReadRequest:
             batch_bytes=options.batch_bytes,
             max_decoded_bytes=options.max_decoded_bytes,
             fail_on_data_loss=options.fail_on_data_loss,
-            undispatched=options.access == COMMIT_LOG,
+            undispatched=options.access in (COMMIT_LOG, COMPACTION),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
+COMPACTION = "compaction"
 MESSAGE_ID = "message_id"
 NOTHING = "none"
 
@@ -41,12 +42,25 @@ class SegmentPositions(NamedTuple):
         return np.frombuffer(self.offsets, np.int64)
 
 
+class CompactedSlice(NamedTuple):
+    """Queue offsets ``[start, stop)`` of one compacted log; ``is_first`` of its slices."""
+
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+    is_first: bool
+
+
+Part = Union[LogSlice, SegmentPositions, CompactedSlice]
+
+
 @dataclass(frozen=True)
 class Split:
-    """What one task reads, in order: ranges of the log and single records of it."""
+    """What one task reads, in order: ranges of logs and single records."""
 
     store: str
-    parts: tuple[LogSlice | SegmentPositions, ...]
+    parts: tuple[Part, ...]
 
 
 class SplitLimits(NamedTuple):
@@ -75,13 +89,14 @@ class StorePlan:
     store
         As given by the user.
     access_path
-        ``commitlog``, ``consumequeue``, ``index``, ``message_id``, or ``none``: no row can match.
+        ``commitlog``, ``consumequeue``, ``index``, ``message_id``, ``compaction``, or ``none``: no
+        row can match.
     reason
         Why that path, in words for a person.
     splits
         What tasks read.
     bytes_to_read, bytes_skipped
-        Of the log; together they are the readable log.
+        Of the log; together they are the readable log. With ``compaction``: of the compacted logs.
     log_bytes_scanned
         Of ``bytes_to_read``: scanned because index or queues do not cover them.
     missing_offsets
@@ -184,7 +199,7 @@ def sized_slices(slices: Sequence[LogSlice]) -> list[tuple[LogSlice, int]]:
 
 def group_parts(
     store: str,
-    parts: Sequence[tuple[LogSlice | SegmentPositions, int]],
+    parts: Sequence[tuple[Part, int]],
     target_bytes: int,
     max_splits: int,
 ) -> list[Split]:
@@ -194,7 +209,7 @@ def group_parts(
     over. Where parts that do not fill a split still make too many, each takes what begins in its
     share of the bytes.
     """
-    groups: list[list[LogSlice | SegmentPositions]] = []
+    groups: list[list[Part]] = []
     tolerance = target_bytes // 16
     room = 0
     for part, length in parts:
@@ -208,11 +223,9 @@ def group_parts(
     return [Split(store, tuple(group)) for group in groups]
 
 
-def _equal_shares(
-    parts: Sequence[tuple[LogSlice | SegmentPositions, int]], count: int
-) -> list[list[LogSlice | SegmentPositions]]:
+def _equal_shares(parts: Sequence[tuple[Part, int]], count: int) -> list[list[Part]]:
     total = max(sum(length for _, length in parts), 1)
-    groups: dict[int, list[LogSlice | SegmentPositions]] = {}
+    groups: dict[int, list[Part]] = {}
     at = 0
     for part, length in parts:
         groups.setdefault(min(at * count // total, count - 1), []).append(part)

@@ -45,7 +45,7 @@ class BatchConsumeQueue(SegmentedQueue):
                 text = f"the file before it ends at byte {expected} of the queue, or one is missing"
                 raise CorruptRecordError(text, segment.path, 0)
             units = self._file_units(segment)
-            valid = _is_valid(units)
+            valid = is_valid(units)
             if not valid.all():
                 end = int(np.argmin(valid))
                 if number < len(self.segments) - FILES_RECOVERED:
@@ -90,7 +90,8 @@ def find_unit(units: npt.NDArray[np.void], queue_offset: int) -> int | None:
     return row if row >= 0 else None
 
 
-def _is_valid(units: npt.NDArray[np.void]) -> Any:
+def is_valid(units: npt.NDArray[np.void]) -> Any:
+    """Return which units are units; RocketMQ takes the first that is none for the end."""
     return (
         (units["commit_log_offset"] >= 0)
         & (units["message_size"] > 0)

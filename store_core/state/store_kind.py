@@ -1,8 +1,9 @@
 """What kind of store a directory holds: RocketMQ keeps some of them in other files than these.
 
-Read here are the files of ``storeType=default``. A 5.x broker can keep queues and settings in
-RocksDB databases (``storeType=defaultRocksDB``), its log in DLedger, and more messages in compacted
-logs and tiered storage. Seen in stores of real brokers, release 5.3.3.
+Read here are the files of ``storeType=default``, and compacted logs where they are asked for. A
+5.x broker can keep queues and settings in RocksDB databases (``storeType=defaultRocksDB``), its log
+in DLedger, and more messages in compacted logs and tiered storage. Seen in stores of real brokers,
+release 5.3.3.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TIERED = frozenset({"tieredStoreMetadata.json", "tieredStoreMetadata.json.bak"}
 
 @dataclass(frozen=True)
 class StoreKind:
-    """Which parts of a store are kept in a way that is not read here; empty: none.
+    """Which parts of a store are kept elsewhere than in log and queue files; empty: none.
 
     Attributes
     ----------
@@ -61,6 +62,22 @@ class StoreKind:
     tiered: str = ""
 
     def notes(self) -> tuple[str, ...]:
+        """Return a sentence for each part that is kept elsewhere."""
+        return (*self.unread(), *self._compacted())
+
+    def _compacted(self) -> tuple[str, ...]:
+        if not self.compacted_topics:
+            return ()
+        names = ", ".join(self.compacted_topics[:_NAMED_TOPICS])
+        rest = len(self.compacted_topics) - _NAMED_TOPICS
+        more = f" and {rest} more" if rest > 0 else ""
+        return (
+            f"consumers of compacted topics ({names}{more}) are given the newest message of each "
+            "key, from compacted logs: access=compaction reads those. Otherwise messages come from "
+            "the commit log, as long as it has them",
+        )
+
+    def unread(self) -> tuple[str, ...]:
         """Return a sentence for each part that is not read."""
         found = []
         if self.queue_database:
@@ -73,14 +90,6 @@ class StoreKind:
             found.append(
                 f"topics, groups and consumer offsets are in RocksDB databases ({places}), "
                 f"which are not read: {self.unread_because}"
-            )
-        if self.compacted_topics:
-            names = ", ".join(self.compacted_topics[:_NAMED_TOPICS])
-            rest = len(self.compacted_topics) - _NAMED_TOPICS
-            more = f" and {rest} more" if rest > 0 else ""
-            found.append(
-                f"topics with a compacted log, which is not read ({names}{more}): messages come "
-                "from the commit log, as long as it has them"
             )
         if self.tiered:
             found.append(

@@ -22,6 +22,10 @@ _INDEX_FIX = "rocketmq-store rebuild-index makes the index anew from the log"
 _QUEUE_FIX = "rocketmq-store rebuild-queues makes the queues anew from the log"
 _LOG_FIX = "read what is good with mode=PERMISSIVE; do not start a broker before you copied it"
 _START_FIX = "move the file out of the store before you start a broker"
+_COMPACTED_FIX = (
+    "read what is good with access=compaction and mode=PERMISSIVE; bring compaction/ back from a "
+    "copy: a broker does not make it anew"
+)
 _NONE = "nothing to do"
 
 
@@ -206,6 +210,33 @@ class FindingKind(Enum):
         Severity.REPAIRABLE,
         "units of a batch queue do not follow each other",
         _QUEUE_FIX,
+    )
+    COMPACTED_FILES = (
+        Severity.DAMAGE,
+        "files of a compacted log and of its queue do not belong together, as after a crash while "
+        "the broker replaced them: a broker may not start, and consumers may miss messages",
+        _COMPACTED_FIX,
+    )
+    COMPACTED_UNIT = (
+        Severity.DAMAGE,
+        "units of a compacted log's queue that do not name a record of it: consumers get nothing "
+        "or garbage there",
+        _COMPACTED_FIX,
+    )
+    COMPACTED_BODY = (
+        Severity.DAMAGE,
+        "bodies in a compacted log that are not what was stored",
+        _COMPACTED_FIX,
+    )
+    COMPACTED_WITHOUT_UNIT = (
+        Severity.DAMAGE,
+        "records of a compacted log that its queue does not name: consumers never get them",
+        _COMPACTED_FIX,
+    )
+    COMPACTED_ONLY = (
+        Severity.INFORMATION,
+        "messages that only a compacted log still has: the commit log has lost them as it expired",
+        "read them with access=compaction; a copy without compaction/ does not have them",
     )
     NOT_READ = (
         Severity.INFORMATION,

@@ -88,6 +88,8 @@ class CheckCounts:
     index_files: int = 0
     index_entries: int = 0
     expired_index_entries: int = 0
+    compacted_queues: int = 0
+    compacted_records: int = 0
 
     @property
     def log_bytes(self) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.queue_range import queue_range
+from store_core.tools.check.compaction_check import check_compaction
 from store_core.tools.check.empty_log import check_log_is_there
 from store_core.tools.check.file_check import check_checkpoint, check_files
 from store_core.tools.check.finding_kinds import FindingKind
@@ -23,11 +24,12 @@ _UNREADABLE = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
 def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) -> CheckReport:
-    """Verify a whole store: log, queues, index, checkpoint, files. Reads only.
+    """Verify a whole store: log, queues, index, compacted logs, checkpoint, files. Reads only.
 
     Every record with its CRCs, every byte of the log's files, every queue unit against its
     record, every record against its unit, every index entry against the record's keys and the
-    other way round. A live store is checked up to the end that the snapshot has.
+    other way round; every unit and record of compacted logs. A live store is checked up to the end
+    that the snapshot has.
 
     Memory is bounded: half a million rows of queue columns (30 MB), one batch of the log (32 MB),
     5 bytes an entry of the index file being walked, a few numbers a queue, 62 bytes a unit of batch
@@ -49,7 +51,7 @@ def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) 
     """
     tell = progress or (lambda _what, _done, _all: None)
     findings, counts = Findings(), CheckCounts()
-    notes = snapshot.kind.notes()
+    notes = snapshot.kind.unread()
     findings.add(FindingKind.NOT_READ, count=len(notes), examples=notes)
     check_files(snapshot, findings)
     dispatched_end = _dispatched_end(snapshot)
@@ -67,6 +69,7 @@ def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) 
     check_log_is_there(snapshot, counts, findings)
     queues.finish()
     index.finish()
+    check_compaction(snapshot, findings, counts)
     check_checkpoint(snapshot, log.last_store_timestamp, findings)
     return CheckReport(
         store=snapshot.directory.uri,

@@ -39,6 +39,7 @@ from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.keep_queues import keep_queues_without_records
 from store_core.tools.repair.queue_file_times import set_queue_file_times
 from store_core.tools.salvage.carried_files import ConfigFiles
+from store_core.tools.salvage.compacted_messages import compacted_messages_notes
 from store_core.tools.salvage.derived_files import DerivedFiles
 from store_core.tools.salvage.log_copy import LogCopy
 from store_core.tools.salvage.salvage_report import SalvageReport
@@ -56,7 +57,10 @@ _UNFINISHED_SUFFIX = ".salvage-part"
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _NOT_TAKEN = {
     "timerwheel": "timer messages (5.x timer wheel) are in the log; the wheel itself is not copied",
-    "compaction": "files of compacted topics are not copied; the log's own messages are",
+    "compaction": (
+        "compacted logs are not copied, and a broker does not make them anew: consumers of such "
+        "topics are given the log's messages where it has enableCompaction=false"
+    ),
     "epochFileCheckpoint": "the epochs of a replicated broker are not copied; they do not hold",
 }
 
@@ -256,7 +260,8 @@ class _Salvage:
         directory = self._snapshot.directory
         names = {entry.name for entry in directory.list(directory.resolve())}
         self._notes += [text for name, text in _NOT_TAKEN.items() if name in names]
-        self._notes += self._snapshot.kind.notes()
+        self._notes += compacted_messages_notes(self._snapshot, copy.queues)
+        self._notes += self._snapshot.kind.unread()
         if any(t == _HALF_TOPIC and q.has_moved for (t, _), q in copy.queues.items()):
             self._notes.append(
                 "half messages have other queue offsets than their end marks name: the broker may "

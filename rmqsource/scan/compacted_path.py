@@ -1,0 +1,243 @@
+"""The access path ``compaction``: what consumers of compacted topics are given by a 5.x broker."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqsource.errors import DataLossError, SourceOptionError
+from rmqsource.scan.splits import (
+    COMPACTION,
+    CompactedSlice,
+    SplitLimits,
+    StorePlan,
+    group_parts,
+)
+from store_core.errors import StoreError
+from store_core.queue.batch_consume_queue import max_queue_offset
+from store_core.queue.compaction_log import (
+    CompactionLog,
+    compacted_queues,
+    is_compacted,
+)
+from store_core.state.store_state import StoreState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from rmqsource.options.source_options import SourceOptions
+    from rmqsource.scan.predicate import ScanPredicate
+    from store_core.store_snapshot import StoreSnapshot
+
+    Units = npt.NDArray[np.void]
+
+_NAMED_TOPICS = 5
+
+
+class _Held(NamedTuple):
+    """The units of a compacted log, and whether files of it are damaged."""
+
+    units: Units
+    is_damaged: bool
+
+
+def plan_compacted(
+    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
+) -> StorePlan:
+    """Plan a read of compacted logs: the units that are there now, cut by the bytes they name.
+
+    Messages that come later are not read. Of a store with a broker a task sees the logs as they
+    are when it begins: the broker may have dropped messages since whose key has a newer one.
+
+    Raises
+    ------
+    SourceOptionError
+        A topic that is asked for by name has no compacted log, or no topic has one; or option
+        ``snapshot`` is given.
+    DataLossError
+        A queue is asked for from behind its end, and ``failOnDataLoss`` is true.
+    """
+    if options.snapshot is not None:
+        raise SourceOptionError(
+            "snapshot",
+            "pins the commit log; access=compaction cannot read older states: drop one",
+        )
+    queues = _selected(snapshot, predicate)
+    _check_asked(snapshot, predicate)
+    held = {queue: _held(snapshot, *queue) for queue in queues}
+    units = {queue: found.units for queue, found in held.items()}
+    wanted = {queue: _wanted(predicate, *queue, found) for queue, found in units.items()}
+    missing = _missing(predicate, units)
+    if missing and options.fail_on_data_loss:
+        topic, queue_id, end, start = missing[0]
+        reason = f"the compacted log of topic {topic!r} queue {queue_id} ends before {start}: {end}"
+        raise DataLossError(snapshot.directory.uri, reason)
+    total = sum(map(_bytes_of, wanted.values()))
+    limits = SplitLimits(
+        options.max_partition_bytes,
+        options.min_partitions or 1,
+        options.max_partitions,
+        os.cpu_count() or 1,
+    )
+    target = limits.target_bytes(total)
+    parts = [part for queue, found in wanted.items() for part in _slices(*queue, found, target)]
+    sliced = {(part.topic, part.queue_id) for part, _ in parts}
+    parts += [  # a task has to say what is wrong
+        (CompactedSlice(*queue, 0, 0, True), 0)
+        for queue, found in held.items()
+        if found.is_damaged and queue not in sliced
+    ]
+    return StorePlan(
+        store=snapshot.directory.uri,
+        access_path=COMPACTION,
+        reason=_reason(snapshot, wanted),
+        splits=tuple(group_parts(snapshot.directory.uri, parts, target, options.max_partitions)),
+        bytes_to_read=total,
+        bytes_skipped=sum(map(_bytes_of, units.values())) - total,
+        log_bytes_scanned=0,
+        missing_offsets=missing,
+        end_offset=snapshot.end_offset,
+    )
+
+
+def compacted_notes(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
+    """Return, of a read of the commit log, what is to be known of compacted topics in it."""
+    queues = _selected(snapshot, predicate)
+    if not queues or predicate.is_empty:
+        return []
+    lost = sum(messages_lost_in_log(snapshot, *queue) for queue in queues)
+    topics = sorted({topic for topic, _ in queues})
+    told = f"consumers of {_names(topics)} are given compacted logs: access=compaction reads those"
+    if lost:
+        told += f", which alone still have {lost} message{'s'[: lost != 1]}"
+    return [told]
+
+
+def messages_lost_in_log(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int:
+    """Return how many messages the compacted log has, and the commit log no more.
+
+    By queue offset: those before the first that the consume queue has; 0 where that is not known.
+    """
+    if snapshot.kind.queue_database or (topic, queue_id) not in snapshot.queue_paths:
+        return 0
+    try:
+        first = snapshot.queue_range(topic, queue_id).min_offset
+        units = _held(snapshot, topic, queue_id).units
+    except StoreError:  # what is wrong with the files is told by those who read them
+        return 0
+    return int(np.count_nonzero(units["base_queue_offset"] < first))
+
+
+def _held(snapshot: StoreSnapshot, topic: str, queue_id: int) -> _Held:
+    is_live = snapshot.state is StoreState.LIVE
+    with CompactionLog(snapshot.directory, topic, queue_id, is_live=is_live, proved=False) as log:
+        return _Held(log.units, bool(log.file_gaps))
+
+
+def _selected(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[tuple[str, int]]:
+    """Return the compacted logs that the predicate asks for."""
+    if not snapshot.kind.compacted_topics:
+        return []
+    pattern = None if predicate.topic_pattern is None else re.compile(predicate.topic_pattern)
+    return [
+        (topic, queue_id)
+        for topic, queue_id in compacted_queues(snapshot.directory)
+        if (predicate.topics is None or topic in predicate.topics)
+        and (pattern is None or pattern.fullmatch(topic))
+        and (predicate.queue_ids is None or queue_id in predicate.queue_ids)
+        and predicate.queue_id_range.contains(queue_id)
+    ]
+
+
+def _check_asked(snapshot: StoreSnapshot, predicate: ScanPredicate) -> None:
+    """Raise where a topic is asked for that consumers read from the commit log."""
+    there = snapshot.kind.compacted_topics
+    if not there:
+        raise SourceOptionError(
+            "access",
+            "'compaction' is not possible: no topic of this store has a compacted log",
+        )
+    for topic in sorted((predicate.topics or frozenset()) - set(there)):
+        if not is_compacted((snapshot.topic_configs or {}).get(topic)):
+            raise SourceOptionError(
+                "access",
+                f"'compaction' is not possible: topic {topic!r} has no compacted log, only "
+                f"{_names(there)}; use auto",
+            )
+
+
+def _wanted(predicate: ScanPredicate, topic: str, queue_id: int, units: Units) -> Units:
+    """Return the units between the queue offsets that are asked for."""
+    base = units["base_queue_offset"]
+    keep = np.ones(len(units), bool)
+    wanted = predicate.queue_offset_range
+    starting, ending = predicate.starting_offsets, predicate.ending_offsets
+    # A record may hold a batch, whose later messages are asked for.
+    last = base + np.maximum(units["batch_size"].astype(np.int64) - 1, 0)
+    for start in (wanted.start, starting and starting.offset_of(topic, queue_id)):
+        keep &= last >= (0 if start is None else start)
+    for stop in (wanted.stop, ending and ending.offset_of(topic, queue_id)):
+        keep &= True if stop is None else base < stop
+    return units[keep] if not predicate.is_empty else units[:0]
+
+
+def _missing(
+    predicate: ScanPredicate, units: dict[tuple[str, int], Units]
+) -> tuple[tuple[str, int, int, int], ...]:
+    """Return starting offsets behind the end of their queue: (topic, queue id, end, start)."""
+    if predicate.starting_offsets is None:
+        return ()
+    gone = []
+    for (topic, queue_id), start in sorted(predicate.starting_offsets.offsets.items()):
+        found = units.get((topic, queue_id))
+        end = max_queue_offset(found) if found is not None else 0
+        if found is not None and start > end:
+            gone.append((topic, queue_id, end, start))
+    return tuple(gone)
+
+
+def _slices(
+    topic: str, queue_id: int, units: Units, target_bytes: int
+) -> list[tuple[CompactedSlice, int]]:
+    if len(units) == 0:
+        return []
+    sizes = units["message_size"].astype(np.int64)
+    cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // target_bytes)) + 1
+    found: list[tuple[CompactedSlice, int]] = []
+    for part in np.split(np.arange(len(units)), cuts):
+        some = units[part]
+        start, stop = int(some["base_queue_offset"][0]), max_queue_offset(some)
+        piece = CompactedSlice(topic, queue_id, start, stop, not found)
+        found.append((piece, int(sizes[part].sum())))
+    return found
+
+
+def _bytes_of(units: Units) -> int:
+    return int(units["message_size"].sum(dtype=np.int64))
+
+
+def _reason(snapshot: StoreSnapshot, wanted: dict[tuple[str, int], Units]) -> str:
+    topics = sorted({topic for topic, _ in wanted})
+    count = sum(map(len, wanted.values()))
+    reason = (
+        f"option access=compaction: {count} records of {len(wanted)} compacted logs, as consumers "
+        "are given them"
+    )
+    configs = snapshot.topic_configs
+    plain = [t for t in topics if configs is not None and not is_compacted(configs.get(t))]
+    if plain:
+        reason += (
+            f"; but topics.json does not give {_names(plain)} cleanup.policy=COMPACTION, so "
+            "consumers are given the commit log now"
+        )
+    return reason
+
+
+def _names(topics: Sequence[str]) -> str:
+    rest = len(topics) - _NAMED_TOPICS
+    return ", ".join(topics[:_NAMED_TOPICS]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,123 @@
+"""Check compacted logs: every unit of the sparse queue against its record, every record back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from store_core.codec.record_crcs import body_crc_failures
+from store_core.errors import StoreError
+from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
+from store_core.queue.compaction_log import CompactionLog, compacted_queues
+from store_core.state.store_state import StoreState
+from store_core.tools.check.finding_kinds import FindingKind
+from store_core.tools.check.findings import unread
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.store_snapshot import StoreSnapshot
+    from store_core.tools.check.findings import CheckCounts, Findings
+
+_BATCH_ROWS, _BATCH_BYTES = 1 << 16, 32 << 20
+_SHOWN = 5
+
+
+def check_compaction(snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts) -> None:
+    """Note what is wrong with compacted logs, and how many messages only they have.
+
+    A record's own CRC over all its bytes is not compared: a broker changes the physical offset in
+    the copy, and not that CRC.
+
+    Memory: 62 bytes a unit of one queue, and a batch of records.
+    """
+    is_live = snapshot.state is StoreState.LIVE
+    for topic, queue_id in compacted_queues(snapshot.directory):
+        place = f"compaction/{topic}/{queue_id}"
+        try:
+            with CompactionLog(snapshot.directory, topic, queue_id, is_live=is_live) as log:
+                _Queue(log, place, findings, counts).check()
+                _only_there(snapshot, log, place, findings)
+                if not is_live:
+                    _strange_files(log, findings)
+        except StoreError as err:
+            kind = unread(err, FindingKind.COMPACTED_FILES)
+            findings.add(kind, place, examples=[str(err)])
+
+
+class _Queue:
+    """One compacted log and where findings about it go."""
+
+    def __init__(
+        self, log: CompactionLog, place: str, findings: Findings, counts: CheckCounts
+    ) -> None:
+        self._log, self._place = log, place
+        self._findings, self._counts = findings, counts
+
+    def check(self) -> None:
+        log = self._log
+        self._counts.compacted_queues += 1
+        self._counts.compacted_records += len(log.units)
+        self._gaps(FindingKind.COMPACTED_FILES, log.file_gaps)
+        self._gaps(FindingKind.COMPACTED_UNIT, log.unit_gaps)
+        for segment, frames in log.parts(BatchSizer(_BATCH_ROWS, _BATCH_BYTES)):
+            for bad in body_crc_failures(frames):
+                self._findings.add(
+                    FindingKind.COMPACTED_BODY,
+                    segment.path,
+                    position=int(frames.position[bad.row]),
+                    examples=[f"queue offset {frames.column('queue_offset')[bad.row]}"],
+                )
+        self._records_without_unit()
+
+    def _gaps(self, kind: FindingKind, gaps: list[Gap]) -> None:
+        for gap in gaps:
+            self._findings.add(kind, gap.path, position=gap.position, examples=[gap.reason])
+
+    def _records_without_unit(self) -> None:
+        """Note records that no unit names; a crash may leave some behind the last unit of all."""
+        named = self._log.units["commit_log_offset"]
+        last = int(named[-1]) if len(named) else 0
+        for segment, source in self._log.files():
+            start, end = segment.from_offset, segment.from_offset + segment.size
+            here = named[(named >= start) & (named < end)]
+            stop = last if start <= last < end else min(end, max(start, last))
+            part = LogSlice(segment.path, start, segment.size, start, stop, end)
+            for found in scan_slice(source, part, BatchSizer(_BATCH_ROWS, _BATCH_BYTES)):
+                if isinstance(found, Gap):  # a unit that names it is told of above
+                    continue
+                starts = found.column("commit_log_offset")
+                self._without_unit(segment.path, start, starts[~np.isin(starts, here)])
+
+    def _without_unit(self, path: str, begin: int, starts: npt.NDArray[np.int64]) -> None:
+        if len(starts):
+            self._findings.add(
+                FindingKind.COMPACTED_WITHOUT_UNIT,
+                path,
+                position=int(starts[0]) - begin,
+                count=len(starts),
+                examples=[f"record at byte {at - begin}" for at in starts[:_SHOWN].tolist()],
+            )
+
+
+def _only_there(
+    snapshot: StoreSnapshot, log: CompactionLog, place: str, findings: Findings
+) -> None:
+    """Note how many messages the commit log no longer has, by the first of the consume queue."""
+    if snapshot.kind.queue_database or (log.topic, log.queue_id) not in snapshot.queue_paths:
+        return
+    try:
+        first = snapshot.queue_range(log.topic, log.queue_id).min_offset
+    except StoreError:  # what is wrong with the queue is told where it is checked
+        return
+    count = int(np.count_nonzero(log.units["base_queue_offset"] < first))
+    if count:
+        text = f"{count} messages before queue offset {first}"
+        findings.add(FindingKind.COMPACTED_ONLY, place, count=count, examples=[text])
+
+
+def _strange_files(log: CompactionLog, findings: Findings) -> None:
+    """Note files that a broker cannot take for segments, as a crash leaves ``….delete``."""
+    for entry in log.strange_files():
+        findings.add(FindingKind.STRANGE_FILE, entry.path, examples=[entry.name])

@@ -1,0 +1,89 @@
+"""Check of compacted logs: a real broker's are good, and what damage to them is called."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from tests.golden_compacted import LOST_IN_LOG, TOPIC, unpack_compacted
+from tests.golden_kinds import OPTIONS, unpack_kind
+from tests.golden_store import tree_state
+from tests.store_core.tools.check.support import all_kinds, checked, kinds
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return unpack_compacted(tmp_path)
+
+
+def files(root: Path, kind: str, queue_id: int = 0) -> list[Path]:
+    return sorted((root / "compaction" / kind / TOPIC / str(queue_id)).iterdir())
+
+
+def units(root: Path):
+    return BATCH_CQ_UNIT.table(files(root, "compactionCq")[0].read_bytes())
+
+
+def change(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def test_compacted_logs_of_a_real_broker_are_good(root):
+    before = tree_state(root)
+    report = checked(root, OPTIONS)
+    assert report.is_good
+    assert (report.counts.compacted_queues, report.counts.compacted_records) == (2, 50)
+    (only,) = [[f.count for f in report.findings if f.kind.name == "COMPACTED_ONLY"]]
+    assert sum(only) == LOST_IN_LOG
+    assert "NOT_READ" not in {f.kind.name for f in report.findings}
+    assert tree_state(root) == before
+
+
+def test_a_log_that_lost_nothing_has_nothing_alone(tmp_path):
+    report = checked(unpack_kind("compaction-5x", tmp_path), OPTIONS)
+    assert report.is_good
+    assert report.counts.compacted_records == 60
+    assert all_kinds(report) == set()
+
+
+def test_a_changed_body(root):
+    at = int(units(root)[3]["commit_log_offset"])
+    change(files(root, "compactionLog")[0], at + 88, b"?")
+    report = checked(root, OPTIONS)
+    assert kinds(report) == {"COMPACTED_BODY": 1}
+    (finding,) = [f for f in report.findings if f.kind.name == "COMPACTED_BODY"]
+    assert (finding.place, finding.position) == (str(files(root, "compactionLog")[0]), at)
+    assert finding.examples == ("queue offset 3",)
+
+
+def test_a_lost_record_and_a_unit_of_garbage(root):
+    change(files(root, "compactionLog")[0], int(units(root)[1]["commit_log_offset"]), bytes(8))
+    change(files(root, "compactionCq")[0], 46 * 4 + 8, (99).to_bytes(4, "big"))
+    found = kinds(checked(root, OPTIONS))
+    assert found == {"COMPACTED_UNIT": 2, "COMPACTED_WITHOUT_UNIT": 1}
+
+
+def test_units_that_were_cut_short(root):
+    change(files(root, "compactionCq")[0], 46 * 3, bytes(46 * 2))
+    found = kinds(checked(root, OPTIONS))
+    assert found == {"COMPACTED_FILES": 1, "COMPACTED_WITHOUT_UNIT": 14}
+
+
+@pytest.mark.parametrize("kind", ["compactionLog", "compactionCq"])
+def test_a_crash_while_files_are_replaced(root, kind):
+    path = files(root, kind)[0]
+    path.rename(path.with_name(path.name + ".delete"))
+    found = kinds(checked(root, OPTIONS))
+    alone = "COMPACTED_UNIT" if kind == "compactionLog" else "COMPACTED_WITHOUT_UNIT"
+    assert found == {"COMPACTED_FILES": 1, "STRANGE_FILE": 1, alone: 17}
+
+
+def test_a_lost_directory(root):
+    shutil.rmtree(root / "compaction" / "compactionCq")
+    report = checked(root, OPTIONS)
+    assert kinds(report) == {"COMPACTED_FILES": 4}
