@@ -38,7 +38,8 @@ _QUEUES = Shape(
     columns_of("queues"),
     drop=(
         *("store", "min_commit_log_offset", "max_commit_log_offset", "min_store_timestamp"),
-        *("max_store_timestamp", "min_offset"),
+        *("max_store_timestamp", "min_offset", "compacted_min_offset", "compacted_max_offset"),
+        "compacted_messages",
     ),
 )
 _SEGMENTS = Shape(

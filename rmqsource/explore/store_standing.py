@@ -97,7 +97,7 @@ def _standing(snapshot: StoreSnapshot, options: SourceOptions) -> StoreStanding:
         store=snapshot.directory.uri,
         state=UNKNOWN if problem else snapshot.state.value,
         problem=problem,
-        not_read=snapshot.kind.notes(),
+        not_read=snapshot.kind.unread(),
         has_queues=not snapshot.kind.queue_database,
         has_offsets=not snapshot.kind.config_databases,
         broker=broker,

@@ -113,6 +113,9 @@ def _queue_part(store: str, rows: Sequence[_QueueRow]) -> Table:
         max_commit_log_offset=nullable(last, last == NO_RECORD),
         min_store_timestamp=_numbers(row.first.store_timestamp for row in rows),
         max_store_timestamp=_numbers(row.last.store_timestamp for row in rows),
+        compacted_messages=[None] * len(rows),
+        compacted_min_offset=[None] * len(rows),
+        compacted_max_offset=[None] * len(rows),
     )
 
 
@@ -144,6 +147,7 @@ def _topic_part(store: str, topics: dict[str, list[_QueueRow]], perms: dict[str,
         min_store_timestamp=[low for low, _ in bounds],
         max_store_timestamp=[high for _, high in bounds],
         kind=[topic_kind(name, TopicConfig(name, perm=perms[name])) for name in topics],
+        compacted_messages=[None] * len(topics),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqsource.metadata.columns import nullable, table_part
+from rmqsource.metadata.compacted import compacted_facts
 from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import NO_RECORD, QueueFacts, queue_facts, store_times
 from rmqsource.metadata.selection import QueueKey, selected_queues
@@ -24,7 +25,10 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
 
     The store times are those of the first and of the last message, null where their records are
     lost. ``messages`` counts what is in the queue: of a batch queue, the messages in its records.
+    The columns of the compacted log are beside them: ``examineTopicStats`` of RocketMQ 5.3.3, too,
+    tells the offsets of the consume queue, while consumers are given the compacted log.
     """
+    compacted = compacted_facts(snapshot, options)
     keys: list[QueueKey] = []
     facts: list[QueueFacts] = []
     for key in selected_queues(snapshot, options):
@@ -33,6 +37,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
             keys.append(key)
     low, high, first, last = np.array(facts, np.int64).reshape(-1, len(QueueFacts._fields)).T
     times = store_times(snapshot, options, np.concatenate([first, last]))
+    logs = [compacted.get((key.topic, key.queue_id)) for key in keys]
     yield table_part(
         "queues",
         snapshot.directory.uri,
@@ -46,4 +51,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
         max_commit_log_offset=nullable(last, last == NO_RECORD),
         min_store_timestamp=times[: len(keys)],
         max_store_timestamp=times[len(keys) :],
+        compacted_messages=[log and log.messages for log in logs],
+        compacted_min_offset=[log and log.min_offset for log in logs],
+        compacted_max_offset=[log and log.max_offset for log in logs],
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqsource.metadata.columns import NO_TIME, table_part
+from rmqsource.metadata.compacted import compacted_facts
 from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import queue_facts, store_times
 from rmqsource.metadata.queue_units import unit_chunks
@@ -36,7 +37,7 @@ class _Topic:
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
-    """Yield the selected topics; those that only ``topics.json`` names have no queue and message.
+    """Yield the selected topics; those without queues, in ``topics.json``, have no message.
 
     ``bytes`` sums the sizes in all units, which are read; it is null where a damaged queue was
     left out. Light queues share the records of other topics. The store times are the oldest of
@@ -46,6 +47,10 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     with skip_damaged("config/topics.json", options):
         configs = snapshot.topic_configs or {}
     topics = _topics(snapshot, options, configs)
+    compacted: dict[str, int] = {}
+    for (name, _), log in compacted_facts(snapshot, options).items():
+        compacted[name] = compacted.get(name, 0) + log.messages
+        topics.setdefault(name, _Topic())
     names = sorted(topics)
     found = [topics[name] for name in names]
     records = np.array([at for topic in found for at in topic.records], np.int64)
@@ -62,6 +67,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
         min_store_timestamp=[low for low, _ in bounds],
         max_store_timestamp=[high for _, high in bounds],
         kind=[topic_kind(name, configs.get(name)) for name in names],
+        compacted_messages=[compacted.get(name) for name in names],
     )
 
 

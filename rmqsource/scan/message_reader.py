@@ -17,6 +17,7 @@ from rmqsource.scan.message_batches import MessageBatches
 from rmqsource.scan.splits import CompactedSlice, SegmentPositions
 from store_core.errors import FileVanishedError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.store_paths import COMPACTION_DIR
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
 from store_core.log.segment_records import SegmentRecords
 from store_core.queue.compaction_log import CompactionLog
@@ -43,7 +44,7 @@ def read_split(split: Split, request: ReadRequest) -> Iterator[Columns]:
     DamagedStoreError
         Damage was met and ``mode`` is ``FAILFAST``.
     DataLossError
-        A segment vanished since planning and ``failOnDataLoss`` is true.
+        A segment or compacted log vanished since planning and ``failOnDataLoss`` is true.
     """
     directory = StoreDirectory(split.store)
     sizer = BatchSizer(request.batch_rows, request.batch_bytes)
@@ -121,6 +122,9 @@ def _read_compacted(
     is_live = store_state(directory) is StoreState.LIVE
     within = (part.start, part.stop)
     with CompactionLog(directory, part.topic, part.queue_id, is_live=is_live, within=within) as log:
+        if not log.files() and part.start < part.stop:
+            _check_place(directory, directory.join(COMPACTION_DIR))
+            _tell_lost(directory, f"compacted log {part.topic}/{part.queue_id}", batches)
         for gap in [*(log.file_gaps if part.is_first else ()), *log.unit_gaps]:
             yield from batches.gap(gap)
         for segment, frames in log.parts(sizer):
@@ -135,11 +139,8 @@ def _open(directory: StoreDirectory, path: str, batches: MessageBatches) -> Byte
         return directory.open(path)
     except FileVanishedError as err:
         _check_place(directory, path)
-        if not batches.request.fail_on_data_loss:
-            logger.warning("%s was deleted between planning and reading; skipped", path)
-            return None
-        reason = f"segment {path} was deleted between planning and reading"
-        raise DataLossError(directory.uri, reason) from err
+        _tell_lost(directory, f"segment {path}", batches, err)
+        return None
 
 
 def _check_place(directory: StoreDirectory, path: str) -> None:
@@ -155,3 +156,12 @@ def _check_place(directory: StoreDirectory, path: str) -> None:
             "does not see it. Every node of a cluster must see the store under the same path; "
             "mount it there, or read a copy on a shared file system"
         )
+
+
+def _tell_lost(
+    directory: StoreDirectory, what: str, batches: MessageBatches, cause: Exception | None = None
+) -> None:
+    reason = f"{what} was deleted between planning and reading"
+    if batches.request.fail_on_data_loss:
+        raise DataLossError(directory.uri, reason) from cause
+    logger.warning("%s; skipped", reason)

@@ -31,6 +31,9 @@ def test_queues_are_those_that_rocketmq_has(name: str, recovered: bool) -> None:
                 "max_commit_log_offset": places[-1],
                 "min_store_timestamp": times.get(places[0]),
                 "max_store_timestamp": times.get(places[-1]),
+                "compacted_messages": None,
+                "compacted_min_offset": None,
+                "compacted_max_offset": None,
                 "store": str(store.root),
             }
         )

@@ -58,6 +58,7 @@ def test_names_that_are_no_unicode_become_question_marks() -> None:
         min_store_timestamp=[None],
         max_store_timestamp=[2**62],
         kind=["normal"],
+        compacted_messages=[None],
     )
     (row,) = part.to_pylist()
     assert (row["topic"], row["store"]) == ("a?b", "store?")

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceOptionError
@@ -21,7 +22,7 @@ from tests.golden_compacted import (
 )
 from tests.golden_kinds import OPTIONS, unpack_kind
 from tests.golden_store import golden, tree_state
-from tests.rmqsource.reading import parsed, plan, read_rows
+from tests.rmqsource.reading import parsed, plan, read_batches, read_rows
 
 
 @pytest.fixture
@@ -149,6 +150,27 @@ def test_damage_is_an_error_a_row_or_left_out(root, most):
     assert gap["file"].endswith("compactionCq/prices/0/00000000000000000000")
     assert len(rows) == 50
     assert len(compacted(root, mode="DROPMALFORMED", maxPartitionBytes=most)) == 49
+
+
+def test_a_log_that_is_deleted_between_planning_and_reading_is_data_loss(root):
+    plans = plan(root, access="compaction")
+    shutil.rmtree(root / "compaction")
+    with pytest.raises(DataLossError, match="compacted log prices/0 was deleted between"):
+        list(read_batches(root, plans=plans, access="compaction"))
+    lenient = {"access": "compaction", "failOnDataLoss": False}
+    assert list(read_batches(root, plans=plans, **lenient)) == []
+
+
+def test_what_a_broker_drops_between_planning_and_reading_is_not_read(root, tmp_path):
+    plans = plan(root, access="compaction", maxPartitionBytes="1")
+    folder = root / "compaction" / "compactionCq" / TOPIC / "0"
+    units = (folder / "0".zfill(20)).read_bytes()
+    kept = b"".join(units[at : at + 46] for at in (0, 2 * 46, 5 * 46))  # as compacted again
+    (folder / "0".zfill(20)).write_bytes(kept.ljust(len(units), b"\0"))
+    found = list(read_batches(root, ("queue_id", "queue_offset"), plans=plans, access="compaction"))
+    rows = [row for batch in found for row in pa.table(batch).to_pylist()]
+    offsets = [row["queue_offset"] for row in rows if row["queue_id"] == 0]
+    assert offsets == [0, 2, 64, *range(76, 84)]
 
 
 def test_a_lost_directory_is_an_error_and_not_an_empty_queue(root):
