@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqsource.errors import DataLossError, SourceOptionError
+from rmqsource.options.option_values import INT64_MAX
 from rmqsource.scan.splits import (
     COMPACTION,
     CompactedSlice,
@@ -51,8 +52,7 @@ def plan_compacted(
 ) -> StorePlan:
     """Plan a read of compacted logs: the units that are there now, cut by the bytes they name.
 
-    Messages that come later are not read. Of a store with a broker a task sees the logs as they
-    are when it begins: the broker may have dropped messages since whose key has a newer one.
+    Of a store that a broker has open each queue is read by one task, as it is when that begins.
 
     Raises
     ------
@@ -64,8 +64,10 @@ def plan_compacted(
     """
     if options.snapshot is not None:
         raise SourceOptionError(
-            "snapshot",
-            "pins the commit log; access=compaction cannot read older states: drop one",
+            "access",
+            "'compaction' is not possible with an end of the commit log that is pinned, by option "
+            "'snapshot' or by a command itself (as messages --last): compacted logs have no older "
+            "states",
         )
     queues = _selected(snapshot, predicate)
     _check_asked(snapshot, predicate)
@@ -85,10 +87,11 @@ def plan_compacted(
         os.cpu_count() or 1,
     )
     target = limits.target_bytes(total)
-    parts = [part for queue, found in wanted.items() for part in _slices(*queue, found, target)]
+    cut = _whole if snapshot.state is StoreState.LIVE else _slices
+    parts = [part for queue, found in wanted.items() for part in cut(*queue, found, target)]
     sliced = {(part.topic, part.queue_id) for part, _ in parts}
     parts += [  # a task has to say what is wrong
-        (CompactedSlice(*queue, 0, 0, True), 0)
+        (CompactedSlice(*queue, 0, 0, True, 0), 0)
         for queue, found in held.items()
         if found.is_damaged and queue not in sliced
     ]
@@ -201,6 +204,21 @@ def _missing(
     return tuple(gone)
 
 
+def _whole(
+    topic: str, queue_id: int, units: Units, target_bytes: int
+) -> list[tuple[CompactedSlice, int]]:
+    """Return the one slice of a queue that a broker may compact before it is read.
+
+    It has no end: a message that is dropped meanwhile has a newer one of its key, which may be
+    newer than this plan. Two slices, read at different times, could miss both.
+    """
+    del target_bytes
+    if len(units) == 0:
+        return []
+    start = int(units["base_queue_offset"][0])
+    return [(CompactedSlice(topic, queue_id, start, INT64_MAX, True, -1), _bytes_of(units))]
+
+
 def _slices(
     topic: str, queue_id: int, units: Units, target_bytes: int
 ) -> list[tuple[CompactedSlice, int]]:
@@ -212,7 +230,7 @@ def _slices(
     for part in np.split(np.arange(len(units)), cuts):
         some = units[part]
         start, stop = int(some["base_queue_offset"][0]), max_queue_offset(some)
-        piece = CompactedSlice(topic, queue_id, start, stop, not found)
+        piece = CompactedSlice(topic, queue_id, start, stop, not found, len(some))
         found.append((piece, int(sizes[part].sum())))
     return found
 

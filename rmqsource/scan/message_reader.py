@@ -122,9 +122,7 @@ def _read_compacted(
     is_live = store_state(directory) is StoreState.LIVE
     within = (part.start, part.stop)
     with CompactionLog(directory, part.topic, part.queue_id, is_live=is_live, within=within) as log:
-        if not log.files() and part.start < part.stop:
-            _check_place(directory, directory.join(COMPACTION_DIR))
-            _tell_lost(directory, f"compacted log {part.topic}/{part.queue_id}", batches)
+        _check_planned(directory, part, log, batches)
         for gap in [*(log.file_gaps if part.is_first else ()), *log.unit_gaps]:
             yield from batches.gap(gap)
         for segment, frames in log.parts(sizer):
@@ -133,13 +131,28 @@ def _read_compacted(
             yield from batches.of_frames(frames, place)
 
 
+def _check_planned(
+    directory: StoreDirectory, part: CompactedSlice, log: CompactionLog, batches: MessageBatches
+) -> None:
+    """Tell of a log that is gone, or has other units than were planned where none may change."""
+    name = f"compacted log {part.topic}/{part.queue_id}"
+    found = len(log.units) + len(log.unit_gaps)
+    if not log.files() and part.units:
+        _check_place(directory, directory.join(COMPACTION_DIR))
+        _tell_lost(directory, f"{name} was deleted between planning and reading", batches)
+    elif found != part.units >= 0:
+        text = f"{name} had {part.units} units of this split when it was planned, it has {found}"
+        _tell_lost(directory, f"{text} now: a broker has compacted it; load it again", batches)
+
+
 def _open(directory: StoreDirectory, path: str, batches: MessageBatches) -> ByteSource | None:
     """Open a segment; None when it was deleted since planning and that is no error."""
     try:
         return directory.open(path)
     except FileVanishedError as err:
         _check_place(directory, path)
-        _tell_lost(directory, f"segment {path}", batches, err)
+        reason = f"segment {path} was deleted between planning and reading"
+        _tell_lost(directory, reason, batches, err)
         return None
 
 
@@ -159,9 +172,8 @@ def _check_place(directory: StoreDirectory, path: str) -> None:
 
 
 def _tell_lost(
-    directory: StoreDirectory, what: str, batches: MessageBatches, cause: Exception | None = None
+    directory: StoreDirectory, reason: str, batches: MessageBatches, cause: Exception | None = None
 ) -> None:
-    reason = f"{what} was deleted between planning and reading"
     if batches.request.fail_on_data_loss:
         raise DataLossError(directory.uri, reason) from cause
     logger.warning("%s; skipped", reason)

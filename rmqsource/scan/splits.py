@@ -43,13 +43,22 @@ class SegmentPositions(NamedTuple):
 
 
 class CompactedSlice(NamedTuple):
-    """Queue offsets ``[start, stop)`` of one compacted log; ``is_first`` of its slices."""
+    """Queue offsets ``[start, stop)`` of one compacted log.
+
+    Attributes
+    ----------
+    is_first
+        Of the slices of this log.
+    units
+        How many there were when it was planned; -1: a broker may change them meanwhile.
+    """
 
     topic: str
     queue_id: int
     start: int
     stop: int
     is_first: bool
+    units: int
 
 
 Part = Union[LogSlice, SegmentPositions, CompactedSlice]

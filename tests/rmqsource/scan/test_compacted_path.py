@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +26,29 @@ from tests.golden_compacted import (
 from tests.golden_kinds import OPTIONS, unpack_kind
 from tests.golden_store import golden, tree_state
 from tests.rmqsource.reading import parsed, plan, read_batches, read_rows
+
+# Holds the lock of a broker until its standard input ends.
+_BROKER = """
+import fcntl, sys
+lock = open(sys.argv[1], "r+b")
+fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def live_root(root: Path) -> Iterator[Path]:
+    """Return the store, which another process has open."""
+    (root / "abort").write_bytes(b"123")
+    command = [sys.executable, "-c", _BROKER, str(root / "lock")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline() == "locked\n"
+        yield root
+        broker.communicate()
 
 
 @pytest.fixture
@@ -102,7 +128,7 @@ def test_what_cannot_be_read_from_compacted_logs(root):
     with pytest.raises(SourceOptionError, match="no topic of this store has a compacted log"):
         compacted(golden("classic-5x").root)
     token = make_token(parsed(root))
-    with pytest.raises(SourceOptionError, match="pins the commit log"):
+    with pytest.raises(SourceOptionError, match="end of the commit log that is pinned"):
         compacted(root, snapshot=token)
     with pytest.raises(SourceOptionError, match="a stream reads ranges of the log"):
         parse_options({"path": str(root), "access": "compaction"}, streaming=True)
@@ -161,16 +187,31 @@ def test_a_log_that_is_deleted_between_planning_and_reading_is_data_loss(root):
     assert list(read_batches(root, plans=plans, **lenient)) == []
 
 
-def test_what_a_broker_drops_between_planning_and_reading_is_not_read(root, tmp_path):
-    plans = plan(root, access="compaction", maxPartitionBytes="1")
-    folder = root / "compaction" / "compactionCq" / TOPIC / "0"
-    units = (folder / "0".zfill(20)).read_bytes()
-    kept = b"".join(units[at : at + 46] for at in (0, 2 * 46, 5 * 46))  # as compacted again
-    (folder / "0".zfill(20)).write_bytes(kept.ljust(len(units), b"\0"))
-    found = list(read_batches(root, ("queue_id", "queue_offset"), plans=plans, access="compaction"))
+def compact_again(root: Path) -> list[int]:
+    """Let a broker drop messages of queue 0; return the queue offsets that are left."""
+    path = root / "compaction" / "compactionCq" / TOPIC / "0" / "0".zfill(20)
+    units = path.read_bytes()
+    kept = b"".join(units[at : at + 46] for at in (0, 2 * 46, 5 * 46))
+    path.write_bytes(kept.ljust(len(units), b"\0"))
+    return [0, 2, 64, *range(76, 84)]
+
+
+@pytest.mark.parametrize("most", ["1", "128m"])
+def test_a_log_that_is_compacted_between_planning_and_reading_is_not_read_in_part(root, most):
+    plans = plan(root, access="compaction", maxPartitionBytes=most)
+    compact_again(root)
+    with pytest.raises(DataLossError, match="a broker has compacted it; load it again"):
+        list(read_batches(root, plans=plans, access="compaction"))
+
+
+def test_a_queue_that_a_broker_has_open_is_read_as_it_is_when_its_task_begins(live_root):
+    plans = plan(live_root, access="compaction", maxPartitionBytes="1")
+    assert [len(found.splits) for found in plans] == [2]
+    left = compact_again(live_root)
+    names = ("queue_id", "queue_offset")
+    found = list(read_batches(live_root, names, plans=plans, access="compaction"))
     rows = [row for batch in found for row in pa.table(batch).to_pylist()]
-    offsets = [row["queue_offset"] for row in rows if row["queue_id"] == 0]
-    assert offsets == [0, 2, 64, *range(76, 84)]
+    assert [row["queue_offset"] for row in rows if row["queue_id"] == 0] == left
 
 
 def test_a_lost_directory_is_an_error_and_not_an_empty_queue(root):
