@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.selection import Selection
+from store_core.errors import CorruptRecordError
 from store_core.queue.compaction_log import CompactionLog, compacted_queues
 from store_core.state.store_state import StoreState
 
@@ -40,5 +41,7 @@ def compacted_facts(
 
 def _facts(snapshot: StoreSnapshot, topic: str, queue_id: int, *, is_live: bool) -> CompactedFacts:
     with CompactionLog(snapshot.directory, topic, queue_id, is_live=is_live, proved=False) as log:
+        for gap in log.file_gaps:
+            raise CorruptRecordError(gap.reason, gap.path, gap.position)
         messages = int(log.units["batch_size"].sum(dtype="i8"))
         return CompactedFacts(max(log.min_offset, 0), log.max_offset, messages)

@@ -130,14 +130,15 @@ def messages_lost_in_log(snapshot: StoreSnapshot, topic: str, queue_id: int) -> 
         return 0
     try:
         first = snapshot.queue_range(topic, queue_id).min_offset
-        units = _held(snapshot, topic, queue_id).units
+        units = _held(snapshot, topic, queue_id, waits=False).units
     except StoreError:  # what is wrong with the files is told by those who read them
         return 0
     return int(np.count_nonzero(units["base_queue_offset"] < first))
 
 
-def _held(snapshot: StoreSnapshot, topic: str, queue_id: int) -> _Held:
-    is_live = snapshot.state is StoreState.LIVE
+def _held(snapshot: StoreSnapshot, topic: str, queue_id: int, *, waits: bool = True) -> _Held:
+    """Return what a compacted log holds; ``waits`` where a broker may be replacing its files."""
+    is_live = waits and snapshot.state is StoreState.LIVE
     with CompactionLog(snapshot.directory, topic, queue_id, is_live=is_live, proved=False) as log:
         return _Held(log.units, bool(log.file_gaps))
 
@@ -163,7 +164,8 @@ def _check_asked(snapshot: StoreSnapshot, predicate: ScanPredicate) -> None:
     if not there:
         raise SourceOptionError(
             "access",
-            "'compaction' is not possible: no topic of this store has a compacted log",
+            f"'compaction' is not possible: no topic of store {snapshot.directory.uri} has a "
+            "compacted log",
         )
     for topic in sorted((predicate.topics or frozenset()) - set(there)):
         if not is_compacted((snapshot.topic_configs or {}).get(topic)):

@@ -19,7 +19,13 @@ from store_core.database.read_only_database import (
     databases_are_readable,
 )
 from store_core.errors import StoreKindError
-from store_core.layout.store_paths import CONFIG_DIR, CONSUME_QUEUE_DIR
+from store_core.layout.store_paths import (
+    COMPACTION_DIR,
+    COMPACTION_LOG_DIR,
+    COMPACTION_QUEUE_DIR,
+    CONFIG_DIR,
+    CONSUME_QUEUE_DIR,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,8 +35,7 @@ if TYPE_CHECKING:
 _NAMED_TOPICS = 5
 _INSTALL = f"install the Python package {DATABASE_PACKAGE!r} (extra rocksdb)"
 _DLEDGER = re.compile(r"dledger-.+")
-_COMPACTION = "compaction"
-_COMPACTED_LOG = "compactionLog"
+_COMPACTED = (COMPACTION_LOG_DIR, COMPACTION_QUEUE_DIR)
 _TIERED = frozenset({"tieredStoreMetadata.json", "tieredStoreMetadata.json.bak"})
 
 
@@ -146,7 +151,7 @@ def store_kind(directory: StoreDirectory) -> StoreKind:
         else "",
         config_databases=config_databases(directory) if is_unread and CONFIG_DIR in names else (),
         dledger_log=directory.resolve(dledger[0]) if dledger else "",
-        compacted_topics=_compacted_topics(directory) if _COMPACTION in names else (),
+        compacted_topics=_compacted_topics(directory) if COMPACTION_DIR in names else (),
         tiered=next((e.path for e in config if e.name in _TIERED and not e.is_dir), ""),
     )
 
@@ -183,5 +188,6 @@ def queue_database(directory: StoreDirectory) -> str:
 
 
 def _compacted_topics(directory: StoreDirectory) -> tuple[str, ...]:
-    entries = directory.list(directory.resolve(_COMPACTION, _COMPACTED_LOG))
-    return tuple(entry.name for entry in entries if entry.is_dir)
+    paths = (directory.resolve(COMPACTION_DIR, name) for name in _COMPACTED)
+    found = {entry.name for path in paths for entry in directory.list(path) if entry.is_dir}
+    return tuple(sorted(found))

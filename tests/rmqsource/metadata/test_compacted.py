@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store_core.errors import StoreFormatError
+from store_core.errors import CorruptRecordError, StoreFormatError
 from tests.golden_compacted import TOPIC, received, topic_stats, unpack_compacted
 from tests.golden_kinds import OPTIONS
 from tests.rmqsource.metadata.support import open_snapshot, rows_of
@@ -60,6 +60,15 @@ def test_a_topic_of_which_only_the_compacted_log_is_left(root):
     (root / "config" / "topics.json.bak").unlink()
     (row,) = table(root, "topics", topics=(TOPIC,))
     assert (row["queues"], row["messages"], row["compacted_messages"]) == (0, 0, 50)
+
+
+def test_a_lost_file_is_no_smaller_number(root):
+    folder = root / "compaction" / "compactionCq" / TOPIC / "1"
+    sorted(folder.iterdir())[0].unlink()
+    with pytest.raises(CorruptRecordError, match="has no file of this name"):
+        table(root, "queues")
+    rows = [r for r in table(root, "queues", mode="PERMISSIVE") if r["topic"] == TOPIC]
+    assert [row["compacted_messages"] for row in rows] == [25, None]
 
 
 def test_damage_is_an_error_or_unknown(root):

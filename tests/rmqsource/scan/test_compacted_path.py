@@ -125,7 +125,7 @@ def test_a_start_behind_the_end_is_data_loss(root):
 def test_what_cannot_be_read_from_compacted_logs(root):
     with pytest.raises(SourceOptionError, match="'stock' has no compacted log, only prices"):
         compacted(root, topic="prices,stock")
-    with pytest.raises(SourceOptionError, match="no topic of this store has a compacted log"):
+    with pytest.raises(SourceOptionError, match=r"no topic of store .* has a compacted log"):
         compacted(golden("classic-5x").root)
     token = make_token(parsed(root))
     with pytest.raises(SourceOptionError, match="end of the commit log that is pinned"):
