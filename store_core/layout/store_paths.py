@@ -1,7 +1,7 @@
 """What the directories and files of a store are called, below its root.
 
 Source: RocketMQ ``StorePathConfigHelper``, ``BrokerPathConfigHelper``, ``TimerMessageStore``,
-``CompactionStore``, ``CompactionPositionMgr`` (release 5.3.3).
+``CompactionStore`` (release 5.3.3).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ TIMER_LOG_DIR = "timerlog"
 TIMER_WHEEL_FILE = "timerwheel"
 TIMER_CHECKPOINT_FILE = "timercheck"  # below CONFIG_DIR
 COMPACTION_DIR = "compaction"
-COMPACTION_LOG_DIR = "compactionLog"  # below COMPACTION_DIR, as the next two
+COMPACTION_LOG_DIR = "compactionLog"  # below COMPACTION_DIR, as the next
 COMPACTION_QUEUE_DIR = "compactionCq"
-COMPACTION_CHECKPOINT_FILE = "position-checkpoint"
 
 CHECKPOINT_FILE = "checkpoint"
 LOCK_FILE = "lock"

@@ -11,7 +11,6 @@ Source: RocketMQ ``CompactionStore``, ``CompactionLog``, ``SparseConsumeQueue`` 
 from __future__ import annotations
 
 import os
-import re
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,14 +19,9 @@ import numpy as np
 
 from store_core.arrow import pa, pc
 from store_core.codec.gather import gather_binary
-from store_core.errors import FileVanishedError, StoreFormatError, StoreReadError
+from store_core.errors import FileVanishedError, StoreReadError
 from store_core.files.segment_list import Segment
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
-from store_core.layout.store_paths import (
-    COMPACTION_DIR,
-    COMPACTION_LOG_DIR,
-    COMPACTION_QUEUE_DIR,
-)
 from store_core.log.log_scan import Gap
 from store_core.log.segment_records import SegmentRecords
 from store_core.queue.batch_consume_queue import (
@@ -35,27 +29,22 @@ from store_core.queue.batch_consume_queue import (
     is_valid,
     max_queue_offset,
 )
+from store_core.queue.compaction_directories import compacted_log_paths, compacted_segments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.config.config_files import TopicConfig
     from store_core.files.byte_source import ByteSource
-    from store_core.files.store_directory import FileEntry, StoreDirectory
+    from store_core.files.store_directory import StoreDirectory
     from store_core.log.log_scan import BatchSizer
 
     Units = npt.NDArray[np.void]
     Bools = npt.NDArray[np.bool_]
 
-_CLEANUP_POLICY, _COMPACTION = "cleanup.policy", "COMPACTION"
 
-_DIRECTORIES = (COMPACTION_QUEUE_DIR, COMPACTION_LOG_DIR)
-_SEGMENT_NAME = re.compile(r"[0-9]{20}")
-_QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,8}")
-_MAX_OFFSET = 2**63 - 1
 _UNITS_AT_ONCE = 1 << 16
 _LONGEST_WAIT_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.5
@@ -66,31 +55,6 @@ class CompactedPart(NamedTuple):
 
     segment: Segment
     frames: RecordFrames
-
-
-def compacted_queues(directory: StoreDirectory) -> tuple[tuple[str, int], ...]:
-    """Return topic and queue id of each compacted log, sorted; opens no file.
-
-    Raises
-    ------
-    StoreReadError
-        A directory cannot be read.
-    """
-    roots = (directory.resolve(COMPACTION_DIR, name) for name in _DIRECTORIES)
-    found = {
-        (topic.name, int(queue.name))
-        for root in roots
-        for topic in directory.list(root)
-        if topic.is_dir
-        for queue in directory.list(topic.path)
-        if queue.is_dir and _QUEUE_ID.fullmatch(queue.name)
-    }
-    return tuple(sorted(found))
-
-
-def is_compacted(config: TopicConfig | None) -> bool:
-    """Return whether a broker serves a topic from its compacted logs; None: it is not known."""
-    return config is not None and config.attributes.get(_CLEANUP_POLICY) == _COMPACTION
 
 
 class CompactionLog:
@@ -144,9 +108,7 @@ class CompactionLog:
         self.topic, self.queue_id = topic, queue_id
         self._within, self._proved = within, proved
         self._directory = directory
-        self._paths = [
-            directory.resolve(COMPACTION_DIR, name, topic, str(queue_id)) for name in _DIRECTORIES
-        ]
+        self._paths = compacted_log_paths(directory, topic, queue_id)
         self._open = ExitStack()
         try:
             self._settle(is_live=is_live)
@@ -211,15 +173,6 @@ class CompactionLog:
         """Return the files of the log, oldest first; open as long as this is."""
         return self._sources
 
-    def strange_files(self) -> list[FileEntry]:
-        """Return files whose name is no offset; a broker does not start where there are any."""
-        return [
-            entry
-            for path in self._paths
-            for entry in self._directory.list(path)
-            if not entry.is_dir and not _SEGMENT_NAME.fullmatch(entry.name)
-        ]
-
     def _look(self) -> bool:
         """Open the files and prove the units; return whether the files were the same all the time.
 
@@ -233,10 +186,12 @@ class CompactionLog:
         self.units = np.empty(0, NATIVE_BATCH_CQ_UNIT)
         self._file_of = np.empty(0, np.int64)
         try:
-            queue, log = listed = [_segments(self._directory.list(path)) for path in self._paths]
+            queue, log = listed = [
+                compacted_segments(self._directory.list(path)) for path in self._paths
+            ]
             queue_sources = [self._opened(segment) for segment in queue]
             self._sources = [(segment, self._opened(segment)) for segment in log]
-            is_stable = listed == [_segments(self._directory.list(p)) for p in self._paths]
+            is_stable = listed == [compacted_segments(self._directory.list(p)) for p in self._paths]
         except FileVanishedError:
             return False
         self._files = [(segment, _records(segment, source)) for segment, source in self._sources]
@@ -331,18 +286,6 @@ def _ascends(values: npt.NDArray[np.int64], good: Bools) -> Bools:
     largest = np.maximum.accumulate(np.concatenate([[-1], np.where(good, values, -1)]))
     larger: Bools = values > largest[:-1]
     return larger
-
-
-def _segments(entries: Sequence[FileEntry]) -> list[Segment]:
-    """Return the files of a listing; those being replaced have another name, or lie deeper."""
-    named = [entry for entry in entries if _SEGMENT_NAME.fullmatch(entry.name)]
-    for entry in named:
-        if entry.is_dir or entry.not_a_file:
-            kind = entry.not_a_file or "a directory"
-            raise StoreFormatError(f"is {kind}, where a regular file was expected", entry.path)
-        if int(entry.name) > _MAX_OFFSET - entry.size:
-            raise StoreFormatError("the name is larger than a byte offset can be", entry.path)
-    return [Segment(int(entry.name), entry.path, entry.size) for entry in named]
 
 
 def _records(segment: Segment, source: ByteSource) -> SegmentRecords:

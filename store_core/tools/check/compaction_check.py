@@ -9,7 +9,8 @@ import numpy as np
 from store_core.codec.record_crcs import body_crc_failures
 from store_core.errors import StoreError
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
-from store_core.queue.compaction_log import CompactionLog, compacted_queues
+from store_core.queue.compaction_directories import compacted_queues, strange_files
+from store_core.queue.compaction_log import CompactionLog
 from store_core.state.store_state import StoreState
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
@@ -40,7 +41,7 @@ def check_compaction(snapshot: StoreSnapshot, findings: Findings, counts: CheckC
                 _Queue(log, place, findings, counts).check()
                 _only_there(snapshot, log, place, findings)
                 if not is_live:
-                    _strange_files(log, findings)
+                    _strange_files(snapshot, topic, queue_id, findings)
         except StoreError as err:
             kind = unread(err, FindingKind.COMPACTED_FILES)
             findings.add(kind, place, examples=[str(err)])
@@ -117,7 +118,7 @@ def _only_there(
         findings.add(FindingKind.COMPACTED_ONLY, place, count=count, examples=[text])
 
 
-def _strange_files(log: CompactionLog, findings: Findings) -> None:
+def _strange_files(snapshot: StoreSnapshot, topic: str, queue_id: int, findings: Findings) -> None:
     """Note files that a broker cannot take for segments, as a crash leaves ``….delete``."""
-    for entry in log.strange_files():
+    for entry in strange_files(snapshot.directory, topic, queue_id):
         findings.add(FindingKind.STRANGE_FILE, entry.path, examples=[entry.name])

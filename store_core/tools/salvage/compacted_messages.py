@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store_core.errors import StoreError
-from store_core.queue.compaction_log import CompactionLog, compacted_queues
+from store_core.queue.compaction_directories import compacted_queues
+from store_core.queue.compaction_log import CompactionLog
 from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
