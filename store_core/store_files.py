@@ -187,7 +187,7 @@ def open_parts(config: MessageStoreConfig, options: OpenOptions) -> StoreParts:
     root = config.store_path_root_dir
     directory = StoreDirectory(root)
     if not root or not directory.is_local:
-        raise StoreFormatError("storePathRootDir must be a local directory", root)
+        raise StoreFormatError("storePathRootDir must be a local directory", directory.uri)
     require_writable(directory)
     lock = StoreLock(root)
     with write_errors(lock.path):

@@ -23,6 +23,7 @@ from rmqsource.options.option_values import (
 )
 from rmqsource.options.where import parse_where
 from rmqsource.tables import TABLES
+from store_core.files.store_directory import named_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +58,7 @@ def _text(option: str, text: str) -> str:
 
 
 def _path(option: str, text: str) -> tuple[str, ...]:
-    return (_text(option, text),)
+    return (named_store(_text(option, text)),)
 
 
 def _paths(option: str, text: str) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def _paths(option: str, text: str) -> tuple[str, ...]:
     items = load_json(option, text, expected)
     if not isinstance(items, list) or not all(isinstance(item, str) and item for item in items):
         raise SourceOptionError(option, f"expected {expected}; found {text!r}")
-    return tuple(items)
+    return tuple(named_store(item) for item in items)
 
 
 def _pattern(option: str, text: str) -> str:

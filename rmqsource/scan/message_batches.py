@@ -68,7 +68,7 @@ class MessageBatches:
         self, store: str, request: ReadRequest, last_filter: LastFilter | None = None
     ) -> None:
         self.request, self._last_filter = request, last_filter
-        self._store = store
+        self.store = store
         self._dropped = 0
         self._dropped_bytes = 0
         self._failed = 0
@@ -205,7 +205,7 @@ class MessageBatches:
         """Return the asked-for columns in their order, with those that no record has."""
         request = self.request
         if "store" in request.columns:
-            batch["store"] = pa.repeat(pa.scalar(self._store), rows)
+            batch["store"] = pa.repeat(pa.scalar(self.store), rows)
         if CORRUPT_RECORD.name in request.columns:
             batch[CORRUPT_RECORD.name] = pa.nulls(rows, pa.string())
         if not request.columns or not batch:
@@ -226,7 +226,7 @@ class MessageBatches:
         """Decide what damage means: an error, a row, or a count."""
         request = self.request
         if request.mode == _FAILFAST:
-            raise DamagedStoreError(self._store, gap.path, gap.position, gap.reason)
+            raise DamagedStoreError(self.store, gap.path, gap.position, gap.reason)
         shown = request.mode == _PERMISSIVE and CORRUPT_RECORD.name in request.columns
         if not shown or request.predicate.drops_gaps:
             self._dropped += 1
@@ -251,14 +251,14 @@ class MessageBatches:
         if self._dropped:
             logger.warning(
                 "store %s: dropped %d damaged places, %d bytes",
-                self._store,
+                self.store,
                 self._dropped,
                 self._dropped_bytes,
             )
         if self._failed:
             logger.warning(
                 "store %s: %d messages for which the SQL filter has no result are left out, %s",
-                self._store,
+                self.store,
                 self._failed,
                 self._first_failure,
                 extra={NOT_DAMAGE: True},

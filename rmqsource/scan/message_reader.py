@@ -6,13 +6,14 @@ No Spark here. Errors and rows of damage are decided in one place, from ``mode``
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqsource.errors import DataLossError
+from rmqsource.errors import DamagedStoreError, DataLossError
 from rmqsource.scan.message_batches import MessageBatches
 from rmqsource.scan.splits import CompactedSlice, SegmentPositions
 from store_core.errors import FileVanishedError, StoreNotFoundError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqsource.scan.read_request import ReadRequest
-    from rmqsource.scan.splits import Split
+    from rmqsource.scan.splits import Part, Split
     from store_core.arrow_types import Columns
     from store_core.files.byte_source import ByteSource
 
@@ -47,6 +48,7 @@ def read_split(split: Split, request: ReadRequest) -> Iterator[Columns]:
         A segment or compacted log vanished since planning and ``failOnDataLoss`` is true.
     """
     directory = StoreDirectory(split.store)
+    directory.expect(split.versions)
     sizer = BatchSizer(request.batch_rows, request.batch_bytes)
     batches = MessageBatches(split.store, request)
     for part in split.parts:
@@ -56,7 +58,7 @@ def read_split(split: Split, request: ReadRequest) -> Iterator[Columns]:
             found = _read_compacted(directory, part, sizer, batches)
         else:
             found = _read_positions(directory, part, sizer, batches)
-        for batch in found:
+        for batch in _told_if_lost(found, directory, part, batches):
             yield from _cut(batch, request.batch_rows)
     batches.report()
 
@@ -74,10 +76,8 @@ def _cut(batch: Columns, max_rows: int) -> Iterator[Columns]:
 def _read_slice(
     directory: StoreDirectory, part: LogSlice, sizer: BatchSizer, batches: MessageBatches
 ) -> Iterator[Columns]:
-    source = _open(directory, part.path, batches)
-    if source is None:
-        return
-    with source:
+    with _opened(directory, part.path) as source:
+        source.read_ahead(part.start - part.from_offset, part.stop - part.from_offset)
         for found in scan_slice(source, part, sizer):
             if isinstance(found, Gap):
                 yield from batches.gap(found)
@@ -92,11 +92,8 @@ def _read_slice(
 def _read_positions(
     directory: StoreDirectory, places: SegmentPositions, sizer: BatchSizer, batches: MessageBatches
 ) -> Iterator[Columns]:
-    source = _open(directory, places.path, batches)
-    if source is None:
-        return
     offsets = places.array()
-    with source:
+    with _opened(directory, places.path) as source:
         records = SegmentRecords(source, places.from_offset, places.file_size, places.end_offset)
         at = 0
         while at < len(offsets):
@@ -145,15 +142,30 @@ def _check_planned(
         _tell_lost(directory, f"{text} now: a broker has compacted it; load it again", batches)
 
 
-def _open(directory: StoreDirectory, path: str, batches: MessageBatches) -> ByteSource | None:
-    """Open a segment; None when it was deleted since planning and that is no error."""
+@contextmanager
+def _opened(directory: StoreDirectory, path: str) -> Iterator[ByteSource]:
+    """Open a segment, and check at the end, and where damage is met, that it is the planned one."""
+    with directory.open(path) as source:
+        try:
+            yield source
+        except DamagedStoreError:
+            source.check_unchanged()
+            raise
+        source.check_unchanged()
+
+
+def _told_if_lost(
+    found: Iterator[Columns], directory: StoreDirectory, part: Part, batches: MessageBatches
+) -> Iterator[Columns]:
+    """Yield batches; where the segment is deleted meanwhile, that is an error or told."""
     try:
-        return directory.open(path)
+        yield from found
     except FileVanishedError as err:
-        _check_place(directory, path)
-        reason = f"segment {path} was deleted between planning and reading"
+        if isinstance(part, CompactedSlice):  # its log tells of lost files itself
+            raise
+        _check_place(directory, part.path)
+        reason = f"segment {part.path} was deleted between planning and reading"
         _tell_lost(directory, reason, batches, err)
-        return None
 
 
 def _check_place(directory: StoreDirectory, path: str) -> None:

@@ -6,6 +6,7 @@ Pure but for reading the store: no Spark here.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.splits import Range, SegmentPositions, Split
+    from store_core.files.store_directory import StoreDirectory
     from store_core.log.log_scan import LogSlice
     from store_core.store_snapshot import StoreSnapshot
 
@@ -342,4 +344,11 @@ def _splits(
         *sized_slices(slices_of(segments, ranges, end, target, exact)),
         *place_records(segments, offsets, sizes, end, target),
     ]
-    return group_parts(store, parts, target, options.max_partitions), total
+    splits = group_parts(store, parts, target, options.max_partitions)
+    if not snapshot.directory.is_local:
+        splits = [_with_versions(split, snapshot.directory) for split in splits]
+    return splits, total
+
+
+def _with_versions(split: Split, directory: StoreDirectory) -> Split:
+    return replace(split, versions=directory.versions({part.path for part in split.parts}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 import numpy as np
@@ -11,10 +11,11 @@ from store_core.log.log_scan import LogSlice, slice_of
 from store_core.ranges import merged_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
+    from store_core.files.remote_object import ObjectVersion
     from store_core.files.segment_list import SegmentList
 
 COMMIT_LOG = "commitlog"
@@ -66,10 +67,14 @@ Part = Union[LogSlice, SegmentPositions, CompactedSlice]
 
 @dataclass(frozen=True)
 class Split:
-    """What one task reads, in order: ranges of logs and single records."""
+    """What one task reads, in order: ranges of logs and single records.
+
+    ``versions`` has, of a remote store, what tells that files are still those that were planned.
+    """
 
     store: str
     parts: tuple[Part, ...]
+    versions: Mapping[str, ObjectVersion] = field(default_factory=dict)
 
 
 class SplitLimits(NamedTuple):
@@ -247,10 +252,13 @@ def merge_splits(splits: Sequence[Split], count: int) -> tuple[Split, ...]:
     if len(splits) <= count:
         return tuple(splits)
     bounds = [i * len(splits) // count for i in range(count + 1)]
-    return tuple(
-        Split(splits[a].store, tuple(part for split in splits[a:b] for part in split.parts))
-        for a, b in zip(bounds, bounds[1:])
-    )
+    return tuple(_merged(splits[a:b]) for a, b in zip(bounds, bounds[1:]))
+
+
+def _merged(splits: Sequence[Split]) -> Split:
+    parts = tuple(part for split in splits for part in split.parts)
+    versions = {path: known for split in splits for path, known in split.versions.items()}
+    return Split(splits[0].store, parts, versions)
 
 
 def total_bytes(ranges: Sequence[Range]) -> int:

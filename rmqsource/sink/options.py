@@ -82,9 +82,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
 def _local_root(uri: str) -> str:
     directory = StoreDirectory(uri)
     if not directory.is_local:
-        raise SourceOptionError(
-            "path", f"{uri!r} is not local; a store can only be written on a local file system"
-        )
+        text = f"{directory.uri!r} is not local; a store can only be written on a local file system"
+        raise SourceOptionError("path", text)
     path = local_path(uri)
     try:
         is_name = "\0" not in path and bool(os.fsencode(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +14,7 @@ from rmqsource.scan.prepared_read import within_limit
 from rmqsource.scan.store_versions import on_present_files, open_snapshot, store_config
 from rmqsource.stream.stream_offset import JOINED, RESUMED, check_selection, selection_of
 from store_core.errors import StoreNotFoundError
+from store_core.files.store_directory import expand_paths
 from store_core.read.log_marks import MarkState, mark_state
 
 if TYPE_CHECKING:
@@ -68,13 +70,14 @@ def plan_batch(
     check_selection(start, selection)
     check_selection(end, selection)
     config = store_config(options)
+    located = _located(options)
     for path in start.stores.keys() - end.stores.keys():
         reason = (
             f"it was read up to offset {start.stores[path].offset}, and is gone or not named now"
         )
         _lose(options, path, reason, "it is read from its first record when it is back")
     ranges = [
-        _range(path, start, stop)
+        _range(located.get(path, path), start, stop)
         for path, stop in end.stores.items()
         if not _is_same(start.stores.get(path), stop)
     ]
@@ -92,6 +95,15 @@ def plan_batch(
             _lose(options, part.path, reason, f"it goes on at offset {part.stop.offset}")
     limited = within_limit(plans, options.max_partitions)
     return [StreamSplit(split, bounds[plan.store]) for plan in limited for split in plan.splits]
+
+
+def _located(options: SourceOptions) -> dict[str, str]:
+    """Return by its text each store that is named: offsets do not keep what opens a remote one."""
+    located: dict[str, str] = {}
+    for given in options.paths:
+        with suppress(StoreNotFoundError):  # whoever needs it is told
+            located.update((path, path) for path in expand_paths([given]))
+    return located
 
 
 def _is_same(start: StoreOffset | None, end: StoreOffset) -> bool:

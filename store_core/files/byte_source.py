@@ -1,4 +1,4 @@
-"""One read-only file, local (memory map) or on a ``pyarrow.fs`` filesystem."""
+"""One read-only file, and those of this machine, which are mapped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from io import FileIO
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -22,16 +22,10 @@ from store_core.errors import (
 from store_core.files.regular_file import open_to_read
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     import numpy.typing as npt
-
-_JOIN_READS_BYTES = 1 << 16
-"""Pieces of a remote file that are closer than this are read together."""
-
-_BLOCK_BYTES = 1 << 16
-"""Small reads of a remote file fetch the whole block: over a network the request costs most."""
-_BLOCKS_KEPT = 8
 
 
 def read_error(err: OSError, path: str) -> StoreReadError:
@@ -96,18 +90,19 @@ class ByteSource(ABC):
             raise OffsetOutOfRangeError(text)
         return self._gather(starts, width)
 
+    @abstractmethod
     def _gather(self, starts: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
-        order = np.argsort(starts, kind="stable")
-        ordered = starts[order]
-        pieces = np.empty((len(starts), width), np.uint8)
-        breaks = np.flatnonzero(np.diff(ordered) > _JOIN_READS_BYTES) + 1
-        for rows in np.split(np.arange(len(starts)), breaks):
-            first = int(ordered[rows[0]])
-            block = self.view(first, int(ordered[rows[-1]]) + width - first)
-            if len(block) < int(ordered[rows[-1]]) + width - first:
-                raise StoreReadError("the file became shorter", self.path)
-            pieces[order[rows]] = sliding_window_view(block, width)[ordered[rows] - first]
-        return pieces
+        """Do as `gather`; there are pieces, and all lie inside the file."""
+
+    def views(self, ranges: Sequence[tuple[int, int]]) -> list[npt.NDArray[np.uint8]]:
+        """Return what `view` does of many ranges, each given as ``(start, length)``."""
+        return [self.view(start, length) for start, length in ranges]
+
+    def read_ahead(self, start: int, stop: int) -> None:  # noqa: B027 (a hint, not a duty)
+        """Prepare for views of ``[start, stop)`` from front to back."""
+
+    def check_unchanged(self) -> None:  # noqa: B027 (a file that is open stays what it is)
+        """Raise `StoreReadError` where the file is another one than was listed."""
 
     def forget(self, start: int, length: int) -> None:  # noqa: B027 (a hint, not a duty)
         """Let the process give back the memory of a range that was scanned."""
@@ -235,59 +230,3 @@ class LocalByteSource(ByteSource):
             with suppress(BufferError):
                 self._map.close()
             self._map = None
-
-
-class RemoteByteSource(ByteSource):
-    """A file of a ``pyarrow.fs`` filesystem; every read copies.
-
-    Small reads fetch and keep whole blocks, so what was read once is not asked for again: remote
-    files are those of stopped stores or copies.
-
-    Parameters
-    ----------
-    path
-        The file, for error texts.
-    handle
-        ``pyarrow.NativeFile`` that can seek; closed with the source.
-    """
-
-    def __init__(self, path: str, handle: Any) -> None:
-        self.path = path
-        self._handle = handle
-        self._blocks: dict[int, bytes] = {}  # by number, the one used last at the end
-        try:
-            self.size = int(handle.size())
-        except OSError as err:
-            raise read_error(err, path) from err
-
-    def read_at(self, start: int, length: int) -> bytes:
-        """Return bytes of the file; see ``ByteSource``."""
-        start, stop = self._clip(start, length)
-        if start == stop:
-            return b""
-        first, last = start // _BLOCK_BYTES, (stop - 1) // _BLOCK_BYTES
-        if last - first > 1:
-            return self._fetch(start, stop)
-        data = b"".join([self._block(number) for number in range(first, last + 1)])
-        return data[start - first * _BLOCK_BYTES : stop - first * _BLOCK_BYTES]
-
-    def _block(self, number: int) -> bytes:
-        block = self._blocks.pop(number, None)
-        if block is None:
-            start = number * _BLOCK_BYTES
-            block = self._fetch(start, min(start + _BLOCK_BYTES, self.size))
-        self._blocks[number] = block
-        if len(self._blocks) > _BLOCKS_KEPT:
-            del self._blocks[next(iter(self._blocks))]
-        return block
-
-    def _fetch(self, start: int, stop: int) -> bytes:
-        try:
-            return bytes(self._handle.read_at(stop - start, start))
-        except OSError as err:
-            raise read_error(err, self.path) from err
-
-    def close(self) -> None:
-        """Close the handle."""
-        self._blocks.clear()
-        self._handle.close()

@@ -7,7 +7,7 @@ import os
 import re
 import stat as stat_mode
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from store_core.errors import (
@@ -16,29 +16,24 @@ from store_core.errors import (
     StoreNotFoundError,
     StoreReadError,
 )
-from store_core.files.byte_source import ByteSource, LocalByteSource, RemoteByteSource, read_error
+from store_core.files.byte_source import ByteSource, LocalByteSource, read_error
+from store_core.files.file_entry import FileEntry
 from store_core.files.regular_file import SMALL_FILE_BYTES, kind_of_file, too_large
+from store_core.files.store_uri import StoreUri
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from store_core.files.remote_files import RemoteFiles
+    from store_core.files.remote_object import ObjectVersion
+
+__all__ = ["FileEntry", "StoreDirectory", "expand_paths", "local_path", "named_store"]
 
 _FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=/)", re.IGNORECASE)
 _REMOTE_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^?]*)(\?.*)?", re.DOTALL)
 _GLOB = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")
 _REMOTE_GLOB = re.compile(r"[*\[]")  # "?" begins the query of a URI
-
-
-class FileEntry(NamedTuple):
-    """What a listing knows of a file or directory; ``size`` in bytes, 0 for directories."""
-
-    name: str
-    path: str
-    size: int
-    is_dir: bool
-    modified_ms: int
-    not_a_file: str = ""
-    """What it is instead of a regular file or a directory: "a FIFO", "a link to …"."""
 
 
 class _LocalFiles:
@@ -117,50 +112,6 @@ def _local_entry(name: str, path: str, found: os.stat_result) -> FileEntry:
     )
 
 
-class _RemoteFiles:
-    def __init__(self, filesystem: Any, root: str) -> None:
-        self.filesystem = filesystem
-        self.root = root.rstrip("/")
-
-    def join(self, *parts: str) -> str:
-        return "/".join([self.root, *(p for p in parts if p)])
-
-    def list(self, path: str) -> list[FileEntry]:
-        from pyarrow.fs import FileSelector  # noqa: PLC0415 (needed for remote stores only)
-
-        try:
-            infos = self.filesystem.get_file_info(FileSelector(path, allow_not_found=True))
-        except OSError as err:
-            raise read_error(err, path) from err
-        return [_remote_entry(info) for info in infos]
-
-    def stat(self, path: str) -> FileEntry | None:
-        try:
-            info = self.filesystem.get_file_info(path)
-        except OSError as err:
-            raise read_error(err, path) from err
-        return _remote_entry(info) if info.type.value else None  # FileType.NotFound is 0
-
-    def open(self, path: str) -> ByteSource:
-        try:
-            return RemoteByteSource(path, self.filesystem.open_input_file(path))
-        except OSError as err:
-            raise read_error(err, path) from err
-
-
-def _remote_entry(info: Any) -> FileEntry:
-    from pyarrow.fs import FileType  # noqa: PLC0415 (needed for remote stores only)
-
-    modified = info.mtime_ns  # None where the filesystem keeps no times
-    return FileEntry(
-        info.base_name,
-        info.path,
-        info.size or 0,
-        info.type == FileType.Directory,
-        0 if modified is None else modified // 1_000_000,
-    )
-
-
 class StoreDirectory:
     """A store root (``storePathRootDir``). Cheap to make and to pickle; opens nothing by itself.
 
@@ -171,15 +122,22 @@ class StoreDirectory:
         fixed at once, so that it means the same in every process.
     base
         The directory that a relative path starts at; empty: the working directory.
+
+    Attributes
+    ----------
+    uri
+        The same; of a remote store a `StoreUri`, which shows no secrets.
+    is_local
+        It lies on this machine.
     """
 
     def __init__(self, uri: str, base: str = "") -> None:
-        self.uri = uri
         self.is_local = not _is_remote(uri)
+        self.uri = named_store(uri)
         self._local_root = (
             os.path.abspath(os.path.join(base, local_path(uri))) if self.is_local else ""
         )
-        self._files: _LocalFiles | _RemoteFiles | None = None
+        self._files: _LocalFiles | RemoteFiles | None = None
 
     def __repr__(self) -> str:
         return f"StoreDirectory({self.uri!r})"
@@ -223,6 +181,36 @@ class StoreDirectory:
         """
         return sorted(self._opened().list(path))
 
+    def remember(self) -> None:
+        """Of a remote store: forget what is known, and ask from now on for nothing twice.
+
+        For whoever looks at a store once, as it is now. Files of this machine are always looked at.
+        """
+        if not self.is_local:
+            self._remote().remember()
+
+    def list_ahead(self, paths: Iterable[str], *, whole: bool = False) -> None:
+        """Ask at once for listings that will be needed, where that saves time (`remember`).
+
+        ``whole``: of all that lies below, too.
+        """
+        if not self.is_local:
+            self._remote().list_ahead(paths, whole=whole)
+
+    def versions(self, paths: Iterable[str]) -> dict[str, ObjectVersion]:
+        """Return what tells whether remote files are still those that were listed."""
+        return {} if self.is_local else self._remote().versions(paths)
+
+    def expect(self, versions: Mapping[str, ObjectVersion]) -> None:
+        """Refuse remote files that are others than these, which another process has listed."""
+        if not self.is_local:
+            self._remote().expect(versions)
+
+    def _remote(self) -> RemoteFiles:
+        files = self._opened()
+        assert not isinstance(files, _LocalFiles)
+        return files
+
     def stat(self, path: str) -> FileEntry | None:
         """Return what is known of ``path``, or None when it is missing."""
         return self._opened().stat(path)
@@ -259,34 +247,36 @@ class StoreDirectory:
         with self.open(path) as source:
             return source.read_at(0, length)
 
-    def _opened(self) -> _LocalFiles | _RemoteFiles:
+    def _opened(self) -> _LocalFiles | RemoteFiles:
         if self._files is None:
             if self.is_local:
                 self._files = _LocalFiles(self._local_root)
             else:
-                self._files = _RemoteFiles(*_open_filesystem(self.uri))
+                self._files = _remote_files(self.uri)
         return self._files
+
+
+def _remote_files(shown: str) -> RemoteFiles:
+    from store_core.files import remote_filesystem  # noqa: PLC0415 (needed for remote stores only)
+    from store_core.files.remote_files import RemoteFiles  # noqa: PLC0415
+
+    uri = StoreUri(shown)
+    return RemoteFiles(*remote_filesystem.open_filesystem(uri), uri.hide_in)
 
 
 def _is_remote(uri: str) -> bool:
     return _REMOTE_URI.fullmatch(uri) is not None and _FILE_URI.match(uri) is None
 
 
+def named_store(path: str) -> str:
+    """Return a store's path or URI as it may be shown; see `StoreUri`."""
+    return StoreUri(path) if _is_remote(path) else path
+
+
 def local_path(uri: str) -> str:
     """Return the path of a local store: ``file:`` URIs are decoded, paths are kept."""
     prefix = _FILE_URI.match(uri)
     return unquote(uri[prefix.end() :]) if prefix else uri
-
-
-def _open_filesystem(uri: str) -> tuple[Any, str]:
-    import pyarrow as pa  # noqa: PLC0415 (needed for remote stores only)
-    from pyarrow.fs import FileSystem  # noqa: PLC0415
-
-    try:
-        filesystem, root = FileSystem.from_uri(uri)
-    except (pa.ArrowException, OSError, ImportError, ValueError) as err:
-        raise StoreReadError(f"no filesystem opens this URI: {err}", uri) from err
-    return filesystem, root
 
 
 def expand_paths(paths: Sequence[str], base: str = "") -> list[str]:
@@ -309,9 +299,10 @@ def expand_paths(paths: Sequence[str], base: str = "") -> list[str]:
     """
     expanded: list[str] = []
     for path in paths:
-        found = _expand_remote(path) if _is_remote(path) else _expand_local(path, base)
+        given = named_store(path)
+        found = _expand_remote(given) if isinstance(given, StoreUri) else _expand_local(path, base)
         if not found:
-            raise StoreNotFoundError(f"no directory matches {path!r}")
+            raise StoreNotFoundError(f"no directory matches {given!r}")
         place = os.path.join(base, local_path(path))
         if _BRACES.search(path) and not _is_remote(path) and not os.path.lexists(place):
             raise StoreNotFoundError(
@@ -334,8 +325,8 @@ def _expand_local(pattern: str, base: str) -> list[str]:
     return [prefix.group() + quote(p) for p in found] if prefix else found
 
 
-def _expand_remote(pattern: str) -> list[str]:
-    parts = _REMOTE_URI.fullmatch(pattern)
+def _expand_remote(pattern: StoreUri) -> list[str]:
+    parts = _REMOTE_URI.fullmatch(pattern.location)
     if parts is None or not _REMOTE_GLOB.search(parts.group(2)):
         return [pattern]
     scheme, path, query = parts.group(1), parts.group(2), parts.group(3) or ""
@@ -351,7 +342,7 @@ def _expand_remote(pattern: str) -> list[str]:
             ]
         else:
             found = [f"{base}/{name}" for base in found]
-    return [f"{scheme}{base}{query}" for base in sorted(found)]
+    return [StoreUri(f"{scheme}{base}{query}") for base in sorted(found)]
 
 
 def _remote_directories(uri: str) -> list[FileEntry]:

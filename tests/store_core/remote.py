@@ -1,11 +1,12 @@
-"""A store directory that behaves as a remote one, over local files; it counts what is read."""
+"""A store directory that behaves as a remote one, over local files; it counts what is asked."""
 
 from __future__ import annotations
 
 from pyarrow.fs import LocalFileSystem
 
-from store_core.files.byte_source import RemoteByteSource
-from store_core.files.store_directory import StoreDirectory, _RemoteFiles
+from store_core.files.remote_files import RemoteFiles
+from store_core.files.remote_source import RemoteByteSource
+from store_core.files.store_directory import StoreDirectory
 
 
 class CountingSource(RemoteByteSource):
@@ -23,7 +24,9 @@ class RemoteDirectory(StoreDirectory):
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self.is_local = False
-        self._files = _RemoteFiles(LocalFileSystem(), root)
+        self._files = RemoteFiles(LocalFileSystem(), root)
 
     def open(self, path: str) -> CountingSource:
-        return CountingSource(path, LocalFileSystem().open_input_file(path))
+        opened = super().open(path)
+        assert isinstance(opened, RemoteByteSource)
+        return CountingSource(opened._remote, None if opened._is_owner else opened._blocks)

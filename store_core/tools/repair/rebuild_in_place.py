@@ -216,7 +216,7 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreSnapsh
     """Open a store that nobody else has open, and lock it; in the end remove what was left."""
     directory = StoreDirectory(root)
     if not directory.is_local:
-        raise StoreConfigError(f"{root}: only a store on this machine can be changed")
+        raise StoreConfigError(f"{directory.uri}: only a store on this machine can be changed")
     path = os.path.abspath(local_path(root))  # noqa: PTH100 (links stay as they are)
     with StoreSnapshot(directory, config) as view:
         view.kind.require_commit_log()

@@ -155,7 +155,7 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
 def _check_is_store(root: str, config: MessageStoreConfig) -> None:
     directory = StoreDirectory(root)
     if not directory.is_local:
-        raise StoreFormatError("only a local store can be recovered", root)
+        raise StoreFormatError("only a local store can be recovered", directory.uri)
     directory.check_root()
     require_writable(directory)
     if not any(directory.list(path) for path in commit_log_directories(directory, config)):

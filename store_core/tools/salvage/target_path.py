@@ -31,7 +31,7 @@ def checked_target(snapshot: StoreSnapshot, target: str) -> Path:
     """
     directory = StoreDirectory(target)
     if not directory.is_local:
-        raise StoreConfigError(f"{target}: a store can be written on this machine only")
+        raise StoreConfigError(f"{directory.uri}: a store can be written on this machine only")
     path = Path(os.path.abspath(local_path(target)))  # noqa: PTH100 (links stay as they are)
     if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
         raise StoreConfigError(f"{path} is there already; give a new directory")

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from store_core.errors import OffsetOutOfRangeError, StoreReadError
-from store_core.files.byte_source import ByteSource, LocalByteSource, RemoteByteSource
+from store_core.files.byte_source import ByteSource, LocalByteSource
+from store_core.files.remote_object import RemoteObject
+from store_core.files.remote_source import RemoteByteSource
 
 CONTENT = bytes(range(256)) * 1200
 
@@ -22,7 +24,7 @@ def source(request, tmp_path):
         opened: ByteSource = LocalByteSource(str(path))
     else:
         handle = SubTreeFileSystem(str(tmp_path), LocalFileSystem()).open_input_file("segment")
-        opened = RemoteByteSource("segment", handle)
+        opened = RemoteByteSource(RemoteObject("segment", lambda: handle))
     with opened:
         yield opened
 
@@ -108,6 +110,9 @@ def test_remote_gather_equals_slicing(starts, width):
         def read_at(self, start, length):
             return data[start : start + length]
 
+        def views(self, ranges):
+            return [self.view(*each) for each in ranges]
+
     pieces = Memory().gather(np.array(starts, np.int64), width)
     assert [p.tobytes() for p in pieces] == [data[s : s + width] for s in starts]
 
@@ -131,7 +136,7 @@ class CountingHandle:
 
 def test_small_remote_reads_ask_for_each_block_once():
     handle = CountingHandle()
-    with RemoteByteSource("segment", handle) as source:
+    with RemoteByteSource(RemoteObject("segment", lambda: handle)) as source:
         for start in range(0, len(CONTENT), 10_007):
             assert source.read_at(start, 300) == CONTENT[start : start + 300]
         across = source.read_at(len(CONTENT) // 2 - 5, 10)
@@ -144,14 +149,14 @@ def test_small_remote_reads_ask_for_each_block_once():
 
 def test_long_remote_reads_are_asked_for_as_they_are():
     handle = CountingHandle()
-    with RemoteByteSource("segment", handle) as source:
+    with RemoteByteSource(RemoteObject("segment", lambda: handle)) as source:
         assert source.read_at(7, 200_000) == CONTENT[7:200_007]
     assert handle.asked == [(7, 200_000)]
 
 
 @given(st.lists(st.tuples(st.integers(0, len(CONTENT)), st.integers(0, 1 << 18)), max_size=40))
 def test_remote_reads_equal_slicing(reads):
-    with RemoteByteSource("segment", CountingHandle()) as source:
+    with RemoteByteSource(RemoteObject("segment", CountingHandle)) as source:
         for start, length in reads:
             assert source.read_at(start, length) == CONTENT[start : start + length]
         assert len(source._blocks) <= 8

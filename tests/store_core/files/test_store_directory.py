@@ -8,7 +8,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from store_core.errors import StoreNotFoundError, StoreReadError
-from store_core.files import store_directory
+from store_core.files import remote_filesystem
 from store_core.files.store_directory import StoreDirectory, expand_paths
 
 
@@ -28,7 +28,7 @@ def directory(request, root, monkeypatch):
     if request.param == "remote":
         filesystem = SubTreeFileSystem(str(root), LocalFileSystem())
         monkeypatch.setattr(
-            store_directory, "_open_filesystem", lambda uri: (filesystem, uri.split("//")[1])
+            remote_filesystem, "open_filesystem", lambda uri: (filesystem, uri.split("//")[1])
         )
         return StoreDirectory("test://store-a")
     prefix = "" if request.param == "path" else request.param
@@ -157,8 +157,8 @@ def test_a_path_that_exists_as_spelled_is_no_pattern(root):
 def test_remote_globs(root, monkeypatch):
     filesystem = SubTreeFileSystem(str(root), LocalFileSystem())
     monkeypatch.setattr(
-        store_directory,
-        "_open_filesystem",
+        remote_filesystem,
+        "open_filesystem",
         lambda uri: (filesystem, uri.split("//", 1)[1].split("?")[0].partition("/")[2]),
     )
     assert expand_paths(["s3://bucket/store-*/commit*?region=x"]) == [

@@ -1,0 +1,193 @@
+"""The files of a store on a ``pyarrow.fs`` filesystem, with few requests and many at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from store_core.files.file_entry import FileEntry
+from store_core.files.remote_object import Blocks, ObjectVersion, RemoteObject
+from store_core.files.remote_requests import at_once, request
+from store_core.files.remote_source import RemoteByteSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from store_core.files.byte_source import ByteSource
+
+_FLAT = frozenset({"s3", "gcs", "abfs"})
+"""Filesystems that list a whole tree as quickly as one directory: a thousand names a request."""
+_OBJECTS_KEPT = 64
+_BLOCKS_KEPT = 512
+"""Of all files together: 32 MiB."""
+
+
+_Entries = list[FileEntry]  # the class has a method of that name
+
+
+class _Kept:
+    """What was asked for and is not asked again."""
+
+    def __init__(self) -> None:
+        self.listings: dict[str, _Entries] = {}
+        self.objects: OrderedDict[str, RemoteObject] = OrderedDict()
+        self.blocks = Blocks(_BLOCKS_KEPT)
+
+
+class RemoteFiles:
+    """Lists and opens; for any number of threads.
+
+    Parameters
+    ----------
+    filesystem
+        A ``pyarrow.fs.FileSystem``.
+    root
+        The store in it.
+    hide
+        Takes out of an error's text what may not be shown.
+    """
+
+    def __init__(self, filesystem: Any, root: str, hide: Callable[[str], str] = str) -> None:
+        self.filesystem = filesystem
+        self.root = root.rstrip("/")
+        self._hide = hide
+        self._lock = threading.Lock()
+        self._kept: _Kept | None = None
+        self._versions: dict[str, ObjectVersion] = {}
+        self._is_python = str(filesystem.type_name).startswith("py::")
+
+    def join(self, *parts: str) -> str:
+        """Return a path below the root."""
+        return "/".join([self.root, *(p for p in parts if p)])
+
+    def remember(self) -> None:
+        """Forget what is known; from now on nothing is asked for twice."""
+        self._kept = _Kept()
+
+    def list(self, path: str) -> _Entries:
+        """Return the entries of a directory; none when it is missing."""
+        kept = self._kept
+        if kept is not None and (known := kept.listings.get(path)) is not None:
+            return [*known]
+        found = self._listing(path)
+        if kept is not None:
+            kept.listings[path] = found
+        return [*found]
+
+    def _listing(self, path: str, *, whole: bool = False) -> _Entries:
+        from pyarrow.fs import FileSelector  # noqa: PLC0415 (needed for remote stores only)
+
+        selector = FileSelector(path, allow_not_found=True, recursive=whole)
+        infos = request(lambda: self.filesystem.get_file_info(selector), path, self._hide)
+        found = [_entry(info) for info in infos]
+        with self._lock:
+            self._versions.update((e.path, _version(e)) for e in found if not e.is_dir)
+        return found
+
+    def list_ahead(self, paths: Iterable[str], *, whole: bool) -> None:
+        """Ask for listings that will be needed, many at once; for what `remember` keeps.
+
+        ``whole``: of all that lies below, too.
+        """
+        kept = self._kept
+        if kept is None:
+            return
+        wanted = [path for path in paths if path not in kept.listings]
+        if whole and self.filesystem.type_name in _FLAT:
+            found = at_once(lambda path: self._listing(path, whole=True), wanted)
+            for path, below in zip(wanted, found):
+                kept.listings.update(_by_directory(path, below))
+            return
+        while wanted:
+            found = at_once(self._listing, wanted)
+            kept.listings.update(zip(wanted, found))
+            wanted = [e.path for below in found for e in below if e.is_dir] if whole else []
+
+    def stat(self, path: str) -> FileEntry | None:
+        """Return what is known of a path, or None when it is missing."""
+        kept = self._kept
+        parent = path.rpartition("/")[0]
+        if kept is not None and (known := kept.listings.get(parent)) is not None:
+            return next((entry for entry in known if entry.path == path), None)
+        return self._stat(path)
+
+    def _stat(self, path: str) -> FileEntry | None:
+        info = request(lambda: self.filesystem.get_file_info(path), path, self._hide)
+        return _entry(info) if info.type.value else None  # FileType.NotFound is 0
+
+    def open(self, path: str) -> ByteSource:
+        """Open an object; StoreReadError where it is none, or another one than was listed."""
+        kept = self._kept
+        if kept is None:
+            return RemoteByteSource(self._object(path), check=lambda: self._check(path))
+        with self._lock:
+            remote = kept.objects.get(path)
+        if remote is None:
+            remote = self._object(path)
+            with self._lock:
+                kept.objects[path] = remote
+                if len(kept.objects) > _OBJECTS_KEPT:
+                    kept.objects.popitem(last=False)  # whoever reads it keeps it open
+        return RemoteByteSource(remote, kept.blocks, lambda: self._check(path))
+
+    def _object(self, path: str) -> RemoteObject:
+        remote = RemoteObject(
+            path,
+            lambda: self.filesystem.open_input_file(path),
+            self._hide,
+            is_shared=not self._is_python,
+        )
+        listed = self._versions.get(path)
+        if listed is not None:
+            listed.check(ObjectVersion(remote.size, 0), path)
+        return remote
+
+    def versions(self, paths: Iterable[str]) -> dict[str, ObjectVersion]:
+        """Return what the last listing said of some objects."""
+        with self._lock:
+            return {path: self._versions[path] for path in paths if path in self._versions}
+
+    def expect(self, versions: Mapping[str, ObjectVersion]) -> None:
+        """Take for the right objects what another process has listed."""
+        with self._lock:
+            self._versions.update(versions)
+
+    def _check(self, path: str) -> None:
+        listed = self._versions.get(path)
+        if listed is not None:
+            found = self._stat(path)
+            listed.check(None if found is None else _version(found), path)
+
+
+def _entry(info: Any) -> FileEntry:
+    from pyarrow.fs import FileType  # noqa: PLC0415 (needed for remote stores only)
+
+    modified = info.mtime_ns  # None where the filesystem keeps no times
+    return FileEntry(
+        info.base_name,
+        info.path,
+        info.size or 0,
+        info.type == FileType.Directory,
+        0 if modified is None else modified // 1_000_000,
+    )
+
+
+def _version(entry: FileEntry) -> ObjectVersion:
+    return ObjectVersion(entry.size, entry.modified_ms)
+
+
+def _by_directory(root: str, below: list[FileEntry]) -> dict[str, list[FileEntry]]:
+    """Return the entries of a tree by directory; those between are there even if unnamed."""
+    found: dict[str, dict[str, FileEntry]] = {root: {}}
+    for entry in below:
+        if entry.is_dir:
+            found.setdefault(entry.path, {})
+        parent, _, name = entry.path.rpartition("/")
+        found.setdefault(parent, {})[name] = entry
+    for path in list(found):
+        while path != root:
+            parent, _, name = path.rpartition("/")
+            found.setdefault(parent, {}).setdefault(name, FileEntry(name, path, 0, True, 0))
+            path = parent  # noqa: PLW2901 (up to the root)
+    return {path: list(entries.values()) for path, entries in found.items()}

@@ -1,0 +1,170 @@
+"""One object of a remote filesystem, read in exact ranges by any number of threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from store_core.errors import FileVanishedError, StoreReadError
+from store_core.files.remote_requests import ShortReadError, request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BLOCK_BYTES = 1 << 16
+"""Small reads fetch the whole block: over a network the request costs most."""
+
+
+class ObjectVersion(NamedTuple):
+    """What tells that an object is the one that was listed: its bytes and its time.
+
+    ``modified_ms`` is 0 where the filesystem tells none; S3 tells whole seconds.
+    """
+
+    size: int
+    modified_ms: int
+
+    def check(self, found: ObjectVersion | None, path: str) -> None:
+        """Raise `StoreReadError` where the object is another one than this, or gone (None)."""
+        if found is None:
+            raise FileVanishedError("the object was deleted while it was read", path)
+        known = self.modified_ms and found.modified_ms
+        if found.size != self.size or (known and found.modified_ms != self.modified_ms):
+            raise StoreReadError(
+                f"the object was changed while it was read: it had {self.size} bytes "
+                f"({_time(self.modified_ms)}), now it has {found.size} "
+                f"({_time(found.modified_ms)}). Read a copy that nobody writes to, or read again",
+                path,
+            )
+
+
+def _time(modified_ms: int) -> str:
+    return f"modified at {modified_ms} ms" if modified_ms else "time not known"
+
+
+class RemoteObject:
+    """An opened object.
+
+    Parameters
+    ----------
+    path
+        For error texts.
+    open_handle
+        Opens a ``pyarrow.NativeFile`` that can seek.
+    hide
+        Takes out of an error's text what may not be shown.
+    is_shared
+        Threads may read from one handle at the same time; else each takes one of its own.
+
+    Raises
+    ------
+    StoreReadError
+        It cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        open_handle: Callable[[], Any],
+        hide: Callable[[str], str] = str,
+        *,
+        is_shared: bool = True,
+    ) -> None:
+        self.path, self._open_handle, self._hide = path, open_handle, hide
+        self._is_shared = is_shared
+        self._lock = threading.Lock()
+        self._idle: list[Any] = []
+        self.size = request(self._first_handle, path, hide)
+
+    def _first_handle(self) -> int:
+        handle = self._open_handle()
+        size = int(handle.size())
+        self._idle = [handle]
+        return size
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes ``[start, stop)``, which lie inside the object.
+
+        Raises
+        ------
+        StoreReadError
+            They cannot be read; the object has become shorter, or is gone.
+        """
+        return request(lambda: self._read(start, stop), self.path, self._hide)
+
+    def _read(self, start: int, stop: int) -> bytes:
+        with self._handle() as handle:
+            data: bytes = handle.read_at(stop - start, start)
+        if len(data) < stop - start:
+            text = f"bytes {start} to {stop} were asked for, {len(data)} came"
+            raise ShortReadError(f"{text}: the object became shorter, or the connection broke")
+        return data
+
+    @contextmanager
+    def _handle(self) -> Iterator[Any]:
+        """Give a handle; one with which something failed is not used again."""
+        with self._lock:
+            shared = self._idle[-1] if self._idle else None
+            handle = shared if self._is_shared or shared is None else self._idle.pop()
+        if handle is None:
+            handle = self._open_again()
+        try:
+            yield handle
+        except BaseException:
+            with self._lock:
+                if handle in self._idle:
+                    self._idle.remove(handle)
+            raise
+        with self._lock:
+            if handle not in self._idle:
+                self._idle.append(handle)
+
+    def _open_again(self) -> Any:
+        handle = self._open_handle()
+        size = int(handle.size())
+        if size != self.size:
+            ObjectVersion(self.size, 0).check(ObjectVersion(size, 0), self.path)
+        return handle
+
+    def close(self) -> None:
+        """Close the handles that nobody reads from."""
+        with self._lock:
+            handles, self._idle = self._idle, []
+        for handle in handles:
+            with suppress(OSError):
+                handle.close()
+
+
+class Blocks:
+    """Blocks of objects that were read last; for any number of threads.
+
+    Parameters
+    ----------
+    limit
+        So many are kept, of `BLOCK_BYTES` each.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def get(self, remote: RemoteObject, number: int) -> bytes | None:
+        """Return a block of an object, if it is kept."""
+        with self._lock:
+            block = self._blocks.get((id(remote), number))
+            if block is not None:
+                self._blocks.move_to_end((id(remote), number))
+            return block
+
+    def put(self, remote: RemoteObject, number: int, block: bytes) -> None:
+        """Keep a block."""
+        with self._lock:
+            self._blocks[id(remote), number] = block
+            while len(self._blocks) > self._limit:
+                self._blocks.popitem(last=False)

@@ -1,0 +1,152 @@
+"""Requests to a remote filesystem: made again while it is busy or away, and many at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from store_core.errors import FileVanishedError, StorePermissionError, StoreReadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+
+AT_ONCE = 16
+"""Requests of one process that are under way at the same time, at most."""
+
+_ATTEMPTS = 8
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+
+# What S3, GCS, Azure and HDFS say, as pyarrow and fsspec hand it on.
+_GONE = re.compile(
+    r"NO_SUCH_KEY|NO_SUCH_BUCKET|NO_SUCH_UPLOAD|RESOURCE_NOT_FOUND|HTTP status 404|"
+    r"Path does not exist|FileNotFoundException|BlobNotFound"
+)
+_DENIED = re.compile(
+    r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE_DOES_NOT_MATCH|INVALID_SIGNATURE|"
+    r"UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION|INVALID_CLIENT_TOKEN|EXPIRED_TOKEN|"
+    r"HTTP status 40[13]|AccessControlException|Permission denied"
+)
+_FINAL = re.compile(r"HTTP status (?:301|400|405|501)|Not a directory|VALIDATION|Not implemented")
+_FINAL_ERRORS = (
+    FileNotFoundError,
+    PermissionError,
+    NotADirectoryError,
+    IsADirectoryError,
+    NotImplementedError,
+)
+
+_pause = time.sleep
+_pool_lock = threading.Lock()
+_pools: list[ThreadPoolExecutor] = []
+_in_pool = threading.local()
+
+
+class ShortReadError(OSError):
+    """A request was answered with fewer bytes than there are."""
+
+
+def request(call: Callable[[], _T], path: str, hide: Callable[[str], str] = str) -> _T:
+    """Return what a request gives; it is made again, after growing pauses, where that may help.
+
+    Parameters
+    ----------
+    call
+        Makes one request.
+    path
+        The object, for the error.
+    hide
+        Takes out of an error's text what may not be shown.
+
+    Raises
+    ------
+    FileVanishedError, StorePermissionError
+        There is no such object; it may not be read.
+    StoreReadError
+        Anything else, or the filesystem did not answer as often as it was asked: some 15 s.
+    """
+    pause = _FIRST_PAUSE_SECONDS
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return call()
+        except (OSError, RuntimeError) as err:
+            if _is_final(err) or attempt == _ATTEMPTS:
+                raise _read_error(err, path, hide, attempt) from None
+        # Not all clients that were turned away come back at the same moment.
+        _pause(pause * random.uniform(0.5, 1))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    raise AssertionError
+
+
+def _is_final(err: Exception) -> bool:
+    text = str(err)
+    return isinstance(err, _FINAL_ERRORS) or any(
+        words.search(text) for words in (_GONE, _DENIED, _FINAL)
+    )
+
+
+def _read_error(
+    err: Exception, path: str, hide: Callable[[str], str], attempts: int
+) -> StoreReadError:
+    said = getattr(err, "strerror", None) or str(err) or type(err).__name__
+    text = hide(str(said))
+    if isinstance(err, FileNotFoundError) or _GONE.search(text):
+        return FileVanishedError(text, path)
+    if isinstance(err, PermissionError) or _DENIED.search(text):
+        return StorePermissionError(text, path)
+    if attempts > 1:
+        text = f"{text} (asked {attempts} times; try again when the filesystem answers)"
+    return StoreReadError(text, path)
+
+
+def start(call: Callable[[], _T]) -> Future[_T]:
+    """Begin a call in a thread; at most `AT_ONCE` run, the others wait.
+
+    In one of those threads it is done at once: calls that wait for each other would never end.
+    """
+    if getattr(_in_pool, "here", False):
+        done: Future[_T] = Future()
+        try:
+            done.set_result(call())
+        except BaseException as err:
+            done.set_exception(err)
+        return done
+    return _pool().submit(call)
+
+
+def at_once(call: Callable[[_U], _T], items: Iterable[_U]) -> list[_T]:
+    """Return what a call gives for each item, in order; many are under way at the same time.
+
+    The first error is raised when all have ended.
+    """
+    given = list(items)
+    if len(given) < 2:  # noqa: PLR2004 (nothing runs beside a single one)
+        return [call(item) for item in given]
+    begun = [start(lambda item=item: call(item)) for item in given]  # type: ignore[misc]
+    errors = [future.exception() for future in begun]
+    for error in errors:
+        if error is not None:
+            raise error
+    return [future.result() for future in begun]
+
+
+def _pool() -> ThreadPoolExecutor:
+    with _pool_lock:
+        if not _pools:
+            _pools.append(ThreadPoolExecutor(AT_ONCE, "remote", initializer=_mark_thread))
+        return _pools[0]
+
+
+def _mark_thread() -> None:
+    _in_pool.here = True
+
+
+os.register_at_fork(after_in_child=_pools.clear)  # threads do not come along

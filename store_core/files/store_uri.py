@@ -1,0 +1,97 @@
+"""The URI of a remote store: what opens it, and what of it may be shown."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import unquote
+
+_PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^?]*)(?:\?(.*))?", re.DOTALL)
+_PASSWORD = re.compile(r"[^/@:]*:(?![0-9]*(?:/|$))[^@]*@|[^/@]*@")
+"""What may stand before a host or bucket. A secret may hold "/", a port is digits alone."""
+_KEY_BEFORE_BUCKET = frozenset({"s3", "s3a", "s3n", "s3fs"})
+_HARMLESS = frozenset(
+    (
+        *("region", "scheme", "endpoint_override", "smart_defaults", "tls_ca_file_path"),
+        *("allow_bucket_creation", "allow_bucket_deletion", "allow_delayed_open"),
+        *("check_directory_existence_before_creation", "tls_verify_certificates"),
+        *("force_virtual_addressing", "background_writes", "retry_limit_seconds", "project_id"),
+        *("replication", "buffer_size", "default_block_size", "user", "enable_tls"),
+        *("blob_storage_authority", "dfs_storage_authority", "credential_kind"),
+        *("blob_storage_scheme", "dfs_storage_scheme", "default_bucket_location"),
+    )
+)
+"""Parameters of ``pyarrow.fs`` that hold no secret; what is not known may be one."""
+_SHORTEST_SECRET = 4  # shorter ones are parts of other words
+_HIDDEN = "***"
+
+
+class StoreUri(str):
+    """A remote URI as it is shown: without keys, passwords and parameters that may be secret.
+
+    It equals, and is kept and sent as, that text; only `location` still has everything, also
+    after it was pickled.
+
+    Parameters
+    ----------
+    location
+        What the user gave.
+
+    Attributes
+    ----------
+    location
+        What opens the store.
+    """
+
+    __slots__ = ("location",)
+    location: str
+
+    def __new__(cls, location: str) -> StoreUri:  # noqa: D102 (described by the class)
+        given = location.location if isinstance(location, StoreUri) else location
+        uri = super().__new__(cls, _shown(given))
+        uri.location = given
+        return uri
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoreUri, (self.location,)
+
+    def hide_in(self, text: str) -> str:
+        """Return a text, such as an error of a library, without what may not be shown."""
+        text = text.replace(self.location, str(self))
+        for secret in sorted(_secrets(self.location), key=len, reverse=True):
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+
+def _shown(location: str) -> str:
+    found = _PARTS.fullmatch(location)
+    if found is None:
+        return location
+    scheme, place, query = found.groups()
+    user = _PASSWORD.match(place)
+    if user is not None:
+        name = user.group()[:-1].partition(":")[0]
+        kept = f"{name}@" if name and scheme.lower() not in _KEY_BEFORE_BUCKET else ""
+        place = kept + place[user.end() :]
+    shown = [part for part in (query or "").split("&") if part and _is_harmless(part)]
+    return f"{scheme}://{place}{'?' * bool(shown)}{'&'.join(shown)}"
+
+
+def _is_harmless(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    return unquote(name).lower() in _HARMLESS and "@" not in unquote(value)
+
+
+def _secrets(location: str) -> set[str]:
+    """Return the hidden parts of a URI, as they are written and as they are meant."""
+    found = _PARTS.fullmatch(location)
+    if found is None:
+        return set()
+    scheme, place, query = found.groups()
+    user = _PASSWORD.match(place)
+    hidden = list(user.group()[:-1].partition(":")[::2]) if user else []
+    if user and scheme.lower() not in _KEY_BEFORE_BUCKET:
+        hidden = hidden[1:]
+    hidden += [p.partition("=")[2] for p in (query or "").split("&") if not _is_harmless(p)]
+    both = {*hidden, *map(unquote, hidden)}
+    return {text for text in both if len(text) >= _SHORTEST_SECRET}
