@@ -19,8 +19,8 @@ from store_core.errors import (
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_service import IndexService
 from store_core.layout.message import LMQ_PREFIX
-from store_core.layout.store_paths import ABORT_FILE
-from store_core.log.commit_log import CommitLog
+from store_core.layout.store_paths import ABORT_FILE, CONFIG_DIR, INDEX_DIR
+from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.log.dledger_log import committed_end, dledger_directories
 from store_core.log.log_end import LogEnd, find_log_end
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
@@ -38,6 +38,7 @@ from store_core.queue.unit_states import KnownUnits, QueueUnitStates
 from store_core.read.dispatch_proof import proved_dispatch
 from store_core.read.store_queries import StoreQueries
 from store_core.staged_commit.settle import uncommitted_offset
+from store_core.staged_commit.staging import STAGING_DIRECTORY
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import StoreKind, has_dledger_log, queue_database, store_kind
 from store_core.state.store_state import StoreState, store_state, written_by_5x
@@ -113,6 +114,7 @@ class StoreSnapshot(StoreQueries):
     ) -> None:
         self.directory = directory
         self.config = config or MessageStoreConfig()
+        _look_at(directory, self.config)
         _check_is_store(directory, self.config)
         self.kind: StoreKind = store_kind(directory)
         self.state: StoreState = store_state(directory)
@@ -142,6 +144,7 @@ class StoreSnapshot(StoreQueries):
             end = given or self._find_end()
             self.end_offset, self.tail_offset = end.end_offset, end.tail_offset
             self.end_reason = end.reason
+            directory.forget(directory.resolve(), below=False)
             if self.state is StoreState.STOPPED:
                 self.state = store_state(directory)  # its end may be that of a run begun since
         except BaseException:
@@ -364,6 +367,10 @@ class StoreSnapshot(StoreQueries):
         return max(min(self.queue_database.dispatched_offset(), self.end_offset), 0)
 
     def _forget_queues(self) -> None:
+        if self.state is not StoreState.STOPPED:  # else all was dispatched before it was opened
+            for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT):
+                self.directory.forget(self.directory.resolve(kind.directory))
+            self.directory.forget(self.directory.resolve(CONFIG_DIR))
         self._ranges.clear()
         self._queues.clear()
         self._queue_paths = self._batch_paths = None
@@ -517,6 +524,7 @@ class _Evidence:
         self.never_recovered = self.confirm_phy_offset == 0 and written_by_5x(store.directory)
         self.never_recovered |= bool(store.dledger_directories)  # nothing committed is ever cut
         self._last: tuple[int, int] | None = None
+        self._asked_for_jobs = False
 
     def is_live(self) -> bool:
         return self._store.state is StoreState.LIVE
@@ -531,6 +539,10 @@ class _Evidence:
         return self._last
 
     def uncommitted_offset(self) -> int | None:
+        directory = self._store.directory
+        if self._asked_for_jobs:
+            directory.forget(directory.resolve(STAGING_DIRECTORY))
+        self._asked_for_jobs = True
         return uncommitted_offset(self._store.directory, self._store.log)
 
     def unit_states(self, offset: int, gap_bytes: int) -> QueueUnitStates:
@@ -562,6 +574,14 @@ class _Evidence:
 def _no_time() -> int:
     """Return 0: nothing is registered in a snapshot, and nothing of it dies."""
     return 0
+
+
+def _look_at(directory: StoreDirectory, config: MessageStoreConfig) -> None:
+    """Ask at once for the listings that opening a remote store needs."""
+    directory.remember()
+    names = ("", CONFIG_DIR, INDEX_DIR, STAGING_DIRECTORY)
+    paths = [directory.resolve(name) for name in names]
+    directory.list_ahead([*paths, *commit_log_directories(directory, config)])
 
 
 def _check_is_store(directory: StoreDirectory, config: MessageStoreConfig) -> None:

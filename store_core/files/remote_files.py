@@ -65,6 +65,16 @@ class RemoteFiles:
         """Forget what is known; from now on nothing is asked for twice."""
         self._kept = _Kept()
 
+    def forget(self, path: str, *, below: bool) -> None:
+        """Ask anew for the listing of a directory, or for that and all below it."""
+        kept = self._kept
+        if kept is None:
+            return
+        with self._lock:
+            for known in (kept.listings, kept.objects):
+                for at in _at_or_below(path, known) if below else [p for p in known if p == path]:
+                    del known[at]  # type: ignore[attr-defined]
+
     def list(self, path: str) -> _Entries:
         """Return the entries of a directory; none when it is missing."""
         kept = self._kept
@@ -106,11 +116,10 @@ class RemoteFiles:
 
     def stat(self, path: str) -> FileEntry | None:
         """Return what is known of a path, or None when it is missing."""
-        kept = self._kept
-        parent = path.rpartition("/")[0]
-        if kept is not None and (known := kept.listings.get(parent)) is not None:
-            return next((entry for entry in known if entry.path == path), None)
-        return self._stat(path)
+        if self._kept is None or not path.startswith(self.root + "/"):
+            return self._stat(path)
+        listed = self.list(path.rpartition("/")[0])  # its neighbours are asked for next
+        return next((entry for entry in listed if entry.path == path), None)
 
     def _stat(self, path: str) -> FileEntry | None:
         info = request(lambda: self.filesystem.get_file_info(path), path, self._hide)
@@ -171,6 +180,10 @@ def _entry(info: Any) -> FileEntry:
         info.type == FileType.Directory,
         0 if modified is None else modified // 1_000_000,
     )
+
+
+def _at_or_below(path: str, paths: Iterable[str]) -> list[str]:
+    return [at for at in paths if at == path or at.startswith(path + "/")]
 
 
 def _version(entry: FileEntry) -> ObjectVersion:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager, suppress
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 1 << 16
 """Small reads fetch the whole block: over a network the request costs most."""
+
+
+_numbers = itertools.count()
 
 
 class ObjectVersion(NamedTuple):
@@ -76,6 +80,7 @@ class RemoteObject:
         self._is_shared = is_shared
         self._lock = threading.Lock()
         self._idle: list[Any] = []
+        self.number = next(_numbers)  # unlike an id, never that of another one
         self.size = request(self._first_handle, path, hide)
 
     def _first_handle(self) -> int:
@@ -157,14 +162,14 @@ class Blocks:
     def get(self, remote: RemoteObject, number: int) -> bytes | None:
         """Return a block of an object, if it is kept."""
         with self._lock:
-            block = self._blocks.get((id(remote), number))
+            block = self._blocks.get((remote.number, number))
             if block is not None:
-                self._blocks.move_to_end((id(remote), number))
+                self._blocks.move_to_end((remote.number, number))
             return block
 
     def put(self, remote: RemoteObject, number: int, block: bytes) -> None:
         """Keep a block."""
         with self._lock:
-            self._blocks[id(remote), number] = block
+            self._blocks[remote.number, number] = block
             while len(self._blocks) > self._limit:
                 self._blocks.popitem(last=False)

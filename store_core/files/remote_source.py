@@ -50,7 +50,7 @@ class RemoteByteSource(ByteSource):
         self.path, self.size = remote.path, remote.size
         self._remote, self._check = remote, check
         self._is_owner = blocks is None
-        self._blocks = blocks or Blocks(_OWN_BLOCKS)
+        self._blocks = Blocks(_OWN_BLOCKS) if blocks is None else blocks
         self._ahead: ReadAhead | None = None
 
     def read_at(self, start: int, length: int) -> bytes:

@@ -87,15 +87,18 @@ def list_segments(
     file_size: int | None,
     unit_bytes: int = 1,
     option: str,
+    forget: Callable[[], None] | None = None,
 ) -> SegmentList:
     """Return `load_segments` of a listing; where files are missing in between, of another one.
 
     A listing is of no single moment: of files that are deleted meanwhile, oldest first, it may
-    hold the first and lack the second.
+    hold the first and lack the second. ``forget`` is called before another one.
     """
     found = load_segments(entries(), file_size=file_size, unit_bytes=unit_bytes, option=option)
     for _ in range(_LISTINGS if found.has_holes else 0):
         before = found.segments
+        if forget is not None:
+            forget()
         found = load_segments(entries(), file_size=file_size, unit_bytes=unit_bytes, option=option)
         if found.segments == before or not found.has_holes:
             break

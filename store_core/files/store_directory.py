@@ -152,6 +152,8 @@ class StoreDirectory:
 
     def check_root(self) -> None:
         """Raise `StoreNotFoundError` where the root does not exist or is no directory."""
+        if not self.is_local and self.list(self.resolve()):
+            return
         root = self.stat(self.resolve())
         if root is None or not root.is_dir:
             what = "does not exist" if root is None else "is a file, not a store directory"
@@ -188,6 +190,11 @@ class StoreDirectory:
         """
         if not self.is_local:
             self._remote().remember()
+
+    def forget(self, path: str, *, below: bool = True) -> None:
+        """Ask anew for what was remembered of a directory, and of all below it."""
+        if not self.is_local:
+            self._remote().forget(path, below=below)
 
     def list_ahead(self, paths: Iterable[str], *, whole: bool = False) -> None:
         """Ask at once for listings that will be needed, where that saves time (`remember`).

@@ -72,6 +72,7 @@ class CommitLog(ReadableLog):
             lambda: [entry for path in paths for entry in directory.list(path)],
             file_size=config.mapped_file_size_commit_log,
             option=SEGMENT_SIZE_OPTION,
+            forget=lambda: [directory.forget(path) for path in paths],
         )
         self.segments: SegmentList = _with_headers(found, dledger) if dledger else found
         of_dledger = (s.from_offset for s in self.segments if s.header_bytes)

@@ -63,6 +63,7 @@ class SegmentedQueue:
             file_size=file_size,
             unit_bytes=cls.kind.unit_bytes,
             option=cls.kind.size_option,
+            forget=lambda: directory.forget(path),
         )
         return cls(directory, topic, queue_id, segments)
 
