@@ -19,7 +19,13 @@ from store_core.errors import (
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_service import IndexService
 from store_core.layout.message import LMQ_PREFIX
-from store_core.layout.store_paths import ABORT_FILE, CONFIG_DIR, INDEX_DIR
+from store_core.layout.store_paths import (
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    CONFIG_DIR,
+    CONSUME_QUEUE_DIR,
+    INDEX_DIR,
+)
 from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.log.dledger_log import committed_end, dledger_directories
 from store_core.log.log_end import LogEnd, find_log_end
@@ -29,10 +35,12 @@ from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.queue_database import QueueDatabase
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
     list_consume_queues,
 )
 from store_core.queue.queue_range import QueueRange, queue_range
+from store_core.queue.queues_ahead import queues_ahead
 from store_core.queue.readable_queue import SimpleQueue, proved_batch_queue
 from store_core.queue.unit_states import KnownUnits, QueueUnitStates
 from store_core.read.dispatch_proof import proved_dispatch
@@ -44,7 +52,7 @@ from store_core.state.store_kind import StoreKind, has_dledger_log, queue_databa
 from store_core.state.store_state import StoreState, store_state, written_by_5x
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from store_core.config.config_files import TopicConfig
@@ -199,9 +207,11 @@ class StoreSnapshot(StoreQueries):
             database = self.queue_database
             if database is not None:
                 self._queue_paths = dict.fromkeys(database.queues(), database.path)
+            elif self.kind.queue_database:
+                self._queue_paths = {}
             else:
-                in_files = not self.kind.queue_database
-                self._queue_paths = list_consume_queues(self.directory).queues if in_files else {}
+                self.directory.list_ahead([self.directory.resolve(CONSUME_QUEUE_DIR)], whole=True)
+                self._queue_paths = list_consume_queues(self.directory).queues
         return self._queue_paths
 
     @property
@@ -275,7 +285,8 @@ class StoreSnapshot(StoreQueries):
     def index(self) -> IndexService:
         """The index files."""
         if self._index is None:
-            self._index = IndexService(self.directory, self.config)
+            stopped = self.state is StoreState.STOPPED
+            self._index = IndexService(self.directory, self.config, stopped=stopped)
         return self._index
 
     def consume_queue(self, topic: str, queue_id: int) -> StoredUnits | None:
@@ -344,6 +355,17 @@ class StoreSnapshot(StoreQueries):
         queue = self.consume_queue(topic, queue_id)
         return QueueRange(0, 0) if queue is None else queue_range(queue, self.log, self.end_offset)
 
+    def queues_ahead(
+        self, keys: Iterable[tuple[str, int]], *, units: bool = False, whole: bool = False
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the keys of consume queues, those of a remote store a little after they were read.
+
+        ``units``: all units of them are needed, not only where they begin and end; ``whole``: also
+        what lies after them.
+        """
+        log, end = self.log, self.end_offset
+        return queues_ahead(keys, self.consume_queue, log, end, units=units, whole=whole)
+
     def dispatched_offset(self, near: Iterable[tuple[str, int]] = ()) -> int:
         """Return an offset of the log below which every record has its units in the queues.
 
@@ -362,7 +384,8 @@ class StoreSnapshot(StoreQueries):
 
     def _prove_dispatch(self, near: Iterable[tuple[str, int]]) -> int:
         if self.queue_database is None:
-            return proved_dispatch(self, self.directory, self.present_range, near)
+            wanted = list(self.queues_ahead(near))
+            return proved_dispatch(self, self.directory, self.present_range, wanted)
         # An index file may tell of records whose units are in the broker's memory only.
         return max(min(self.queue_database.dispatched_offset(), self.end_offset), 0)
 
@@ -381,7 +404,7 @@ class StoreSnapshot(StoreQueries):
 
         Looks at the tail of every queue of the store.
         """
-        ranges = [self.queue_range(*key) for key in self.queue_paths]
+        ranges = [self.queue_range(*key) for key in self.queues_ahead(self.queue_paths)]
         return max(((r.last_start, r.last_end) for r in ranges), default=(-1, 0))
 
     def newest_store_timestamp(self) -> int | None:
@@ -560,7 +583,8 @@ class _Evidence:
             indexed = self.indexed_offset() or 0
             return indexed, indexed if self.is_live() else end
         last_start, last_end = -1, 0
-        for key in store.queue_paths:
+        ahead = queues_ahead(store.queue_paths, store.consume_queue, store.log, end)
+        for key in ahead:
             try:
                 queue = store.consume_queue(*key)
                 found = queue_range(queue, store.log, end) if queue else QueueRange(0, 0)
@@ -579,9 +603,15 @@ def _no_time() -> int:
 def _look_at(directory: StoreDirectory, config: MessageStoreConfig) -> None:
     """Ask at once for the listings that opening a remote store needs."""
     directory.remember()
-    names = ("", CONFIG_DIR, INDEX_DIR, STAGING_DIRECTORY)
-    paths = [directory.resolve(name) for name in names]
-    directory.list_ahead([*paths, *commit_log_directories(directory, config)])
+    if directory.is_local:
+        return
+    names = ("", CONFIG_DIR, INDEX_DIR, CONSUME_QUEUE_DIR, STAGING_DIRECTORY)
+    logs = commit_log_directories(directory, config)
+    directory.list_ahead([*map(directory.resolve, names), *logs])
+    topics = directory.resolve(CONFIG_DIR, "topics.json")
+    files = [directory.stat(directory.resolve(CHECKPOINT_FILE)), directory.stat(topics)]
+    files += sorted(entry for path in logs for entry in directory.list(path))[-1:]
+    directory.fetch_ahead((file.path, 0, 1) for file in files if file and not file.is_dir)
 
 
 def _check_is_store(directory: StoreDirectory, config: MessageStoreConfig) -> None:

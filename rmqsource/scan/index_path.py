@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from store_core.store_snapshot import StoreSnapshot
 
 _RECORD_BYTES_GUESS = 1024
+_FETCHED_AHEAD = 256
 
 
 def indexed_keys(predicate: ScanPredicate) -> frozenset[str] | None:
@@ -68,6 +69,7 @@ def _are_records(snapshot: StoreSnapshot, offsets: npt.NDArray[np.int64]) -> npt
     """Return at which offsets (ascending) whole valid records start."""
     valid = np.zeros(len(offsets), np.bool_)
     size = max(snapshot.log.segments.file_size, 1)
+    snapshot.log.fetch_ahead(offsets[:_FETCHED_AHEAD].tolist())
     cuts = np.flatnonzero(np.diff(offsets // size)) + 1
     for rows in np.split(np.arange(len(offsets)), cuts):
         segment = snapshot.log.segments.find(int(offsets[rows[0]])) if len(rows) else None

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _MOST_UNITS = 1 << 20
 _MOST_QUEUES = 1 << 10
 """More is not read for the proof: 20 MB, and files of so many queues."""
+_MOST_REMOTE_QUEUES = 64
+"""Of a remote store: each takes some twenty requests."""
 
 
 class UncountedError(Exception):
@@ -53,7 +55,8 @@ def uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> list[Range]:
     """
     if start >= stop:
         return []
-    if len(snapshot.queue_paths) + len(snapshot.batch_queue_paths) > _MOST_QUEUES:
+    most = _MOST_QUEUES if snapshot.directory.is_local else _MOST_REMOTE_QUEUES
+    if len(snapshot.queue_paths) + len(snapshot.batch_queue_paths) > most:
         raise UncountedError
     try:
         begins, ends = _units(snapshot, start, stop)
@@ -91,7 +94,7 @@ def _units(snapshot: StoreSnapshot, start: int, stop: int) -> tuple[Int64s, Int6
     """Return where the records of all units begin and end that begin in a range."""
     left = _MOST_UNITS
     begins, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for topic, queue_id in snapshot.queue_paths:
+    for topic, queue_id in snapshot.queues_ahead(snapshot.queue_paths, units=True):
         queue, held = snapshot.consume_queue(topic, queue_id), snapshot.queue_range(topic, queue_id)
         if queue is None or held.max_offset == 0:
             continue

@@ -89,10 +89,14 @@ def read_queue_units(
         Not forced, and something is missing or damaged.
     """
     dispatched = snapshot.dispatched_offset(_present(snapshot, predicate))  # before any unit
-    queues = [
-        _read_queue(snapshot, topic, queue_id, predicate, forced=forced)
+    keys = [
+        (topic, queue_id)
         for topic in _topics(snapshot, predicate)
         for queue_id in _queue_ids(snapshot, topic, predicate, forced=forced)
+    ]
+    queues = [
+        _read_queue(snapshot, topic, queue_id, predicate, forced=forced)
+        for topic, queue_id in snapshot.queues_ahead(keys, whole=not forced)
     ]
     front = max([bounds[0], *(queue.front for queue in queues)])
     tail = min([bounds[1], dispatched, *(queue.tail for queue in queues)])

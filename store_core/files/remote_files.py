@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from store_core.errors import StoreReadError
 from store_core.files.file_entry import FileEntry
-from store_core.files.remote_object import Blocks, ObjectVersion, RemoteObject
+from store_core.files.remote_object import BLOCK_BYTES, Blocks, ObjectVersion, RemoteObject
 from store_core.files.remote_requests import at_once, request
 from store_core.files.remote_source import RemoteByteSource
 
@@ -18,9 +20,9 @@ if TYPE_CHECKING:
 
 _FLAT = frozenset({"s3", "gcs", "abfs"})
 """Filesystems that list a whole tree as quickly as one directory: a thousand names a request."""
-_OBJECTS_KEPT = 64
-_BLOCKS_KEPT = 512
-"""Of all files together: 32 MiB."""
+_OBJECTS_KEPT = 256
+_BLOCKS_KEPT = 1024
+"""Of all files together: 64 MiB."""
 
 
 _Entries = list[FileEntry]  # the class has a method of that name
@@ -31,6 +33,7 @@ class _Kept:
 
     def __init__(self) -> None:
         self.listings: dict[str, _Entries] = {}
+        self.trees: set[str] = set()
         self.objects: OrderedDict[str, RemoteObject] = OrderedDict()
         self.blocks = Blocks(_BLOCKS_KEPT)
 
@@ -71,19 +74,28 @@ class RemoteFiles:
         if kept is None:
             return
         with self._lock:
+            kept.trees.discard(path)
             for known in (kept.listings, kept.objects):
                 for at in _at_or_below(path, known) if below else [p for p in known if p == path]:
-                    del known[at]  # type: ignore[attr-defined]
+                    del known[at]
 
     def list(self, path: str) -> _Entries:
         """Return the entries of a directory; none when it is missing."""
         kept = self._kept
-        if kept is not None and (known := kept.listings.get(path)) is not None:
-            return [*known]
+        if kept is not None:
+            known = kept.listings.get(path)
+            if known is None and self._is_missing(path, kept):
+                known = []
+            if known is not None:
+                return [*known]
         found = self._listing(path)
         if kept is not None:
             kept.listings[path] = found
         return [*found]
+
+    def _is_missing(self, path: str, kept: _Kept) -> bool:
+        beside = kept.listings.get(path.rpartition("/")[0])
+        return beside is not None and all(entry.path != path for entry in beside)
 
     def _listing(self, path: str, *, whole: bool = False) -> _Entries:
         from pyarrow.fs import FileSelector  # noqa: PLC0415 (needed for remote stores only)
@@ -103,7 +115,8 @@ class RemoteFiles:
         kept = self._kept
         if kept is None:
             return
-        wanted = [path for path in paths if path not in kept.listings]
+        wanted = [path for path in paths if path not in (kept.trees if whole else kept.listings)]
+        kept.trees.update(wanted if whole else ())
         if whole and self.filesystem.type_name in _FLAT:
             found = at_once(lambda path: self._listing(path, whole=True), wanted)
             for path, below in zip(wanted, found):
@@ -130,6 +143,9 @@ class RemoteFiles:
         kept = self._kept
         if kept is None:
             return RemoteByteSource(self._object(path), check=lambda: self._check(path))
+        return self._kept_source(path, kept)
+
+    def _kept_source(self, path: str, kept: _Kept) -> RemoteByteSource:
         with self._lock:
             remote = kept.objects.get(path)
         if remote is None:
@@ -139,6 +155,35 @@ class RemoteFiles:
                 if len(kept.objects) > _OBJECTS_KEPT:
                     kept.objects.popitem(last=False)  # whoever reads it keeps it open
         return RemoteByteSource(remote, kept.blocks, lambda: self._check(path))
+
+    def fetch_ahead(self, ranges: Iterable[tuple[str, int, int]]) -> None:
+        """Ask for bytes that will be read, as (path, start, length), many at once.
+
+        What cannot be read is told to whoever reads it.
+        """
+        kept = self._kept
+        if kept is None:
+            return
+
+        def opened(path: str) -> RemoteByteSource | None:
+            with suppress(StoreReadError):
+                return self._kept_source(path, kept)
+            return None
+
+        def fetch(source: RemoteByteSource, number: int) -> None:
+            with suppress(StoreReadError):
+                source.read_at(number * BLOCK_BYTES, 1)
+
+        wanted = list(ranges)
+        paths = list(dict.fromkeys(path for path, _, _ in wanted))
+        sources = dict(zip(paths, at_once(opened, paths)))
+        blocks = {
+            (path, number)
+            for path, start, length in wanted
+            for number in range(start // BLOCK_BYTES, (start + length - 1) // BLOCK_BYTES + 1)
+        }
+        known = ((sources[path], number) for path, number in sorted(blocks))
+        at_once(lambda block: fetch(*block), [(s, n) for s, n in known if s is not None])
 
     def _object(self, path: str) -> RemoteObject:
         remote = RemoteObject(

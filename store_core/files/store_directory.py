@@ -204,6 +204,11 @@ class StoreDirectory:
         if not self.is_local:
             self._remote().list_ahead(paths, whole=whole)
 
+    def fetch_ahead(self, ranges: Iterable[tuple[str, int, int]]) -> None:
+        """Ask at once for bytes that will be read, as (path, start, length); see `list_ahead`."""
+        if not self.is_local:
+            self._remote().fetch_ahead(ranges)
+
     def versions(self, paths: Iterable[str]) -> dict[str, ObjectVersion]:
         """Return what tells whether remote files are still those that were listed."""
         return {} if self.is_local else self._remote().versions(paths)

@@ -31,6 +31,8 @@ NATIVE_INDEX_ENTRY = INDEX_ENTRY.dtype.newbyteorder("=")
 _MAX_HOPS = 2048
 """Longer chains are found by reading all entries: 20 bytes each at GB/s beat a hop of 50 us."""
 _SCAN_ENTRIES = 1 << 18
+_PAGE_BYTES = 1 << 12
+_FEW_HASHES = 16
 
 
 def key_hash(topic: str, key: str) -> int:
@@ -160,6 +162,21 @@ class IndexFile:
             return True
         view = self.source.view(INDEX_HEADER.size, self.max_hash_slot_num * INDEX_SLOT.size)
         return int(np.count_nonzero(INDEX_SLOT.table(view)["newest_entry"])) >= expected
+
+    def has_pages_of(self, hashes: Int32s) -> bool:
+        """Return whether the pages of a few slots were written: none holds zeros alone.
+
+        That says nothing of a page of which few slots are in use; nor of many hashes at once.
+        """
+        if len(hashes) > _FEW_HASHES:
+            return False
+        at = INDEX_HEADER.size + hashes.astype(np.int64) % self.max_hash_slot_num * INDEX_SLOT.size
+        end = INDEX_HEADER.size + self.max_hash_slot_num * INDEX_SLOT.size
+        for start in np.unique(at // _PAGE_BYTES).tolist():
+            first = max(start * _PAGE_BYTES, INDEX_HEADER.size)
+            if not any(self.source.read_at(first, min((start + 1) * _PAGE_BYTES, end) - first)):
+                return False
+        return True
 
     def lookup(self, hashes: Int32s) -> IndexHits:
         """Find the entries of many hashes at once: all chains advance together.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreReadError
-from store_core.index.index_file import IndexFile, IndexHeader, key_hash, key_hashes
+from store_core.index.index_file import IndexFile, IndexHeader, IndexHits, key_hash, key_hashes
 from store_core.layout.index import INDEX_HEADER
 from store_core.ranges import merged_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -78,6 +78,8 @@ class IndexQueries(ABC):
     ----------
     max_msgs_num_batch
         Most places that `query_offset` returns.
+    stopped
+        The store was stopped cleanly: all of the files was written.
 
     Attributes
     ----------
@@ -87,8 +89,9 @@ class IndexQueries(ABC):
         The others, with the reason.
     """
 
-    def __init__(self, max_msgs_num_batch: int) -> None:
+    def __init__(self, max_msgs_num_batch: int, *, stopped: bool = False) -> None:
         self._max_msgs_num_batch = max_msgs_num_batch
+        self._stopped = stopped
         self._whole: set[str] = set()
         self.files: tuple[IndexFileEntry, ...] = ()
         self.unusable: tuple[UnusableIndexFile, ...] = ()
@@ -211,15 +214,12 @@ class IndexQueries(ABC):
         coverage = self.coverage(min_phy_offset, end_offset, store_timestamp_at)
         keys, offsets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         distrusted = []
-        for path, _ in coverage.files:
-            try:
-                file = self._file(path)
-                self._check_slots(file)
-                hits = file.hits(hashes)
-                keys.append(hits.key)
-                offsets.append(hits.commit_log_offset)
-            except (CorruptRecordError, StoreReadError) as err:
-                distrusted.append(UnusableIndexFile(path, str(err)))
+        for hits in self._hits([path for path, _ in coverage.files], hashes):
+            if isinstance(hits, UnusableIndexFile):
+                distrusted.append(hits)
+                continue
+            keys.append(hits.key)
+            offsets.append(hits.commit_log_offset)
         if distrusted:
             coverage = self.coverage(
                 min_phy_offset, end_offset, store_timestamp_at, distrusted=distrusted
@@ -227,6 +227,41 @@ class IndexQueries(ABC):
         places = np.concatenate(offsets)
         inside = (places >= min_phy_offset) & (places < end_offset)
         return HashLookup(np.concatenate(keys)[inside], places[inside], coverage)
+
+    def _hits(
+        self, paths: Sequence[str], hashes: Int32s
+    ) -> Iterator[IndexHits | UnusableIndexFile]:
+        """Yield what each file has; of remote ones many are asked at once."""
+        remote = []
+        for path in paths:
+            try:
+                file = self._file(path)
+            except (CorruptRecordError, StoreReadError) as err:
+                yield UnusableIndexFile(path, str(err))
+                continue
+            if file.source.is_local:
+                yield self._hits_of(file, hashes)
+            else:
+                remote.append(file)
+        if remote:
+            from store_core.files.remote_requests import at_once  # noqa: PLC0415 (starts threads)
+
+            yield from at_once(lambda file: self._hits_of(file, hashes), remote)
+
+    def _hits_of(self, file: IndexFile, hashes: Int32s) -> IndexHits | UnusableIndexFile:
+        try:
+            if not self._slots_were_written(file, hashes):
+                self._check_slots(file)
+            return file.hits(hashes)
+        except (CorruptRecordError, StoreReadError) as err:
+            return UnusableIndexFile(file.source.path, str(err))
+
+    def _slots_were_written(self, file: IndexFile, hashes: Int32s) -> bool:
+        """Return whether a remote file need not be fetched to see that it has all its slots.
+
+        After a clean stop all of it was written; what is lost since is lost by whole pages.
+        """
+        return self._stopped and not file.source.is_local and file.has_pages_of(hashes)
 
     def _check_slots(self, file: IndexFile) -> None:
         """Raise where slots were lost; looks at each file once (20 MB at the default size)."""

@@ -11,6 +11,7 @@ from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadErr
 from store_core.index.index_file import IndexFile, read_index_header
 from store_core.index.index_queries import IndexFileEntry, IndexQueries, UnusableIndexFile
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS, resolve_sizes
+from store_core.layout.index import INDEX_HEADER
 from store_core.layout.store_paths import INDEX_DIR
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class IndexService(IndexQueries):
         The store.
     config
         ``max_hash_slot_num``, ``max_index_num`` if they are known; ``max_msgs_num_batch``.
+    stopped
+        The store was stopped cleanly: all of the files was written.
 
     Attributes
     ----------
@@ -51,12 +54,15 @@ class IndexService(IndexQueries):
         The directory cannot be read.
     """
 
-    def __init__(self, directory: StoreDirectory, config: MessageStoreConfig) -> None:
+    def __init__(
+        self, directory: StoreDirectory, config: MessageStoreConfig, *, stopped: bool = False
+    ) -> None:
         self.directory = directory
-        super().__init__(config.max_msgs_num_batch)
+        super().__init__(config.max_msgs_num_batch, stopped=stopped)
         self._open: OrderedDict[str, IndexFile] = OrderedDict()
         listed = directory.list(directory.resolve(INDEX_DIR))
         entries = [e for e in listed if not e.is_dir and _INDEX_NAME.fullmatch(e.name)]
+        directory.fetch_ahead((entry.path, 0, INDEX_HEADER.size) for entry in entries)
         self.sizes = resolve_sizes(directory, entries, config)
         for entry in sorted(entries, key=lambda e: (int(e.name), e.name)):
             self._add(entry.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from store_core.layout.store_paths import COMMIT_LOG_DIR
 from store_core.log.readable_log import ReadableLog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SEGMENT_BYTES = 1 << 30
 _OPEN_SEGMENTS = 16
+_RECORD_GUESS_BYTES = 1 << 12
 MULTI_PATH_SPLITTER = ","
 SEGMENT_SIZE_OPTION = "mappedFileSizeCommitLog"
 
@@ -68,11 +70,16 @@ class CommitLog(ReadableLog):
         self.directory = directory
         self.uri = directory.uri
         paths = [*commit_log_directories(directory, config), *dledger]
+
+        def forget() -> None:
+            for path in paths:
+                directory.forget(path)
+
         found = list_segments(
             lambda: [entry for path in paths for entry in directory.list(path)],
             file_size=config.mapped_file_size_commit_log,
             option=SEGMENT_SIZE_OPTION,
-            forget=lambda: [directory.forget(path) for path in paths],
+            forget=forget,
         )
         self.segments: SegmentList = _with_headers(found, dledger) if dledger else found
         of_dledger = (s.from_offset for s in self.segments if s.header_bytes)
@@ -100,6 +107,23 @@ class CommitLog(ReadableLog):
         while len(self._open) > _OPEN_SEGMENTS:
             self._open.popitem(last=False)[1].close()
         return source
+
+    def fetch_ahead(self, commit_log_offsets: Iterable[int]) -> None:
+        """Ask at once for records of a remote log."""
+        if self.directory.is_local:
+            return
+        ranges = []
+        for offset in commit_log_offsets:
+            segment = self.segments.find(offset)
+            if segment is not None and offset - segment.from_offset < segment.size:
+                ranges.append((segment.path, offset - segment.from_offset, _RECORD_GUESS_BYTES))
+        self.directory.fetch_ahead(ranges)
+
+    def twin(self) -> CommitLog:
+        """Return the same log for another thread."""
+        twin = copy(self)
+        twin._open = OrderedDict()
+        return twin
 
     def close(self) -> None:
         """Close all segments."""

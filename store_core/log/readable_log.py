@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from store_core.log.segment_records import SegmentRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
     import numpy.typing as npt
@@ -56,6 +56,9 @@ class ReadableLog(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give all segments back."""
+
+    def fetch_ahead(self, commit_log_offsets: Iterable[int]) -> None:  # noqa: B027 (a hint)
+        """Prepare for reading the records that start there, if that takes requests."""
 
     def records(self, segment: Segment, end_offset: int) -> SegmentRecords:
         """Return access to the records of a segment that end before ``end_offset``."""

@@ -105,6 +105,8 @@ def hash_candidates(
     if not store.index.files:
         raise NotIndexedError("there is no usable index file")
     start = max(store.min_phy_offset, 0)
+    ends = {file.header.end_phy_offset for file in store.index.files}
+    store.log.fetch_ahead(end for end in ends if start <= end < store.end_offset)
     try:
         found = store.index.lookup_hashes(hashes, start, store.end_offset, store_timestamp_at)
     except StoreConfigError as err:
