@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rmqsource.scan.splits import Range
     from store_core.store_snapshot import StoreSnapshot
 
-_RECORD_BYTES_GUESS = 1024
 _FETCHED_AHEAD = 256
 
 
@@ -58,16 +57,15 @@ def read_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range)
         ranges += found.ranges
     places = np.unique(np.concatenate(offsets))
     places = places[(places >= bounds[0]) & (places < bounds[1])]
-    valid = _are_records(snapshot, places)
+    sizes = record_sizes(snapshot, places)
+    valid = sizes > 0
     ranges += [segment_range(snapshot, offset) for offset in places[~valid].tolist()]
-    places = places[valid]
-    sizes = np.full(len(places), _RECORD_BYTES_GUESS, np.int64)
-    return RecordPlaces(places, sizes, tuple(clip_ranges(ranges, *bounds)))
+    return RecordPlaces(places[valid], sizes[valid], tuple(clip_ranges(ranges, *bounds)))
 
 
-def _are_records(snapshot: StoreSnapshot, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return at which offsets (ascending) whole valid records start."""
-    valid = np.zeros(len(offsets), np.bool_)
+def record_sizes(snapshot: StoreSnapshot, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the bytes of the records at offsets (ascending); 0 where no whole valid one starts."""
+    sizes = np.zeros(len(offsets), np.int64)
     size = max(snapshot.log.segments.file_size, 1)
     snapshot.log.fetch_ahead(offsets[:_FETCHED_AHEAD].tolist())
     cuts = np.flatnonzero(np.diff(offsets // size)) + 1
@@ -75,5 +73,5 @@ def _are_records(snapshot: StoreSnapshot, offsets: npt.NDArray[np.int64]) -> npt
         segment = snapshot.log.segments.find(int(offsets[rows[0]])) if len(rows) else None
         if segment is not None:
             frames = snapshot.log.frames_at(segment, offsets[rows], snapshot.end_offset)
-            valid[rows] = frames.ok
-    return valid
+            sizes[rows] = np.where(frames.ok, frames.column("total_size"), 0)
+    return sizes

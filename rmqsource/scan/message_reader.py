@@ -15,7 +15,7 @@ import numpy as np
 
 from rmqsource.errors import DamagedStoreError, DataLossError
 from rmqsource.scan.message_batches import MessageBatches
-from rmqsource.scan.splits import CompactedSlice, SegmentPositions
+from rmqsource.scan.splits import CompactedSlice, SegmentPositions, fetched_bytes
 from store_core.errors import FileVanishedError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.store_paths import COMPACTION_DIR
@@ -27,6 +27,8 @@ from store_core.state.store_state import StoreState, store_state
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
+
     from rmqsource.scan.read_request import ReadRequest
     from rmqsource.scan.splits import Part, Split
     from store_core.arrow_types import Columns
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MOST_FETCHED_BYTES = 32 << 20
 _NO_RECORD = "a consume queue unit or index entry points here, but there is no valid record"
 
 
@@ -92,13 +95,14 @@ def _read_slice(
 def _read_positions(
     directory: StoreDirectory, places: SegmentPositions, sizer: BatchSizer, batches: MessageBatches
 ) -> Iterator[Columns]:
-    offsets = places.array()
+    offsets, sizes = places.array(), places.record_bytes()
     with _opened(directory, places.path) as source:
         records = SegmentRecords(source, places.from_offset, places.file_size, places.end_offset)
         at = 0
         while at < len(offsets):
-            some = offsets[at : at + sizer.next_rows()]
-            frames = records.frames_at(some - places.from_offset)
+            rows = slice(at, at + _rows_at_once(offsets, sizes, at, sizer))
+            some, known = offsets[rows], None if sizes is None else sizes[rows]
+            frames = records.frames_at(some - places.from_offset, known)
             # Records need not lie side by side, so rows are cut by the sum of their sizes.
             total = np.cumsum(np.where(frames.ok, frames.column("total_size"), 0))
             count = max(int(np.searchsorted(total, sizer.max_bytes, "right")), 1)
@@ -111,6 +115,20 @@ def _read_positions(
             if not frames.ok.all():
                 frames = frames.take(np.flatnonzero(frames.ok))
             yield from batches.of_frames(frames, places)
+
+
+def _rows_at_once(
+    offsets: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64] | None,
+    at: int,
+    sizer: BatchSizer,
+) -> int:
+    """Return how many records to read: of a remote file what lies between them counts, too."""
+    rows = min(sizer.next_rows(), len(offsets) - at)
+    if sizes is None:
+        return rows
+    fetched = np.cumsum(fetched_bytes(offsets[at : at + rows], sizes[at : at + rows], 0))
+    return max(int(np.searchsorted(fetched, _MOST_FETCHED_BYTES, "right")), 1)
 
 
 def _read_compacted(

@@ -14,7 +14,7 @@ import numpy as np
 from rmqsource.errors import DataLossError, SourceOptionError
 from rmqsource.options.sql_option import sql_option
 from rmqsource.scan.compacted_path import compacted_notes, plan_compacted
-from rmqsource.scan.index_path import indexed_keys, read_index
+from rmqsource.scan.index_path import indexed_keys, read_index, record_sizes
 from rmqsource.scan.predicate import ScanPredicate
 from rmqsource.scan.queue_path import RecordPlaces, UnprovedError, read_queue_units
 from rmqsource.scan.splits import (
@@ -27,6 +27,7 @@ from rmqsource.scan.splits import (
     SplitLimits,
     StorePlan,
     clip_ranges,
+    fetched_bytes,
     group_parts,
     outside,
     place_records,
@@ -39,6 +40,7 @@ from store_core.codec.message_id import parse_message_id
 from store_core.errors import StoreFormatError
 from store_core.log.log_scan import BatchSizer, Gap, scan_slice
 from store_core.log.log_time import narrow_by_time
+from store_core.log.segment_records import JOIN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sized
@@ -63,9 +65,17 @@ class _AccessPath(NamedTuple):
     records: RecordPlaces | None
     ranges: tuple[Range, ...]
 
-    def cost(self) -> int:
-        scattered = int(self.records.sizes.sum()) if self.records else 0
-        return _SCATTER_COST * scattered + total_bytes(self.ranges)
+    def cost(self, snapshot: StoreSnapshot) -> int:
+        """Return about how many bytes a scan could read in the same time."""
+        scanned = total_bytes(self.ranges)
+        if self.records is None:
+            return scanned
+        offsets, sizes = self.records.offsets, self.records.sizes
+        if snapshot.directory.is_local:
+            return _SCATTER_COST * int(sizes.sum()) + scanned
+        fetched = fetched_bytes(offsets, sizes, snapshot.log.segments.file_size)
+        requests = int(np.count_nonzero(np.diff(offsets) > JOIN_BYTES)) + min(len(offsets), 1)
+        return int(fetched.sum()) + requests * JOIN_BYTES + scanned
 
 
 def plan_store(
@@ -246,7 +256,7 @@ def _choose(
         except UnprovedError as err:
             scan = scan._replace(reason=f"not through the index: {err}")
         else:
-            if way.cost() < scan.cost():
+            if way.cost(snapshot) < scan.cost(snapshot):
                 return way
             scan = scan._replace(reason="the index covers too little of the log")
     if predicate.topics is not None:
@@ -254,7 +264,7 @@ def _choose(
             way = _by_queues(snapshot, predicate, bounds)
         except UnprovedError as err:
             return scan._replace(reason=f"not through the queues: {err}")
-        if way.cost() < scan.cost():
+        if way.cost(snapshot) < scan.cost(snapshot):
             return way
         return scan._replace(reason="the topics are too large a part of the log")
     return scan
@@ -316,9 +326,10 @@ def _with_filter(reason: str, options: SourceOptions) -> str:
 def _by_message_id(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
     places = {parse_message_id(text)[1] for text in predicate.message_ids or ()}
     inside = sorted(offset for offset in places if bounds[0] <= offset < bounds[1])
-    held = [o for o in inside if snapshot.log.is_record(o, snapshot.end_offset)]
-    records = RecordPlaces(np.array(held, np.int64), np.full(len(held), 1024, np.int64), ())
-    return _AccessPath(MESSAGE_ID, f"message ids name {_records(held)}", records, ())
+    named = np.array(inside, np.int64)
+    sizes = record_sizes(snapshot, named)
+    records = RecordPlaces(named[sizes > 0], sizes[sizes > 0], ())
+    return _AccessPath(MESSAGE_ID, f"message ids name {_records(records.offsets)}", records, ())
 
 
 def _splits(
@@ -332,7 +343,10 @@ def _splits(
     if way.records is not None:
         keep = outside(way.records.offsets, ranges)
         offsets, sizes = way.records.offsets[keep], way.records.sizes[keep]
-    total = scanned + int(sizes.sum())
+    fetched = None
+    if not snapshot.directory.is_local:
+        fetched = fetched_bytes(offsets, sizes, segments.file_size)
+    total = scanned + int((sizes if fetched is None else fetched).sum())
     limits = SplitLimits(
         options.max_partition_bytes,
         options.min_partitions or 1,
@@ -342,7 +356,7 @@ def _splits(
     target = limits.target_bytes(total)
     parts: list[tuple[LogSlice | SegmentPositions, int]] = [
         *sized_slices(slices_of(segments, ranges, end, target, exact)),
-        *place_records(segments, offsets, sizes, end, target),
+        *place_records(segments, offsets, sizes, end, target, fetched),
     ]
     splits = group_parts(store, parts, target, options.max_partitions)
     if not snapshot.directory.is_local:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 import numpy as np
 
 from store_core.log.log_scan import LogSlice, slice_of
+from store_core.log.segment_records import JOIN_BYTES
 from store_core.ranges import merged_ranges
 
 if TYPE_CHECKING:
@@ -30,17 +31,26 @@ _MIN_BALANCED_BYTES = 4 << 20
 
 
 class SegmentPositions(NamedTuple):
-    """Records of one segment by their physical offsets (ascending ``int64``, native order)."""
+    """Records of one segment by their physical offsets (ascending ``int64``, native order).
+
+    ``sizes``, of a remote store, has the bytes of each (``int32``), so that no more are fetched;
+    empty: they are not known.
+    """
 
     path: str
     from_offset: int
     file_size: int
     end_offset: int
     offsets: bytes
+    sizes: bytes = b""
 
     def array(self) -> npt.NDArray[np.int64]:
         """Return the offsets."""
         return np.frombuffer(self.offsets, np.int64)
+
+    def record_bytes(self) -> npt.NDArray[np.int64] | None:
+        """Return the sizes of the records; None where they are not known."""
+        return np.frombuffer(self.sizes, np.int32).astype(np.int64) if self.sizes else None
 
 
 class CompactedSlice(NamedTuple):
@@ -187,23 +197,47 @@ def place_records(
     sizes: npt.NDArray[np.int64],
     end_offset: int,
     target_bytes: int,
+    fetched: npt.NDArray[np.int64] | None = None,
 ) -> list[tuple[SegmentPositions, int]]:
-    """Cut ascending record offsets by segment and into pieces of about ``target_bytes``."""
+    """Cut ascending record offsets by segment and into pieces of about ``target_bytes``.
+
+    ``fetched``, of a remote store: the bytes that are fetched for each.
+    """
     if len(offsets) == 0:
         return []
+    costs = sizes if fetched is None else fetched
     base = offsets // segments.file_size
-    bucket = (np.cumsum(sizes) - sizes) // target_bytes
+    bucket = (np.cumsum(costs) - costs) // target_bytes
     cuts = np.flatnonzero((np.diff(base) != 0) | (np.diff(bucket) != 0)) + 1
     pieces = []
-    for some, lengths in zip(np.split(offsets, cuts), np.split(sizes, cuts)):
+    of_pieces = (np.split(column, cuts) for column in (offsets, sizes, costs))
+    for some, lengths, cost in zip(*of_pieces):
         segment = segments.find(int(some[0]))
         if segment is not None:
             packed = np.ascontiguousarray(some).tobytes()
+            known = b"" if fetched is None else lengths.astype(np.int32).tobytes()
             places = SegmentPositions(
-                segment.path, segment.from_offset, segments.file_size, end_offset, packed
+                segment.path, segment.from_offset, segments.file_size, end_offset, packed, known
             )
-            pieces.append((places, int(lengths.sum())))
+            pieces.append((places, int(cost.sum())))
     return pieces
+
+
+def fetched_bytes(
+    offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], file_size: int
+) -> npt.NDArray[np.int64]:
+    """Return the bytes that are fetched of a remote log for each of some records (ascending).
+
+    Close ones are fetched together, with what lies between. ``file_size`` is that of segments; 0
+    where all are in one.
+    """
+    gaps = np.diff(offsets) - sizes[:-1]
+    joined = np.diff(offsets) <= JOIN_BYTES
+    if file_size:
+        joined &= np.diff(offsets // file_size) == 0
+    fetched = sizes.copy()
+    fetched[:-1] += np.where(joined, np.maximum(gaps, 0), 0)
+    return fetched
 
 
 def sized_slices(slices: Sequence[LogSlice]) -> list[tuple[LogSlice, int]]:

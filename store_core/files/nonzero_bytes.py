@@ -28,6 +28,8 @@ def first_nonzero(source: ByteSource, start: int = 0, stop: int | None = None) -
         if head.any():
             return at + int(np.argmax(head != 0))
         at = source.next_data(at + _FIRST_BYTES)
+        if stop - at > _CHUNK_BYTES:
+            source.read_ahead(at, stop)
     while at < stop:
         chunk = source.view(at, min(_CHUNK_BYTES, stop - at))
         found = int(np.argmax(chunk != 0)) if chunk.any() else -1

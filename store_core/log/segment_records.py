@@ -31,6 +31,8 @@ from store_core.layout.message import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from store_core.codec.record_walk import Walk
@@ -49,7 +51,9 @@ _claims_at = struct.Struct(
 _HEADER_BYTES = HEADER_IPV4.size
 _FIRST_SEARCH_BYTES = 1 << 16
 _SEARCH_BYTES = 1 << 20
-_JOIN_BYTES = 1 << 16
+JOIN_BYTES = 1 << 16
+"""Records of a remote file that start closer than this are fetched together."""
+_RECORD_GUESS_BYTES = 1 << 12
 _MAX_BLANK_BYTES = 8 << 20
 """A blank record is smaller than the message that did not fit, which is 4 MiB by default."""
 
@@ -223,14 +227,32 @@ class SegmentRecords:
             hit = data.find(magic, hit + 1)
         return self.file_size
 
-    def frames_at(self, positions: Int64s) -> RecordFrames:
-        """Return frames at ascending positions, which lie in the file; not all need be ok."""
+    def frames_at(self, positions: Int64s, sizes: Int64s | None = None) -> RecordFrames:
+        """Return frames at ascending positions, which lie in the file; not all need be ok.
+
+        ``sizes``: bytes of the records, if they are known; of a remote file no more are fetched.
+        """
         if self._is_local or len(positions) == 0:
             return RecordFrames(self._window.data, self.from_offset, positions)
-        breaks = np.flatnonzero(np.diff(positions) > _JOIN_BYTES) + 1
+        breaks = np.flatnonzero(np.diff(positions) > JOIN_BYTES) + 1
+        runs = np.split(positions, breaks)
+        if sizes is not None:
+            frames = self._joined(positions, runs, self._exact(runs, np.split(sizes, breaks)))
+            if frames.ok.all():
+                return frames
+        return self._joined(positions, runs, self._runs_bytes(runs))
+
+    def _exact(self, runs: Sequence[Int64s], sizes: Sequence[Int64s]) -> list[Bytes]:
+        """Fetch records of known sizes, runs of close ones together."""
+        begins = [int(run[0]) for run in runs]
+        ends = [min(int((r + s).max()), self.length) for r, s in zip(runs, sizes)]
+        return self._source.views([(at, max(end - at, 0)) for at, end in zip(begins, ends)])
+
+    def _joined(
+        self, positions: Int64s, runs: Sequence[Int64s], found: Sequence[Bytes]
+    ) -> RecordFrames:
         parts, moved, packed = [], [], 0
-        for run in np.split(positions, breaks):
-            data = self._run_bytes(run)
+        for run, data in zip(runs, found):
             parts.append(data)
             moved.append(run - int(run[0]) + packed)
             packed += len(data)
@@ -239,21 +261,28 @@ class SegmentRecords:
         frames.ok &= positions + frames.column("total_size") <= self.length
         return frames
 
-    def _run_bytes(self, run: Int64s) -> Bytes:
-        """Read from the first of some close positions to the end of the last record there."""
+    def _runs_bytes(self, runs: Sequence[Int64s]) -> list[Bytes]:
+        """Read from the first of each run of positions to the end of the last record there."""
+        lengths = [int(run[-1] - run[0]) + _RECORD_GUESS_BYTES for run in runs]
+        asked = [(int(r[0]), min(n, self.length - int(r[0]))) for r, n in zip(runs, lengths)]
+        heads = self._source.views(asked) if len(runs) > 1 else [self.bytes_at(*asked[0])]
+        needed = [self._run_length(run, head) for run, head in zip(runs, heads)]
+        short = [i for i, head in enumerate(heads) if needed[i] > len(head)]
+        rests = [(int(runs[i][0]) + len(heads[i]), needed[i] - len(heads[i])) for i in short]
+        for i, rest in zip(short, self._source.views(rests)):
+            heads[i] = np.concatenate([heads[i], rest])
+        return heads
+
+    def _run_length(self, run: Int64s, head: Bytes) -> int:
+        """Return how many bytes from the first position on the records of a run have."""
         first = int(run[0])
-        head = self.bytes_at(first, int(run[-1]) - first + HEADER_IPV4.size)
         at = run - first
         at = at[at + HEADER_IPV4.size <= len(head)]
         header = HEADER_IPV4.gather(head, at)
         own = header["commit_log_offset"] == at + first + self.from_offset
         ends = np.where(own, at + header["total_size"], 0)
         ends = ends[ends <= self.length - first]
-        needed = int(ends.max()) if len(ends) else 0
-        if needed <= len(head):
-            return head
-        rest = self.bytes_at(first + len(head), needed - len(head))
-        return np.concatenate([head, rest])
+        return int(ends.max()) if len(ends) else 0
 
     def is_zero(self, start: int, stop: int) -> bool:
         """Return whether all readable bytes of a range are zero."""
