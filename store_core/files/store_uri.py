@@ -9,7 +9,10 @@ from urllib.parse import unquote
 _PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^?]*)(?:\?(.*))?", re.DOTALL)
 _PASSWORD = re.compile(r"[^/@:]*:(?![0-9]*(?:/|$))[^@]*@|[^/@]*@")
 """What may stand before a host or bucket. A secret may hold "/", a port is digits alone."""
-_KEY_BEFORE_BUCKET = frozenset({"s3", "s3a", "s3n", "s3fs"})
+_NAME_BEFORE_HOST = frozenset(
+    ("hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss", "wasb", "wasbs", "gs", "gcs")
+)
+"""Schemes where a user or a container stands there; of others it may be a key."""
 _HARMLESS = frozenset(
     (
         *("region", "scheme", "endpoint_override", "smart_defaults", "tls_ca_file_path"),
@@ -71,7 +74,7 @@ def _shown(location: str) -> str:
     user = _PASSWORD.match(place)
     if user is not None:
         name = user.group()[:-1].partition(":")[0]
-        kept = f"{name}@" if name and scheme.lower() not in _KEY_BEFORE_BUCKET else ""
+        kept = f"{name}@" if name and scheme.lower() in _NAME_BEFORE_HOST else ""
         place = kept + place[user.end() :]
     shown = [part for part in (query or "").split("&") if part and _is_harmless(part)]
     return f"{scheme}://{place}{'?' * bool(shown)}{'&'.join(shown)}"
@@ -90,7 +93,7 @@ def _secrets(location: str) -> set[str]:
     scheme, place, query = found.groups()
     user = _PASSWORD.match(place)
     hidden = list(user.group()[:-1].partition(":")[::2]) if user else []
-    if user and scheme.lower() not in _KEY_BEFORE_BUCKET:
+    if user and scheme.lower() in _NAME_BEFORE_HOST:
         hidden = hidden[1:]
     hidden += [p.partition("=")[2] for p in (query or "").split("&") if not _is_harmless(p)]
     both = {*hidden, *map(unquote, hidden)}

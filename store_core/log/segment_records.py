@@ -54,6 +54,7 @@ _SEARCH_BYTES = 1 << 20
 JOIN_BYTES = 1 << 16
 """Records of a remote file that start closer than this are fetched together."""
 _RECORD_GUESS_BYTES = 1 << 12
+_PIECE_BYTES = 4 << 20
 _MAX_BLANK_BYTES = 8 << 20
 """A blank record is smaller than the message that did not fit, which is 4 MiB by default."""
 
@@ -114,6 +115,7 @@ class SegmentRecords:
         self.from_offset = from_offset
         self.file_size = file_size
         self.length = max(min(source.size, file_size, end_offset - from_offset), 0)
+        self._is_open = end_offset - from_offset < file_size  # it ends before any such blank
         self._source = source
         self._is_local = source.is_local
         self._hold(Window(0, self.bytes_at(0, self.length if self._is_local else 0)))
@@ -209,7 +211,7 @@ class SegmentRecords:
         ``file_size`` if there is none; a search only where a blank record can reach.
         """
         tail = max(self.file_size - _MAX_BLANK_BYTES, 0)
-        if position <= tail:
+        if position <= tail or self._is_open:
             return self.file_size
         if self._closing_blank is None:
             self._closing_blank = self._find_closing_blank(tail)
@@ -244,9 +246,15 @@ class SegmentRecords:
 
     def _exact(self, runs: Sequence[Int64s], sizes: Sequence[Int64s]) -> list[Bytes]:
         """Fetch records of known sizes, runs of close ones together."""
-        begins = [int(run[0]) for run in runs]
-        ends = [min(int((r + s).max()), self.length) for r, s in zip(runs, sizes)]
-        return self._source.views([(at, max(end - at, 0)) for at, end in zip(begins, ends)])
+        asked, of_run = [], []
+        for run, lengths in zip(runs, sizes):
+            end = min(int((run + lengths).max()), self.length)
+            pieces = range(int(run[0]), end, _PIECE_BYTES)
+            asked += [(at, min(_PIECE_BYTES, end - at)) for at in pieces]
+            of_run.append(len(asked))
+        found = self._source.views(asked)
+        parts = [found[first:last] for first, last in zip([0, *of_run], of_run)]
+        return [part[0] if len(part) == 1 else _concatenated(part) for part in parts]
 
     def _joined(
         self, positions: Int64s, runs: Sequence[Int64s], found: Sequence[Bytes]
@@ -287,3 +295,7 @@ class SegmentRecords:
     def is_zero(self, start: int, stop: int) -> bool:
         """Return whether all readable bytes of a range are zero."""
         return first_nonzero(self._source, start, min(stop, self.length)) < 0
+
+
+def _concatenated(parts: Sequence[Bytes]) -> Bytes:
+    return np.concatenate([np.empty(0, np.uint8), *parts])

@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
 from pyarrow.fs import FileInfo, FileSelector, LocalFileSystem
 
+from store_core.files import remote_filesystem
 from store_core.files.remote_files import RemoteFiles
 from store_core.files.remote_source import RemoteByteSource
 from store_core.files.store_directory import StoreDirectory
@@ -142,3 +144,12 @@ def object_directory(store: ObjectStore, root: str) -> StoreDirectory:
     directory.is_local = False
     directory._files = RemoteFiles(store, root)
     return directory
+
+
+def serve_objects(monkeypatch: pytest.MonkeyPatch, store: ObjectStore, root: str) -> str:
+    """Let `StoreDirectory` find a store on an `ObjectStore`; return its URI, which has secrets."""
+    monkeypatch.setattr(remote_filesystem, "open_filesystem", lambda _uri: (store, root))
+    return "s3://AKIAKEY:SEC%2FRET@bucket/store?region=eu"
+
+
+SHOWN_URI = "s3://bucket/store?region=eu"
