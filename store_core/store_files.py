@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
-from store_core.errors import LogDamageError, StoreFormatError
+from store_core.errors import LogDamageError, StoreConfigError, StoreFormatError
 from store_core.files.directory_swap import remove_tree
 from store_core.files.file_writing import make_directory, write_error, write_errors
 from store_core.files.memory_of_files import read_anew
@@ -186,8 +186,11 @@ def open_parts(config: MessageStoreConfig, options: OpenOptions) -> StoreParts:
     """
     root = config.store_path_root_dir
     directory = StoreDirectory(root)
-    if not root or not directory.is_local:
-        raise StoreFormatError("storePathRootDir must be a local directory", directory.uri)
+    if not directory.is_local:
+        text = f"{directory.uri}: only a store on this machine can be opened to write or serve it"
+        raise StoreConfigError(text)
+    if not root:
+        raise StoreFormatError("storePathRootDir must be a local directory", root)
     require_writable(directory)
     lock = StoreLock(root)
     with write_errors(lock.path):

@@ -25,6 +25,7 @@ from rmqsource.cli.report import Report, reporting
 from rmqsource.errors import SourceOptionError
 from rmqsource.sink.options import parse_sink_options
 from store_core.errors import StoreReadError
+from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.staging import STAGING_DIRECTORY
 from store_core.store_snapshot import StoreSnapshot
 
@@ -193,6 +194,9 @@ def clean_staging(
     A write that is running, but has written nothing for so long, loses what it staged and fails.
     """
     with reporting(warnings_are_damage=False) as said:
+        directory = StoreDirectory(path)
+        if not directory.is_local:
+            raise WrongUseError(f"{directory.uri}: writes stage in stores on this machine only")
         try:
             is_there = Path(path).is_dir()
         except OSError as err:

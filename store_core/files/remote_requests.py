@@ -24,6 +24,8 @@ AT_ONCE = 16
 _ATTEMPTS = 8
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
+_LONGEST_SECONDS = 30.0
+"""Nothing is asked again after so long: pyarrow's S3 client repeats by itself meanwhile."""
 
 # What S3, GCS, Azure and HDFS say, as pyarrow and fsspec hand it on.
 _GONE = re.compile(
@@ -36,6 +38,7 @@ _DENIED = re.compile(
     r"HTTP status 40[13]|AccessControlException|Permission denied"
 )
 _FINAL = re.compile(r"HTTP status (?:301|400|405|501)|Not a directory|VALIDATION|Not implemented")
+_JAVA_STACK = re.compile(r"\s*\n\s+at .*", re.DOTALL)
 _FINAL_ERRORS = (
     FileNotFoundError,
     PermissionError,
@@ -71,14 +74,16 @@ def request(call: Callable[[], _T], path: str, hide: Callable[[str], str] = str)
     FileVanishedError, StorePermissionError
         There is no such object; it may not be read.
     StoreReadError
-        Anything else, or the filesystem did not answer as often as it was asked: some 15 s.
+        Anything else, or the filesystem did not answer as often as it was asked: about 15 s, or
+        where each answer takes long half a minute.
     """
-    pause = _FIRST_PAUSE_SECONDS
+    pause, begun = _FIRST_PAUSE_SECONDS, time.monotonic()
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return call()
         except (OSError, RuntimeError) as err:
-            if _is_final(err) or attempt == _ATTEMPTS:
+            is_over = attempt == _ATTEMPTS or time.monotonic() - begun > _LONGEST_SECONDS
+            if is_over or _is_final(err):
                 raise _read_error(err, path, hide, attempt) from None
         # Not all clients that were turned away come back at the same moment.
         _pause(pause * random.uniform(0.5, 1))
@@ -97,7 +102,7 @@ def _read_error(
     err: Exception, path: str, hide: Callable[[str], str], attempts: int
 ) -> StoreReadError:
     said = getattr(err, "strerror", None) or str(err) or type(err).__name__
-    text = hide(str(said))
+    text = hide(_JAVA_STACK.sub("", str(said)))
     if isinstance(err, FileNotFoundError) or _GONE.search(text):
         return FileVanishedError(text, path)
     if isinstance(err, PermissionError) or _DENIED.search(text):

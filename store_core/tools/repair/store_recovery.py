@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Callable
 
 from store_core.config.config_files import load_topics
-from store_core.errors import StoreError, StoreFormatError, StoreNotFoundError
+from store_core.errors import StoreConfigError, StoreError, StoreNotFoundError
 from store_core.files.file_writing import write_errors
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
@@ -155,7 +155,7 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
 def _check_is_store(root: str, config: MessageStoreConfig) -> None:
     directory = StoreDirectory(root)
     if not directory.is_local:
-        raise StoreFormatError("only a local store can be recovered", directory.uri)
+        raise StoreConfigError(f"{directory.uri}: only a store on this machine can be recovered")
     directory.check_root()
     require_writable(directory)
     if not any(directory.list(path) for path in commit_log_directories(directory, config)):

@@ -1,0 +1,327 @@
+"""Stores on an S3-compatible server: read, checked, salvaged, explored, streamed as local ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import rmqsource
+from bench.make_store import make_store
+from bench.store_content import key_of, topic_of
+from rmqsource.errors import SourceError
+from store_core import MessageStore, StoreSnapshot
+from store_core.config.message_store_config import MessageStoreConfig
+from store_core.errors import StoreError, StoreReadError
+from store_core.files import remote_requests
+from store_core.files.remote_filesystem import open_filesystem
+from store_core.files.store_uri import StoreUri
+from tests.golden_store import STORE_NAMES, golden, tree_state
+from tests.interop.remote_servers import S3_KEY, S3_SECRET, s3_server, s3_uri, upload
+from tests.interop.request_proxy import RequestProxy
+from tests.rmqsource.metadata.support import rows_of
+from tests.rmqsource.reading import plan, read_rows
+
+pytestmark = pytest.mark.interop
+
+MESSAGES = 20_000
+_TABLES = ("topics", "queues", "consume_queue", "index", "consumer_offsets", "checkpoint")
+_SECRETS = (S3_KEY, S3_SECRET, S3_SECRET.replace("/", "%2F").replace("+", "%2B"), "Places@")
+
+
+class Server(NamedTuple):
+    """An S3 server that has all golden stores, and a larger one."""
+
+    address: str
+    large: Path
+
+    def uri(self, name: str, **options: Any) -> str:
+        return s3_uri(self.address, name, **options)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("s3")
+    large = directory / "large"
+    sizes = {"segment_bytes": 16 << 20, "units_per_queue_file": 3000}
+    index = {"max_hash_slot_num": 2000, "max_index_num": 8000}
+    make_store(large, messages=MESSAGES, body_bytes=500, **sizes, **index)
+    with s3_server(directory) as address:
+        for name in STORE_NAMES:
+            put(address, golden(name).root, name)
+        put(address, large, "large")
+        yield Server(address, large)
+
+
+def put(address: str, root: Path, name: str) -> None:
+    filesystem, target = open_filesystem(StoreUri(s3_uri(address, name)))
+    upload(filesystem, root, target)
+
+
+@pytest.fixture
+def few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_requests, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(remote_requests, "_LONGEST_SECONDS", 10)
+
+
+def alike(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows without what says where they were read."""
+    return [{k: v for k, v in row.items() if k not in {"store", "path", "file"}} for row in rows]
+
+
+def no_secret(text: str) -> bool:
+    return not any(secret in text for secret in _SECRETS)
+
+
+@pytest.mark.parametrize("name", STORE_NAMES)
+@pytest.mark.parametrize("table", ["messages", "keys"])
+def test_messages_are_those_of_the_local_store(server: Server, name: str, table: str) -> None:
+    store = golden(name)
+    for mode in ("FAILFAST", "PERMISSIVE"):
+        options = {"table": table, "mode": mode, **store.options}
+        try:
+            expected = alike(read_rows(store.root, **options))
+        except (StoreError, SourceError) as err:
+            with pytest.raises(type(err)):
+                read_rows(server.uri(name), **options)
+            continue
+        found = read_rows(server.uri(name), **options)
+        assert without_places(alike(found)) == without_places(expected)
+        assert {row["store"] for row in found} <= {server.uri(name, with_key=False)}
+
+
+def without_places(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of damage without the path of the file in their text."""
+    return [{**row, "_corrupt_record": _place(row.get("_corrupt_record"))} for row in rows]
+
+
+def _place(damage: str | None) -> dict[str, Any]:
+    told = json.loads(damage or "{}")
+    return {name: value for name, value in told.items() if name not in {"file", "path"}}
+
+
+@pytest.mark.parametrize("name", STORE_NAMES)
+def test_metadata_tables_are_those_of_the_local_store(server: Server, name: str) -> None:
+    store = golden(name)
+    config = MessageStoreConfig.from_properties(store.options)
+    here = StoreSnapshot.open(str(store.root), config)
+    there = StoreSnapshot.open(server.uri(name), config)
+    with here, there:
+        assert (there.end_offset, there.state) == (here.end_offset, here.state)
+        for table in _TABLES:
+            assert alike(rows_of(there, table)) == alike(rows_of(here, table)), table
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"topic": topic_of(777), "keys": key_of(777)}, "index"),
+        ({"topic": "TopicSmall", "access": "consumequeue"}, "consumequeue"),
+        ({"startingTimestamp": "2023-11-14T22:13:25Z"}, "commitlog"),
+        ({"topic": "TopicTest0", "queueId": "1", "access": "consumequeue"}, "consumequeue"),
+        ({}, "commitlog"),
+    ],
+)
+def test_tasks_fetch_what_the_plan_says(server: Server, options: Any, path: str) -> None:
+    with RequestProxy(server.address) as proxy:
+        uri = s3_uri(proxy.address, "large")
+        plans = plan(uri, **options)
+        planned = Counter(request.kind for request in proxy.requests)
+        proxy.requests.clear()
+        rows = read_rows(uri, ("topic", "queue_offset", "body"), plans=plans, **options)
+        assert plans[0].access_path == path
+        assert rows == read_rows(server.large, ("topic", "queue_offset", "body"), **options)
+        fetched = sum(request.body_bytes for request in proxy.requests if request.kind == "get")
+        parts = sum(len(split.parts) for split in plans[0].splits)
+        assert fetched <= 1.1 * plans[0].bytes_to_read + 4 * 65_536 * parts
+        assert planned["list"] <= 12
+        assert sum(planned.values()) <= 500
+        assert {request.kind for request in proxy.requests} <= {"head", "get"}
+
+
+def test_a_busy_and_broken_network_changes_no_row(server: Server, few_attempts: None) -> None:
+    with RequestProxy(server.address) as proxy:
+        asked: Counter[tuple[str, str]] = Counter()
+        troubles = ["busy", "cut", "busy", ""]
+
+        def trouble(kind: str, path: str) -> str:
+            asked[kind, path] += 1
+            return troubles[asked[kind, path] % len(troubles)]
+
+        proxy.trouble = trouble
+        uri = s3_uri(proxy.address, "large")
+        options = {"topic": topic_of(777), "keys": key_of(777)}
+        assert alike(read_rows(uri, **options)) == alike(read_rows(server.large, **options))
+        columns = ("queue_offset", "body")
+        assert read_rows(uri, columns) == read_rows(server.large, columns)
+        statuses = Counter(request.status for request in proxy.requests)
+        assert statuses[503] > 5
+
+
+def test_a_server_that_is_always_busy_is_given_up(server: Server, few_attempts: None) -> None:
+    with RequestProxy(server.address) as proxy:
+        proxy.trouble = lambda kind, path: "busy" if kind == "get" else ""
+        with pytest.raises(StoreReadError, match=r"stores/large/.*SLOW_DOWN") as caught:
+            read_rows(s3_uri(proxy.address, "large"))
+        assert no_secret(str(caught.value))
+
+
+def test_a_wrong_key_is_told_at_once_without_the_key(server: Server) -> None:
+    uri = server.uri("large").replace("AKIAPLACES", "AKIAOTHER")
+    with pytest.raises(StoreError, match="stores/large") as caught:
+        read_rows(uri)
+    assert "AKIAOTHER" not in str(caught.value)
+    assert no_secret(str(caught.value))
+
+
+def test_changed_and_deleted_objects_are_named(server: Server, tmp_path: Path) -> None:
+    root = golden("classic-5x").copy_to(tmp_path)
+    put(server.address, root, "changing")
+    uri = server.uri("changing")
+    options = golden("classic-5x").options
+    plans = plan(uri, **options)
+    segment = min((root / "commitlog").iterdir())
+    filesystem, target = open_filesystem(StoreUri(uri))
+    with filesystem.open_output_stream(f"{target}/commitlog/{segment.name}") as stream:
+        stream.write(segment.read_bytes() + b"more")
+    with pytest.raises(
+        StoreReadError, match=rf"stores/changing/commitlog/{segment.name}: .*changed"
+    ):
+        read_rows(uri, plans=plans, **options)
+    filesystem.delete_file(f"{target}/commitlog/{segment.name}")
+    with pytest.raises(Exception, match=rf"commitlog/{segment.name}.* was deleted between"):
+        read_rows(uri, plans=plans, **options)
+
+
+def command(
+    *arguments: str, cwd: str | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rmqsource.cli", *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+
+
+def test_commands_take_keys_from_the_environment(server: Server, tmp_path: Path) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": S3_KEY, "AWS_SECRET_ACCESS_KEY": S3_SECRET}
+    uri = server.uri("large", with_key=False)
+    for arguments in (["info"], ["check"], ["topics"], ["messages"]):
+        done = command(*arguments, uri, **keys)
+        assert done.returncode == 0, done.stderr
+        assert "TopicTest1" in done.stdout or uri in done.stdout
+    target = tmp_path / "salvaged"
+    done = command("salvage", uri, str(target), **keys)
+    assert done.returncode == 0, done.stderr
+    columns = ("topic", "queue_id", "queue_offset", "body")
+    assert sorted(map(str, read_rows(target, columns))) == sorted(
+        map(str, read_rows(server.large, columns))
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["recover", "URI"],
+        ["rebuild-index", "URI"],
+        ["rebuild-queues", "URI"],
+        ["salvage", "URI", "URI"],
+        ["copy", "URI", "URI"],
+        ["clean-staging", "URI"],
+        ["serve", "URI"],
+    ],
+)
+def test_commands_that_write_refuse_a_remote_store(server: Server, arguments: list[str]) -> None:
+    done = command(*(part.replace("URI", server.uri("large")) for part in arguments))
+    told = done.stderr.strip()
+    assert done.returncode == 2, told
+    assert "local" in told or "this machine" in told
+    assert len(told.splitlines()) <= 3
+    assert "Traceback" not in told
+    assert no_secret(done.stdout + told)
+
+
+def test_commands_show_no_key(server: Server, tmp_path: Path) -> None:
+    for arguments in (
+        ["info"],
+        ["check"],
+        ["plan"],
+        ["messages"],
+        ["report", "-o", "page"],
+        ["groups"],
+    ):
+        done = command(*arguments, server.uri("large"), cwd=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert no_secret(done.stdout + done.stderr)
+    done = command("messages", server.uri("nothing"))
+    assert done.returncode != 0
+    assert no_secret(done.stdout + done.stderr)
+
+
+def test_what_writes_is_refused_in_a_sentence(server: Server, spark: Any) -> None:
+    uri = server.uri("large")
+    with pytest.raises(StoreError, match="on this machine") as caught:
+        MessageStore(MessageStoreConfig(store_path_root_dir=uri)).load()
+    assert no_secret(str(caught.value))
+    rmqsource.register(spark)
+    frame = spark.createDataFrame([("t", b"b")], "topic string, body binary")
+    with pytest.raises(Exception, match="can only be written on a local file system") as told:
+        frame.write.format("rocketmq-store").mode("append").save(uri)
+    assert no_secret(str(told.value))
+
+
+def test_spark_reads_streams_and_shows_no_key(
+    server: Server, spark: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rmqsource.register(spark)
+    uri, local = server.uri("large"), str(server.large)
+
+    def load(path: str) -> Any:
+        return spark.read.format("rocketmq-store").load(path)
+
+    columns = ["topic", "queue_id", "queue_offset", "body"]
+    there, here = load(uri).select(*columns), load(local).select(*columns)
+    assert there.count() == MESSAGES
+    assert there.exceptAll(here).count() == 0
+    assert {row.store for row in load(uri).select("store").distinct().collect()} == {
+        server.uri("large", with_key=False)
+    }
+    stream = spark.readStream.format("rocketmq-store").load(uri)
+    query = (
+        stream.writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .option("path", str(tmp_path / "rows"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    assert spark.read.parquet(str(tmp_path / "rows")).count() == MESSAGES
+    kept = "".join(p.read_text() for p in (tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))
+    assert server.uri("large", with_key=False) in kept.replace("\\u003d", "=").replace(
+        "\\u0026", "&"
+    )
+    load(uri).explain(extended=True)
+    told = capfd.readouterr()
+    token = rmqsource.snapshot(uri)
+    pinned = spark.read.format("rocketmq-store").option("snapshot", token).load(uri)
+    assert pinned.count() == MESSAGES
+    assert no_secret(kept + token + str(query.lastProgress) + told.err)
+
+
+def test_reading_changes_nothing_on_the_server(server: Server) -> None:
+    data = server.large.parent / "s3" / "stores" / "large"
+    before = tree_state(data)
+    read_rows(server.uri("large"))
+    assert command("check", server.uri("large")).returncode == 0
+    assert tree_state(data) == before
