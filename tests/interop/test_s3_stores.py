@@ -68,7 +68,7 @@ def put(address: str, root: Path, name: str) -> None:
 @pytest.fixture
 def few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_requests, "_FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(remote_requests, "_LONGEST_SECONDS", 10)
+    monkeypatch.setattr(remote_requests, "_LONGEST_SECONDS", 1)
 
 
 def alike(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -94,7 +94,8 @@ def test_messages_are_those_of_the_local_store(server: Server, name: str, table:
             continue
         found = read_rows(server.uri(name), **options)
         assert without_places(alike(found)) == without_places(expected)
-        assert {row["store"] for row in found} <= {server.uri(name, with_key=False)}
+        # Rows of damage have no store.
+        assert {row["store"] for row in found} <= {server.uri(name, with_key=False), None}
 
 
 def without_places(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -149,11 +150,12 @@ def test_tasks_fetch_what_the_plan_says(server: Server, options: Any, path: str)
 def test_a_busy_and_broken_network_changes_no_row(server: Server, few_attempts: None) -> None:
     with RequestProxy(server.address) as proxy:
         asked: Counter[tuple[str, str]] = Counter()
-        troubles = ["busy", "cut", "busy", ""]
 
         def trouble(kind: str, path: str) -> str:
             asked[kind, path] += 1
-            return troubles[asked[kind, path] % len(troubles)]
+            if "commitlog" in path and asked[kind, path] == 1:
+                return "busy"
+            return "cut" if kind == "get" and asked[kind, path] % 3 == 2 else ""
 
         proxy.trouble = trouble
         uri = s3_uri(proxy.address, "large")
@@ -161,14 +163,15 @@ def test_a_busy_and_broken_network_changes_no_row(server: Server, few_attempts: 
         assert alike(read_rows(uri, **options)) == alike(read_rows(server.large, **options))
         columns = ("queue_offset", "body")
         assert read_rows(uri, columns) == read_rows(server.large, columns)
-        statuses = Counter(request.status for request in proxy.requests)
-        assert statuses[503] > 5
+        assert [request.status for request in proxy.requests].count(503) >= 2
 
 
 def test_a_server_that_is_always_busy_is_given_up(server: Server, few_attempts: None) -> None:
     with RequestProxy(server.address) as proxy:
         proxy.trouble = lambda kind, path: "busy" if kind == "get" else ""
-        with pytest.raises(StoreReadError, match=r"stores/large/.*SLOW_DOWN") as caught:
+        with pytest.raises(
+            StoreReadError, match=r"stores/large/.*(SERVICE_UNAVAILABLE|SLOW_DOWN)"
+        ) as caught:
             read_rows(s3_uri(proxy.address, "large"))
         assert no_secret(str(caught.value))
 
@@ -253,14 +256,8 @@ def test_commands_that_write_refuse_a_remote_store(server: Server, arguments: li
 
 
 def test_commands_show_no_key(server: Server, tmp_path: Path) -> None:
-    for arguments in (
-        ["info"],
-        ["check"],
-        ["plan"],
-        ["messages"],
-        ["report", "-o", "page"],
-        ["groups"],
-    ):
+    report = ["report", "-o", "page"]
+    for arguments in (["info"], ["check"], ["plan"], ["messages"], report, ["groups"]):
         done = command(*arguments, server.uri("large"), cwd=str(tmp_path))
         assert done.returncode == 0, done.stderr
         assert no_secret(done.stdout + done.stderr)
