@@ -16,6 +16,7 @@ from bench.scenarios import (
     live_spark,
     memory,
     producing,
+    remote,
     reopening,
     replication,
     salvage,
@@ -78,4 +79,6 @@ SCENARIOS: dict[str, Callable[[Context], list[Figure]]] = {
     "zp": serving.consumers,
     "zq": serving.latency,
     "zr": serving.start,
+    "zt": remote.full_scan,
+    "zu": remote.plan_by_key,
 }

@@ -194,9 +194,9 @@ def clean_staging(
     A write that is running, but has written nothing for so long, loses what it staged and fails.
     """
     with reporting(warnings_are_damage=False) as said:
-        directory = StoreDirectory(path)
-        if not directory.is_local:
-            raise WrongUseError(f"{directory.uri}: writes stage in stores on this machine only")
+        store = StoreDirectory(path)
+        if not store.is_local:
+            raise WrongUseError(f"{store.uri}: writes stage in stores on this machine only")
         try:
             is_there = Path(path).is_dir()
         except OSError as err:

@@ -114,6 +114,9 @@ class ByteSource(ABC):
         """
         return min(start, self.size)
 
+    def note_zeros(self, start: int) -> None:  # noqa: B027 (a hint, not a duty)
+        """Remember that nothing but zeros lies at or after ``start``, if that was costly."""
+
     @abstractmethod
     def close(self) -> None:
         """Release the file; views that are still alive stay valid."""

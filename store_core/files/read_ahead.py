@@ -50,7 +50,10 @@ class ReadAhead:
         if last > 0:  # it is read on
             self._ahead = min(2 * self._ahead, _MOST_AHEAD)
         self._fetch(first, last + self._ahead)
-        return b"".join(self._parts(start, stop, first, last))
+        parts = list(self._parts(start, stop, first, last))
+        whole = parts[0].obj
+        is_whole = len(parts) == 1 and isinstance(whole, bytes) and len(parts[0]) == len(whole)
+        return whole if is_whole and isinstance(whole, bytes) else b"".join(parts)
 
     def _parts(self, begin: int, stop: int, first: int, last: int) -> Iterator[memoryview]:
         for number in range(first, last + 1):

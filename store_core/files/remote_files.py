@@ -142,7 +142,7 @@ class RemoteFiles:
         """Open an object; StoreReadError where it is none, or another one than was listed."""
         kept = self._kept
         if kept is None:
-            return RemoteByteSource(self._object(path), check=lambda: self._check(path))
+            return self._source(self._object(path), None)
         return self._kept_source(path, kept)
 
     def _kept_source(self, path: str, kept: _Kept) -> RemoteByteSource:
@@ -154,7 +154,11 @@ class RemoteFiles:
                 kept.objects[path] = remote
                 if len(kept.objects) > _OBJECTS_KEPT:
                     kept.objects.popitem(last=False)  # whoever reads it keeps it open
-        return RemoteByteSource(remote, kept.blocks, lambda: self._check(path))
+        return self._source(remote, kept.blocks)
+
+    def _source(self, remote: RemoteObject, blocks: Blocks | None) -> RemoteByteSource:
+        version = self._versions.get(remote.path)
+        return RemoteByteSource(remote, blocks, lambda: self._check(remote.path), version)
 
     def fetch_ahead(self, ranges: Iterable[tuple[str, int, int]]) -> None:
         """Ask for bytes that will be read, as (path, start, length), many at once.

@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from store_core.files.byte_source import ByteSource
 from store_core.files.read_ahead import ReadAhead
-from store_core.files.remote_object import BLOCK_BYTES, Blocks, RemoteObject
+from store_core.files.remote_object import BLOCK_BYTES, Blocks, ObjectVersion, RemoteObject
 from store_core.files.remote_requests import at_once
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ JOIN_BYTES = 1 << 16
 _OWN_BLOCKS = 8
 _LONGEST_KEPT_BYTES = 8 << 20
 """More at once is not kept in blocks."""
+
+_zero_tails: dict[tuple[str, ObjectVersion | None], int] = {}
+_MOST_ZERO_TAILS = 1024
 
 
 class RemoteByteSource(ByteSource):
@@ -39,6 +42,8 @@ class RemoteByteSource(ByteSource):
         kept, and the object is closed with the source.
     check
         Raises where the object is another one by now.
+    version
+        What was listed of the object.
     """
 
     def __init__(
@@ -46,9 +51,12 @@ class RemoteByteSource(ByteSource):
         remote: RemoteObject,
         blocks: Blocks | None = None,
         check: Callable[[], None] | None = None,
+        version: ObjectVersion | None = None,
     ) -> None:
         self.path, self.size = remote.path, remote.size
         self._remote, self._check = remote, check
+        is_known = version is not None and version.modified_ms > 0
+        self._identity = (remote.path, version) if is_known else None
         self._is_owner = blocks is None
         self._blocks = Blocks(_OWN_BLOCKS) if blocks is None else blocks
         self._ahead: ReadAhead | None = None
@@ -108,6 +116,18 @@ class RemoteByteSource(ByteSource):
         if self._ahead is not None:
             self._ahead.close()
         self._ahead = ReadAhead(self._remote, start, stop) if start < stop else None
+
+    def next_data(self, start: int) -> int:
+        """Return the size where only zeros follow, as another look at the same object found."""
+        zeros = self.size if self._identity is None else _zero_tails.get(self._identity, self.size)
+        return self.size if start >= zeros else min(start, self.size)
+
+    def note_zeros(self, start: int) -> None:
+        """Remember it for this process: a segment that a broker was filling ends with many."""
+        if self._identity is not None:
+            _zero_tails[self._identity] = min(start, _zero_tails.get(self._identity, start))
+            while len(_zero_tails) > _MOST_ZERO_TAILS:
+                _zero_tails.pop(next(iter(_zero_tails)), None)
 
     def check_unchanged(self) -> None:
         """Raise `StoreReadError` where the object is another one than was listed."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import rmqsource
+from bench.s3_server import upload
 from rmqsource.errors import SourceError
 from store_core import StoreSnapshot
 from store_core.config.message_store_config import MessageStoreConfig
@@ -17,7 +18,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.tools.check.store_check import check_store
 from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
 from tests.golden_store import golden
-from tests.interop.remote_servers import hdfs_server, upload
+from tests.interop.hdfs_server import hdfs_server
 from tests.rmqsource.metadata.support import rows_of
 from tests.rmqsource.reading import plan, read_rows
 

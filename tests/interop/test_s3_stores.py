@@ -15,6 +15,7 @@ import pytest
 
 import rmqsource
 from bench.make_store import make_store
+from bench.s3_server import S3_KEY, S3_SECRET, s3_server, s3_uri, upload
 from bench.store_content import key_of, topic_of
 from rmqsource.errors import SourceError
 from store_core import MessageStore, StoreSnapshot
@@ -24,7 +25,6 @@ from store_core.files import remote_requests
 from store_core.files.remote_filesystem import open_filesystem
 from store_core.files.store_uri import StoreUri
 from tests.golden_store import STORE_NAMES, golden, tree_state
-from tests.interop.remote_servers import S3_KEY, S3_SECRET, s3_server, s3_uri, upload
 from tests.interop.request_proxy import RequestProxy
 from tests.rmqsource.metadata.support import rows_of
 from tests.rmqsource.reading import plan, read_rows
