@@ -80,7 +80,6 @@ def _read_slice(
     directory: StoreDirectory, part: LogSlice, sizer: BatchSizer, batches: MessageBatches
 ) -> Iterator[Columns]:
     with _opened(directory, part.path) as source:
-        source.read_ahead(part.start - part.from_offset, part.stop - part.from_offset)
         for found in scan_slice(source, part, sizer):
             if isinstance(found, Gap):
                 yield from batches.gap(found)

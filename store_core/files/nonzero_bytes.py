@@ -46,6 +46,7 @@ def _first_nonzero(source: ByteSource, start: int, stop: int) -> int:
         if found >= 0:
             return at + found
         at = source.next_data(at + _CHUNK_BYTES)
+    source.read_ahead(stop, stop)  # nothing more
     return -1
 
 

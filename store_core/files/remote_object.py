@@ -24,7 +24,7 @@ _numbers = itertools.count()
 class ObjectVersion(NamedTuple):
     """What tells that an object is the one that was listed: its bytes and its time.
 
-    ``modified_ms`` is 0 where the filesystem tells none; S3 tells whole seconds.
+    ``modified_ms`` is 0 where the filesystem tells none; of an object S3 tells whole seconds.
     """
 
     size: int
@@ -34,14 +34,21 @@ class ObjectVersion(NamedTuple):
         """Raise `StoreReadError` where the object is another one than this, or gone (None)."""
         if found is None:
             raise FileVanishedError("the object was deleted while it was read", path)
-        known = self.modified_ms and found.modified_ms
-        if found.size != self.size or (known and found.modified_ms != self.modified_ms):
+        if found.size != self.size or not _is_same_time(self.modified_ms, found.modified_ms):
             raise StoreReadError(
                 f"the object was changed while it was read: it had {self.size} bytes "
                 f"({_time(self.modified_ms)}), now it has {found.size} "
                 f"({_time(found.modified_ms)}). Read a copy that nobody writes to, or read again",
                 path,
             )
+
+
+def _is_same_time(one_ms: int, other_ms: int) -> bool:
+    """Return whether two times may be the same; a server may tell one of them in seconds."""
+    if not one_ms or not other_ms:
+        return True
+    in_seconds = one_ms % 1000 == 0 or other_ms % 1000 == 0
+    return abs(one_ms - other_ms) < (1000 if in_seconds else 1)
 
 
 def _time(modified_ms: int) -> str:

@@ -214,6 +214,7 @@ def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterato
     records = SegmentRecords(source, part.from_offset, part.file_size, part.end_offset, header)
     log_end = max(min(part.file_size, part.end_offset - part.from_offset), 0)
     at = part.start - part.from_offset
+    source.read_ahead(at, min(part.stop - part.from_offset, log_end))
     if not part.starts_exactly or (header and records.is_record(at)):
         at = _boundary(records, at, log_end)
     stop = _boundary(records, part.stop - part.from_offset, log_end)

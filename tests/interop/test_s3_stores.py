@@ -313,7 +313,7 @@ def test_spark_reads_streams_and_shows_no_key(
     token = rmqsource.snapshot(uri)
     pinned = spark.read.format("rocketmq-store").option("snapshot", token).load(uri)
     assert pinned.count() == MESSAGES
-    assert no_secret(kept + token + str(query.lastProgress) + told.err)
+    assert no_secret(kept + token + str(query.lastProgress) + told.out + told.err)
 
 
 def test_reading_changes_nothing_on_the_server(server: Server) -> None:
