@@ -363,6 +363,8 @@ class StoreSnapshot(StoreQueries):
         ``units``: all units of them are needed, not only where they begin and end; ``whole``: also
         what lies after them.
         """
+        if self.queue_database is not None:  # it was copied here: nothing to wait for
+            return iter(list(keys))
         log, end = self.log, self.end_offset
         return queues_ahead(keys, self.consume_queue, log, end, units=units, whole=whole)
 
@@ -583,8 +585,10 @@ class _Evidence:
             indexed = self.indexed_offset() or 0
             return indexed, indexed if self.is_live() else end
         last_start, last_end = -1, 0
-        ahead = queues_ahead(store.queue_paths, store.consume_queue, store.log, end)
-        for key in ahead:
+        keys: Iterable[tuple[str, int]] = store.queue_paths
+        if store.queue_database is None:
+            keys = queues_ahead(keys, store.consume_queue, store.log, end)
+        for key in keys:
             try:
                 queue = store.consume_queue(*key)
                 found = queue_range(queue, store.log, end) if queue else QueueRange(0, 0)

@@ -152,7 +152,7 @@ def _check_planned(
     name = f"compacted log {part.topic}/{part.queue_id}"
     found = len(log.units) + len(log.unit_gaps)
     if not log.files() and part.units:
-        _check_place(directory, directory.join(COMPACTION_DIR))
+        _check_place(directory, directory.resolve(COMPACTION_DIR))
         _tell_lost(directory, f"{name} was deleted between planning and reading", batches)
     elif found != part.units >= 0:
         text = f"{name} had {part.units} units of this split when it was planned, it has {found}"

@@ -24,6 +24,7 @@ from rmqsource.scan.splits import (
     INDEX,
     MESSAGE_ID,
     NOTHING,
+    CompactedSlice,
     SplitLimits,
     StorePlan,
     clip_ranges,
@@ -365,4 +366,5 @@ def _splits(
 
 
 def _with_versions(split: Split, directory: StoreDirectory) -> Split:
-    return replace(split, versions=directory.versions({part.path for part in split.parts}))
+    paths = {part.path for part in split.parts if not isinstance(part, CompactedSlice)}
+    return replace(split, versions=directory.versions(paths))

@@ -272,7 +272,8 @@ def _first_record(records: SegmentRecords, position: int, log_end: int) -> int:
 
 def _closes_segment(records: SegmentRecords, at: int) -> bool:
     """Return whether a blank record ends the segment: by its size, or as nothing follows it."""
-    return records.blank_bytes(at) == records.file_size - at or records.find(at + 1) < 0
+    size = records.blank_bytes(at)
+    return size is not None and (size == records.file_size - at or records.find(at + 1) < 0)
 
 
 def _gap(records: SegmentRecords, part: LogSlice, at: int, after: int) -> Gap:

@@ -150,12 +150,17 @@ class SegmentRecords:
         return walk(window.data, at - window.start, stop - window.start, max_rows, max_bytes)
 
     def blank_bytes(self, position: int) -> int | None:
-        """Return what the blank that begins there gives as its size; None if none does."""
+        """Return what the blank that begins there gives as its size; None if none does.
+
+        Of a DLedger log the size must be what is left of the file: the magic code of its blanks
+        has all bits set, as damage often leaves them.
+        """
         layout, magic_code, magic_at, size_at = self._blank
         head = self.bytes_at(position, layout.size).tobytes()
         if len(head) < layout.size or head[magic_at : magic_at + 4] != magic_code:
             return None
-        return int.from_bytes(head[size_at : size_at + 4], "big", signed=True)
+        size = int.from_bytes(head[size_at : size_at + 4], "big", signed=True)
+        return size if not self.header_bytes or size == self.file_size - position else None
 
     def _hold(self, window: Window) -> None:
         self._window, self._window_start = window, window.start

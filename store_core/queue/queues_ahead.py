@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from store_core.log.commit_log import CommitLog
-    from store_core.queue.consume_queue import ConsumeQueue
+    from store_core.queue.stored_units import StoredUnits
 
     QueueKey = tuple[str, int]
 
@@ -24,7 +24,7 @@ QUEUES_AT_ONCE = 8
 
 def queues_ahead(
     keys: Iterable[QueueKey],
-    open_queue: Callable[[str, int], ConsumeQueue | None],
+    open_queue: Callable[[str, int], StoredUnits | None],
     log: CommitLog,
     end_offset: int,
     *,
@@ -62,11 +62,9 @@ def queues_ahead(
         yield from some
 
 
-def _read(
-    queue: ConsumeQueue, log: CommitLog, end_offset: int, *, units: bool, whole: bool
-) -> None:
+def _read(queue: StoredUnits, log: CommitLog, end_offset: int, *, units: bool, whole: bool) -> None:
     if whole:  # a few requests for all, instead of a chain that looks for the end
-        queue.read_units(queue.segments.min_offset, queue.segments.max_offset)
+        queue.read_units(min(queue.file_boundaries(), default=0), queue.stored_end())
     held = queue_range(queue, log, end_offset)
     if not (units or whole) or held.max_offset <= held.min_offset:
         return

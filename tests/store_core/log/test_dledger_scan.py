@@ -150,6 +150,15 @@ def test_slices_give_every_record_and_gap_once(
     assert at in (spans[-1][0] + spans[-1][1], SEGMENT)
 
 
+def test_a_last_entry_of_set_bits_is_a_gap_and_no_blank(one_segment):
+    data, spans = one_segment
+    start = spans[-1][0] - HEADER
+    found, gaps = parts_of(MemorySource(damaged(data, [(start, 62, 0xFF)])), slice_of())
+    assert found == spans[:-1]
+    (gap,) = gaps
+    assert (gap.commit_log_offset, gap.bytes_lost) == (start, SEGMENT - start)
+
+
 def test_a_damaged_header_is_a_gap_and_its_record_is_read(one_segment):
     data, spans = one_segment
     for field in ("magic", "size", "pos", "body_size"):
