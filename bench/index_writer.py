@@ -18,14 +18,27 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-class IndexWriter:
-    """The index directory of one store while it is written."""
+_SLOTS_AT_ONCE = 1 << 10
 
-    def __init__(self, directory: Path, max_hash_slot_num: int, max_index_num: int) -> None:
+
+class IndexWriter:
+    """The index directory of one store while it is written.
+
+    ``rolled_after``: entries after which a file is followed by another though it is not full.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        max_hash_slot_num: int,
+        max_index_num: int,
+        rolled_after: int | None = None,
+    ) -> None:
         directory.mkdir(parents=True)
         self._directory = directory
         self._slot_num = max_hash_slot_num
         self._index_num = max_index_num
+        self._most = rolled_after or max_index_num - 1
         self._file: _IndexFile | None = None
         self.full_end_timestamp = 0
         """End time of the last full file: what goes into the checkpoint."""
@@ -50,7 +63,7 @@ class IndexWriter:
     def _roll(self, now_ms: int) -> None:
         previous = self._file
         name = time.strftime("%Y%m%d%H%M%S", time.gmtime(now_ms // 1000)) + f"{now_ms % 1000:03d}"
-        self._file = _IndexFile(self._directory / name, self._slot_num, self._index_num)
+        self._file = _IndexFile(self._directory / name, self._slot_num, self._index_num, self._most)
         if previous is not None:
             previous.close()
             self.full_end_timestamp = previous.end_timestamp
@@ -63,12 +76,12 @@ class IndexWriter:
 
 
 class _IndexFile:
-    def __init__(self, path: Path, slot_num: int, index_num: int) -> None:
+    def __init__(self, path: Path, slot_num: int, index_num: int, most_entries: int) -> None:
         self._file = path.open("xb")
         self._file.truncate(index_file_bytes(slot_num, index_num))
         self._entries_at = index_file_bytes(slot_num, 0)
         self._slots = np.zeros(slot_num, np.int32)
-        self._index_num = index_num
+        self._most = most_entries
         self._next = 1
         self.begin_timestamp = 0
         self._begin_phy_offset = 0
@@ -77,7 +90,7 @@ class _IndexFile:
 
     @property
     def free(self) -> int:
-        return self._index_num - self._next
+        return self._most - self._next + 1
 
     def put(
         self,
@@ -129,5 +142,10 @@ class _IndexFile:
         )
         self._file.seek(0)
         self._file.write(header)
-        self._file.write(self._slots.astype(INDEX_SLOT.dtype["newest_entry"]).tobytes())
+        slots = self._slots.astype(INDEX_SLOT.dtype["newest_entry"])
+        for start in range(0, len(slots), _SLOTS_AT_ONCE):
+            part = slots[start : start + _SLOTS_AT_ONCE]
+            if part.any():  # else it stays a hole
+                self._file.seek(INDEX_HEADER.size + start * INDEX_SLOT.size)
+                self._file.write(part.tobytes())
         self._file.close()

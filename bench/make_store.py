@@ -80,7 +80,8 @@ def make_store(  # noqa: PLR0913 (RocketMQ's sizes by name)
     log.close()
     index.close()
     queues.write(root / CONSUME_QUEUE_DIR, topic_names(topics), units_per_queue_file)
-    _write_small_files(root, messages, index.full_end_timestamp, topic_names(topics))
+    last_ms = FIRST_TIMESTAMP_MS + messages - 1 if messages else 0
+    write_small_files(root, last_ms, index.full_end_timestamp, topic_names(topics))
 
 
 class _SegmentWriter:
@@ -168,10 +169,24 @@ class _QueueWriter:
                     file.truncate(file_bytes)
 
 
-def _write_small_files(
-    root: Path, messages: int, full_index_timestamp: int, names: list[str]
+def write_small_files(
+    root: Path,
+    last_timestamp: int,
+    full_index_timestamp: int,
+    names: list[str],
+    queues: int = QUEUES,
 ) -> None:
-    last_timestamp = FIRST_TIMESTAMP_MS + messages - 1 if messages else 0
+    """Write checkpoint, lock file and ``topics.json`` of a store that was stopped cleanly.
+
+    Parameters
+    ----------
+    root
+        The store.
+    last_timestamp, full_index_timestamp
+        Store times (ms) of the last message, and of the last one in a full index file.
+    names, queues
+        The topics, and how many queues each has.
+    """
     checkpoint = CHECKPOINT.pack(
         physic_msg_timestamp=last_timestamp,
         logics_msg_timestamp=last_timestamp,
@@ -188,11 +203,11 @@ def _write_small_files(
             "attributes": {},
             "order": False,
             "perm": 6,
-            "readQueueNums": QUEUES,
+            "readQueueNums": queues,
             "topicFilterType": "SINGLE_TAG",
             "topicName": name,
             "topicSysFlag": 0,
-            "writeQueueNums": QUEUES,
+            "writeQueueNums": queues,
         }
         for name in names
     }
