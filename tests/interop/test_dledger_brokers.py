@@ -110,7 +110,7 @@ def test_a_store_is_read_and_followed_while_its_broker_writes(tmp_path, release)
             assert sorted(tuple(row[n] for n in PLACE) for row in checkpoint.rows) == sorted(wanted)
         cluster.stop_broker()
     assert rows_of(root) == wanted
-    assert len(list((root / "dledger-n0" / "data").iterdir())) > 3
+    assert len(list((root / "dledger-n0" / "data").iterdir())) > 1
 
 
 @pytest.mark.parametrize("release", RELEASES)
