@@ -245,7 +245,7 @@ def _write_queues(
 
 
 def _write_consumer_offsets(root: Path, spec: HugeSpec) -> None:
-    """Groups of a topic stand in the middle of its queues, and at their ends."""
+    """Let groups of a topic stand in the middle of its queues, and at their ends."""
     held = spec.messages // (spec.topics * spec.queues)
     table = {
         f"{topic_of(topic)}@group{group}": {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from store_core.codec.crc32 import crc32
 from store_core.errors import CorruptRecordError
@@ -117,6 +117,21 @@ def decode_message(
     return record
 
 
+def queue_of_record(buf: Any, commit_log_offset: int) -> tuple[bytes, int] | None:
+    """Return topic and queue id of the record that all of ``buf`` is; None where it is none.
+
+    The checks are those of `decode_message`, but the body is not looked at.
+    """
+    view = memoryview(buf)
+    try:
+        parts = _parts(view, 0, len(view))
+    except _DamageError:
+        return None
+    if parts.stop != len(view) or parts.header.commit_log_offset != commit_log_offset:
+        return None
+    return view[parts.topic_at : parts.topic_end].tobytes(), parts.header.queue_id
+
+
 def _check(record: StoredRecord, commit_log_offset: int, check_crc: bool) -> None:
     if record.commit_log_offset != commit_log_offset:
         raise _DamageError(
@@ -129,7 +144,28 @@ def _check(record: StoredRecord, commit_log_offset: int, check_crc: bool) -> Non
         )
 
 
+class _Parts(NamedTuple):
+    """Header of a record and the positions of what follows it; all lie inside the record."""
+
+    header: Any
+    body_at: int
+    body_end: int
+    topic_at: int
+    topic_end: int
+    properties_at: int
+    stop: int
+
+
 def _decode(view: memoryview, at: int, end: int) -> StoredRecord:
+    parts = _parts(view, at, end)
+    body = view[parts.body_at : parts.body_end].tobytes()
+    topic = view[parts.topic_at : parts.topic_end].tobytes()
+    # All header fields but the last, the body's length, in the order of StoredRecord.
+    fields = (*parts.header[:-1], body, topic, view[parts.properties_at : parts.stop].tobytes())
+    return StoredRecord(*fields)
+
+
+def _parts(view: memoryview, at: int, end: int) -> _Parts:
     total_size, topic_length = _frame(view, at, end)
     stop = at + total_size
     layout = header_layout(_INT.unpack_from(view, at + SYS_FLAG_AT)[0])
@@ -137,25 +173,22 @@ def _decode(view: memoryview, at: int, end: int) -> StoredRecord:
     if body_at > stop:
         raise _DamageError(f"the header is longer than the record of {total_size} bytes")
     header = layout.unpack(view, at)
-    topic_length_at = body_at + header.body_length
-    topic_at = topic_length_at + topic_length.size
+    body_end = body_at + header.body_length
+    topic_at = body_end + topic_length.size
     if header.body_length < 0 or topic_at > stop:
         raise _DamageError(f"body length {header.body_length} in a record of {total_size} bytes")
-    (topic_bytes,) = topic_length.unpack_from(view, topic_length_at)
-    properties_at = topic_at + topic_bytes + PROPERTIES_LENGTH_BYTES
+    (topic_bytes,) = topic_length.unpack_from(view, body_end)
+    topic_end = topic_at + topic_bytes
+    properties_at = topic_end + PROPERTIES_LENGTH_BYTES
     if topic_bytes < 0 or properties_at > stop:
         raise _DamageError(f"topic length {topic_bytes} in a record of {total_size} bytes")
-    (properties_bytes,) = _SHORT.unpack_from(view, topic_at + topic_bytes)
+    (properties_bytes,) = _SHORT.unpack_from(view, topic_end)
     if properties_bytes < 0 or properties_at + properties_bytes != stop:
         raise _DamageError(
             f"properties length {properties_bytes} in a record of {total_size} bytes, "
             f"{stop - properties_at} are left for them"
         )
-    body = view[body_at:topic_length_at].tobytes()
-    topic = view[topic_at : topic_at + topic_bytes].tobytes()
-    # All header fields but the last, the body's length, in the order of StoredRecord.
-    fields = (*header[:-1], body, topic, view[properties_at:stop].tobytes())
-    return StoredRecord(*fields)
+    return _Parts(header, body_at, body_end, topic_at, topic_end, properties_at, stop)
 
 
 def _frame(view: memoryview, at: int, end: int) -> tuple[int, struct.Struct]:

@@ -114,6 +114,13 @@ class ByteSource(ABC):
         """
         return min(start, self.size)
 
+    def next_hole(self, start: int) -> int:
+        """Return the first byte at or after ``start`` of which no block is held, else ``size``.
+
+        A hint where to look, no more: filesystems need not tell of holes, nor at once.
+        """
+        return max(start, self.size)
+
     def note_zeros(self, start: int) -> None:  # noqa: B027 (a hint, not a duty)
         """Remember that nothing but zeros lies at or after ``start``, if that was costly."""
 
@@ -212,6 +219,13 @@ class LocalByteSource(ByteSource):
             return os.lseek(self._fd, start, os.SEEK_DATA)
         except OSError as err:
             return self.size if err.errno == errno.ENXIO else start  # ENXIO: only a hole follows
+
+    def next_hole(self, start: int) -> int:
+        """Ask the filesystem for the next byte that is in a hole."""
+        try:
+            return os.lseek(self._fd, start, os.SEEK_HOLE)
+        except OSError:
+            return max(start, self.size)
 
     def forget(self, start: int, length: int) -> None:
         """Drop whole pages from the process; they stay in the system's cache."""

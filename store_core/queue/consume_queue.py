@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from store_core.files.byte_source import ByteSource
 
     Units = npt.NDArray[np.void]
-    UnitTest = Callable[[Units], npt.NDArray[np.bool_]]
+    UnitTest = Callable[[Any, Any], Any]
 
 NATIVE_CQ_UNIT = CQ_UNIT.dtype.newbyteorder("=")
 """Fields of the units that readers get: those of ``CQ_UNIT`` in native byte order."""
@@ -33,10 +34,22 @@ class ConsumeQueue(SegmentedQueue):
     """Units of one queue. It grows at the end; files are deleted at the front; recovery cuts it.
 
     It can be rebuilt from the commit log. Files are opened for the length of a call only, so any
-    number of queues may be held; calls from several threads do not disturb each other.
+    number of queues may be held; calls from several threads do not disturb each other. Who makes
+    several calls at once does so of `held_open`, in one thread.
     """
 
     kind = CONSUME_QUEUE
+    _held: _UnitFiles | None = None
+
+    @contextmanager
+    def held_open(self) -> Iterator[ConsumeQueue]:
+        """Give the same queue with a file that stays open from one call to the next."""
+        twin, files = copy(self), _UnitFiles(self, stay_open=True)
+        twin._held = files
+        try:
+            yield twin
+        finally:
+            files.close()
 
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)`` as a native array, clipped to what the files hold.
@@ -62,6 +75,19 @@ class ConsumeQueue(SegmentedQueue):
                 units[at - start : at - start + len(part)] = part
                 at += len(part)
         return units
+
+    def place_of(self, queue_offset: int) -> tuple[int, int]:
+        """Return offset and size of one unit, which is held.
+
+        Raises
+        ------
+        CorruptRecordError
+            It is not held: a file is missing or short.
+        StoreReadError
+            As `read_units`.
+        """
+        with self._files() as files:
+            return files.place(queue_offset)
 
     def exact_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)``, all of them, of which the caller knew.
@@ -89,9 +115,12 @@ class ConsumeQueue(SegmentedQueue):
             for segment in self.segments.segments[-FILES_RECOVERED:]:
                 begin = segment.from_offset // CQ_UNIT.size
                 end = begin + min(segment.size, self.segments.file_size) // CQ_UNIT.size
-                if end > begin and _is_valid(files.units(end - 1, end))[0]:
+                if end > begin and _is_valid(*files.place(end - 1)):
                     continue
-                return _bisect(files, begin, end, lambda units: ~_is_valid(units))
+                hole = files.first_hole(begin, end)
+                if begin < hole < end and _is_no_valid(*files.place(hole)):
+                    end = hole
+                return _bisect(files, begin, end, _is_no_valid)
         return self.segments.max_offset // CQ_UNIT.size
 
     def stored_end(self) -> int:
@@ -103,9 +132,9 @@ class ConsumeQueue(SegmentedQueue):
         begin = self.segments.min_offset // CQ_UNIT.size
         end = self.segments.max_offset // CQ_UNIT.size
         with self._files() as files:
-            if begin == end or not _is_pre_blank(files.units(begin, begin + 1))[0]:
+            if begin == end or _is_no_pre_blank(*files.place(begin)):
                 return begin
-            return _bisect(files, begin, end, lambda units: ~_is_pre_blank(units))
+            return _bisect(files, begin, end, _is_no_pre_blank)
 
     def correct_min_offset(self, min_phy_offset: int, max_queue_offset: int) -> int:
         """Return the first queue offset whose record lies at or after ``min_phy_offset``.
@@ -116,13 +145,13 @@ class ConsumeQueue(SegmentedQueue):
         """
         begin = min(self.first_unit_offset(), max_queue_offset)
         with self._files() as files:
-            if begin == max_queue_offset or _reaches(files.units(begin, begin + 1), min_phy_offset):
+            if begin == max_queue_offset or files.place(begin)[0] >= min_phy_offset:
                 return begin
             return _bisect(
                 files,
                 begin,
                 max_queue_offset,
-                lambda units: units["commit_log_offset"] >= min_phy_offset,
+                lambda offsets, _: offsets >= min_phy_offset,
             )
 
     def file_stop(self, queue_offset: int) -> int | None:
@@ -139,24 +168,46 @@ class ConsumeQueue(SegmentedQueue):
         """Return the first queue offset of each file."""
         return tuple(s.from_offset // CQ_UNIT.size for s in self.segments)
 
-    @contextmanager
-    def _files(self) -> Iterator[_UnitFiles]:
-        files = _UnitFiles(self)
-        try:
-            yield files
-        finally:
-            files.close()
+    def _files(self) -> _UnitFiles:
+        return self._held or _UnitFiles(self)
 
 
 class _UnitFiles:
-    """The file that a call is reading; one is open at a time."""
+    """The file that a call is reading; one is open at a time, to the end of the block or longer."""
 
-    def __init__(self, queue: ConsumeQueue) -> None:
+    def __init__(self, queue: ConsumeQueue, *, stay_open: bool = False) -> None:
         self._queue = queue
+        self._stay_open = stay_open
         self._source: ByteSource | None = None
+        self._seen: dict[int, tuple[int, int]] = {}
+
+    def __enter__(self) -> _UnitFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._stay_open:
+            self.close()
+
+    def place(self, at: int) -> tuple[int, int]:
+        """Return offset and size of one unit; they are kept, as ends are looked at repeatedly."""
+        found = self._seen.get(at)
+        if found is None:
+            file_at, _ = self._opened(at, at + 1)
+            assert self._source is not None
+            offset, size, _ = CQ_UNIT.struct.unpack(self._source.read_at(file_at, CQ_UNIT.size))
+            found = self._seen[at] = offset, size
+        return found
 
     def units(self, start: int, stop: int) -> Any:
         """Return units from ``start`` on, at least one, up to ``stop`` or the end of the file."""
+        file_at, count = self._opened(start, stop)
+        assert self._source is not None
+        if count <= _BLOCK_UNITS:  # cheaper than a map
+            return CQ_UNIT.table(self._source.read_at(file_at, count * CQ_UNIT.size))
+        return CQ_UNIT.table(self._source.view(file_at, count * CQ_UNIT.size))
+
+    def _opened(self, start: int, stop: int) -> tuple[int, int]:
+        """Open the file of a unit; return where in it that lies, and how many up to ``stop``."""
         segments = self._queue.segments
         segment = segments.find(start * CQ_UNIT.size)
         if segment is None:
@@ -180,10 +231,17 @@ class _UnitFiles:
                 segment.path,
                 self._source.size,
             )
-        at = (start - begin) * CQ_UNIT.size
-        if count <= _BLOCK_UNITS:  # cheaper than a map
-            return CQ_UNIT.table(self._source.read_at(at, count * CQ_UNIT.size))
-        return CQ_UNIT.table(self._source.view(at, count * CQ_UNIT.size))
+        return (start - begin) * CQ_UNIT.size, count
+
+    def first_hole(self, begin: int, end: int) -> int:
+        """Return the first unit of a file's ``[begin, end)`` that begins in a hole, as it seems.
+
+        Files are made at full length: what no unit was written to is a hole, where no copy of the
+        store has filled it.
+        """
+        self._opened(begin, end)
+        assert self._source is not None
+        return min(begin - (-self._source.next_hole(0) // CQ_UNIT.size), end)
 
     def close(self) -> None:
         if self._source is not None:
@@ -191,31 +249,36 @@ class _UnitFiles:
             self._source = None
 
 
-def _is_valid(units: Units) -> Any:
-    return (units["commit_log_offset"] >= 0) & (units["message_size"] > 0)
+def _is_valid(offset: Any, size: Any) -> Any:
+    return (offset >= 0) & (size > 0)
 
 
-def _is_pre_blank(units: Units) -> Any:
-    return (units["message_size"] == PRE_BLANK_SIZE) & (units["commit_log_offset"] == 0)
+def _is_no_valid(offset: Any, size: Any) -> Any:
+    return (offset < 0) | (size <= 0)
 
 
-def _reaches(units: Units, commit_log_offset: int) -> bool:
-    return bool(units["commit_log_offset"][0] >= commit_log_offset)
+def _is_pre_blank(offset: Any, size: Any) -> Any:
+    return (size == PRE_BLANK_SIZE) & (offset == 0)
+
+
+def _is_no_pre_blank(offset: Any, size: Any) -> Any:
+    return (size != PRE_BLANK_SIZE) | (offset != 0)
 
 
 def _bisect(files: _UnitFiles, low: int, high: int, test: UnitTest) -> int:
     """Return the first of ``[low, high)`` that passes; ``high`` when none does.
 
-    ``test`` fails up to some unit and passes from there on.
+    ``test`` is asked for offsets and sizes; it fails up to some unit and passes from there on.
     """
     while high - low > _BLOCK_UNITS:
         middle = (low + high) // 2
-        if test(files.units(middle, middle + 1))[0]:
+        if test(*files.place(middle)):
             high = middle + 1  # keeps the unit that passed in the stretch
         else:
             low = middle + 1
     while low < high:
-        passed = np.flatnonzero(test(block := files.units(low, high)))
+        block = files.units(low, high)
+        passed = np.flatnonzero(test(block["commit_log_offset"], block["message_size"]))
         if len(passed):
             return low + int(passed[0])
         low += len(block)

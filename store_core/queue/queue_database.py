@@ -9,6 +9,7 @@ Source: RocketMQ ``RocksDBConsumeQueueStore``, ``RocksDBConsumeQueue`` (release 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,8 @@ from store_core.layout.rocksdb import (
 from store_core.queue.consume_queue import NATIVE_CQ_UNIT
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import numpy.typing as npt
 
     from store_core.files.store_directory import StoreDirectory
@@ -115,6 +118,10 @@ class DatabaseQueue:
         self._prefix = unit_prefix(self._topic, queue_id)
         self._bounds: tuple[int, int] | None = None
 
+    def held_open(self) -> AbstractContextManager[DatabaseQueue]:
+        """Give the queue itself: the database is open already."""
+        return nullcontext(self)
+
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)`` as a native array, clipped to what is there.
 
@@ -137,6 +144,11 @@ class DatabaseQueue:
                 units[field][numbers - start] = found[field]
             at += most
         return units
+
+    def place_of(self, queue_offset: int) -> tuple[int, int]:
+        """Return offset and size of one unit, which is held; zeros where one is missing."""
+        (unit,) = self.read_units(queue_offset, queue_offset + 1)
+        return int(unit["commit_log_offset"]), int(unit["message_size"])
 
     def exact_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)``, all of them, of which the caller knew.

@@ -11,12 +11,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
+from store_core.codec.message_codec import queue_of_record
 from store_core.layout.message import LMQ_PREFIX
 
 if TYPE_CHECKING:
-    from store_core.codec.record_frames import RecordFrames
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.stored_units import StoredUnits
 
@@ -38,15 +36,18 @@ def queue_range(queue: StoredUnits, log: ReadableLog, end_offset: int) -> QueueR
 
     Reads the tail of the queue's last files and as a rule one record.
     """
+    with queue.held_open() as held:
+        return _range(held, log, end_offset)
+
+
+def _range(queue: StoredUnits, log: ReadableLog, end_offset: int) -> QueueRange:
     max_offset = proved_end(queue, log, end_offset, queue.end_of_units())
     first = queue.first_unit_offset()
     if max_offset <= first:
         return QueueRange(max_offset, max_offset) if max_offset else QueueRange(0, 0)
-    last = queue.read_units(max_offset - 1, max_offset)
-    start = int(last["commit_log_offset"][0])
-    end = start + int(last["message_size"][0])
+    start, size = queue.place_of(max_offset - 1)
     min_offset = queue.correct_min_offset(max(log.min_offset, 0), max_offset)
-    return QueueRange(min_offset, max_offset, start, end)
+    return QueueRange(min_offset, max_offset, start, start + size)
 
 
 def proved_end(queue: StoredUnits, log: ReadableLog, end_offset: int, high: int) -> int:
@@ -67,8 +68,7 @@ def proved_end(queue: StoredUnits, log: ReadableLog, end_offset: int, high: int)
 
 def _counts(queue: StoredUnits, log: ReadableLog, queue_offset: int, end_offset: int) -> bool:
     """Return whether a unit points at a record of this queue, or at one that has expired."""
-    unit = queue.read_units(queue_offset, queue_offset + 1)
-    start, size = int(unit["commit_log_offset"][0]), int(unit["message_size"][0])
+    start, size = queue.place_of(queue_offset)
     return points_at_record(log, (queue.topic, queue.queue_id), start, size, end_offset)
 
 
@@ -83,13 +83,9 @@ def points_at_record(
     segment = log.segments.find(start)
     if segment is None or start + size > segment.from_offset + segment.size:
         return True  # a lost segment says nothing against the unit
-    frames = log.frames_at(segment, np.array([start], np.int64), end_offset)
-    if not frames.ok[0] or int(frames.column("total_size")[0]) != size:
+    data = log.source(segment).view(start - segment.from_offset, size)
+    found = queue_of_record(data, start)
+    if found is None:
         return False
-    return queue[0].startswith(LMQ_PREFIX) or _is_of_queue(frames, *queue)
-
-
-def _is_of_queue(frames: RecordFrames, topic: str, queue_id: int) -> bool:
-    at, length = int(frames.topic_start[0]), int(frames.topic_length[0])
-    stored = frames.data[at : at + length].tobytes()
-    return stored == os.fsencode(topic) and int(frames.column("queue_id")[0]) == queue_id
+    topic, queue_id = queue
+    return topic.startswith(LMQ_PREFIX) or found == (os.fsencode(topic), queue_id)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from store_core.queue.consume_queue import Units
 
 
@@ -23,8 +25,14 @@ class StoredUnits(Protocol):
     queue_id: int
     units_per_file: int
 
+    def held_open(self) -> AbstractContextManager[StoredUnits]:
+        """Give the same queue for several calls in one thread, which need not open files anew."""
+
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)``, clipped to what is held; zeros where one is not."""
+
+    def place_of(self, queue_offset: int) -> tuple[int, int]:
+        """Return offset and size of one unit, which is held."""
 
     def exact_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)``, all of them, of which the caller knew."""
