@@ -57,8 +57,12 @@ def _text(option: str, text: str) -> str:
     return text
 
 
+def _place(option: str, text: str) -> str:
+    return named_store(_text(option, text))
+
+
 def _path(option: str, text: str) -> tuple[str, ...]:
-    return (named_store(_text(option, text)),)
+    return (_place(option, text),)
 
 
 def _paths(option: str, text: str) -> tuple[str, ...]:
@@ -173,6 +177,16 @@ OPTION_TABLE = (
     ),
     OptionInfo(
         "keys", "", "words of property KEYS: JSON array, or separated by commas", "keys", parse_list
+    ),
+    OptionInfo(
+        "keysFrom",
+        "",
+        "file of keys, or a directory of such files, which tasks read: Parquet with a column `key` "
+        "or with one column of strings, or text with a key a line; messages that have one as a "
+        "word of KEYS or as UNIQ_KEY, of table `keys` the rows of those keys; "
+        "[millions of keys](#millions-of-keys)",
+        "keys_from",
+        _place,
     ),
     OptionInfo(
         "uniqueKeys",

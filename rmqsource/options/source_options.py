@@ -53,6 +53,7 @@ class SourceOptions:
     starting_offsets: OffsetBound | None = None
     ending_offsets: OffsetBound | None = None
     keys: tuple[str, ...] | None = None
+    keys_from: str | None = None
     unique_keys: tuple[str, ...] | None = None
     message_ids: tuple[str, ...] | None = None
     """Upper-case hex, 32 digits (IPv4 store host) or 56 (IPv6)."""
@@ -94,7 +95,7 @@ _QUEUE_SELECTION = ("topic", "topicPattern", "queueId")
 _MESSAGE_SELECTION = (
     *_QUEUE_SELECTION,
     *("startingTimestamp", "endingTimestamp", "startingOffsets", "endingOffsets"),
-    *("keys", "uniqueKeys", "messageIds", "tags", _WHERE, "access", "body"),
+    *("keys", "keysFrom", "uniqueKeys", "messageIds", "tags", _WHERE, "access", "body"),
     *("sqlFilter", "sqlDialect"),
 )
 # A selection that a table does not know would be answered with too many rows: an error instead.
@@ -117,6 +118,8 @@ _BATCH_ONLY = {
     "endingOffsets": "a stream has no end; read a batch (spark.read), or stop the query",
     "endingTimestamp": "a stream has no end; read a batch (spark.read), or stop the query",
     "snapshot": "a stream follows the store; a snapshot is for batches (spark.read)",
+    "keysFrom": "keys of a file are those of one moment: read a batch (spark.read), or join in "
+    "foreachBatch",
     "messageIds": "a message id names one message that is there: read a batch (spark.read)",
 }
 _STREAMED_TABLES = ("messages", "keys")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqsource.scan.key_files import load_keys
 from store_core.arrow import pa, pc
 from store_core.codec.inner_columns import cut_rows
 from store_core.read.key_match import is_any_of, text_set
@@ -40,7 +41,7 @@ def explode_keys(
     found
         Boolean array of the messages to take; None for all.
     predicate
-        ``key_equals`` drops other keys.
+        ``key_equals`` and ``key_files`` drop other keys.
     """
     word_rows = pc.list_parent_indices(keys).to_numpy()
     unique_rows = np.flatnonzero(unique_keys.is_valid().to_numpy(zero_copy_only=False))
@@ -53,6 +54,8 @@ def explode_keys(
         keep &= found.to_numpy(zero_copy_only=False)[row[order]]
     if predicate.key_equals is not None:
         keep &= is_any_of(key, text_set(predicate.key_equals))[order]
+    if predicate.key_files is not None:
+        keep &= is_any_of(key, load_keys(predicate.key_files))[order]
     chosen = order[keep]
     kind = np.where(is_unique[chosen], UNIQUE_KIND, KEYS_KIND)
     return key.take(pa.array(chosen)), pa.array(kind.tolist(), pa.string()), pa.array(row[chosen])

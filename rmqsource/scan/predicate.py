@@ -11,6 +11,7 @@ from rmqsource.options.option_table import is_message_id
 from rmqsource.options.option_values import INT32_MAX, INT64_MAX
 from rmqsource.options.sql_option import sql_option
 from rmqsource.options.where import IN, TIME_COLUMN, Comparison
+from rmqsource.scan.key_files import find_key_files
 from rmqsource.tables import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.offsets import OffsetBound
     from rmqsource.options.source_options import SourceOptions
+    from rmqsource.scan.key_files import KeyFiles
     from store_core.filter.sql_filter import SqlFilter
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -107,6 +109,8 @@ class ScanPredicate:
     """Must be true for the properties of the message."""
     key_equals: frozenset[str] | None = None
     """Of table ``keys``: values of column ``key``."""
+    key_files: KeyFiles | None = None
+    """Keys one of which the message must have, and of table ``keys`` the row."""
     drops_gaps: bool = False
     """A filter of Spark's was taken: rows of ``_corrupt_record``, null elsewhere, fail it."""
 
@@ -135,6 +139,7 @@ def from_options(options: SourceOptions) -> ScanPredicate:
         queue_ids=_optional_set(options.queue_ids),
         starting_offsets=options.starting_offsets,
         ending_offsets=options.ending_offsets,
+        key_files=find_key_files(options.keys_from, options.working_directory),
         keys=_optional_set(options.keys),
         unique_keys=_optional_set(options.unique_keys),
         message_ids=_optional_set(options.message_ids),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
+from rmqsource.scan.key_files import load_keys
 from store_core.arrow import pa, pc
 from store_core.codec.gather import gather_binary
 from store_core.codec.inner_columns import holds_inner_batch
@@ -158,6 +159,7 @@ def needs_properties(predicate: ScanPredicate) -> bool:
             predicate.unique_keys,
             predicate.message_ids,
             predicate.key_equals,
+            predicate.key_files,
             predicate.sql_filter,
         )
     )
@@ -179,6 +181,8 @@ def column_mask(
         keep &= has_any_word(columns.column("keys"), text_set(predicate.keys))
     if predicate.key_equals is not None:
         keep &= has_any_key(columns, text_set(predicate.key_equals))
+    if predicate.key_files is not None:
+        keep &= has_any_key(columns, load_keys(predicate.key_files))
     return keep
 
 

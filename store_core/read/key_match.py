@@ -14,6 +14,7 @@ from store_core.arrow import pa, pc
 from store_core.codec.properties import split_keys
 from store_core.codec.property_columns import words_column
 from store_core.layout.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
+from store_core.read.key_set import KeySet
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -45,14 +46,16 @@ def text_set(wanted: Collection[str]) -> Array:
     return pa.array([text for text in wanted if is_text(text)], pa.string())
 
 
-def is_any_of(strings: Array, wanted: Array) -> Bools:
-    """Return which strings are in a `text_set`; nulls are not."""
+def is_any_of(strings: Array, wanted: Array | KeySet) -> Bools:
+    """Return which strings are in a `text_set`, or in a `KeySet`; nulls are not."""
+    if isinstance(wanted, KeySet):
+        return wanted.contains(strings)
     found: Bools = pc.is_in(strings, value_set=wanted).to_numpy(zero_copy_only=False)
     return found
 
 
-def has_any_word(words: Array, wanted: Array) -> Bools:
-    """Return which lists of words have one of a `text_set`."""
+def has_any_word(words: Array, wanted: Array | KeySet) -> Bools:
+    """Return which lists of words have one of a set."""
     hits = is_any_of(words.flatten(), wanted)
     found = np.zeros(len(words), np.bool_)
     found[pc.list_parent_indices(words).to_numpy()[hits]] = True
@@ -65,8 +68,8 @@ def keys_of(properties: Mapping[str, str]) -> frozenset[str]:
     return frozenset(keys - {""})
 
 
-def has_any_key(messages: MessageColumns | UnwrappedRows, wanted: Array) -> Bools:
-    """Return which messages have one of the keys of a `text_set`."""
+def has_any_key(messages: MessageColumns | UnwrappedRows, wanted: Array | KeySet) -> Bools:
+    """Return which messages have one of the keys of a set."""
     unique = is_any_of(messages.column("unique_key"), wanted)
     return unique | has_any_word(messages.column("keys"), wanted)
 
