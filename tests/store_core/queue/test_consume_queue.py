@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.errors import CorruptRecordError, StoreFormatError
+from store_core.files.byte_source import LocalByteSource
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue import ConsumeQueue
@@ -180,3 +181,52 @@ def test_listing_skips_and_names_what_is_no_queue(tmp_path):
     assert set(listing.queues) == {("T", 0), ("T", 12), ("%RETRY%g", 1)}
     names = {path.rsplit("/", 1)[1] for path in listing.ignored}
     assert names == {"x", "-1", "007", "99999999999", "CURRENT", "3"}
+
+
+@pytest.mark.parametrize("hole", [0, 1, 19, 20, 39, 60, 100, 199, 200, 5000])
+@pytest.mark.parametrize("written", [0, 1, 3, 5, 9, 10, 13])
+def test_a_filesystem_that_tells_wrong_holes_changes_nothing(tmp_path, monkeypatch, hole, written):
+    write_queue(tmp_path, units_of(written), files=3)
+    queue = open_queue(tmp_path)
+    monkeypatch.setattr(LocalByteSource, "next_hole", lambda *_: hole)
+    assert queue.end_of_units() == written
+
+
+def test_the_end_of_a_large_sparse_file_takes_one_look(tmp_path, monkeypatch):
+    path = write_queue(tmp_path, units_of(2000), units_per_file=2000)
+    with next(path.iterdir()).open("r+b") as file:
+        file.truncate(20 * 300_000)
+    queue = open_queue(tmp_path)
+    looks = []
+    read_at = LocalByteSource.read_at
+    monkeypatch.setattr(
+        LocalByteSource, "read_at", lambda *given: looks.append(given) or read_at(*given)
+    )
+    assert queue.end_of_units() == 2000
+    assert len(looks) <= 4 or LocalByteSource(str(next(path.iterdir()))).next_hole(0) == 6_000_000
+
+
+@given(
+    written=st.integers(0, 35),
+    fillers=st.integers(0, 35),
+    least=st.integers(-1, 4000),
+    files=st.integers(4, 6),
+)
+def test_a_queue_held_open_answers_as_one_that_is_not(
+    tmp_path_factory, written, fillers, least, files
+):
+    root = tmp_path_factory.mktemp("held")
+    units = [PRE_BLANK if row < fillers else unit for row, unit in enumerate(units_of(written))]
+    write_queue(root, units, files=files)
+    queue = open_queue(root)
+    end = queue.end_of_units()
+    with queue.held_open() as held:
+        for _ in range(2):
+            assert held.end_of_units() == end
+            assert held.first_unit_offset() == queue.first_unit_offset()
+            assert held.correct_min_offset(least, end) == queue.correct_min_offset(least, end)
+            assert (held.read_units(0, end) == queue.read_units(0, end)).all()
+            if end:
+                unit = queue.read_units(end - 1, end)[0]
+                place = int(unit["commit_log_offset"]), int(unit["message_size"])
+                assert held.place_of(end - 1) == queue.place_of(end - 1) == place
