@@ -30,7 +30,7 @@ from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, put_file
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
-from store_core.layout.store_paths import CONFIG_DIR
+from store_core.layout.store_paths import CONFIG_DIR, TIMER_CHECKPOINT_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 _TOPICS, _GROUPS = "topics.json", "subscriptionGroup.json"
 _DATABASES = {_TOPICS: TOPICS, "consumerOffset.json": CONSUMER_OFFSETS}
+# A broker enqueues timer messages from the offset in here on: those before it are in the timer log,
+# which the new store has not, and would never be delivered.
+_OF_THE_TIMER = (TIMER_CHECKPOINT_FILE, "timermetrics")
 _BACKUP = ".bak"
 _MOST_QUEUES = 1024  # of a topic that has to be made up: a damaged queue id is no number of queues
 
@@ -109,6 +112,8 @@ class ConfigFiles:
                 self._leave_out("/".join(below))
             elif entry.is_dir:
                 self._copy_tree(*below)
+            elif entry.name.removesuffix(_BACKUP) in _OF_THE_TIMER:
+                continue
             elif entry.name.removesuffix(_BACKUP) not in self._shifted:
                 self._copy_file("/".join(below), entry.path)
 

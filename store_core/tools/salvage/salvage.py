@@ -56,7 +56,8 @@ _REPORT_SUFFIX = ".salvage.json"
 _UNFINISHED_SUFFIX = ".salvage-part"
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _NOT_TAKEN = {
-    "timerwheel": "timer messages (5.x timer wheel) are in the log; the wheel itself is not copied",
+    "timerwheel": "timer messages (5.x timer wheel) are in the log; a broker delivers all that are "
+    "still there, also those that were delivered or cancelled before",
     "compaction": (
         "compacted logs are not copied, and a broker does not make them anew: consumers of such "
         "topics are given the log's messages where it has enableCompaction=false"
