@@ -195,6 +195,29 @@ _TABLES = (
         ),
     ),
     Table(
+        "timers",
+        "one row per message that the timer wheel of a 5.x broker holds or held",
+        (
+            Column("queue_offset", "bigint", False, "index in the queue of rmq_sys_wheel_timer"),
+            _COMMIT_LOG_OFFSET,
+            Column("unique_key", "string", True, "property UNIQ_KEY (client message id)"),
+            Column("keys", "array<string>", True, "words of property KEYS"),
+            Column("real_topic", "string", True, "topic that it is delivered to"),
+            Column("real_queue_id", "int", True, "queue that it is delivered to"),
+            Column("reconsume_times", "int", False, "how often it was consumed again"),
+            Column("roll_times", "int", False, "how often it went round the wheel before"),
+            Column("store_timestamp", "timestamp", True, "when it was stored to wait"),
+            Column("deliver_timestamp", "timestamp", True, "when it is due"),
+            Column(
+                "state",
+                "string",
+                False,
+                "pending, delivered, cancelled, rolled (a later row goes on), or unknown",
+            ),
+            _STORE,
+        ),
+    ),
+    Table(
         "transactions",
         "one row per transaction whose half message is in the log",
         (

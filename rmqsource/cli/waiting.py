@@ -1,9 +1,9 @@
-"""The commands about messages that wait: delayed, transactions.
+"""The commands about messages that wait: delayed, timers, transactions.
 
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Optional
 
 import typer
 
@@ -36,6 +36,18 @@ _DELAYED = Shape(
     drop=("store", "store_timestamp", "real_queue_id", "level", "unique_key", "state"),
     forms={"overdue_ms": in_time("overdue")},
 )
+_TIMERS = Shape(
+    (
+        *("deliver_timestamp", "overdue_ms", "state", "real_topic", "real_queue_id", "keys"),
+        *("unique_key", "roll_times", "store_timestamp"),
+    ),
+    (*columns_of("timers"), "overdue_ms"),
+    drop=(
+        *("store", "store_timestamp", "roll_times", "real_queue_id", "keys", "unique_key"),
+        "state",
+    ),
+    forms={"overdue_ms": in_time("overdue")},
+)
 _TRANSACTIONS = Shape(
     (
         *("store_timestamp", "state", "topic", "producer_group", "checks", "transaction_id"),
@@ -53,6 +65,9 @@ def add_waiting_commands(app: typer.Typer) -> None:
         epilog=examples("delayed /data/store", "delayed /data/store --fail-above 1m --limit 5")
     )(delayed)
     app.command(
+        epilog=examples("timers /data/store", "timers /data/store --fail-above 1m --limit 5")
+    )(timers)
+    app.command(
         epilog=examples(
             "transactions /data/store",
             "transactions /data/store --all --format csv",
@@ -61,13 +76,16 @@ def add_waiting_commands(app: typer.Typer) -> None:
     )(transactions)
 
 
+At = Annotated[
+    Optional[str],
+    typer.Option("--at", metavar="TIME", show_default="now", help="When overdue is judged."),
+]
+
+
 def delayed(
     path: Paths,
     everything: Everything = False,
-    at: Annotated[
-        Optional[str],
-        typer.Option("--at", metavar="TIME", show_default="now", help="When overdue is judged."),
-    ] = None,
+    at: At = None,
     fail_above: CountOrSpan = None,
     limit: Limit = None,
     *,
@@ -78,17 +96,53 @@ def delayed(
 
     Those in a delay level, the next one due first. Overdue is what should have been delivered by
     now: of a broker that runs, almost nothing. --fail-above looks at those: how many, or for how
-    long (1m). The timer wheel is not shown.
+    long (1m). Command timers shows those of the timer wheel.
     """
+    options = _Waiting("delayed", _DELAYED, everything, at, fail_above, limit)
+    _show_waiting(options, path, source, view)
+
+
+def timers(
+    path: Paths,
+    everything: Everything = False,
+    at: At = None,
+    fail_above: CountOrSpan = None,
+    limit: Limit = None,
+    *,
+    source: Source,
+    view: View,
+) -> None:
+    """Show the messages that wait in the timer wheel of a 5.x broker.
+
+    The next one due first; with --all also those that were delivered or cancelled. Overdue is what
+    should have been delivered by now: of a broker that runs, almost nothing. --fail-above looks at
+    those: how many, or for how long (1m).
+    """
+    options = _Waiting("timers", _TIMERS, everything, at, fail_above, limit)
+    _show_waiting(options, path, source, view)
+
+
+class _Waiting(NamedTuple):
+    """A table of messages that wait, and what is asked about it."""
+
+    table: str
+    shape: Shape
+    everything: bool
+    at: Optional[str]
+    fail_above: Optional[str]
+    limit: Optional[int]
+
+
+def _show_waiting(asked: _Waiting, path: Paths, source: Source, view: View) -> None:
     with reporting() as said:
-        most, display, clock = count_or_span(fail_above), view.display(), view.clock()
-        now = clock.now if at is None else clock.instant_ms("--at", at)
-        options = table_options("delayed", path, source.config, source.option)
-        table = _with_overdue(whole_table("delayed", options), now)
-        if not everything:
+        most, display, clock = count_or_span(asked.fail_above), view.display(), view.clock()
+        now = clock.now if asked.at is None else clock.instant_ms("--at", asked.at)
+        options = table_options(asked.table, path, source.config, source.option)
+        table = _with_overdue(whole_table(asked.table, options), now)
+        if not asked.everything:
             table = only(table, "state", [_PENDING])
         rows = ordered(table, ("deliver_timestamp", "ascending"), ("queue_offset", "ascending"))
-        show_rows(rows, for_stores(_DELAYED, options), display, view.limit(limit), said)
+        show_rows(rows, for_stores(asked.shape, options), display, view.limit(asked.limit), said)
         waiting = only(table, "state", [_PENDING]).num_rows
         late = rows["overdue_ms"].drop_null() if rows.num_rows else pa.nulls(0)
         said.note(f"{waiting:,} messages wait, {len(late):,} of them are overdue")

@@ -14,6 +14,7 @@ from rmqsource.metadata import (
     index,
     queues,
     segments,
+    timers,
     topics,
     transactions,
 )
@@ -38,6 +39,7 @@ METADATA_TABLES: dict[str, Rows] = {
     "queues": queues.rows,
     "consumer_offsets": consumer_offsets.rows,
     "delayed": delayed.rows,
+    "timers": timers.rows,
     "transactions": transactions.rows,
     "checkpoint": checkpoint.rows,
 }

@@ -29,6 +29,7 @@ def _arrow_types() -> dict[str, DataType]:
         "int": pa.int32(),
         "bigint": pa.int64(),
         "timestamp": timestamp_type(),
+        "array<string>": pa.list_(pa.string()),
     }
 
 

@@ -6,28 +6,9 @@ Source: RocketMQ ``TimerCheckpoint``, ``TimerMessageStore.prepareTimerCheckPoint
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from store_core.files.rewritten_file import RewrittenFile
 from store_core.layout.timer import TIMER_CHECKPOINT, TIMER_CHECKPOINT_FILE_BYTES
-
-
-class TimerProgress(NamedTuple):
-    """What the file says of its store.
-
-    Attributes
-    ----------
-    read_ms
-        Slots before this time are delivered, ms since the epoch.
-    log_pos
-        The timer log is on the disk up to here.
-    queue_offset
-        Next message of ``rmq_sys_wheel_timer`` to enqueue.
-    """
-
-    read_ms: int = 0
-    log_pos: int = 0
-    queue_offset: int = 0
+from store_core.read.timer_state import TimerProgress, timer_progress
 
 
 class TimerCheckpoint:
@@ -59,11 +40,7 @@ class TimerCheckpoint:
         """
         data = self._file.read(TIMER_CHECKPOINT.size)
         row = TIMER_CHECKPOINT.unpack(data.ljust(TIMER_CHECKPOINT.size, b"\0"))
-        # A slave enqueues no further than its master has: RocketMQ takes the lesser one.
-        queue_offset = min(row.last_timer_queue_offset, row.master_timer_queue_offset)
-        self.progress = TimerProgress(
-            row.last_read_time_ms, row.last_timer_log_flush_pos, queue_offset
-        )
+        self.progress = timer_progress(data)
         self._state_version, self._timestamp = row.state_version, row.timestamp
         self._counter = row.counter
 

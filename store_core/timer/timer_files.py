@@ -20,7 +20,8 @@ from store_core.layout.store_paths import (
 )
 from store_core.layout.timer import TIMER_BLANK_SLOTS, TIMER_WHEEL_SLOTS
 from store_core.queue.readable_queue import SimpleQueue
-from store_core.timer.timer_checkpoint import TimerCheckpoint, TimerProgress
+from store_core.read.timer_state import TimerProgress
+from store_core.timer.timer_checkpoint import TimerCheckpoint
 from store_core.timer.timer_log import TimerLog
 from store_core.timer.timer_recovery import LogEnds, recover_units
 from store_core.timer.timer_wheel import TimerWheel

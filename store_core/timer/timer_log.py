@@ -17,8 +17,8 @@ from store_core.layout.timer import (
     TIMER_LOG_BLANK,
     TIMER_LOG_BLANK_MAGIC,
     TIMER_LOG_UNIT,
-    TIMER_MAGIC_BITS,
 )
+from store_core.read.timer_state import sound_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +99,7 @@ class TimerLog:
             with file.select(0) as data:
                 if data is None:
                     return
-                units = _sound_units(data[: self._per_file * _UNIT_BYTES])
+                units = sound_units(data[: self._per_file * _UNIT_BYTES])
                 yield file.file_from_offset, units
                 rest = data[len(units) * _UNIT_BYTES :]
                 if len(rest) < TIMER_LOG_BLANK.size or not _is_blank(rest):
@@ -190,13 +190,6 @@ class TimerLog:
 
     def _room_in(self, file: MappedFile) -> int:
         return self._per_file - file.wrote_position // _UNIT_BYTES
-
-
-def _sound_units(data: npt.NDArray[np.uint8]) -> Units:
-    """Return the units up to the first that is none."""
-    table = TIMER_LOG_UNIT.table(data, count=len(data) // _UNIT_BYTES)
-    is_sound = (table["size"] == _UNIT_BYTES) & (table["magic"] & ~TIMER_MAGIC_BITS == 0)
-    return table[: int(np.argmin(np.append(is_sound, False)))]
 
 
 def _is_blank(data: npt.NDArray[np.uint8]) -> bool:

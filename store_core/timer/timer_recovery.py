@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.layout.timer import TIMER_LOG_UNIT
-from store_core.timer.unit_chains import positions_from, put_again, slot_times
+from store_core.read.timer_state import slot_times
+from store_core.timer.unit_chains import positions_from, put_again
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from store_core.timer.timer_checkpoint import TimerProgress
+    from store_core.read.timer_state import TimerProgress
     from store_core.timer.timer_log import TimerLog, Units
     from store_core.timer.timer_wheel import TimerWheel
 

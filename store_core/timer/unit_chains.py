@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.layout.timer import TIMER_LOG_UNIT, TIMER_MAGIC_DELETE
+from store_core.read.timer_state import slot_times
 from store_core.timer.timer_log import NO_UNIT
 from store_core.timer.timer_wheel import Slot
 
@@ -27,12 +28,6 @@ class _Chain(NamedTuple):
 
     time_ms: int
     rows: Int64s
-
-
-def slot_times(units: Units) -> Int64s:
-    """Return for which time each unit waits, ms."""
-    times: Int64s = units["write_time"].astype(np.int64) + units["delay"]
-    return times
 
 
 def positions_from(position: int, count: int) -> Int64s:

@@ -1,0 +1,169 @@
+"""What the files of a 5.x timer say: units of the timer log, slots of the wheel, the checkpoint.
+
+Read only, of a store that a broker may have open. A broker writes units first, slots later or
+never, and notes once a second how far it is.
+
+Source: RocketMQ ``TimerMessageStore``, ``TimerLog``, ``TimerWheel``, ``TimerCheckpoint`` (release
+5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from store_core.errors import FileVanishedError, StoreFormatError
+from store_core.files.segment_list import list_segments
+from store_core.layout.store_paths import (
+    CONFIG_DIR,
+    TIMER_CHECKPOINT_FILE,
+    TIMER_LOG_DIR,
+    TIMER_WHEEL_FILE,
+)
+from store_core.layout.timer import (
+    TIMER_CHECKPOINT,
+    TIMER_LOG_UNIT,
+    TIMER_MAGIC_BITS,
+    TIMER_SLOT,
+    TIMER_WHEEL_SLOTS,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from store_core.files.store_directory import StoreDirectory
+
+    Int64s = npt.NDArray[np.int64]
+    Units = npt.NDArray[np.void]
+
+TIMER_WHEEL_BYTES = TIMER_WHEEL_SLOTS * TIMER_SLOT.size
+_SIZE_OPTION = "mappedFileSizeTimerLog"
+
+
+class TimerProgress(NamedTuple):
+    """How far the timer has come, as ``config/timercheck`` has it.
+
+    Attributes
+    ----------
+    read_ms
+        Slots before this time are delivered, ms since the epoch.
+    log_pos
+        The timer log is on the disk up to here.
+    queue_offset
+        Next message of ``rmq_sys_wheel_timer`` to enqueue.
+    """
+
+    read_ms: int = 0
+    log_pos: int = 0
+    queue_offset: int = 0
+
+
+class TimerUnits(NamedTuple):
+    """Units of the timer log, a row each, in the order of the log.
+
+    Attributes
+    ----------
+    positions
+        Where they begin in the timer log.
+    units
+        Their fields, as ``TIMER_LOG_UNIT`` has them.
+    """
+
+    positions: Int64s
+    units: Units
+
+    @property
+    def slot_ms(self) -> Int64s:
+        """For which time each unit waits."""
+        return slot_times(self.units)
+
+
+def slot_times(units: Units) -> Int64s:
+    """Return for which time each unit waits, ms."""
+    times: Int64s = units["write_time"].astype(np.int64) + units["delay"]
+    return times
+
+
+def sound_units(data: npt.NDArray[np.uint8]) -> Units:
+    """Return the units of a file up to the first that is none."""
+    table = TIMER_LOG_UNIT.table(data, count=len(data) // TIMER_LOG_UNIT.size)
+    is_sound = (table["size"] == TIMER_LOG_UNIT.size) & (table["magic"] & ~TIMER_MAGIC_BITS == 0)
+    return table[: int(np.argmin(np.append(is_sound, False)))]
+
+
+def timer_progress(data: bytes) -> TimerProgress:
+    """Return what the content of ``config/timercheck`` says; what a short one lacks is 0."""
+    row = TIMER_CHECKPOINT.unpack(data[: TIMER_CHECKPOINT.size].ljust(TIMER_CHECKPOINT.size, b"\0"))
+    # A slave enqueues no further than its master has: RocketMQ takes the lesser one.
+    queue_offset = min(row.last_timer_queue_offset, row.master_timer_queue_offset)
+    return TimerProgress(row.last_read_time_ms, row.last_timer_log_flush_pos, queue_offset)
+
+
+def load_timer_progress(directory: StoreDirectory) -> TimerProgress | None:
+    """Read the checkpoint; None where the store has none.
+
+    Raises
+    ------
+    StoreReadError
+        It cannot be read.
+    """
+    path = directory.resolve(CONFIG_DIR, TIMER_CHECKPOINT_FILE)
+    data = directory.read_head(path, TIMER_CHECKPOINT.size)
+    return None if data is None else timer_progress(data)
+
+
+def load_timer_units(directory: StoreDirectory) -> TimerUnits:
+    """Read all sound units; of a file only those before the first that is none.
+
+    Memory: 60 bytes a unit.
+
+    Raises
+    ------
+    StoreFormatError
+        File names do not fit the size of a file.
+    StoreReadError
+        A file cannot be read.
+    """
+    path = directory.resolve(TIMER_LOG_DIR)
+    segments = list_segments(
+        lambda: directory.list(path),
+        file_size=None,
+        option=_SIZE_OPTION,
+        forget=lambda: directory.forget(path),
+    )
+    positions, units = [np.empty(0, np.int64)], [np.empty(0, TIMER_LOG_UNIT.dtype)]
+    for segment in segments:
+        try:
+            source = directory.open(segment.path)
+        except FileVanishedError:  # a broker deletes those of expired messages
+            continue
+        with source:
+            found = sound_units(source.view(0, source.size)).copy()
+        units.append(found)
+        places = np.arange(len(found), dtype=np.int64) * TIMER_LOG_UNIT.size
+        positions.append(segment.from_offset + places)
+    return TimerUnits(np.concatenate(positions), np.concatenate(units))
+
+
+def load_timer_slots(directory: StoreDirectory) -> Units | None:
+    """Read the slots of the wheel that something waits in; None where the store has no wheel.
+
+    Raises
+    ------
+    StoreFormatError
+        The file has another length than RocketMQ gives it: it would not start.
+    StoreReadError
+        It cannot be read.
+    """
+    path = directory.resolve(TIMER_WHEEL_FILE)
+    entry = directory.stat(path)
+    if entry is None or entry.is_dir:
+        return None
+    if entry.size != TIMER_WHEEL_BYTES:
+        text = f"has {entry.size} bytes; a timer wheel has {TIMER_WHEEL_BYTES}"
+        raise StoreFormatError(text, path)
+    with directory.open(path) as source:
+        slots = TIMER_SLOT.table(source.view(0, TIMER_WHEEL_BYTES))
+        used: Units = slots[slots["time"] != 0].copy()
+    return used
