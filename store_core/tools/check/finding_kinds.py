@@ -26,6 +26,10 @@ _COMPACTED_FIX = (
     "read what is good with access=compaction and mode=PERMISSIVE; bring compaction/ back from a "
     "copy: a broker does not make it anew"
 )
+_TIMER_FIX = (
+    "move config/timercheck away while no broker runs: the next one takes all timer messages of "
+    "the log for new, so that those that were delivered or cancelled come once more"
+)
 _NONE = "nothing to do"
 
 
@@ -237,6 +241,30 @@ class FindingKind(Enum):
         Severity.INFORMATION,
         "messages that only a compacted log still has: the commit log has lost them as it expired",
         "read them with access=compaction; a copy without compaction/ does not have them",
+    )
+    TIMER_FILES = (
+        Severity.REPAIRABLE,
+        "a file of the timer cannot be one: a broker may not start, and what waits is not known",
+        "move timerwheel, timerlog and config/timercheck away while no broker runs: the next one "
+        "takes all timer messages of the log for new, and delivers past ones once more",
+    )
+    TIMER_UNIT = (
+        Severity.REPAIRABLE,
+        "units of the timer log that wait and name no record of the timer's topic: nothing, or "
+        "something else, is delivered at their time",
+        _TIMER_FIX,
+    )
+    TIMER_SLOT = (
+        Severity.REPAIRABLE,
+        "slots of the timer wheel whose units are those of another time, or chained to others: "
+        "messages that wait are delivered at a wrong time, or never",
+        _TIMER_FIX,
+    )
+    TIMER_LOST = (
+        Severity.REPAIRABLE,
+        "timer messages that wait, as the checkpoint says, and are not in the timer log: a broker "
+        "never delivers them",
+        _TIMER_FIX,
     )
     NOT_READ = (
         Severity.INFORMATION,

@@ -90,6 +90,8 @@ class CheckCounts:
     expired_index_entries: int = 0
     compacted_queues: int = 0
     compacted_records: int = 0
+    timer_units: int = 0
+    timer_slots: int = 0
 
     @property
     def log_bytes(self) -> int:

@@ -15,6 +15,7 @@ from store_core.tools.check.findings import CheckCounts, CheckReport, Findings
 from store_core.tools.check.index_check import IndexCheck
 from store_core.tools.check.log_check import LogCheck
 from store_core.tools.check.queue_check import QueueCheck
+from store_core.tools.check.timer_check import check_timer
 
 if TYPE_CHECKING:
     from store_core.progress import StageProgress
@@ -24,12 +25,12 @@ _UNREADABLE = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
 def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) -> CheckReport:
-    """Verify a whole store: log, queues, index, compacted logs, checkpoint, files. Reads only.
+    """Verify a whole store: log, queues, index, compacted logs, timer, files. Reads only.
 
     Every record with its CRCs, every byte of the log's files, every queue unit against its
     record, every record against its unit, every index entry against the record's keys and the
-    other way round; every unit and record of compacted logs. A live store is checked up to the end
-    that the snapshot has.
+    other way round; every unit and record of compacted logs; what waits in the timer. A live store
+    is checked up to the end that the snapshot has.
 
     Memory is bounded: half a million rows of queue columns (30 MB), one batch of the log (32 MB),
     5 bytes an entry of the index file being walked, a few numbers a queue, 62 bytes a unit of batch
@@ -70,6 +71,7 @@ def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) 
     queues.finish()
     index.finish()
     check_compaction(snapshot, findings, counts)
+    check_timer(snapshot, findings, counts)
     check_checkpoint(snapshot, log.last_store_timestamp, findings)
     return CheckReport(
         store=snapshot.directory.uri,
