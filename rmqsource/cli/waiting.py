@@ -112,11 +112,11 @@ def timers(
     source: Source,
     view: View,
 ) -> None:
-    """Show the messages that wait in the timer wheel of a 5.x broker.
+    """Show the messages that wait in the timer wheel.
 
-    The next one due first; with --all also those that were delivered or cancelled. Overdue is what
-    should have been delivered by now: of a broker that runs, almost nothing. --fail-above looks at
-    those: how many, or for how long (1m).
+    That of a 5.x broker, the next one due first; with --all also those that were delivered or
+    cancelled. Overdue is what should have been delivered by now: of a broker that runs, almost
+    nothing. --fail-above looks at those: how many, or for how long (1m).
     """
     options = _Waiting("timers", _TIMERS, everything, at, fail_above, limit)
     _show_waiting(options, path, source, view)

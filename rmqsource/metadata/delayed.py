@@ -48,7 +48,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     addresses, lost queues), it is the store time plus the delay of the level, as
     ``messageDelayLevel`` says. A message is pending from the level's offset in
     ``config/delayOffset.json`` on; without an entry, all of the level are, as a broker would
-    deliver them (again). Messages of the timer wheel are not listed.
+    deliver them (again). Messages of the timer wheel are in table ``timers``.
     """
     pending_from: dict[int, int] = {}
     with skip_damaged("config/delayOffset.json", options):

@@ -53,6 +53,7 @@ def test_tables_are_those_documented():
         "queues",
         "consumer_offsets",
         "delayed",
+        "timers",
         "transactions",
         "checkpoint",
         "plan",

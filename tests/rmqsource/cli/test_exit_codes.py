@@ -45,6 +45,7 @@ COMMANDS = {
     "groups": "{store}",
     "dlq": "{store}",
     "delayed": "{store}",
+    "timers": "{store}",
     "transactions": "{store}",
     "queues": "{store}",
     "segments": "{store}",
@@ -60,7 +61,10 @@ RUNS_ON = {"serve"}
 WITHOUT_CONFIG = {"import", "clean-staging"}
 STARTS_SPARK = {"export", "copy", "import"}
 SEES_BODIES = {"messages", "check", "salvage", "report", "diff", "export", "copy"}
-HAS_ALERTS = {"lag": "3", "dlq": "0", "delayed": "0", "transactions": "0", "segments": "1k"}
+HAS_ALERTS = {
+    **{"lag": "3", "dlq": "0", "delayed": "0", "timers": "0", "transactions": "0"},
+    "segments": "1k",
+}
 READS_NO_LOG = {"clean-staging"}
 MAKES_ITS_STORE = {"follow"}
 TOPIC_FLAG = {

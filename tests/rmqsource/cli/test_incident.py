@@ -24,7 +24,17 @@ pytest.importorskip("typer")
 STORE = golden("cluster-5x")
 SIZES = ("--config", STORE.config_file)
 JSON = (*SIZES, "--format", "json")
-COMMANDS = ("lag", "groups", "dlq", "delayed", "transactions", "queues", "segments", "plan")
+COMMANDS = (
+    "lag",
+    "groups",
+    "dlq",
+    "delayed",
+    "timers",
+    "transactions",
+    "queues",
+    "segments",
+    "plan",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -100,6 +110,19 @@ def test_delayed_and_overdue(run: Run) -> None:
     assert run("delayed", STORE.root, *SIZES, *later, "--fail-above", "2d").code == 1
     early = ("--at", "2026-11-21T12:26:00Z")
     assert run("delayed", STORE.root, *SIZES, *early, "--fail-above", "0").code == 0
+
+
+def test_timers_and_overdue(run: Run) -> None:
+    at = ("--at", "2026-11-21T12:27:47.500Z")
+    waiting = run("timers", STORE.root, *JSON, *at)
+    assert len(waiting.rows) == 5
+    assert {row["state"] for row in waiting.rows} == {"pending"}
+    assert [row["overdue_ms"] for row in waiting.rows] == [500, None, None, None, None]
+    everything = run("timers", STORE.root, *JSON, "--all")
+    assert len(everything.rows) == 24
+    assert {row["state"] for row in everything.rows} == {"pending", "delivered"}
+    assert run("timers", STORE.root, *SIZES, *at, "--fail-above", "0").code == 1
+    assert run("timers", STORE.root, *SIZES, *at, "--fail-above", "1").code == 0
 
 
 def test_transactions(run: Run) -> None:

@@ -16,6 +16,7 @@ ARROW_TYPES = {
     "int": pa.int32(),
     "bigint": pa.int64(),
     "timestamp": timestamp_type(),
+    "array<string>": pa.list_(pa.string()),
 }
 
 
