@@ -1,4 +1,4 @@
-"""Stores of running brokers with queues and settings in RocksDB, read meanwhile and after the end."""
+"""Stores of running brokers with queues and settings in RocksDB, read meanwhile and afterwards."""
 
 from __future__ import annotations
 
