@@ -67,5 +67,8 @@ def _files(directory: StoreDirectory, path: str) -> list[FileEntry]:
 
 def _copy(directory: StoreDirectory, entry: FileEntry, target: str) -> None:
     with directory.open(entry.path) as source, Path(target, entry.name).open("wb") as file:
-        for at in range(0, source.size, _CHUNK_BYTES):
-            file.write(source.read_at(at, _CHUNK_BYTES))
+        at = 0
+        while (at := source.next_data(at)) < source.size:  # holes take no room in the copy either
+            file.seek(at)
+            at += file.write(source.read_at(at, _CHUNK_BYTES))
+        file.truncate(source.size)

@@ -32,12 +32,14 @@ from store_core.layout.timer import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from store_core.files.byte_source import ByteSource
     from store_core.files.store_directory import StoreDirectory
 
     Int64s = npt.NDArray[np.int64]
     Units = npt.NDArray[np.void]
 
 TIMER_WHEEL_BYTES = TIMER_WHEEL_SLOTS * TIMER_SLOT.size
+_PIECE_BYTES = TIMER_LOG_UNIT.size << 15
 _SIZE_OPTION = "mappedFileSizeTimerLog"
 
 
@@ -139,11 +141,23 @@ def load_timer_units(directory: StoreDirectory) -> TimerUnits:
         except FileVanishedError:  # a broker deletes those of expired messages
             continue
         with source:
-            found = sound_units(source.view(0, source.size)).copy()
+            found = _units_of_file(source)
         units.append(found)
         places = np.arange(len(found), dtype=np.int64) * TIMER_LOG_UNIT.size
         positions.append(segment.from_offset + places)
     return TimerUnits(np.concatenate(positions), np.concatenate(units))
+
+
+def _units_of_file(source: ByteSource) -> Units:
+    """Read piece by piece: a file is mostly empty, as a rule, whatever its size."""
+    pieces, at = [np.empty(0, TIMER_LOG_UNIT.dtype)], 0
+    while at < source.size:
+        data = source.view(at, _PIECE_BYTES)
+        pieces.append(sound_units(data).copy())
+        at += len(data)
+        if len(pieces[-1]) * TIMER_LOG_UNIT.size < len(data):
+            break
+    return np.concatenate(pieces)
 
 
 def load_timer_slots(directory: StoreDirectory) -> Units | None:

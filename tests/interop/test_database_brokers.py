@@ -12,10 +12,11 @@ from rmqsource.scan.store_versions import open_snapshots
 from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check.store_check import check_store
 from tests.golden_store import tree_state
-from tests.interop.client_node import ClientNode, body_of, wait_until
+from tests.interop.client_node import ClientNode, wait_until
 from tests.interop.live_cluster import LiveCluster
+from tests.interop.placed_rows import PLACE, Placed, pull_placed, read_placed
 from tests.rmqsource.metadata.support import rows_of as rows_of_table
-from tests.rmqsource.reading import parsed, read_rows
+from tests.rmqsource.reading import parsed
 from tests.rmqsource.stream.simulated_query import Checkpoint, SimulatedQuery
 
 pytestmark = pytest.mark.interop
@@ -27,35 +28,15 @@ SETTINGS: dict[str, object] = {
     "mappedFileSizeCommitLog": 256 << 10,
     **INDEX,
 }
-PLACE = ("queue_id", "queue_offset")
 SENT = 2000
 
 
-def rows_of(root: Path, **options: Any) -> dict[tuple[int, int], tuple[int, str, bytes]]:
-    """Return offset, id and body of each message of the topic by its place."""
-    rows = read_rows(root, topic=TOPIC, **INDEX, **options)
-    found = {
-        (row["queue_id"], row["queue_offset"]): (
-            row["commit_log_offset"],
-            row["message_id"],
-            row["body"],
-        )
-        for row in rows
-    }
-    assert len(found) == len(rows)
-    return found
+def rows_of(root: Path, **options: Any) -> Placed:
+    return read_placed(root, TOPIC, **INDEX, **options)
 
 
-def pulled(client: ClientNode) -> dict[tuple[int, int], tuple[int, str, bytes]]:
-    """Return the same of what a client gets."""
-    return {
-        (row["queue_id"], row["queue_offset"]): (
-            row["commit_log_offset"],
-            row["offset_msg_id"],
-            body_of(row),
-        )
-        for row in client.pull_all(TOPIC, GROUP)
-    }
+def pulled(client: ClientNode) -> Placed:
+    return pull_placed(client, TOPIC, GROUP)
 
 
 def database_files(root: Path) -> dict[str, tuple[int, int]]:

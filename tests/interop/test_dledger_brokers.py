@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.interop.client_node import ClientNode, body_of, wait_until
+from tests.interop.client_node import ClientNode, wait_until
 from tests.interop.java_cluster import RELEASES, free_port
 from tests.interop.live_cluster import BROKER, LiveCluster
-from tests.rmqsource.reading import read_rows
+from tests.interop.placed_rows import PLACE, Placed, pull_placed, read_placed
 from tests.rmqsource.stream.simulated_query import Checkpoint, SimulatedQuery
 
 pytestmark = pytest.mark.interop
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.interop
 TOPIC, QUEUES, GROUP = "orders", 4, "judge"
 INDEX = {"maxHashSlotNum": "500", "maxIndexNum": "2000"}
 FILES = {"mappedFileSizeCommitLog": 256 << 10, "mappedFileSizeConsumeQueue": 20 * 1000, **INDEX}
-PLACE = ("queue_id", "queue_offset")
 
 
 def settings_of_node(node: str, peers: str) -> dict[str, object]:
@@ -31,31 +30,12 @@ def settings_of_node(node: str, peers: str) -> dict[str, object]:
     }
 
 
-def rows_of(root: Path, **options: Any) -> dict[tuple[int, int], tuple[int, str, bytes]]:
-    """Return offset, id and body of each message of the topic by its place."""
-    rows = read_rows(root, topic=TOPIC, **INDEX, **options)
-    found = {
-        (row["queue_id"], row["queue_offset"]): (
-            row["commit_log_offset"],
-            row["message_id"],
-            row["body"],
-        )
-        for row in rows
-    }
-    assert len(found) == len(rows)
-    return found
+def rows_of(root: Path, **options: Any) -> Placed:
+    return read_placed(root, TOPIC, **INDEX, **options)
 
 
-def pulled(client: ClientNode) -> dict[tuple[int, int], tuple[int, str, bytes]]:
-    """Return the same of what a client gets."""
-    return {
-        (row["queue_id"], row["queue_offset"]): (
-            row["commit_log_offset"],
-            row["offset_msg_id"],
-            body_of(row),
-        )
-        for row in client.pull_all(TOPIC, GROUP)
-    }
+def pulled(client: ClientNode) -> Placed:
+    return pull_placed(client, TOPIC, GROUP)
 
 
 def wait_for_leader(client: ClientNode, cluster: LiveCluster, other_than: str = "") -> str:

@@ -1,0 +1,40 @@
+"""Messages of a topic by their places: as this project reads them, and as a client pulls them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.interop.client_node import ClientNode, body_of
+from tests.rmqsource.reading import read_rows
+
+PLACE = ("queue_id", "queue_offset")
+Placed = dict[tuple[int, int], tuple[int, str, bytes]]
+"""By queue id and queue offset: physical offset, message id and body."""
+
+
+def read_placed(root: Path, topic: str, **options: Any) -> Placed:
+    """Return all messages that a read gives."""
+    rows = read_rows(root, topic=topic, **options)
+    found = {
+        (row["queue_id"], row["queue_offset"]): (
+            row["commit_log_offset"],
+            row["message_id"],
+            row["body"],
+        )
+        for row in rows
+    }
+    assert len(found) == len(rows)
+    return found
+
+
+def pull_placed(client: ClientNode, topic: str, group: str) -> Placed:
+    """Return all messages that a real client gets."""
+    return {
+        (row["queue_id"], row["queue_offset"]): (
+            row["commit_log_offset"],
+            row["offset_msg_id"],
+            body_of(row),
+        )
+        for row in client.pull_all(topic, group)
+    }
