@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store_core.errors import StoreFormatError
+from store_core.files.regular_file import SMALL_FILE_BYTES
 
 if TYPE_CHECKING:
     from store_core.files.store_directory import FileEntry, StoreDirectory
 
 _TABLE, _LOG, _MANIFEST, _CURRENT = ".sst", ".log", "MANIFEST-", "CURRENT"
 _CHUNK_BYTES = 8 << 20
+_MOST_BYTES = {_CURRENT: 4096}
 
 
 def copy_database(directory: StoreDirectory, path: str, target: str) -> None:
@@ -66,6 +68,10 @@ def _files(directory: StoreDirectory, path: str) -> list[FileEntry]:
 
 
 def _copy(directory: StoreDirectory, entry: FileEntry, target: str) -> None:
+    most = _MOST_BYTES.get(entry.name, SMALL_FILE_BYTES)
+    if entry.size > most and not entry.name.endswith((_TABLE, _LOG)):  # the library reads it whole
+        text = f"{entry.size} bytes long; such a file of a RocksDB database has at most {most}"
+        raise StoreFormatError(text, entry.path)
     with directory.open(entry.path) as source, Path(target, entry.name).open("wb") as file:
         at = 0
         while (at := source.next_data(at)) < source.size:  # holes take no room in the copy either

@@ -64,7 +64,7 @@ class ReadOnlyDatabase:
         self.path = path
         for attempt in range(_ATTEMPTS):
             try:
-                self._opened, self._families = _open(directory, path)
+                self._opened, self._families, self._copied_to = _open(directory, path)
             except FileVanishedError:  # a broker goes on with other files meanwhile
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -143,11 +143,12 @@ class ReadOnlyDatabase:
         return False
 
     def _damaged(self, err: Exception) -> StoreFormatError:
-        return StoreFormatError(f"the RocksDB database is damaged: {err}", self.path)
+        text = str(err).replace(self._copied_to, self.path)
+        return StoreFormatError(f"the RocksDB database is damaged: {text}", self.path)
 
 
-def _open(directory: StoreDirectory, path: str) -> tuple[Any, dict[str, Any]]:
-    """Return an open database and its families, from a copy that is gone again.
+def _open(directory: StoreDirectory, path: str) -> tuple[Any, dict[str, Any], str]:
+    """Return an open database, its families, and where the copy was that is gone again.
 
     All tables are opened at once and stay open, whoever deletes them.
     """
@@ -162,7 +163,7 @@ def _open(directory: StoreDirectory, path: str) -> tuple[Any, dict[str, Any]]:
         options.set_max_open_files(-1)
         families = {name: Options(raw_mode=True) for name in names}
         opened = Rdict(target, options, families, AccessType.read_only())
-        return opened, {name: opened.get_column_family(name) for name in names}
+        return opened, {name: opened.get_column_family(name) for name in names}, target
     except (StoreFormatError, FileVanishedError, OSError):
         raise
     except Exception as err:  # the library knows no other

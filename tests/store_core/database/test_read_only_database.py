@@ -105,8 +105,11 @@ def test_a_damaged_table_is_an_error_and_no_fewer_units(root: Path) -> None:
         data = bytearray(path.read_bytes())
         data[100:200] = bytes(100)
         path.write_bytes(data)
-    with pytest.raises(StoreFormatError, match=r"RocksDB database (is damaged|cannot be opened)"):
+    with pytest.raises(
+        StoreFormatError, match=r"RocksDB database (is damaged|cannot be opened)"
+    ) as caught:
         list(opened(StoreDirectory(str(root))).items(DEFAULT_FAMILY))
+    assert tempfile.gettempdir() + "/rocketmq-database" not in str(caught.value)
 
 
 def test_a_fifo_in_place_of_a_table_is_named(root: Path) -> None:
@@ -128,3 +131,13 @@ def test_keys_at_the_edges_of_a_prefix(root: Path) -> None:
         assert database.first_key(DEFAULT_FAMILY, other) is None
         assert database.last_key(DEFAULT_FAMILY, other) is None
     assert database.get(DEFAULT_FAMILY, b"none") is None
+
+
+@pytest.mark.parametrize(("name", "most"), [("CURRENT", 4096), ("MANIFEST-*", 512 << 20)])
+def test_a_file_that_claims_a_size_of_no_such_file_is_not_read(
+    root: Path, name: str, most: int
+) -> None:
+    path = next((root / "consumequeue").glob(name))
+    os.truncate(path, 1 << 40)
+    with pytest.raises(StoreFormatError, match=rf"1099511627776 bytes long.*at most {most}"):
+        opened(StoreDirectory(str(root)))
