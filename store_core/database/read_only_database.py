@@ -65,9 +65,9 @@ class ReadOnlyDatabase:
         for attempt in range(_ATTEMPTS):
             try:
                 self._opened, self._families, self._copied_to = _open(directory, path)
-            except FileVanishedError:  # a broker goes on with other files meanwhile
-                if attempt == _ATTEMPTS - 1:
-                    raise
+            except FileVanishedError as err:  # a broker goes on with other files meanwhile
+                if attempt == _ATTEMPTS - 1:  # or it is lost: to try again would not help
+                    raise StoreFormatError(err.reason, path) from err
             else:
                 return
 
