@@ -38,7 +38,7 @@ def s3_uri(address: str, store: str, *, with_key: bool = True) -> str:
 def s3_server(directory: Path) -> Iterator[str]:
     """Run a server with an empty bucket below a directory; give its address."""
     os.environ.update(_ENVIRONMENT)
-    port, data = _free_port(), directory / "s3"
+    port, data = _free_port(), directory.resolve() / "s3"
     (data / BUCKET).mkdir(parents=True)
     settings = directory / "s3proxy.conf"
     settings.write_text(
