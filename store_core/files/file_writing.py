@@ -81,6 +81,17 @@ def start_writeback(fd: int, at: int, length: int) -> None:
         os.posix_fadvise(fd, at, length, os.POSIX_FADV_DONTNEED)
 
 
+def forget_read(fd: int, stop: int) -> None:
+    """Give memory back that holds the beginning of a file, which is on the disk and was read.
+
+    What is written next finds memory that is at hand: a virtual machine gets other memory from
+    its host page by page, which takes five times as long as the copy. Where the system takes no
+    such advice, nothing happens.
+    """
+    if stop > 0 and hasattr(os, "posix_fadvise"):  # a length of 0 would be the whole file
+        os.posix_fadvise(fd, 0, stop, os.POSIX_FADV_DONTNEED)
+
+
 def sync_file(path: str) -> None:
     """Force what anybody wrote to a file to the disk."""
     fd = open_to_read(path)

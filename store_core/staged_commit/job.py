@@ -12,6 +12,7 @@ import numpy as np
 
 from store_core.codec.encoded_records import EncodedRecords
 from store_core.errors import StoreFormatError, StoreReadError
+from store_core.files.file_writing import forget_read
 from store_core.files.regular_file import open_to_read
 from store_core.layout.message import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_PREFIX
 from store_core.staged_commit.intent import JobQueueRange
@@ -208,6 +209,7 @@ class _RecordsFile:
             self._buffers[0] = np.empty(max(length, _CHUNK_BYTES), np.uint8)
         data = self._buffers[0][:length]
         try:
+            forget_read(self._fd, block.start)
             done = os.preadv(self._fd, [memoryview(data)], block.start)
         except OSError as err:
             raise StoreReadError(err.strerror or str(err), self._path) from err
