@@ -82,6 +82,11 @@ class EncodedRecords:
             int(self.starts[first]) : int(self.starts[stop - 1] + self.sizes[stop - 1])
         ]
 
+    def sys_flags(self) -> npt.NDArray[np.int32]:
+        """Return the system flag of each record."""
+        flags = np.ndarray((len(self.block) - 3,), ">i4", self.block, strides=(1,))
+        return flags[self.starts + SYS_FLAG_AT].astype(np.int32)
+
     def patch(
         self,
         queue_offsets: Int64s,

@@ -117,9 +117,9 @@ class MessageColumns:
         Decompressed bodies by row that are known already (`decoded_parts`).
     max_decoded_bytes
         Most bytes that a body may inflate to.
-    known_properties
-        All properties that any row has, as `property_values` would find them, by whoever has just
-        encoded the records; None: they are read from the records.
+    known_properties, known_topics
+        All properties that any row has, as `property_values` would find them, and what `topics`
+        would return, by whoever has just encoded the records; None: read from the records.
     """
 
     def __init__(
@@ -130,6 +130,7 @@ class MessageColumns:
         inflated: Mapping[int, bytes] | None = None,
         max_decoded_bytes: int = MAX_DECODED_BYTES,
         known_properties: Mapping[str, Any] | None = None,
+        known_topics: Any = None,
     ) -> None:
         self.frames = frames
         self._known = known_properties
@@ -138,7 +139,7 @@ class MessageColumns:
         self._raw_body = raw_body
         self._properties: PropertyColumns | None = None
         self._properties_block: Any = None
-        self._topics: Any = None
+        self._topics: Any = known_topics
         self._few_texts: list[RecordTexts] | None = None
         self._columns: dict[str, Any] = {}
         self._inflated: Any = None
@@ -163,12 +164,17 @@ class MessageColumns:
 
     def of_rows(self, rows: npt.NDArray[np.int64]) -> MessageColumns:
         """Return the columns of some rows (ascending)."""
-        known = self._known_inflated
+        known, taken = self._known_inflated, pa.array(rows)
+        properties = self._known
+        if properties is not None:
+            properties = {name: values.take(taken) for name, values in properties.items()}
         return MessageColumns(
             self.frames.take(rows),
             raw_body=self._raw_body,
             inflated={k: known[row] for k, row in enumerate(rows.tolist()) if row in known},
             max_decoded_bytes=self._max_decoded_bytes,
+            known_properties=properties,
+            known_topics=None if self._topics is None else self._topics.take(taken),
         )
 
     def column(self, name: str) -> Array:

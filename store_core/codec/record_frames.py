@@ -25,6 +25,8 @@ from store_core.layout.message import (
 from store_core.layout.record_layout import RecordLayout, native
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     Int64s = npt.NDArray[np.int64]
@@ -143,6 +145,27 @@ class RecordFrames:
         for rows, header in self._groups:
             sizes[rows] = header.dtype.itemsize
         return sizes
+
+
+class KnownFrames(RecordFrames):
+    """Header fields of records that somebody has just encoded; nothing of their bytes is read.
+
+    Parameters
+    ----------
+    fields
+        Header field -> its value in each record, in native byte order.
+    """
+
+    def __init__(self, fields: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._columns = dict(fields)
+        self.shared = None
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def take(self, rows: Int64s) -> KnownFrames:
+        """Return the frames of some rows (ascending)."""
+        return KnownFrames({name: values[rows] for name, values in self._columns.items()})
 
 
 _PLACES = (

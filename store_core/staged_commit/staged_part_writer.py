@@ -10,7 +10,7 @@ import numpy as np
 from store_core.arrow import pa
 from store_core.codec.group_ranks import group_ranks
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.codec.record_frames import RecordFrames
+from store_core.codec.record_frames import KnownFrames, RecordFrames
 from store_core.files.file_writing import (
     flush_directory,
     make_directory,
@@ -112,9 +112,13 @@ class StagedPartWriter:
         StoreWriteError
             The disk is full, or another failure.
         """
-        tags_code, key_hashes = self._dispatch_columns(records, known_properties)
+        if known_properties is None:
+            columns = _decoded(records)
+        else:
+            columns = _known(records, topics, topic_code, queue_id, known_properties)
+        tags_code, key_hashes = self._dispatch_columns(records, columns)
         queue, rank = self._number(topics, topic_code, queue_id)
-        columns = [
+        rows = [
             pa.array(records.sizes.astype(np.int32)),
             pa.array(queue),
             pa.array(rank),
@@ -122,7 +126,7 @@ class StagedPartWriter:
             pa.array(tags_code),
             key_hashes,
         ]
-        self._held.append(pa.RecordBatch.from_arrays(columns, schema=rows_schema()))
+        self._held.append(pa.RecordBatch.from_arrays(rows, schema=rows_schema()))
         self._records_bytes += len(records.block)
         self._messages += len(records)
         try:
@@ -172,16 +176,13 @@ class StagedPartWriter:
                 self._rows.write_batch(batch)
 
     def _dispatch_columns(
-        self, records: EncodedRecords, known_properties: Mapping[str, Any] | None
+        self, records: EncodedRecords, columns: MessageColumns
     ) -> tuple[Int64s, Any]:
         """Return what queues and index will need of each record, so that a commit decodes none.
 
         The same code works it out as for records that are in a log.
         """
         starts = records.starts
-        records.patch(np.zeros_like(starts), starts, RELATIVE_TO_STORE_TIME)
-        frames = RecordFrames(records.block, 0, starts)
-        columns = MessageColumns(frames, known_properties=known_properties)
         requests = self._decoder.decode_columns(columns)
         if requests.light.any():
             self._is_multi_dispatch = True
@@ -211,6 +212,38 @@ class StagedPartWriter:
         if code == len(self._counts):
             self._counts.append(0)
         return code
+
+
+def _decoded(records: EncodedRecords) -> MessageColumns:
+    """Return the columns of records, read from them."""
+    starts = records.starts
+    records.patch(np.zeros_like(starts), starts, RELATIVE_TO_STORE_TIME)
+    return MessageColumns(RecordFrames(records.block, 0, starts))
+
+
+def _known(
+    records: EncodedRecords,
+    topics: Sequence[str],
+    topic_code: Int32s,
+    queue_id: Int32s,
+    properties: Mapping[str, Any],
+) -> MessageColumns:
+    """Return the same columns of records of which all is known that a dispatch asks for."""
+    count = len(records)
+    fields: dict[str, npt.NDArray[Any]] = {
+        "commit_log_offset": records.starts,
+        "total_size": records.sizes.astype(np.int32),
+        "sys_flag": records.sys_flags(),
+        "queue_id": queue_id,
+        "queue_offset": np.zeros(count, np.int64),
+        "store_timestamp": np.full(count, RELATIVE_TO_STORE_TIME, np.int64),
+    }
+    names = pa.array([name.encode() for name in topics], pa.binary())
+    return MessageColumns(
+        KnownFrames(fields),
+        known_properties=properties,
+        known_topics=pa.DictionaryArray.from_arrays(pa.array(topic_code), names),
+    )
 
 
 def _write_all(file: Any, view: memoryview) -> None:

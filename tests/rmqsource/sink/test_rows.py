@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,8 @@ from store_core.codec.properties import split_keys, string_to_properties
 from store_core.codec.record_encoder import encode_records
 from store_core.codec.record_frames import RecordFrames
 from store_core.layout.message import COMPRESSION_LZ4
+from store_core.staged_commit.staged_part import ROWS_SUFFIX
+from store_core.staged_commit.staged_part_writer import StagedPartWriter
 from tests.rmqsource.sink.support import (
     NOW_MS,
     STORE_HOST,
@@ -100,6 +104,37 @@ def test_known_properties_are_those_that_a_decoder_finds(rows, bad_rows):
         assert known.has_property(name) == decoded.has_property(name)
     names = {name for r in records_of(converted) for name in string_to_properties(r.properties_raw)}
     assert names <= set(converted.properties)
+
+
+@given(st.lists(row, min_size=1, max_size=6), st.sampled_from(["fail", "drop"]))
+def test_what_is_known_of_rows_stages_what_their_records_say(rows, bad_rows):
+    columns = {name: [r[name] for r in rows] for name in rows[0] if name != "properties"}
+    columns["delay_level"] = [r["flag"] and abs(r["flag"]) % 19 for r in rows]
+    if bad_rows == "drop":
+        columns["body"][0] = None
+    converted = converter_of(batch_of(**columns), badRows=bad_rows).convert(batch_of(**columns))
+    if converted is None:
+        return
+    batch = converted.batch
+    # A task keeps no row's transaction; the index asks for it all the same.
+    flags = pa.array([(0, 4, 8, 12)[n % 4] for n in range(batch.num_rows)], pa.int32())
+    batch = batch.set_column(batch.schema.get_field_index("sys_flag"), "sys_flag", flags)
+    converted = converted._replace(batch=batch)
+    assert converted.properties is not None
+    known = staged_rows(converted, converted.properties)
+    assert known.equals(staged_rows(converted, None))
+
+
+def staged_rows(converted, properties):
+    """Return what a task tells the commit of its records."""
+    with TemporaryDirectory() as directory:
+        writer = StagedPartWriter(directory, "part", [1000 * level for level in range(1, 19)])
+        encoded = encode_records(converted.batch, store_host=STORE_HOST)
+        queue_id = converted.queue_id
+        writer.append(encoded, converted.topics, converted.topic_code, queue_id, properties)
+        writer.finish()
+        with pa.ipc.open_stream(Path(directory, f"part{ROWS_SUFFIX}")) as staged:
+            return staged.read_all()
 
 
 RAW = b"b\x011\x02KEYS\x01k1  k2\x02b\x012\x02empty\x01\x02TAGS\x01t\x02x"
