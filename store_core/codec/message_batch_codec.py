@@ -164,17 +164,16 @@ class MessageColumns:
 
     def of_rows(self, rows: npt.NDArray[np.int64]) -> MessageColumns:
         """Return the columns of some rows (ascending)."""
-        known, taken = self._known_inflated, pa.array(rows)
-        properties = self._known
+        known, properties, topics = self._known_inflated, self._known, self._topics
         if properties is not None:
-            properties = {name: values.take(taken) for name, values in properties.items()}
+            properties = {name: values.take(pa.array(rows)) for name, values in properties.items()}
         return MessageColumns(
             self.frames.take(rows),
             raw_body=self._raw_body,
             inflated={k: known[row] for k, row in enumerate(rows.tolist()) if row in known},
             max_decoded_bytes=self._max_decoded_bytes,
             known_properties=properties,
-            known_topics=None if self._topics is None else self._topics.take(taken),
+            known_topics=None if topics is None else topics.take(pa.array(rows)),
         )
 
     def column(self, name: str) -> Array:

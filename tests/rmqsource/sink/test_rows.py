@@ -85,13 +85,18 @@ def test_rows_are_converted_as_the_rules_say(rows, skipped):
     assert len(records) == batch.num_rows
 
 
-@given(st.lists(row, min_size=1, max_size=6), st.sampled_from(["fail", "drop"]))
-def test_known_properties_are_those_that_a_decoder_finds(rows, bad_rows):
+def converted_without_maps(rows, bad_rows):
+    """Return rows of which all properties are known, some delayed; None when none is left."""
     columns = {name: [r[name] for r in rows] for name in rows[0] if name != "properties"}
     columns["delay_level"] = [r["flag"] and abs(r["flag"]) % 19 for r in rows]
     if bad_rows == "drop":
         columns["body"][0] = None
-    converted = converter_of(batch_of(**columns), badRows=bad_rows).convert(batch_of(**columns))
+    return converter_of(batch_of(**columns), badRows=bad_rows).convert(batch_of(**columns))
+
+
+@given(st.lists(row, min_size=1, max_size=6), st.sampled_from(["fail", "drop"]))
+def test_known_properties_are_those_that_a_decoder_finds(rows, bad_rows):
+    converted = converted_without_maps(rows, bad_rows)
     if converted is None:
         return
     encoded = encode_records(converted.batch, store_host=STORE_HOST)
@@ -108,11 +113,7 @@ def test_known_properties_are_those_that_a_decoder_finds(rows, bad_rows):
 
 @given(st.lists(row, min_size=1, max_size=6), st.sampled_from(["fail", "drop"]))
 def test_what_is_known_of_rows_stages_what_their_records_say(rows, bad_rows):
-    columns = {name: [r[name] for r in rows] for name in rows[0] if name != "properties"}
-    columns["delay_level"] = [r["flag"] and abs(r["flag"]) % 19 for r in rows]
-    if bad_rows == "drop":
-        columns["body"][0] = None
-    converted = converter_of(batch_of(**columns), badRows=bad_rows).convert(batch_of(**columns))
+    converted = converted_without_maps(rows, bad_rows)
     if converted is None:
         return
     batch = converted.batch
