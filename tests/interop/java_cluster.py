@@ -6,6 +6,7 @@ The program is in oracle/cluster (see its README.md); Maven builds it when it is
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import random
@@ -30,7 +31,15 @@ _FIRST_PORT, _LAST_PORT = 11_000, 30_000
 # Each process of the tests has a quarter of them: what another has chosen is not in use yet.
 _QUARTER = (_LAST_PORT - _FIRST_PORT) // 4
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4
-_PORTS = range(_FIRST_PORT + _WORKER * _QUARTER, _FIRST_PORT + (_WORKER + 1) * _QUARTER - 2)
+# A broker on port P listens on P - 2 and P + 1, too.
+_BELOW, _ABOVE = 2, 1
+_PORTS = range(
+    _FIRST_PORT + _WORKER * _QUARTER + _BELOW,
+    _FIRST_PORT + (_WORKER + 1) * _QUARTER - _ABOVE,
+    _BELOW + 1 + _ABOVE,
+)
+# None comes again before all were given: who has one may not listen on it yet.
+_next_ports = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
 
 
 @dataclass(frozen=True)
@@ -209,10 +218,9 @@ def _build(major: str) -> Path:
 
 
 def free_port() -> int:
-    """Return a port beside which a broker's other two are free as well."""
-    for _ in range(100):
-        port = random.choice(_PORTS)
-        if all(_is_free(each) for each in (port - 2, port, port + 1)):
+    """Return a port beside which a broker's other two are free as well, and not given to others."""
+    for port in itertools.islice(_next_ports, 100):
+        if all(_is_free(each) for each in (port - _BELOW, port, port + _ABOVE)):
             return port
     raise OracleError("no port is free")
 

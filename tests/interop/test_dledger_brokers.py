@@ -27,6 +27,8 @@ def settings_of_node(node: str, peers: str) -> dict[str, object]:
         "dLegerGroup": BROKER,
         "dLegerPeers": peers,
         "dLegerSelfId": node,
+        # Neither master nor slave before the group has voted, as RocketMQ's start-up has it.
+        "brokerId": -1,
     }
 
 
@@ -64,6 +66,7 @@ def test_a_store_is_read_and_followed_while_its_broker_writes(tmp_path, release)
     with LiveCluster(tmp_path, release, settings={**FILES, **node}) as cluster:
         root = cluster.store()
         with ClientNode(tmp_path / "client", release, cluster.namesrv_addr) as client:
+            wait_for_leader(client, cluster)
             client.create_topic(TOPIC, QUEUES)
             client.start_producer("p", "producers")
             client.send("p", TOPIC, 20, seed=1)
@@ -106,10 +109,10 @@ def test_a_group_of_three_shows_the_same_on_each_node(tmp_path, release):
         LiveCluster(tmp_path, release, brokers=brokers, settings=FILES, settings_of=own) as cluster,
         ClientNode(tmp_path / "client", release, cluster.namesrv_addr) as client,
     ):
+        leader = wait_for_leader(client, cluster)
         client.create_topic(TOPIC, QUEUES)
         client.start_producer("p", "producers")
         client.send("p", TOPIC, 400, seed=1)
-        leader = wait_for_leader(client, cluster)
         cluster.kill_broker(leader)
         assert wait_for_leader(client, cluster, other_than=leader) != leader
         assert wait_until(
