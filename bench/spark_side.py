@@ -65,11 +65,20 @@ def seconds_of(job: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def alternate(jobs: Sequence[Callable[[], Any]], runs: int, warm_up: int = 1) -> list[list[float]]:
-    """Run the jobs in turn and return each one's seconds, so that all meet the same noise."""
+def alternate(
+    jobs: Sequence[Callable[[], Any]],
+    runs: int,
+    warm_up: int = 1,
+    before: Callable[[], Any] = lambda: None,
+) -> list[list[float]]:
+    """Run the jobs in turn and return each one's seconds, so that all meet the same noise.
+
+    What is done before each of them is not timed.
+    """
     times: list[list[float]] = [[] for _ in jobs]
     for number in range(warm_up + runs):
         for job, seconds in zip(jobs, times):
+            before()
             taken = seconds_of(job)
             if number >= warm_up:
                 seconds.append(taken)

@@ -41,11 +41,14 @@ def beside_parquet(context: Context) -> list[Figure]:
     for spec in (context.sizes.short, context.sizes.long):
         rows = _cached_rows(context, spec)
         store, files = context.work / "sink-store", context.work / "sink-parquet"
+        remove = partial(_remove, store, files)
         ours, parquet = alternate(
-            [partial(save, rows, store), partial(_save_parquet, rows, files)], context.scan_runs
+            [partial(save, rows, store), partial(_save_parquet, rows, files)],
+            context.scan_runs,
+            before=remove,
         )
         rows.unpersist()
-        _remove(store, files)
+        remove()
         figures.append(
             rate_figure(
                 "o",
@@ -67,7 +70,9 @@ def beside_java(context: Context) -> list[Figure]:
     for spec in (context.sizes.short, context.sizes.long):
         java = java_put(context, spec.messages, spec.body_bytes)
         rows, store = _cached_rows(context, spec), context.work / "sink-store"
-        (ours,) = alternate([partial(save, rows, store)], context.decode_runs)
+        (ours,) = alternate(
+            [partial(save, rows, store)], context.decode_runs, before=partial(_remove, store)
+        )
         rows.unpersist()
         _remove(store)
         figures.append(
@@ -137,12 +142,10 @@ def _cached_rows(context: Context, spec: StoreSpec) -> Any:
 
 def save(rows: Any, store: Path) -> None:
     """Write rows into a new store."""
-    _remove(store)
     rows.write.format("rocketmq-store").mode("append").save(str(store.resolve()))
 
 
 def _save_parquet(rows: Any, files: Path) -> None:
-    _remove(files)
     rows.write.option("compression", "none").parquet(str(files.resolve()))
 
 
