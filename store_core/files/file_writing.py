@@ -12,7 +12,7 @@ from store_core.errors import StoreFormatError, StoreWriteError
 from store_core.files.regular_file import open_to_read, open_to_write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _MOST_AT_ONCE = 1 << 20
 _ZEROS = bytes(1 << 20)
@@ -104,6 +104,14 @@ def sync_file(path: str) -> None:
         os.close(fd)
 
 
+def sync_together(fds: Sequence[int]) -> None:
+    """Force files to the disk, which is given all of them before it has to force the first."""
+    for fd in fds:
+        start_writeback(fd, 0, os.fstat(fd).st_size)
+    for fd in fds:
+        sync_data(fd)
+
+
 def flush_directory(path: str) -> None:
     """Force the names in a directory to the disk."""
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
@@ -156,13 +164,23 @@ def _write_anew(path: str, data: bytes) -> None:
 
 def make_directory(path: str) -> None:
     """Make a directory and its parents, and force each new name to the disk."""
+    for parent in make_unforced_directory(path):
+        flush_directory(parent)
+
+
+def make_unforced_directory(path: str) -> list[str]:
+    """Make a directory and its parents; return those that have a new name in them, topmost first.
+
+    Whoever makes many forces their names together (`flush_directory`): in between each takes as
+    long as all of them.
+    """
     missing = []
     while not _is_directory(path):
         missing.append(path)
         path = os.path.dirname(path)
     for directory in reversed(missing):
         os.makedirs(directory, exist_ok=True)
-        flush_directory(os.path.dirname(directory))
+    return [os.path.dirname(directory) for directory in reversed(missing)]
 
 
 def _is_directory(path: str) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Callable, Union
 
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import write_error
+from store_core.files.new_names import NewNames
 from store_core.files.segment_list import SegmentList, load_segments
 from store_core.files.store_directory import StoreDirectory
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
@@ -92,6 +93,7 @@ class ConsumeQueueStore:
         self.is_batch_topic = is_batch_topic or self._is_configured_batch
         self._batch_topics: frozenset[str] = frozenset()
         self._recent = RecentUnits()
+        self._names = NewNames()
         self._simple_queues: dict[QueueKey, ConsumeQueueWriter] = {}
         self._batch_queues: dict[QueueKey, BatchConsumeQueueWriter] = {}
 
@@ -325,7 +327,7 @@ class ConsumeQueueStore:
 
     def _files(self, kind: QueueKind, topic: str, queue_id: int, file_size: int) -> QueueFiles:
         path = self.directory.resolve(kind.directory, topic, str(queue_id))
-        return QueueFiles(Path(path), file_size)
+        return QueueFiles(Path(path), file_size, self._names)
 
     def _segments(self, kind: QueueKind, topic: str, queue_id: int, file_size: int) -> SegmentList:
         path = self.directory.resolve(kind.directory, topic, str(queue_id))

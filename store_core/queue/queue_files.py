@@ -9,13 +9,13 @@ from store_core.files.file_writing import (
     erase,
     flush_directory,
     is_nothing_lost,
-    make_directory,
     new_file,
     start_writeback,
     sync_data,
     sync_file,
     write_all,
 )
+from store_core.files.new_names import NewNames
 from store_core.files.regular_file import open_to_write
 
 if TYPE_CHECKING:
@@ -33,14 +33,16 @@ class QueueFiles:
         The queue's; it is created with the first file.
     file_size
         Bytes of each file.
+    names
+        Forced by `flush`; queues of one store share them. None: its own.
     """
 
-    def __init__(self, directory: Path, file_size: int) -> None:
+    def __init__(self, directory: Path, file_size: int, names: NewNames | None = None) -> None:
         self.directory = directory
         self.file_size = file_size
         self._dirty: set[Path] = set()
         self._last = (-1, directory)
-        self._created = False
+        self._names = NewNames() if names is None else names
         self._failure: tuple[Any, ...] | None = None
 
     def write(self, position: int, data: Any, *, continues: bool = False) -> None:
@@ -88,13 +90,7 @@ class QueueFiles:
                 if not is_nothing_lost(err):
                     self._failure = (err.errno, err.strerror, str(path))
                 raise
-        if self._created:
-            self._created = False
-            try:
-                flush_directory(str(self.directory))
-            except OSError:
-                self._created = True
-                raise
+        self._names.flush()
 
     def erase(self, position: int) -> bool:
         """Put zeros after a byte position, up to the end of its file; return whether it did.
@@ -157,6 +153,7 @@ class QueueFiles:
         except FileNotFoundError:
             if not create:
                 raise
-            make_directory(str(self.directory.absolute()))
-            self._created = True
+            directory = str(self.directory.absolute())
+            self._names.make_directory(directory)
+            self._names.add(directory)
             return new_file(str(path.absolute()), self.file_size)

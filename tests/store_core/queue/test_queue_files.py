@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store_core.files import new_names
 from store_core.queue import queue_files
 from store_core.queue.queue_files import QueueFiles
 from tests.store_core.queue.test_consume_queue_writer import in_row, writer_in
@@ -28,18 +29,18 @@ def test_bytes_lie_where_they_were_written(tmp_path_factory, blocks):
 def test_flush_syncs_each_written_file_once_and_the_directory(tmp_path, monkeypatch):
     synced, named = [], []
     monkeypatch.setattr(queue_files, "sync_file", lambda path: synced.append(Path(path).name))
-    monkeypatch.setattr(queue_files, "flush_directory", named.append)
+    monkeypatch.setattr(new_names, "flush_directory", named.append)
     writer = writer_in(tmp_path / "q")
     writer.append(in_row(range(5)))
     writer.flush()
     assert synced == [f"{0:020d}", f"{80:020d}"]
-    assert named == [str(tmp_path / "q")]
+    assert named == [str(tmp_path), str(tmp_path / "q")]
     writer.flush()
     assert len(synced) == 2
     writer.append(in_row([5], 1050))
     writer.flush()
     assert synced[2:] == [f"{80:020d}"]
-    assert len(named) == 1
+    assert len(named) == 2
 
 
 def failed_flush(writer, monkeypatch, number):
