@@ -56,7 +56,8 @@ def input_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
     yield _bounds(columns, "delay_level", 0, len(plan.delay_levels_ms))
     for name in ("flag", "reconsume_times", "sys_flag"):
         yield _bounds(columns, name, _INT32_MIN, _INT32_MAX)
-    yield _by_value("born_host", columns.born_host, count, _host_fault)
+    hosts = None if columns.born_host is None else columns.born_host.dictionary_encode()
+    yield _by_value("born_host", hosts, count, _host_fault)
     yield from _separator_checks(columns, plan)
     yield from _format_checks(columns, plan)
 
@@ -132,12 +133,11 @@ def _bounds(columns: SourceColumns, name: str, low: int, high: int) -> Check:
 
 
 def _by_value(
-    column: str, strings: Array | None, count: int, fault: Callable[[str | None], str | None]
+    column: str, encoded: Array | None, count: int, fault: Callable[[str | None], str | None]
 ) -> Check:
-    """Return the check of a column with few distinct values: each is looked at once."""
-    if strings is None:
+    """Return the check of a dictionary array: each value is looked at once."""
+    if encoded is None:
         return Check(column, np.zeros(count, bool), _says(""))
-    encoded = strings.dictionary_encode()
     faults = [fault(value) for value in encoded.dictionary.to_pylist()]
     codes = encoded.indices.fill_null(len(faults)).to_numpy(zero_copy_only=False)
     faults.append(fault(None))
@@ -167,7 +167,7 @@ def _topic_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
             )
         return None
 
-    yield _by_value("topic", columns.topic, len(columns), fault)
+    yield _by_value("topic", columns.coded_topic, len(columns), fault)
 
 
 def _empty_bodies(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:

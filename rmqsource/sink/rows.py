@@ -158,7 +158,7 @@ class RowConverter:
         return SourceColumns(batch, self._plan.columns, self._plan.options.topic)
 
     def _rows(self, columns: SourceColumns) -> tuple[RecordRows, npt.NDArray[np.int64]]:
-        encoded = columns.topic.dictionary_encode()
+        encoded = columns.coded_topic
         topics = encoded.dictionary.to_pylist()
         topic_code = encoded.indices.to_numpy(zero_copy_only=False)
         queue_id = self._chooser.choose(
@@ -246,7 +246,9 @@ def _as_found(named: Columns) -> Columns:
     for name, values in named.items():
         texts = values.cast(pa.string())
         empty = pc.equal(pc.binary_length(texts), 0)
-        found[name] = pc.if_else(empty, pa.scalar(None, pa.string()), texts)
+        if pc.any(empty).as_py():
+            texts = pc.if_else(empty, pa.scalar(None, pa.string()), texts)
+        found[name] = texts
     return found
 
 

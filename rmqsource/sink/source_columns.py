@@ -54,6 +54,11 @@ class SourceColumns:
         return int(self.batch.num_rows)
 
     @cached_property
+    def coded_topic(self) -> Array:
+        """Return the topics as a dictionary array."""
+        return self.topic.dictionary_encode()
+
+    @cached_property
     def raw_rows(self) -> npt.NDArray[np.int64]:
         """Rows whose body is compressed already."""
         return raw_rows(self.body, self.integers("sys_flag"), self.body_crc)

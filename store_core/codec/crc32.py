@@ -34,7 +34,8 @@ _TOP_CLEARED = np.uint32(0x7FFFFFFF)
 _BLOCK_ROWS = 1 << 14
 _ROWS_AT_ONCE = 1 << 13  # of more, registers and tables together leave a core's cache
 _STEP_BYTES = 4
-_HALF_BITS = 16
+_HALF_BITS = np.uint32(16)
+_LOW_HALF = np.uint32(0xFFFF)
 _GROUP_BYTES = 16
 _LONGEST = 128  # zlib's own loop is as fast after this
 _ROWS_PER_STEP = 128  # fewer rows do not repay what a step costs
@@ -100,15 +101,13 @@ def _registers(data: npt.NDArray[np.uint8], ends: Int64s, lengths: Int64s, width
     columns = np.ascontiguousarray(words.T).astype(np.uint32, copy=False)
     _mask_beginning(columns, width - lengths)
     low, high = _tables()
-    crc, other = np.zeros((2, len(ends)), np.uint32)
-    halves = np.empty((2, len(ends)), np.intp)
+    crc, after_low, after_high = np.zeros((3, len(ends)), np.uint32)
     for column in columns:
         crc ^= column
-        np.bitwise_and(crc, np.uint32(0xFFFF), out=halves[0])
-        np.right_shift(crc, np.uint32(_HALF_BITS), out=halves[1])
-        low.take(halves[0], out=crc, mode="clip")  # no index is outside: spares looking at them
-        high.take(halves[1], out=other, mode="clip")
-        crc ^= other
+        # No index is outside: "wrap" spares looking at them.
+        low.take(crc & _LOW_HALF, out=after_low, mode="wrap")
+        high.take(crc >> _HALF_BITS, out=after_high, mode="wrap")
+        np.bitwise_xor(after_low, after_high, out=crc)
     return crc ^ _ALL
 
 

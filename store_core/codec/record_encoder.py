@@ -104,7 +104,7 @@ def encode_records(
         topic,
         _fixed(properties_bytes.astype(PROPERTIES_LENGTH.dtype["value"])),
         properties,
-        tail,
+        *([tail] if property_crc else []),
     ]
     starts = np.cumsum(sizes) - sizes
     return EncodedRecords(

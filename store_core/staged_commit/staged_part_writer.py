@@ -11,12 +11,12 @@ from store_core.arrow import pa
 from store_core.codec.group_ranks import group_ranks
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.record_frames import KnownFrames, RecordFrames
+from store_core.files.early_sync import EarlySync
 from store_core.files.file_writing import (
     flush_directory,
     make_directory,
     start_writeback,
-    sync_data,
-    sync_file,
+    sync_together,
     write_error,
 )
 from store_core.index.index_entries import index_entries
@@ -80,6 +80,7 @@ class StagedPartWriter:
         self._codes: dict[tuple[str, int], int] = {}
         self._counts: list[int] = []
         self._held: list[Any] = []
+        self._early = EarlySync()
         try:
             make_directory(directory)
             self._records = open(self._records_path, "xb", buffering=0)  # noqa: SIM115 (closed below)
@@ -133,6 +134,7 @@ class StagedPartWriter:
             _write_all(self._records, memoryview(records.block))
             written = self._records_bytes - len(records.block)
             start_writeback(self._records.fileno(), written, len(records.block))
+            self._early.wrote(self._records.fileno(), len(records.block))
             if sum(batch.num_rows for batch in self._held) >= _ROWS_AT_ONCE:
                 self._write_rows()
         except OSError as err:
@@ -150,11 +152,12 @@ class StagedPartWriter:
             self._write_rows()
             self._rows.close()
             self._sink.close()
-            sync_data(self._records.fileno())
+            self._early.wait()
+            with open(self._rows_path, "rb") as rows:
+                sync_together([self._records.fileno(), rows.fileno()])
+                rows_bytes = os.fstat(rows.fileno()).st_size
             self._records.close()
-            sync_file(self._rows_path)
             flush_directory(self._directory)
-            rows_bytes = os.path.getsize(self._rows_path)
         except OSError as err:
             raise write_error(err, self._records_path) from err
         queues = tuple(QueueCount(*key, count) for key, count in zip(self._codes, self._counts))
@@ -164,6 +167,7 @@ class StagedPartWriter:
 
     def close(self) -> None:
         """Close the files; what is in them counts only after `finish`."""
+        self._early.close()
         self._sink.close()
         self._records.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -66,22 +67,22 @@ def stage(
     name = f"part-{partition_id:06d}-{job_name(str(partition_id))}"
     writer = StagedPartWriter(str(directory), name, CONFIG.delay_levels_ms)
     size = -(-len(bodies) // blocks)
-    for first in range(0, len(bodies), size):
-        part = bodies[first : first + size]
-        queue_id = (np.arange(first, first + len(part)) % queues).astype(np.int32)
-        batch = pa.record_batch(
-            {
-                "topic": pa.array([topic.encode()] * len(part)),
-                "body": pa.array(part, pa.binary()),
-                "properties_raw": pa.array([properties(first + i) for i in range(len(part))]),
-                "queue_id": pa.array(queue_id),
-                "born_timestamp": pa.array([NOW_MS - 1] * len(part)),
-            }
-        )
-        encoded = encode_records(batch, store_host=STORE_HOST)
-        writer.append(encoded, [topic], np.zeros(len(part), np.int32), queue_id)
-    staged = writer.finish()
-    writer.close()
+    with closing(writer):
+        for first in range(0, len(bodies), size):
+            part = bodies[first : first + size]
+            queue_id = (np.arange(first, first + len(part)) % queues).astype(np.int32)
+            batch = pa.record_batch(
+                {
+                    "topic": pa.array([topic.encode()] * len(part)),
+                    "body": pa.array(part, pa.binary()),
+                    "properties_raw": pa.array([properties(first + i) for i in range(len(part))]),
+                    "queue_id": pa.array(queue_id),
+                    "born_timestamp": pa.array([NOW_MS - 1] * len(part)),
+                }
+            )
+            encoded = encode_records(batch, store_host=STORE_HOST)
+            writer.append(encoded, [topic], np.zeros(len(part), np.int32), queue_id)
+        staged = writer.finish()
     return StagedPart(
         partition_id,
         str(directory),

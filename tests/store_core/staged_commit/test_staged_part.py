@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 from dataclasses import replace
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from store_core.errors import StoreFormatError, StoreWriteError
+from store_core.files import early_sync
 from store_core.staged_commit import staged_part_writer
 from store_core.staged_commit.staged_part import QueueCount, check_staged_files, read_blocks
 from tests.store_core.staged_commit.support import stage
@@ -50,6 +52,17 @@ def test_files_that_are_not_there_or_not_whole_are_named(part):
     path_of(part, ".records").unlink()
     with pytest.raises(StoreWriteError, match="must share the store's file system"):
         check_staged_files(part)
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_a_disk_that_fails_while_records_are_written_fails_the_task(tmp_path, monkeypatch, blocks):
+    def fail(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(early_sync, "_EARLY_BYTES", 1)
+    monkeypatch.setattr(early_sync, "sync_data", fail)
+    with pytest.raises(StoreWriteError, match=r"\.records: Input/output error"):
+        stage(tmp_path / "j", 3, BODIES, blocks=blocks)
 
 
 def test_rows_that_are_not_those_of_the_part_are_refused(part):
