@@ -8,17 +8,19 @@ from typing import Any
 
 import pytest
 
+from store_core.layout.dledger import DLEDGER_INDEX_UNIT
 from tests.interop.client_node import ClientNode, wait_until
 from tests.interop.java_cluster import RELEASES, free_port
 from tests.interop.live_cluster import BROKER, LiveCluster
 from tests.interop.placed_rows import PLACE, Placed, pull_placed, read_placed
 from tests.rmqsource.stream.simulated_query import Checkpoint, SimulatedQuery
+from tests.store_core.tools.check.support import checked, kinds
 
 pytestmark = pytest.mark.interop
 
 TOPIC, QUEUES, GROUP = "orders", 4, "judge"
 INDEX = {"maxHashSlotNum": "500", "maxIndexNum": "2000"}
-FILES = {"mappedFileSizeCommitLog": 256 << 10, "mappedFileSizeConsumeQueue": 20 * 1000, **INDEX}
+FILES = {"mappedFileSizeCommitLog": 128 << 10, "mappedFileSizeConsumeQueue": 20 * 1000, **INDEX}
 
 
 def settings_of_node(node: str, peers: str) -> dict[str, object]:
@@ -92,8 +94,32 @@ def test_a_store_is_read_and_followed_while_its_broker_writes(tmp_path, release)
             query.all_available()
             assert sorted(tuple(row[n] for n in PLACE) for row in checkpoint.rows) == sorted(wanted)
         cluster.stop_broker()
+        assert rows_of(root) == wanted
+        assert index_findings(root) == {}
+        overwrite_unit(root, 3)
+        assert index_findings(root) == {"ENTRY_INDEX": 1}
+        cluster.start_broker()
+        cluster.stop_broker()
+        assert index_findings(root) == {"ENTRY_INDEX": 1}  # which no start of DLedger mends
+        (root / "dledger-n0" / "index").rename(tmp_path / "index")  # as check advises
+        cluster.start_broker()
+        cluster.stop_broker()
+        assert index_findings(root) == {}
     assert rows_of(root) == wanted
-    assert len(list((root / "dledger-n0" / "data").iterdir())) > 1
+
+
+def index_findings(root: Path) -> dict[str, int]:
+    """Return what check finds of a node's index, in which it looked at each entry."""
+    report = checked(root, {name: str(size) for name, size in FILES.items()})
+    assert report.counts.entry_index_units == report.counts.records > 3000
+    return {name: n for name, n in kinds(report).items() if name.startswith("ENTRY_")}
+
+
+def overwrite_unit(root: Path, index: int) -> None:
+    assert len(list((root / "dledger-n0" / "data").iterdir())) > 3  # else a start mends it
+    with (root / "dledger-n0" / "index" / f"{0:020d}").open("r+b") as file:
+        file.seek(index * DLEDGER_INDEX_UNIT.size)
+        file.write(bytes(DLEDGER_INDEX_UNIT.size))
 
 
 @pytest.mark.parametrize("release", RELEASES)

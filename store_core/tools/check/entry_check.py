@@ -8,6 +8,7 @@ import numpy as np
 
 from store_core.codec.dledger_entries import entry_headers, headers_ok
 from store_core.layout.dledger import DLEDGER_ENTRY
+from store_core.tools.check.entry_index_check import EntryIndexCheck
 from store_core.tools.check.finding_kinds import FindingKind
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.files.segment_list import Segment
-    from store_core.tools.check.findings import Findings
+    from store_core.store_snapshot import StoreSnapshot
+    from store_core.tools.check.findings import CheckCounts, Findings
 
 _SHOWN = 8
 
@@ -24,11 +26,13 @@ class EntryCheck:
     """Looks at the headers of all entries, in the order of the log.
 
     Each has an index that is one more than the last, wherever no bytes are lost between, and a term
-    that is no smaller. Nobody sets its CRCs.
+    that is no smaller. Nobody sets its CRCs. Units of the node's index are compared with those that
+    are as they should be.
     """
 
-    def __init__(self, findings: Findings, file_size: int) -> None:
-        self._findings, self._file_size = findings, file_size
+    def __init__(self, snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts) -> None:
+        self._findings, self._file_size = findings, snapshot.log.segments.file_size
+        self._units = EntryIndexCheck(snapshot, findings, counts)
         self._end = self._border = self._index = self._term = -1
 
     def check(self, frames: RecordFrames, segment: Segment) -> None:
@@ -45,6 +49,7 @@ class EntryCheck:
         is_odd |= joined & (term < np.append(self._term, term[:-1]))
         is_odd |= good & ((headers["chain_crc"] != 0) | (headers["body_crc"] != 0))
         self._note(np.flatnonzero(is_odd), headers, segment)
+        self._units.check(headers[good & ~is_odd])
         self._end = int(end[-1]) if good[-1] else -1
         self._border = segment.from_offset + self._file_size if good[-1] else -1
         self._index, self._term = int(index[-1]), int(term[-1])

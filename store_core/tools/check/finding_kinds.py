@@ -30,6 +30,10 @@ _TIMER_FIX = (
     "move config/timercheck away while no broker runs: the next one takes all timer messages of "
     "the log for new, so that those that were delivered or cancelled come once more"
 )
+_ENTRY_INDEX_FIX = (
+    "move dledger-*/index away while no broker runs: DLedger makes it anew from its data at the "
+    "next start"
+)
 _NONE = "nothing to do"
 
 
@@ -47,6 +51,18 @@ class FindingKind(Enum):
         "the header of a DLedger entry is not what was stored; its message is good, but a recovery "
         "by DLedger that comes here cuts off all after it",
         _LOG_FIX,
+    )
+    ENTRY_INDEX = (
+        Severity.REPAIRABLE,
+        "the index of the DLedger log does not lead to these entries: their messages are good, but "
+        "the node cannot send them to another that lacks them",
+        _ENTRY_INDEX_FIX,
+    )
+    ENTRY_INDEX_LATE = (
+        Severity.INFORMATION,
+        "the index of the DLedger log does not lead to these entries of its last three files: "
+        "DLedger writes their units anew at its next start",
+        _NONE,
     )
     LOG_TAIL = (
         Severity.DAMAGE,

@@ -92,6 +92,7 @@ class CheckCounts:
     compacted_records: int = 0
     timer_units: int = 0
     timer_slots: int = 0
+    entry_index_units: int = 0
 
     @property
     def log_bytes(self) -> int:

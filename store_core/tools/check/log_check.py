@@ -49,7 +49,7 @@ class LogCheck:
         self.lost: list[tuple[int, int]] = []
         self.last_store_timestamp = -1
         self._times = StoreTimes()
-        self._entries = EntryCheck(findings, snapshot.log.segments.file_size)
+        self._entries = EntryCheck(snapshot, findings, counts)
 
     def frames(self) -> Iterator[RecordFrames]:
         """Yield all readable records in the order of the log, and note what is wrong."""
