@@ -6,6 +6,7 @@ Source: RocketMQ ``ConsumeQueueStore`` (release 5.3.3).
 from __future__ import annotations
 
 import logging
+import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Union
@@ -93,7 +94,7 @@ class ConsumeQueueStore:
         self.is_batch_topic = is_batch_topic or self._is_configured_batch
         self._batch_topics: frozenset[str] = frozenset()
         self._recent = RecentUnits()
-        self._names = NewNames()
+        self._names, self._flushing = NewNames(), threading.Lock()
         self._simple_queues: dict[QueueKey, ConsumeQueueWriter] = {}
         self._batch_queues: dict[QueueKey, BatchConsumeQueueWriter] = {}
 
@@ -224,10 +225,15 @@ class ConsumeQueueStore:
             return queue.delete_expired(min_phy_offset)
 
     def flush(self) -> None:
-        """Make all that was put survive a loss of power. Cheap where nothing was."""
-        for key, queue in self._items():
-            with self.errors_of(key):
-                queue.flush()
+        """Make all that was put survive a loss of power. Cheap where nothing was.
+
+        Where another thread is at it, the call waits: what that one has begun to force may not be
+        on the disk yet.
+        """
+        with self._flushing:
+            for key, queue in self._items():
+                with self.errors_of(key):
+                    queue.flush()
 
     def next_queue_offsets(self) -> tuple[dict[QueueKey, int], dict[QueueKey, int]]:
         """Return the end of each queue: those of simple ones, those of batch queues."""

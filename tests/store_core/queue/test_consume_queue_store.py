@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.queue import queue_files as queue_files_module
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder
@@ -199,3 +201,29 @@ def test_many_queues_hold_no_descriptors(tmp_path):
     queues = loaded(tmp_path, config)
     assert len(queues.queues()) == count
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+def test_a_flush_waits_for_one_that_is_under_way(tmp_path, monkeypatch):
+    queues = loaded(tmp_path)
+    queues.put(two_queues())
+    begun, may_end, ended = threading.Event(), threading.Event(), []
+    sync_file = queue_files_module.sync_file
+
+    def wait_and_sync(path):
+        begun.set()
+        assert may_end.wait(30)
+        sync_file(path)
+
+    monkeypatch.setattr(queue_files_module, "sync_file", wait_and_sync)
+    flushes = [
+        threading.Thread(target=lambda n=n: (queues.flush(), ended.append(n))) for n in range(2)
+    ]
+    flushes[0].start()
+    assert begun.wait(30)
+    flushes[1].start()
+    flushes[1].join(0.05)
+    assert ended == []  # the first has taken a file off the list, and not forced it yet
+    may_end.set()
+    for flush in flushes:
+        flush.join(30)
+    assert sorted(ended) == [0, 1]
