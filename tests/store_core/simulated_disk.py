@@ -128,9 +128,11 @@ class SimulatedDisk:
     def build(self, at: int, fate: Fate, target: Path) -> None:
         """Make below `target` what the disk holds when the power goes after ``at`` operations."""
         names = self._names_at(at, fate)
+        reached: set[str] = set()
         for path in sorted(names):
-            if path != self.root and _parent(path) not in names:
-                continue  # its directory did not survive
+            if path != self.root and _parent(path) not in reached:
+                continue  # its directory did not survive, or one above that
+            reached.add(path)
             file = self._files[names[path]]
             place = target / os.path.relpath(path, self.root)
             if file.is_directory:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.errors import StoreFormatError
-from store_core.files.file_writing import flush_directory
 from store_core.layout.store_paths import QUEUE_DIRS
 from store_core.log.log_scan import Gap, scan_log
 from store_core.queue.consume_queue_store import ConsumeQueueStore
@@ -153,7 +152,6 @@ class _Rebuild:
             enable_consume_queue_ext=with_ext,
             enable_multi_dispatch=True,
         )
-        self._root = root
         self._counts = Appended()
         self._queues = ConsumeQueueStore(
             str(root),
@@ -172,10 +170,6 @@ class _Rebuild:
 
     def flush(self) -> None:
         self._queues.flush()
-        roots = [self._root / name for name in QUEUE_DIRS if (self._root / name).is_dir()]
-        if roots:
-            for path in [self._root, *roots, *(topic for r in roots for topic in r.iterdir())]:
-                flush_directory(str(path))
 
     def result(self, records: int, gaps: tuple[Gap, ...]) -> RebuildResult:
         queues = self._queues
