@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from store_core.files.file_writing import sync_data
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _EARLY_BYTES = 32 << 20
 
@@ -57,17 +53,6 @@ class EarlySync:
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             under_way.result()
-
-    def __enter__(self) -> EarlySync:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the thread; what failed meanwhile is nobody's any more."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.errors import StoreError
+from store_core.errors import StoreError, StoreKindError
 from store_core.files.segment_list import Segment, SegmentList, list_segments
 from store_core.layout.dledger import DLEDGER_INDEX_DIR, DLEDGER_INDEX_UNIT
 from store_core.log.dledger_log import dledger_node
@@ -44,7 +44,7 @@ class EntryIndexCheck:
         self._made_anew_from = data[-_FILES_RECOVERED:][0] if data else 0
 
     def _listed(self, snapshot: StoreSnapshot) -> SegmentList:
-        node = dledger_node(snapshot.directory, snapshot.config)
+        node = _node(snapshot)
         if node is None:
             return SegmentList([], 0)
         path = snapshot.directory.resolve(node, DLEDGER_INDEX_DIR)
@@ -114,3 +114,16 @@ class EntryIndexCheck:
                 for entry, unit in zip(headers[shown], units[shown])
             ],
         )
+
+
+def _node(snapshot: StoreSnapshot) -> str | None:
+    """Return the directory of the node whose log is checked; None where there is none, or several.
+
+    A log that is named by its path (``storePathDLedgerCommitLog``) is read without the node's name.
+    """
+    if not snapshot.dledger_directories:
+        return None
+    try:
+        return dledger_node(snapshot.directory, snapshot.config)
+    except StoreKindError:
+        return None

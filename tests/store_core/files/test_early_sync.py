@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -36,14 +37,14 @@ def disk(monkeypatch):
 
 
 def test_a_little_is_left_to_the_writer(disk):
-    with EarlySync() as early:
+    with closing(EarlySync()) as early:
         early.wrote(7, MUCH - 1)
         early.wait()
     assert disk.forced == []
 
 
 def test_the_writer_goes_on_while_much_is_forced(disk):
-    with EarlySync() as early:
+    with closing(EarlySync()) as early:
         early.wrote(7, MUCH)
         assert disk.begun.wait(30)
         early.wrote(7, 3 * MUCH)  # returns though the first is under way: no second one beside it
@@ -55,7 +56,7 @@ def test_the_writer_goes_on_while_much_is_forced(disk):
 
 
 def test_what_came_while_one_was_under_way_counts_for_the_next(disk):
-    with EarlySync() as early:
+    with closing(EarlySync()) as early:
         early.wrote(7, MUCH)
         assert disk.begun.wait(30)
         early.wrote(7, MUCH)
@@ -70,7 +71,7 @@ def test_what_came_while_one_was_under_way_counts_for_the_next(disk):
 def test_a_failure_is_told_once_it_is_known(disk, tell):
     disk.failure = OSError(5, "Input/output error")
     disk.may_end.set()
-    with EarlySync() as early:
+    with closing(EarlySync()) as early:
         early.wrote(7, MUCH)
         with pytest.raises(OSError, match="Input/output"):
             _until_known(early, tell)
@@ -98,7 +99,7 @@ def test_closing_waits_and_says_nothing(disk):
 
 def test_real_bytes_are_forced(tmp_path):
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
-    with EarlySync() as early:
+    with closing(EarlySync()) as early:
         os.write(fd, b"x")
         early.wrote(fd, MUCH)
         early.wait()

@@ -134,3 +134,18 @@ def test_a_store_without_the_index_is_good(store):
     report = checked(root, OPTIONS)
     assert report.is_good
     assert report.counts.entry_index_units == 0
+
+
+def test_a_log_that_is_named_by_its_path_is_checked_beside_two_nodes(store):
+    root, headers, _ = store
+    (root / "dledger-n1").mkdir()
+    named = {
+        **OPTIONS,
+        "storePathDLedgerCommitLog": str(root / "dledger-n0" / "data"),
+        "dLegerPeers": "n0-127.0.0.1:40911",
+    }
+    report = checked(root, named)
+    assert report.is_good, report.findings
+    assert (report.counts.records, report.counts.entry_index_units) == (len(headers), 0)
+    report = checked(root, {**named, "dLegerSelfId": "n0"})
+    assert report.counts.entry_index_units == len(headers)
