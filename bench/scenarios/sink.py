@@ -167,8 +167,10 @@ def _copy(parts: Sequence[StagedPart], target: Path) -> None:
     target.mkdir()
     for part in parts:
         copied = target / part.name
-        shutil.copyfile(Path(part.directory, f"{part.name}.records"), copied)
-        with copied.open("rb") as file:
+        with copied.open("wb") as file:
+            for number in range(part.chunks[-1].file + 1):
+                with Path(part.records_path(number)).open("rb") as source:
+                    shutil.copyfileobj(source, file, 1 << 22)
             os.fsync(file.fileno())
 
 

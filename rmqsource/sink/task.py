@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqsource.sink.local_host import message_ids, now_ms
 from rmqsource.sink.rows import RowConverter
+from store_core.arrow import pa
 from store_core.codec.record_encoder import encode_records
 from store_core.staged_commit.staged_part import StagedPart
 from store_core.staged_commit.staged_part_writer import StagedFiles, StagedPartWriter
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_JOINED_BYTES, _JOINED_ROWS = 8 << 20, 1 << 16  # twice as many are slower: they fit no cache
 _SLICE_BYTES = 64 << 20
 
 
@@ -48,14 +50,13 @@ def stage_part(batches: Iterable[RecordBatch], plan: SinkPlan, partition_id: int
     converter = RowConverter(plan, partition_id, message_ids(), now_ms)
     name = f"part-{partition_id:06d}-{uuid.uuid4().hex}"
     staged = _stage(batches, plan, converter, name)
-    logger.info("staged %d messages of %d bytes as %s", staged.messages, staged.records_bytes, name)
-    return StagedPart(
+    part = StagedPart(
         partition_id=partition_id,
         directory=plan.job_directory,
         name=name if staged.messages else "",
-        records_bytes=staged.records_bytes,
         rows_bytes=staged.rows_bytes,
         messages=staged.messages,
+        chunks=staged.chunks,
         queues=staged.queues,
         topics=tuple(sorted(converter.topics.items())),
         delay_levels=tuple(sorted(converter.delay_levels)),
@@ -64,6 +65,8 @@ def stage_part(batches: Iterable[RecordBatch], plan: SinkPlan, partition_id: int
         property_crc=plan.property_crc,
         is_multi_dispatch=staged.is_multi_dispatch,
     )
+    logger.info("staged %d messages of %d bytes as %s", part.messages, part.records_bytes, name)
+    return part
 
 
 def _stage(
@@ -72,7 +75,7 @@ def _stage(
     """Write the files of a part, none where there are no rows."""
     writer: StagedPartWriter | None = None
     try:
-        for batch in _slices(batches):
+        for batch in _blocks(batches):
             rows = converter.convert(batch)
             if rows is None:
                 continue
@@ -88,9 +91,25 @@ def _stage(
             writer.close()
 
 
-def _slices(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield batches of bounded size: a block of records has at most 2 GiB."""
+def _blocks(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """Yield the rows in batches of another length.
+
+    Small ones are put together: what a step costs whatever it is given is paid less often then.
+    Large ones are cut: a block of records has at most 2 GiB.
+    """
+    held: list[RecordBatch] = []
     for batch in batches:
+        held.append(batch)
+        if sum(map(len, held)) >= _JOINED_ROWS or sum(b.nbytes for b in held) >= _JOINED_BYTES:
+            yield from _slices(held)
+            held = []
+    yield from _slices(held)
+
+
+def _slices(held: list[RecordBatch]) -> Iterator[RecordBatch]:
+    if not held:
+        return
+    for batch in pa.Table.from_batches(held).combine_chunks().to_batches():
         parts = max(batch.nbytes // _SLICE_BYTES, 1)
         step = max(-(-batch.num_rows // parts), 1)
         for start in range(0, batch.num_rows, step):

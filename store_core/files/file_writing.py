@@ -12,7 +12,7 @@ from store_core.errors import StoreFormatError, StoreWriteError
 from store_core.files.regular_file import open_to_read, open_to_write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 _MOST_AT_ONCE = 1 << 20
 _ZEROS = bytes(1 << 20)
@@ -81,17 +81,6 @@ def start_writeback(fd: int, at: int, length: int) -> None:
         os.posix_fadvise(fd, at, length, os.POSIX_FADV_DONTNEED)
 
 
-def forget_read(fd: int, stop: int) -> None:
-    """Give memory back that holds the beginning of a file, which is on the disk and was read.
-
-    What is written next finds memory that is at hand: a virtual machine gets other memory from
-    its host page by page, which takes five times as long as the copy. Where the system takes no
-    such advice, nothing happens.
-    """
-    if stop > 0 and hasattr(os, "posix_fadvise"):  # a length of 0 would be the whole file
-        os.posix_fadvise(fd, 0, stop, os.POSIX_FADV_DONTNEED)
-
-
 def sync_file(path: str) -> None:
     """Force what anybody wrote to a file to the disk."""
     fd = open_to_read(path)
@@ -102,14 +91,6 @@ def sync_file(path: str) -> None:
         raise
     finally:
         os.close(fd)
-
-
-def sync_together(fds: Sequence[int]) -> None:
-    """Force files to the disk, which is given all of them before it has to force the first."""
-    for fd in fds:
-        start_writeback(fd, 0, os.fstat(fd).st_size)
-    for fd in fds:
-        sync_data(fd)
 
 
 def flush_directory(path: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -201,10 +200,8 @@ class _Committing:
     def complete(self) -> None:
         """Do all that follows the eight bytes."""
         self.tail.adopt(self.commit.store_timestamp)
-        with ThreadPoolExecutor(1, "staging") as pool:
-            pool.submit(self.job.remove_records)  # in the log: nobody asks for them any more
-            self.steps.run("dispatch", self.target.dispatch, self.job, self.commit)
-            self.steps.run("flush", self.target.flush_all)
+        self.steps.run("dispatch", self.target.dispatch, self.job, self.commit)
+        self.steps.run("flush", self.target.flush_all)
         finish(self.target.root, self.directory, self.commit, self.steps)
 
     def note(self) -> None:
@@ -219,7 +216,12 @@ class _Committing:
         offsets = dict(self.target.next_queue_offsets())
         commit, segment_bytes = self.commit, self.target.commit_log.file_size
         return patched_runs(
-            self.job, commit.start_offset, segment_bytes, offsets, commit.store_timestamp
+            self.job,
+            commit.start_offset,
+            segment_bytes,
+            offsets,
+            commit.store_timestamp,
+            keep=False,  # a commit that fails is the end of the job
         )
 
     def _undo(self) -> None:

@@ -24,10 +24,15 @@ class CrashPoints:
         Gets ``before <name>`` and ``after <name>``; whatever it raises goes up.
     sync
         False: nothing is forced to the disk (``flush=async``).
+
+    Attributes
+    ----------
+    is_sync
+        As given.
     """
 
     def __init__(self, hook: Hook = no_hook, *, sync: bool = True) -> None:
-        self._hook, self._is_sync = hook, sync
+        self._hook, self.is_sync = hook, sync
 
     def run(self, name: str, action: Callable[..., Any], *arguments: Any) -> Any:
         """Do one step and return its result."""
@@ -42,12 +47,12 @@ class CrashPoints:
 
     def sync(self, name: str, fd: int) -> None:
         """Force a file to the disk."""
-        if self._is_sync:
+        if self.is_sync:
             self.run(name, sync_data, fd)
 
     def sync_directory(self, name: str, path: str) -> None:
         """Force the names in a directory to the disk."""
-        if self._is_sync:
+        if self.is_sync:
             self.run(name, flush_directory, path)
 
     def replace_file(self, name: str, path: str, data: bytes) -> None:

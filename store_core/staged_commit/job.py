@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import zlib
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from store_core.codec.encoded_records import EncodedRecords
-from store_core.errors import StoreFormatError, StoreReadError
-from store_core.files.file_writing import forget_read
-from store_core.files.regular_file import open_to_read
+from store_core.errors import StoreFormatError
 from store_core.layout.message import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_PREFIX
 from store_core.staged_commit.intent import JobQueueRange
 from store_core.staged_commit.placement import Run, place
-from store_core.staged_commit.staged_part import RECORDS_SUFFIX, StagedBlock, read_blocks
+from store_core.staged_commit.staged_part import read_blocks
+from store_core.staged_commit.staged_records import StagedRecordsReader
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
 
     import numpy.typing as npt
 
-    from store_core.staged_commit.staged_part import StagedPart
+    from store_core.staged_commit.staged_part import StagedBlock, StagedChunk, StagedPart
 
     Int64s = npt.NDArray[np.int64]
     Queue = tuple[str, int]
 
-_CHUNK_BYTES = 4 << 20  # what is patched and written at once stays in a cache
 _NO_CRCS = np.empty(0, np.int32)
 
 
@@ -71,12 +67,6 @@ class StagedJob:
                 counts[column] = counts.get(column, 0) + rows
         return counts
 
-    def remove_records(self) -> None:
-        """Delete the staged records; what is left of the parts goes with the job's directory."""
-        for part in self.parts:
-            with suppress(OSError):  # it goes later, then
-                os.unlink(_records_path(part))
-
     def queue_ranges(self, next_offsets: Mapping[Queue, int]) -> tuple[JobQueueRange, ...]:
         """Return where the messages go, by topic and queue id."""
         counts: dict[Queue, int] = {}
@@ -111,6 +101,8 @@ def patched_runs(
     segment_bytes: int,
     next_offsets: Mapping[Queue, int],
     store_timestamp: int,
+    *,
+    keep: bool = True,
 ) -> Generator[PatchedRun, None, None]:
     """Yield the records of a job in log order, a few MiB at a time.
 
@@ -126,6 +118,8 @@ def patched_runs(
         Next queue offset by (topic, queue id).
     store_timestamp
         Milliseconds.
+    keep
+        False: each staged file of records is deleted as soon as it is read.
 
     Raises
     ------
@@ -138,13 +132,14 @@ def patched_runs(
             continue
         queues = [(topic, queue_id) for topic, queue_id, _ in part.queues]
         base = np.array([counters.get(queue, 0) for queue in queues], np.int64)
-        with _RecordsFile(part) as records:
-            for block in _chunks(read_blocks(part)):
-                encoded = records.read(block)
-                runs, position = place(block.sizes, position, segment_bytes)
-                queue_offsets = base[block.queue] + block.rank
+        with StagedRecordsReader(part, keep=keep) as records:
+            for chunk, rows in _chunks(part):
+                encoded = _encoded(part, chunk, rows, records.read(chunk))
+                runs, position = place(rows.sizes, position, segment_bytes)
+                queue_offsets = base[rows.queue] + rows.rank
                 for run in runs:
                     yield _patched(encoded, run, queue_offsets, store_timestamp)
+            records.end()
         for queue, (_, _, messages) in zip(queues, part.queues):
             counters[queue] = counters.get(queue, 0) + messages
 
@@ -166,66 +161,36 @@ def first_record_proof(run: PatchedRun) -> tuple[int, int]:
     return size, zlib.crc32(run.data[:size])
 
 
-def _chunks(blocks: Iterator[StagedBlock]) -> Iterator[StagedBlock]:
-    """Yield blocks of bounded length."""
-    for block in blocks:
-        ends = np.cumsum(block.sizes, dtype=np.int64)
-        first = begin = 0
-        while first < len(ends):
-            stop = max(int(np.searchsorted(ends, begin + _CHUNK_BYTES, "right")), first + 1)
-            yield block.part(block.start + begin, first, stop)
-            first, begin = stop, int(ends[stop - 1])
+def _chunks(part: StagedPart) -> Iterator[tuple[StagedChunk, StagedBlock]]:
+    """Yield the chunks of a part, and the rows of their records."""
+    chunks = iter(part.chunks)
+    for block in read_blocks(part):
+        first = 0
+        while first < len(block.sizes):
+            chunk = next(chunks, None)
+            rows = block.part(first, first + (chunk.messages if chunk is not None else 0))
+            if chunk is None or rows.total_bytes != chunk.bytes:
+                raise StoreFormatError("rows that are not those of the records", part.rows_path)
+            yield chunk, rows
+            first += chunk.messages
 
 
-def _records_path(part: StagedPart) -> str:
-    return os.path.join(part.directory, part.name + RECORDS_SUFFIX)
-
-
-class _RecordsFile:
-    """The records of a part, read into two buffers in turn."""
-
-    def __init__(self, part: StagedPart) -> None:
-        self._path = _records_path(part)
-        self._property_crc = part.property_crc
-        self._buffers = [np.empty(0, np.uint8)] * 2
-        self._fd = -1
-
-    def __enter__(self) -> _RecordsFile:
-        try:
-            self._fd = open_to_read(self._path)
-        except OSError as err:
-            raise StoreReadError(err.strerror or str(err), self._path) from err
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-    def read(self, block: StagedBlock) -> EncodedRecords:
-        """Return the records of a block, checked against its sizes."""
-        sizes = block.sizes.astype(np.int64)
-        length = int(sizes.sum())
-        self._buffers.reverse()
-        if len(self._buffers[0]) < length:
-            self._buffers[0] = np.empty(max(length, _CHUNK_BYTES), np.uint8)
-        data = self._buffers[0][:length]
-        try:
-            forget_read(self._fd, block.start)
-            done = os.preadv(self._fd, [memoryview(data)], block.start)
-        except OSError as err:
-            raise StoreReadError(err.strerror or str(err), self._path) from err
-        starts = np.cumsum(sizes) - sizes
-        if done != length or not _are_records(data, starts, block.sizes):
-            raise StoreFormatError(
-                f"not what a task staged, from byte {block.start} on", self._path
-            )
-        return EncodedRecords(
-            block=data,
-            starts=starts,
-            sizes=sizes,
-            body_crc=_NO_CRCS,
-            store_timestamp_at=starts + block.store_timestamp_at,
-            property_crc=self._property_crc,
-        )
+def _encoded(
+    part: StagedPart, chunk: StagedChunk, rows: StagedBlock, data: npt.NDArray[np.uint8]
+) -> EncodedRecords:
+    """Return the records of a chunk, checked against their sizes."""
+    sizes = rows.sizes.astype(np.int64)
+    starts = np.cumsum(sizes) - sizes
+    if not _are_records(data, starts, rows.sizes):
+        raise StoreFormatError("not what a task staged", part.records_path(chunk.file))
+    return EncodedRecords(
+        block=data,
+        starts=starts,
+        sizes=sizes,
+        body_crc=_NO_CRCS,
+        store_timestamp_at=starts + rows.store_timestamp_at,
+        property_crc=part.property_crc,
+    )
 
 
 def _are_records(data: npt.NDArray[np.uint8], starts: Int64s, sizes: npt.NDArray[np.int32]) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from store_core.codec.message_codec import encode_blank
 from store_core.errors import CommitInDoubtError
+from store_core.files.early_sync import EarlySync
 from store_core.files.file_writing import (
     create_file,
     erase,
@@ -58,6 +59,7 @@ class LogTail:
         self._held = b""
         self._first_fd = self._fd = -1
         self._created: list[str] = []
+        self._early = EarlySync()
 
     def write(self, commit_log_offset: int, data: memoryview) -> None:
         """Write a run of records; a blank record closes the segment before, where one is left.
@@ -150,6 +152,7 @@ class LogTail:
 
     def close(self) -> None:
         """Close the files; what had to be on the disk was forced there."""
+        self._early.close()
         for fd in {self._fd, self._first_fd} - {-1}:
             with suppress(OSError):
                 os.close(fd)
@@ -171,6 +174,8 @@ class LogTail:
         else:
             self._steps.write(name, self._fd, at, data)
         start_writeback(self._fd, at, len(data))
+        if self._steps.is_sync:
+            self._early.wrote(self._fd, len(data))
         self.position += len(data)
 
     def _hold(self, name: str, at: int, data: memoryview) -> None:
@@ -206,10 +211,13 @@ class LogTail:
             self._steps.sync("clear tail sync", self._fd)
 
     def _finish_segment(self) -> None:
-        if self._fd >= 0 and self._fd != self._first_fd:
-            with write_errors(self._path(self.position - 1)):
+        if self._fd < 0:
+            return
+        with write_errors(self._path(self.position - 1)):
+            self._early.wait()
+            if self._fd != self._first_fd:
                 self._steps.sync("segment sync", self._fd)
-            os.close(self._fd)
+                os.close(self._fd)
         self._fd = -1
 
     def _path(self, offset: int) -> str:

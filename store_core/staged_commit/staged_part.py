@@ -1,7 +1,8 @@
 """Records that a task staged: final but for queue offset, physical offset and store time.
 
-A part is two files. ``<name>.records`` holds the records back to back. ``<name>.rows`` is an Arrow
-stream with a row for each of them: what the commit must know, so that it looks into none.
+``<name>.00000.records``, ``<name>.00001.records``, … hold the records back to back (see
+`staged_records`). ``<name>.rows`` is an Arrow stream with a row for each of them: what the commit
+must know, so that it looks into none.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
 
-RECORDS_SUFFIX, ROWS_SUFFIX = ".records", ".rows"
+ROWS_SUFFIX = ".rows"
 RELATIVE_TO_STORE_TIME = 1 << 60
 """A tags code from here on is a time of delivery: so many ms behind the store time."""
 
@@ -43,6 +44,25 @@ def rows_schema() -> Schema:
             ("key_hashes", pa.list_(pa.int32())),  # of the index's entries, in their order
         ]
     )
+
+
+class StagedChunk(NamedTuple):
+    """Whole records that are read at once.
+
+    Attributes
+    ----------
+    file
+        Number of the file that they lie in; they begin where the chunk before ends.
+    messages, bytes
+        How much there is.
+    checksum
+        See `staged_records`.
+    """
+
+    file: int
+    messages: int
+    bytes: int
+    checksum: int
 
 
 class QueueCount(NamedTuple):
@@ -62,11 +82,13 @@ class StagedPart:
     partition_id
         Parts follow each other in the log by it.
     directory, name
-        Where the two files are, and their name without suffix; empty when there are none.
-    records_bytes, rows_bytes
-        Lengths of the files.
+        Where the files are, and how their names begin; empty when there are none.
+    rows_bytes
+        Length of the file of rows.
     messages
         Records in the part.
+    chunks
+        Of its records, in order.
     queues
         The queues that they go to, in the order of their numbers.
     topics
@@ -86,9 +108,9 @@ class StagedPart:
     partition_id: int
     directory: str
     name: str
-    records_bytes: int
     rows_bytes: int
     messages: int
+    chunks: tuple[StagedChunk, ...]
     queues: tuple[QueueCount, ...]
     topics: tuple[tuple[str, int], ...] = ()
     delay_levels: tuple[int, ...] = ()
@@ -97,11 +119,29 @@ class StagedPart:
     property_crc: bool = False
     is_multi_dispatch: bool = False
 
+    @property
+    def records_bytes(self) -> int:
+        """Bytes of all records."""
+        return sum(chunk.bytes for chunk in self.chunks)
+
+    def records_path(self, file: int) -> str:
+        """Return the path of one of the files of records."""
+        return records_path(self.directory, self.name, file)
+
+    @property
+    def rows_path(self) -> str:
+        """Path of the file of rows."""
+        return os.path.join(self.directory, self.name + ROWS_SUFFIX)
+
+
+def records_path(directory: str, name: str, file: int) -> str:
+    """Return the path of one of the files of records of a part."""
+    return os.path.join(directory, f"{name}.{file:05d}.records")
+
 
 class StagedBlock(NamedTuple):
-    """Some records of a part: where they lie in ``.records``, and a number a row."""
+    """Some records of a part, a number a row."""
 
-    start: int
     sizes: Int32s
     queue: Int32s
     rank: Int32s
@@ -117,11 +157,10 @@ class StagedBlock(NamedTuple):
         """Bytes of all its records."""
         return int(self.sizes.sum(dtype=np.int64))
 
-    def part(self, start: int, first: int, stop: int) -> StagedBlock:
-        """Return the rows ``[first, stop)``, which begin at byte ``start`` of the file."""
+    def part(self, first: int, stop: int) -> StagedBlock:
+        """Return the rows ``[first, stop)``."""
         rows = slice(first, stop)
         return StagedBlock(
-            start=start,
             sizes=self.sizes[rows],
             queue=self.queue[rows],
             rank=self.rank[rows],
@@ -142,34 +181,33 @@ def read_blocks(part: StagedPart) -> Iterator[StagedBlock]:
     """
     if part.messages == 0:
         return
-    path = os.path.join(part.directory, part.name + ROWS_SUFFIX)
-    start = messages = 0
+    path = part.rows_path
+    total_bytes = messages = 0
     try:
         check_regular(path)
         with pa.memory_map(path) as source, pa.ipc.open_stream(source) as rows:
             for batch in rows:
-                block = _block(start, batch)
+                block = _block(batch)
                 _check_block(block, part, path)
                 yield block
-                start += block.total_bytes
+                total_bytes += block.total_bytes
                 messages += batch.num_rows
     except (pa.ArrowInvalid, OSError) as err:
         raise StoreFormatError(f"not what a task staged: {err}", path) from err
-    if (start, messages) != (part.records_bytes, part.messages):
+    if (total_bytes, messages) != (part.records_bytes, part.messages):
         raise StoreFormatError(
-            f"{messages} messages of {start} bytes; the task staged {part.messages} of "
+            f"{messages} messages of {total_bytes} bytes; the task staged {part.messages} of "
             f"{part.records_bytes}",
             path,
         )
 
 
-def _block(start: int, batch: RecordBatch) -> StagedBlock:
+def _block(batch: RecordBatch) -> StagedBlock:
     *columns, key_hashes = batch.columns
     size, queue, rank, store_timestamp_at, tags_code = (column.to_numpy() for column in columns)
     key_count = np.diff(key_hashes.offsets.to_numpy()).astype(np.int64)
     key_hash = key_hashes.values.to_numpy()
     return StagedBlock(
-        start=start,
         sizes=size,
         queue=queue,
         rank=rank,
@@ -197,11 +235,7 @@ def check_staged_files(part: StagedPart) -> None:
     StoreWriteError
         They are not; the text says where they were staged.
     """
-    if part.messages == 0:
-        return
-    expected = ((RECORDS_SUFFIX, part.records_bytes), (ROWS_SUFFIX, part.rows_bytes))
-    for suffix, length in expected:
-        path = os.path.join(part.directory, part.name + suffix)
+    for path, length in _expected_files(part).items():
         try:
             found = os.path.getsize(path)
         except OSError as err:
@@ -212,3 +246,14 @@ def check_staged_files(part: StagedPart) -> None:
             raise StoreWriteError(reason, path) from err
         if found != length:
             raise StoreWriteError(f"has {found} bytes, the task staged {length}", path)
+
+
+def _expected_files(part: StagedPart) -> dict[str, int]:
+    """Return the length of each file by its path."""
+    if part.messages == 0:
+        return {}
+    expected = {part.rows_path: part.rows_bytes}
+    for chunk in part.chunks:
+        path = part.records_path(chunk.file)
+        expected[path] = expected.get(path, 0) + chunk.bytes
+    return expected

@@ -1,4 +1,4 @@
-"""Stage the records of one task; see `staged_part` for the two files."""
+"""Stage the records of one task; see `staged_part` for the files."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from store_core.arrow import pa
 from store_core.codec.group_ranks import group_ranks
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.record_frames import KnownFrames, RecordFrames
-from store_core.files.early_sync import EarlySync
 from store_core.files.file_writing import (
     flush_directory,
     make_directory,
-    start_writeback,
-    sync_together,
+    sync_file,
     write_error,
+    write_errors,
 )
+from store_core.files.local_file_system import is_on_this_machine
 from store_core.index.index_entries import index_entries
 from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.staged_commit.staged_part import (
-    RECORDS_SUFFIX,
     RELATIVE_TO_STORE_TIME,
     ROWS_SUFFIX,
     QueueCount,
     rows_schema,
 )
+from store_core.staged_commit.staged_records import StagedRecordsWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.encoded_records import EncodedRecords
+    from store_core.staged_commit.staged_part import StagedChunk
 
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
@@ -43,11 +44,11 @@ _ROWS_AT_ONCE = 1 << 18
 
 
 class StagedFiles(NamedTuple):
-    """What the two files of a part hold; see `StagedPart` for the attributes."""
+    """What the files of a part hold; see `StagedPart` for the attributes."""
 
-    records_bytes: int = 0
     rows_bytes: int = 0
     messages: int = 0
+    chunks: tuple[StagedChunk, ...] = ()
     queues: tuple[QueueCount, ...] = ()
     is_multi_dispatch: bool = False
 
@@ -74,16 +75,16 @@ class StagedPartWriter:
         self._is_multi_dispatch = False
         self._decoder = DispatchDecoder(delay_levels_ms)
         self._directory, self._name = directory, name
-        self._records_path = os.path.join(directory, name + RECORDS_SUFFIX)
         self._rows_path = os.path.join(directory, name + ROWS_SUFFIX)
-        self._records_bytes = self._messages = 0
+        self._messages = 0
         self._codes: dict[tuple[str, int], int] = {}
         self._counts: list[int] = []
         self._held: list[Any] = []
-        self._early = EarlySync()
         try:
             make_directory(directory)
-            self._records = open(self._records_path, "xb", buffering=0)  # noqa: SIM115 (closed below)
+            # Who commits sees what is in memory here, and is gone when that is.
+            self._is_forced = not is_on_this_machine(directory)
+            self._records = StagedRecordsWriter(directory, name, is_forced=self._is_forced)
             self._sink = pa.OSFile(self._rows_path, "wb")
         except OSError as err:
             raise write_error(err, directory) from err
@@ -128,46 +129,35 @@ class StagedPartWriter:
             key_hashes,
         ]
         self._held.append(pa.RecordBatch.from_arrays(rows, schema=rows_schema()))
-        self._records_bytes += len(records.block)
         self._messages += len(records)
-        try:
-            _write_all(self._records, memoryview(records.block))
-            written = self._records_bytes - len(records.block)
-            start_writeback(self._records.fileno(), written, len(records.block))
-            self._early.wrote(self._records.fileno(), len(records.block))
-            if sum(batch.num_rows for batch in self._held) >= _ROWS_AT_ONCE:
+        self._records.write(records.block, records.sizes)
+        if sum(batch.num_rows for batch in self._held) >= _ROWS_AT_ONCE:
+            with write_errors(self._rows_path):
                 self._write_rows()
-        except OSError as err:
-            raise write_error(err, self._records_path) from err
 
     def finish(self) -> StagedFiles:
-        """Force both files and their names to the disk.
+        """End the files; what another machine may read is on the disk then, with its names.
 
         Raises
         ------
         StoreWriteError
             They cannot be written or forced.
         """
-        try:
+        with write_errors(self._rows_path):
             self._write_rows()
             self._rows.close()
             self._sink.close()
-            self._early.wait()
-            with open(self._rows_path, "rb") as rows:
-                sync_together([self._records.fileno(), rows.fileno()])
-                rows_bytes = os.fstat(rows.fileno()).st_size
-            self._records.close()
-            flush_directory(self._directory)
-        except OSError as err:
-            raise write_error(err, self._records_path) from err
+        chunks = self._records.finish()
+        with write_errors(self._rows_path):
+            if self._is_forced:
+                sync_file(self._rows_path)
+                flush_directory(self._directory)
+            rows_bytes = os.path.getsize(self._rows_path)
         queues = tuple(QueueCount(*key, count) for key, count in zip(self._codes, self._counts))
-        return StagedFiles(
-            self._records_bytes, rows_bytes, self._messages, queues, self._is_multi_dispatch
-        )
+        return StagedFiles(rows_bytes, self._messages, chunks, queues, self._is_multi_dispatch)
 
     def close(self) -> None:
         """Close the files; what is in them counts only after `finish`."""
-        self._early.close()
         self._sink.close()
         self._records.close()
 
@@ -248,8 +238,3 @@ def _known(
         known_properties=properties,
         known_topics=pa.DictionaryArray.from_arrays(pa.array(topic_code), names),
     )
-
-
-def _write_all(file: Any, view: memoryview) -> None:
-    while view:
-        view = view[file.write(view) :]

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 STAGING_DIRECTORY = "_staging"
 INTENT_FILE = "intent.json"
 _JOB = re.compile(r"[0-9a-f]{32}")
-_JOB_FILE = re.compile(r"part-[0-9]{6,}-[0-9a-f]{32}\.(?:records|rows)|intent\.json(?:\.tmp)?")
+_JOB_FILE = re.compile(  # files of records had no number once
+    r"part-[0-9]{6,}-[0-9a-f]{32}(?:(?:\.[0-9]{5,})?\.records|\.rows)|intent\.json(?:\.tmp)?"
+)
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

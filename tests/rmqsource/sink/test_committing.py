@@ -12,7 +12,7 @@ import pytest
 import rmqsource
 from rmqsource.options.source_options import parse_options
 from rmqsource.scan.read_columns import read_columns
-from rmqsource.sink import committing
+from rmqsource.sink import committing, task
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.committing import commit_parts, discard
 from rmqsource.sink.errors import SinkCommitError
@@ -132,8 +132,9 @@ def test_an_attempt_whose_message_did_not_come_does_not_count(tmp_path):
     assert open_intents(StoreDirectory(str(tmp_path))) == {}
 
 
-def test_attempts_that_go_on_after_the_commit_change_nothing(tmp_path):
+def test_attempts_that_go_on_after_the_commit_change_nothing(tmp_path, monkeypatch):
     """Spark kills the slower of two attempts some time after the job has ended."""
+    monkeypatch.setattr(task, "_JOINED_ROWS", 1)
     plan = plan_for(tmp_path)
 
     def slow():
@@ -290,7 +291,7 @@ def test_a_store_that_was_only_begun_is_a_new_one(tmp_path, left):
 def test_files_that_the_driver_cannot_see_are_an_error(tmp_path):
     plan = plan_for(tmp_path)
     part = stage_part([rows(0, 5)], plan, 0)
-    (Path(part.directory) / f"{part.name}.records").unlink()
+    Path(part.records_path(0)).unlink()
     with pytest.raises(StoreWriteError, match="must share the store's file system"):
         commit_parts(plan, [part])
 

@@ -9,6 +9,7 @@ import pytest
 from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
+from store_core.staged_commit import staged_records
 from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.ledger import Ledger
 from store_core.staged_commit.settle import is_unfinished
@@ -74,17 +75,22 @@ def test_a_second_job_goes_on_where_the_first_ended(tmp_path):
     assert problems(tmp_path) == []
 
 
-def test_staged_records_go_when_they_are_in_the_log_and_not_before(tmp_path):
+def test_staged_records_go_as_they_get_into_the_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(staged_records, "CHUNK_BYTES", 300)
+    monkeypatch.setattr(staged_records, "FILE_BYTES", 600)
     job, directory = staged_job(tmp_path, "a", [bodies(0, 11), bodies(1, 40)])
-    left = {}
+    left = []
 
     def look(name):
-        left[name] = len(list(directory.glob("*.records")))
+        if name in {"before records", "before first segment sync"}:
+            left.append(len(list(directory.glob("*.records"))))
 
     commit(tmp_path, job, directory, hook=look)
-    assert left["before eight bytes"] == left["after eight bytes"] == 2
-    assert left["before ledger content"] == 0
-    assert left["before intent done"] == 0
+    assert len(left) > 10
+    assert left == sorted(left, reverse=True)
+    assert left[0] >= max(part.chunks[-1].file for part in job.parts)
+    assert left[-1] == 0
+    assert messages(tmp_path) == in_order([bodies(0, 11), bodies(1, 40)])
 
 
 class Killer:
@@ -244,7 +250,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch, count):
     assert {p: p.read_bytes() for p in (tmp_path / "commitlog").iterdir()} == before
     assert open_intents(StoreDirectory(str(tmp_path))) == {}
     assert problems(tmp_path) == []
-    commit(tmp_path, job, directory)
+    commit(tmp_path, *staged_job(tmp_path, "again", [bodies(5, 60)]))
     assert len(messages(tmp_path)) == count + 60
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import os
 import pickle
 from dataclasses import replace
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 from store_core.errors import StoreFormatError, StoreWriteError
-from store_core.files import early_sync
 from store_core.staged_commit import staged_part_writer
 from store_core.staged_commit.staged_part import QueueCount, check_staged_files, read_blocks
 from tests.store_core.staged_commit.support import stage
@@ -26,8 +24,8 @@ def part(tmp_path, monkeypatch):
     return stage(directory, 3, BODIES, queues=3, blocks=4)
 
 
-def path_of(part, suffix):
-    return Path(part.directory, part.name + suffix)
+def records_of(part):
+    return Path(part.records_path(0))
 
 
 def test_the_rows_tell_what_the_records_are(part):
@@ -38,31 +36,20 @@ def test_the_rows_tell_what_the_records_are(part):
     assert names == [("TopicA", i % 3) for i in range(50)]
     assert np.concatenate([b.rank for b in blocks]).tolist() == [i // 3 for i in range(50)]
     assert part.queues == tuple(QueueCount("TopicA", q, n) for q, n in ((0, 17), (1, 17), (2, 16)))
-    assert sum(b.total_bytes for b in blocks) == path_of(part, ".records").stat().st_size
+    assert sum(b.total_bytes for b in blocks) == records_of(part).stat().st_size
     assert set(np.concatenate([b.store_timestamp_at for b in blocks]).tolist()) == {56}
     assert pickle.loads(pickle.dumps(part)) == part
     check_staged_files(part)
 
 
 def test_files_that_are_not_there_or_not_whole_are_named(part):
-    os.truncate(path_of(part, ".records"), 10)
+    os.truncate(records_of(part), 10)
     with pytest.raises(StoreWriteError, match="has 10 bytes, the task staged"):
         check_staged_files(part)
-    path_of(part, ".rows").unlink()
-    path_of(part, ".records").unlink()
+    Path(part.rows_path).unlink()
+    records_of(part).unlink()
     with pytest.raises(StoreWriteError, match="must share the store's file system"):
         check_staged_files(part)
-
-
-@pytest.mark.parametrize("blocks", [1, 4])
-def test_a_disk_that_fails_while_records_are_written_fails_the_task(tmp_path, monkeypatch, blocks):
-    def fail(_):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(early_sync, "_EARLY_BYTES", 1)
-    monkeypatch.setattr(early_sync, "sync_data", fail)
-    with pytest.raises(StoreWriteError, match=r"\.records: Input/output error"):
-        stage(tmp_path / "j", 3, BODIES, blocks=blocks)
 
 
 def test_rows_that_are_not_those_of_the_part_are_refused(part):
@@ -70,8 +57,8 @@ def test_rows_that_are_not_those_of_the_part_are_refused(part):
         list(read_blocks(replace(part, messages=51)))
     with pytest.raises(StoreFormatError, match="did not name"):
         list(read_blocks(replace(part, queues=part.queues[:2])))
-    data = path_of(part, ".rows").read_bytes()
-    path_of(part, ".rows").write_bytes(data[: len(data) // 2])
+    data = Path(part.rows_path).read_bytes()
+    Path(part.rows_path).write_bytes(data[: len(data) // 2])
     with pytest.raises(StoreFormatError):
         list(read_blocks(part))
 
@@ -83,9 +70,9 @@ def test_a_part_without_messages_has_no_files():
         partition_id=0,
         directory="/nowhere",
         name="",
-        records_bytes=0,
         rows_bytes=0,
         messages=0,
+        chunks=(),
         queues=(),
     )
     check_staged_files(empty)

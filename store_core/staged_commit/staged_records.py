@@ -1,0 +1,223 @@
+"""The files that the records of a part lie in: written by a task, read and deleted by the commit.
+
+Files of bounded length can be deleted one by one while they are read, so that a commit needs no
+more room, on the disk and in memory, than the job has already.
+
+Each chunk of records has a checksum: the sum of its bytes as 64-bit little-endian numbers, modulo
+2**64, the last one filled up with zeros. It takes a hundredth of the time of a CRC, and shows what
+a disk or a network file system can do to a file between two processes: pages that are zeros, or of
+another time.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from store_core.errors import StoreFormatError, StoreReadError
+from store_core.files.file_writing import sync_data, write_error
+from store_core.files.regular_file import open_to_read
+from store_core.staged_commit.staged_part import StagedChunk, records_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from store_core.staged_commit.staged_part import StagedPart
+
+    Bytes = npt.NDArray[np.uint8]
+
+CHUNK_BYTES = 4 << 20  # what is patched and written at once stays in a cache
+FILE_BYTES = 32 << 20
+_WORD_BYTES = 8
+
+
+def checksum(data: Bytes) -> int:
+    """Return the checksum of a chunk."""
+    whole = len(data) - len(data) % _WORD_BYTES
+    rest = int.from_bytes(data[whole:].tobytes(), "little")
+    return (int(data[:whole].view("<u8").sum(dtype=np.uint64)) + rest) % (1 << 64)
+
+
+class StagedRecordsWriter:
+    """Writes the records of a part, file after file.
+
+    Parameters
+    ----------
+    directory, name
+        Of the part.
+    is_forced
+        Each file is forced to the disk; `finish` waits for it.
+    """
+
+    def __init__(self, directory: str, name: str, *, is_forced: bool) -> None:
+        self._directory, self._name = directory, name
+        self._is_forced = is_forced
+        self._file: Any = None
+        self._file_bytes = 0
+        self._number = -1
+        self._chunks: list[StagedChunk] = []
+        self._pool = ThreadPoolExecutor(1, "staged-files")
+        self._forced: Future[None] | None = None
+
+    def write(self, block: Bytes, sizes: npt.NDArray[np.int64]) -> None:
+        """Write records.
+
+        Parameters
+        ----------
+        block, sizes
+            Records back to back, and the bytes of each.
+
+        Raises
+        ------
+        StoreWriteError
+            The disk is full, or another failure.
+        """
+        try:
+            for first, stop, begin, end in _cuts(sizes):
+                self._write_chunk(block[begin:end], stop - first)
+        except OSError as err:
+            raise self._error(err) from err
+
+    def finish(self) -> tuple[StagedChunk, ...]:
+        """Close the files, and return what they hold.
+
+        Raises
+        ------
+        StoreWriteError
+            They cannot be forced to the disk.
+        """
+        try:
+            self._end_file()
+            self._wait()
+        except OSError as err:
+            raise self._error(err) from err
+        return tuple(self._chunks)
+
+    def close(self) -> None:
+        """Close what is open; what was written counts only after `finish`."""
+        with suppress(OSError):
+            self._wait()
+        self._pool.shutdown()
+        if self._file is not None:
+            self._file.close()
+
+    def _write_chunk(self, data: Bytes, messages: int) -> None:
+        if self._file is None or self._file_bytes >= FILE_BYTES:
+            self._end_file()
+            self._number += 1
+            path = records_path(self._directory, self._name, self._number)
+            self._file = open(path, "xb", buffering=0)  # noqa: SIM115 (`_end_file` closes it)
+            self._file_bytes = 0
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+        self._file_bytes += len(data)
+        self._chunks.append(StagedChunk(self._number, messages, len(data), checksum(data)))
+
+    def _end_file(self) -> None:
+        """Close the file; where it is to be forced, that is done while the next one is written."""
+        if self._file is None:
+            return
+        if self._is_forced:
+            self._wait()
+            self._forced = self._pool.submit(_force_and_close, self._file)
+        else:
+            self._file.close()
+        self._file = None
+
+    def _wait(self) -> None:
+        forced, self._forced = self._forced, None
+        if forced is not None:
+            forced.result()
+
+    def _error(self, err: OSError) -> Exception:
+        number = max(self._number, 0)
+        return write_error(err, records_path(self._directory, self._name, number))
+
+
+def _force_and_close(file: Any) -> None:
+    with file:
+        sync_data(file.fileno())
+
+
+def _cuts(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield ``(first, stop, begin, end)`` of rows and bytes, of chunks of bounded length."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    first = begin = 0
+    while first < len(ends):
+        stop = max(int(np.searchsorted(ends, begin + CHUNK_BYTES, "right")), first + 1)
+        end = int(ends[stop - 1])
+        yield first, stop, begin, end
+        first, begin = stop, end
+
+
+class StagedRecordsReader:
+    """Reads the records of a part once, chunk by chunk, into two buffers in turn.
+
+    Parameters
+    ----------
+    part
+        The part.
+    keep
+        False: a file is deleted as soon as it is read.
+    """
+
+    def __init__(self, part: StagedPart, *, keep: bool) -> None:
+        self._part, self._keep = part, keep
+        self._buffers = [np.empty(0, np.uint8)] * 2
+        self._fd, self._number, self._at = -1, -1, 0
+
+    def __enter__(self) -> StagedRecordsReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def read(self, chunk: StagedChunk) -> Bytes:
+        """Return the bytes of the next chunk; they are valid until the second next is read.
+
+        Raises
+        ------
+        StoreReadError, StoreFormatError
+            They cannot be read, or are not what the task wrote.
+        """
+        self._buffers.reverse()
+        if len(self._buffers[0]) < chunk.bytes:
+            self._buffers[0] = np.empty(max(chunk.bytes, CHUNK_BYTES), np.uint8)
+        data = self._buffers[0][: chunk.bytes]
+        try:
+            if chunk.file != self._number:
+                self._open(chunk.file)
+            done = os.preadv(self._fd, [memoryview(data)], self._at)
+        except OSError as err:
+            path = self._part.records_path(chunk.file)
+            raise StoreReadError(err.strerror or str(err), path) from err
+        if done != chunk.bytes or checksum(data) != chunk.checksum:
+            raise StoreFormatError(
+                f"not what a task staged, in bytes {self._at} to {self._at + chunk.bytes}",
+                self._part.records_path(chunk.file),
+            )
+        self._at += chunk.bytes
+        return data
+
+    def end(self) -> None:
+        """Close the last file, all of which was read."""
+        if self._fd < 0:
+            return
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+        if not self._keep:
+            with suppress(OSError):  # it goes with the job's directory, then
+                os.unlink(self._part.records_path(self._number))
+
+    def _open(self, number: int) -> None:
+        self.end()
+        self._fd = open_to_read(self._part.records_path(number))
+        self._number, self._at = number, 0
