@@ -11,11 +11,10 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.services.reput_message import ReputMessageService
-from store_core.staged_commit.dispatch import job_rows
 from store_core.store_files import OpenOptions, open_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from concurrent.futures import Future
 
     from store_core.codec.record_frames import RecordFrames
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.recovery.recovery import LogRecovery
     from store_core.staged_commit.crash_points import CrashPoints
+    from store_core.staged_commit.dispatch import JobRows
     from store_core.staged_commit.intent import Commit
     from store_core.staged_commit.job import StagedJob
 
@@ -85,20 +85,20 @@ class OfflineStore:
         simple, batch = self._parts.queues.next_queue_offsets()
         return {**batch, **simple}
 
-    def dispatch(self, job: StagedJob, commit: Commit) -> None:
+    def dispatch(self, job: StagedJob, commit: Commit, rows: Iterable[JobRows]) -> None:
         """Make queue units and index entries of a job whose records are in the log."""
         parts, self._is_flushed = self._parts, False
-        if any(part.is_multi_dispatch for part in job.parts):
+        if job.is_multi_dispatch:
             self._decode_and_dispatch(commit)
             return
         with ThreadPoolExecutor(1, "index") as pool:
             indexed: Future[None] | None = None
-            for rows in job_rows(job, commit, parts.segments.file_size):
+            for some in rows:
                 if indexed is not None:
                     indexed.result()
-                indexed = pool.submit(parts.index.dispatch_entries, rows.entries, rows.end_offset)
-                parts.queues.put(rows.requests)
-                self._last = (rows.last_start, commit.store_timestamp)
+                indexed = pool.submit(parts.index.dispatch_entries, some.entries, some.end_offset)
+                parts.queues.put(some.requests)
+                self._last = (some.last_start, commit.store_timestamp)
             parts.queues.flush()  # the index takes longer
             if indexed is not None:
                 indexed.result()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from store_core.codec.message_codec import encode_blank
 from store_core.errors import CommitInDoubtError, StoreError
-from store_core.files.prefetch import prefetch
+from store_core.files.prefetch import Prefetch
 from store_core.staged_commit.crash_points import CrashPoints
+from store_core.staged_commit.dispatch import job_rows
 from store_core.staged_commit.intent import Commit, write_intent
 from store_core.staged_commit.job import first_record_proof, patched_runs
 from store_core.staged_commit.ledger import Ledger
@@ -18,12 +19,15 @@ from store_core.staged_commit.log_tail import HELD_BYTES, LogTail
 from store_core.staged_commit.staging import INTENT_FILE, remove_job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.staged_commit.dispatch import JobRows
     from store_core.staged_commit.job import PatchedRun, StagedJob
 
 logger = logging.getLogger(__name__)
+
+_ROWS_AHEAD = 3  # of 14 MB each
 
 
 class CommitTarget(Protocol):
@@ -43,8 +47,11 @@ class CommitTarget(Protocol):
         """Return the next queue offset by (topic, queue id)."""
         ...
 
-    def dispatch(self, job: StagedJob, commit: Commit) -> None:
-        """Make queue units and index entries of a job whose records are in the log."""
+    def dispatch(self, job: StagedJob, commit: Commit, rows: Iterable[JobRows]) -> None:
+        """Make queue units and index entries of a job whose records are in the log.
+
+        ``rows`` are those of the job, unless it `is_multi_dispatch`.
+        """
         ...
 
     def flush_all(self) -> None:
@@ -91,9 +98,16 @@ def commit_job(
         Nothing was appended.
     """
     commit = _plan(target, job, dict(target.next_queue_offsets()), clock())
-    with LogTail(target.commit_log, steps) as tail:
+    made = job_rows(job, commit, target.commit_log.file_size)
+    with LogTail(target.commit_log, steps) as tail, Prefetch(made, _ROWS_AHEAD) as rows:
         committing = _Committing(
-            target=target, job=job, directory=directory, commit=commit, steps=steps, tail=tail
+            target=target,
+            job=job,
+            directory=directory,
+            commit=commit,
+            steps=steps,
+            tail=tail,
+            rows=rows,
         )
         committing.append()
         try:
@@ -182,13 +196,17 @@ class _Committing:
     commit: Commit
     steps: CrashPoints
     tail: LogTail
+    rows: Prefetch[JobRows]
 
     def append(self) -> None:
         """Write the journal, the job, and its eight bytes; where that fails, nothing stays."""
         try:
             write_intent(self.directory, self.commit, self.steps)
-            for run in prefetch(self._runs()):
-                self.tail.write(run.commit_log_offset, run.data)
+            with Prefetch(self._runs()) as runs:
+                for run in runs:
+                    self.tail.write(run.commit_log_offset, run.data)
+            if not self.job.is_multi_dispatch:
+                self.rows.begin()  # the disk is what takes time now
             self.tail.flush()
             self.tail.commit()
         except CommitInDoubtError:
@@ -200,7 +218,7 @@ class _Committing:
     def complete(self) -> None:
         """Do all that follows the eight bytes."""
         self.tail.adopt(self.commit.store_timestamp)
-        self.steps.run("dispatch", self.target.dispatch, self.job, self.commit)
+        self.steps.run("dispatch", self.target.dispatch, self.job, self.commit, self.rows)
         self.steps.run("flush", self.target.flush_all)
         finish(self.target.root, self.directory, self.commit, self.steps)
 

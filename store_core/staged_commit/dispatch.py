@@ -12,7 +12,7 @@ from store_core.staged_commit.placement import place
 from store_core.staged_commit.staged_part import RELATIVE_TO_STORE_TIME, read_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     import numpy.typing as npt
 
@@ -42,7 +42,7 @@ class JobRows(NamedTuple):
     end_offset: int
 
 
-def job_rows(job: StagedJob, commit: Commit, segment_bytes: int) -> Iterator[JobRows]:
+def job_rows(job: StagedJob, commit: Commit, segment_bytes: int) -> Generator[JobRows, None, None]:
     """Yield the rows of a job whose records are in the log, many at a time.
 
     Parameters

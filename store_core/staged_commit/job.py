@@ -59,6 +59,11 @@ class StagedJob:
         return sum(part.records_bytes for part in self.parts)
 
     @property
+    def is_multi_dispatch(self) -> bool:
+        """Whether some records go to further queues, which only their properties name."""
+        return any(part.is_multi_dispatch for part in self.parts)
+
+    @property
     def dropped(self) -> dict[str, int]:
         """Rows that could be no message, by column."""
         counts: dict[str, int] = {}
