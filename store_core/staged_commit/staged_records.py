@@ -201,7 +201,9 @@ class StagedRecordsReader:
             raise StoreReadError(err.strerror or str(err), path) from err
         if done != chunk.bytes or checksum(data) != chunk.checksum:
             raise StoreFormatError(
-                f"not what a task staged, in bytes {self._at} to {self._at + chunk.bytes}",
+                f"not what a task staged, in bytes {self._at} to {self._at + chunk.bytes}: the "
+                "file system gives back other bytes than it was given. Nothing was appended; look "
+                "at its log, and run the write again",
                 self._part.records_path(chunk.file),
             )
         self._at += chunk.bytes
