@@ -55,6 +55,7 @@ def stage_part(batches: Iterable[RecordBatch], plan: SinkPlan, partition_id: int
         directory=plan.job_directory,
         name=name if staged.messages else "",
         rows_bytes=staged.rows_bytes,
+        rows_checksum=staged.rows_checksum,
         messages=staged.messages,
         chunks=staged.chunks,
         queues=staged.queues,

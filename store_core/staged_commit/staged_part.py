@@ -16,6 +16,7 @@ import numpy as np
 from store_core.arrow import pa
 from store_core.errors import StoreFormatError, StoreWriteError
 from store_core.files.regular_file import check_regular
+from store_core.staged_commit.checksum import file_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 ROWS_SUFFIX = ".rows"
 RELATIVE_TO_STORE_TIME = 1 << 60
 """A tags code from here on is a time of delivery: so many ms behind the store time."""
+OTHER_BYTES = (
+    "the file system gives back other bytes than it was given. Nothing was appended; look at its "
+    "log, and run the write again"
+)
 
 
 def rows_schema() -> Schema:
@@ -56,7 +61,7 @@ class StagedChunk(NamedTuple):
     messages, bytes
         How much there is.
     checksum
-        See `staged_records`.
+        See `checksum`.
     """
 
     file: int
@@ -83,8 +88,8 @@ class StagedPart:
         Parts follow each other in the log by it.
     directory, name
         Where the files are, and how their names begin; empty when there are none.
-    rows_bytes
-        Length of the file of rows.
+    rows_bytes, rows_checksum
+        Of the file of rows.
     messages
         Records in the part.
     chunks
@@ -109,6 +114,7 @@ class StagedPart:
     directory: str
     name: str
     rows_bytes: int
+    rows_checksum: int
     messages: int
     chunks: tuple[StagedChunk, ...]
     queues: tuple[QueueCount, ...]
@@ -228,12 +234,16 @@ def _check_block(block: StagedBlock, part: StagedPart, path: str) -> None:
 
 
 def check_staged_files(part: StagedPart) -> None:
-    """Raise where the files of a part are not there, or not whole.
+    """Raise where the files of a part are not there, not whole, or the rows not those staged.
+
+    Whoever reads the records checks them.
 
     Raises
     ------
     StoreWriteError
-        They are not; the text says where they were staged.
+        They are not there or not whole; the text says where they were staged.
+    StoreFormatError
+        The rows are not those that were staged.
     """
     for path, length in _expected_files(part).items():
         try:
@@ -246,6 +256,8 @@ def check_staged_files(part: StagedPart) -> None:
             raise StoreWriteError(reason, path) from err
         if found != length:
             raise StoreWriteError(f"has {found} bytes, the task staged {length}", path)
+    if part.messages and file_checksum(part.rows_path) != part.rows_checksum:
+        raise StoreFormatError(f"not what a task staged: {OTHER_BYTES}", part.rows_path)
 
 
 def _expected_files(part: StagedPart) -> dict[str, int]:

@@ -21,6 +21,7 @@ from store_core.files.file_writing import (
 from store_core.files.local_file_system import is_on_this_machine
 from store_core.index.index_entries import index_entries
 from store_core.queue.dispatch_request import DispatchDecoder
+from store_core.staged_commit.checksum import file_checksum
 from store_core.staged_commit.staged_part import (
     RELATIVE_TO_STORE_TIME,
     ROWS_SUFFIX,
@@ -47,6 +48,7 @@ class StagedFiles(NamedTuple):
     """What the files of a part hold; see `StagedPart` for the attributes."""
 
     rows_bytes: int = 0
+    rows_checksum: int = 0
     messages: int = 0
     chunks: tuple[StagedChunk, ...] = ()
     queues: tuple[QueueCount, ...] = ()
@@ -153,8 +155,15 @@ class StagedPartWriter:
                 sync_file(self._rows_path)
                 flush_directory(self._directory)
             rows_bytes = os.path.getsize(self._rows_path)
-        queues = tuple(QueueCount(*key, count) for key, count in zip(self._codes, self._counts))
-        return StagedFiles(rows_bytes, self._messages, chunks, queues, self._is_multi_dispatch)
+            rows_checksum = file_checksum(self._rows_path)
+        return StagedFiles(
+            rows_bytes=rows_bytes,
+            rows_checksum=rows_checksum,
+            messages=self._messages,
+            chunks=chunks,
+            queues=tuple(QueueCount(*key, n) for key, n in zip(self._codes, self._counts)),
+            is_multi_dispatch=self._is_multi_dispatch,
+        )
 
     def close(self) -> None:
         """Close the files; what is in them counts only after `finish`."""

@@ -2,11 +2,6 @@
 
 Files of bounded length can be deleted one by one while they are read, so that a commit needs no
 more room, on the disk and in memory, than the job has already.
-
-Each chunk of records has a checksum: the sum of its bytes as 64-bit little-endian numbers, modulo
-2**64, the last one filled up with zeros. It takes a hundredth of the time of a CRC, and shows what
-a disk or a network file system can do to a file between two processes: pages that are zeros, or of
-another time.
 """
 
 from __future__ import annotations
@@ -21,7 +16,8 @@ import numpy as np
 from store_core.errors import StoreFormatError, StoreReadError
 from store_core.files.file_writing import sync_data, write_error
 from store_core.files.regular_file import open_to_read
-from store_core.staged_commit.staged_part import StagedChunk, records_path
+from store_core.staged_commit.checksum import checksum
+from store_core.staged_commit.staged_part import OTHER_BYTES, StagedChunk, records_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,14 +30,6 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 4 << 20  # what is patched and written at once stays in a cache
 FILE_BYTES = 32 << 20
-_WORD_BYTES = 8
-
-
-def checksum(data: Bytes) -> int:
-    """Return the checksum of a chunk."""
-    whole = len(data) - len(data) % _WORD_BYTES
-    rest = int.from_bytes(data[whole:].tobytes(), "little")
-    return (int(data[:whole].view("<u8").sum(dtype=np.uint64)) + rest) % (1 << 64)
 
 
 class StagedRecordsWriter:
@@ -201,9 +189,8 @@ class StagedRecordsReader:
             raise StoreReadError(err.strerror or str(err), path) from err
         if done != chunk.bytes or checksum(data) != chunk.checksum:
             raise StoreFormatError(
-                f"not what a task staged, in bytes {self._at} to {self._at + chunk.bytes}: the "
-                "file system gives back other bytes than it was given. Nothing was appended; look "
-                "at its log, and run the write again",
+                f"not what a task staged, in bytes {self._at} to {self._at + chunk.bytes}: "
+                f"{OTHER_BYTES}",
                 self._part.records_path(chunk.file),
             )
         self._at += chunk.bytes

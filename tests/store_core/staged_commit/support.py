@@ -83,13 +83,7 @@ def stage(
             encoded = encode_records(batch, store_host=STORE_HOST)
             writer.append(encoded, [topic], np.zeros(len(part), np.int32), queue_id)
         staged = writer.finish()
-    return StagedPart(
-        partition_id,
-        str(directory),
-        name,
-        *staged[:4],
-        is_multi_dispatch=staged.is_multi_dispatch,
-    )
+    return StagedPart(partition_id, str(directory), name, **staged._asdict())
 
 
 def staged_job(root: Path, name: str, parts, **once) -> tuple[StagedJob, Path]:

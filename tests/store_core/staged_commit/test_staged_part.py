@@ -63,6 +63,17 @@ def test_rows_that_are_not_those_of_the_part_are_refused(part):
         list(read_blocks(part))
 
 
+@pytest.mark.parametrize("at", [-200, -9])
+def test_rows_that_changed_since_are_refused(part, at):
+    path = Path(part.rows_path)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StoreFormatError, match="other bytes than it was given") as raised:
+        check_staged_files(part)
+    assert raised.value.path == part.rows_path
+
+
 def test_a_part_without_messages_has_no_files():
     from store_core.staged_commit.staged_part import StagedPart
 
@@ -71,6 +82,7 @@ def test_a_part_without_messages_has_no_files():
         directory="/nowhere",
         name="",
         rows_bytes=0,
+        rows_checksum=0,
         messages=0,
         chunks=(),
         queues=(),

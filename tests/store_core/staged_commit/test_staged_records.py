@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from store_core.errors import StoreFormatError, StoreReadError, StoreWriteError
 from store_core.staged_commit import staged_part_writer, staged_records
 from store_core.staged_commit.staged_part import StagedPart
-from store_core.staged_commit.staged_records import (
-    StagedRecordsReader,
-    StagedRecordsWriter,
-    checksum,
-)
+from store_core.staged_commit.staged_records import StagedRecordsReader, StagedRecordsWriter
 from tests.store_core.staged_commit.support import commit, messages, stage, staged_job
 
 NAME = "part-000000-" + "a" * 32
@@ -46,6 +42,7 @@ def written(directory, blocks, *, is_forced=False):
         directory=str(directory),
         name=NAME,
         rows_bytes=0,
+        rows_checksum=0,
         messages=sum(chunk.messages for chunk in chunks),
         chunks=chunks,
         queues=(),
@@ -126,14 +123,6 @@ def test_what_is_not_what_was_written_is_refused(tmp_path, damage):
     with pytest.raises(expected) as raised:
         read(part)
     assert raised.value.path == str(path)
-
-
-@given(st.binary(max_size=40), st.integers(0, 7))
-def test_the_checksum_is_a_sum_of_words(data, shift):
-    words = [data[at : at + 8].ljust(8, b"\0") for at in range(0, len(data), 8)]
-    expected = sum(int.from_bytes(word, "little") for word in words) % 2**64
-    moved = np.frombuffer(bytes(shift) + data, np.uint8)[shift:]
-    assert checksum(moved) == expected
 
 
 def test_a_file_is_forced_while_the_next_is_written(tmp_path, monkeypatch):
