@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from store_core.arrow_types import Array
 
 _PROCESS = struct.Struct(">Hi")  # process id, hash of the class loader
-_VARYING_BYTES = 6  # milliseconds in four bytes, the counter in two
+_VARYING_CHARACTERS = 12  # eight of milliseconds, four of the counter
 _COUNTER_BITS = 16
 _MS_MASK = 0xFFFFFFFF
 
@@ -47,26 +47,30 @@ class ClientMessageIds:
 
     def __init__(self, address: bytes, process_id: int, loader_hash: int, now_ms: int) -> None:
         fixed = address + _PROCESS.pack(process_id & 0xFFFF, loader_hash)
-        self._prefix = np.frombuffer(fixed.hex().upper().encode(), np.uint8)
+        self._prefix = fixed.hex().upper().encode()
         self._next = (now_ms - month_start_ms(now_ms)) << _COUNTER_BITS
 
     def next_ids(self, count: int) -> Array:
         """Return the next ids as a ``pa.StringArray``: 32 characters, 56 with an IPv6 address."""
-        numbers = np.arange(self._next, self._next + count, dtype=np.int64)
-        self._next += count
-        width = len(self._prefix)
-        characters = np.empty((count, width + 2 * _VARYING_BYTES), np.uint8)
-        characters[:, :width] = self._prefix
-        numbers &= (_MS_MASK << _COUNTER_BITS) | ((1 << _COUNTER_BITS) - 1)
-        octets = numbers.astype(">i8").view(np.uint8).reshape(-1, 8)[:, -_VARYING_BYTES:]
-        characters[:, width:] = _hex_pairs()[octets].view(np.uint8)
-        return fixed_width_strings(characters)
+        width = len(self._prefix) + _VARYING_CHARACTERS
+        ids = np.empty(count, f"V{width}")
+        first = 0
+        while first < count:
+            ms, counter = divmod(self._next, len(_counters()))
+            stop = min(first + len(_counters()) - counter, count)
+            some = ids[first:stop]
+            some[:] = np.void(self._prefix + b"%012X" % ((ms & _MS_MASK) << _COUNTER_BITS))
+            some.view(np.uint32).reshape(len(some), -1)[:, -1] = _counters()[counter:][: len(some)]
+            self._next += len(some)
+            first = stop
+        return fixed_width_strings(ids.view(np.uint8).reshape(count, width))
 
 
 @lru_cache(maxsize=1)
-def _hex_pairs() -> npt.NDArray[np.uint16]:
-    """Return the two hex digits of each byte as one number of two bytes."""
-    return np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint16)
+def _counters() -> npt.NDArray[np.uint32]:
+    """Return the four characters of every value of the counter, as one number each."""
+    octets = np.arange(1 << _COUNTER_BITS).astype(">u2").tobytes()
+    return np.frombuffer(octets.hex().upper().encode(), np.uint32)
 
 
 def month_start_ms(now_ms: int) -> int:

@@ -43,3 +43,9 @@ def test_ids_never_repeat_when_the_counter_is_used_up():
 def test_a_month_begins_at_local_midnight():
     now = datetime(2024, 2, 29, 23, 59).timestamp() * 1000
     assert month_start_ms(int(now)) == time.mktime((2024, 2, 1, 0, 0, 0, 0, 0, -1)) * 1000
+
+
+def test_none_at_all_are_none():
+    ids = ClientMessageIds(bytes(4), 1, 1, NOW_MS)
+    assert ids.next_ids(0).to_pylist() == []
+    assert fields(ids.next_ids(1)[0].as_py())[4] == 0
