@@ -143,6 +143,8 @@ class LogTail:
 
     def undo(self) -> None:
         """Erase what was written; the log is as before. Not after `commit`."""
+        with suppress(OSError):  # of what goes; it would be told here, and not of the erasure
+            self._early.wait()
         for path in reversed(self._created):
             self._steps.remove_file("undo segment", path)
         if self._first_fd >= 0 and self._path(self.start_offset) not in self._created:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core.errors import StoreFormatError, StoreReadError
-from store_core.files.file_writing import sync_data, write_error
+from store_core.files.file_writing import sync_data, write_all, write_error
 from store_core.files.regular_file import open_to_read
 from store_core.staged_commit.checksum import checksum
 from store_core.staged_commit.staged_part import OTHER_BYTES, StagedChunk, records_path
@@ -102,9 +102,7 @@ class StagedRecordsWriter:
             path = records_path(self._directory, self._name, self._number)
             self._file = open(path, "xb", buffering=0)  # noqa: SIM115 (`_end_file` closes it)
             self._file_bytes = 0
-        view = memoryview(data)
-        while view:
-            view = view[self._file.write(view) :]
+        write_all(self._file.fileno(), self._file_bytes, memoryview(data))
         self._file_bytes += len(data)
         self._chunks.append(StagedChunk(self._number, messages, len(data), checksum(data)))
 

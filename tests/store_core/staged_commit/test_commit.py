@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from store_core.errors import StoreWriteError
+from store_core.files.early_sync import EarlySync
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.staged_commit import staged_records
@@ -300,3 +301,21 @@ def test_a_dry_run_of_recovery_takes_nothing_of_an_uncommitted_job_for_a_loss(tm
     assert (planned.log_end, planned.records_behind) == (intent.start_offset, 0)
     assert recover_store(str(tmp_path), CONFIG, clock=lambda: 0).log.log_end == planned.log_end
     assert problems(tmp_path) == []
+
+
+def test_what_is_erased_is_forced_after_all_that_was_under_way(tmp_path, monkeypatch):
+    """Forcing a file tells a failure once: a thread that is still at it could be the one told."""
+    order = []
+    monkeypatch.setattr(EarlySync, "wait", lambda _: order.append("wait"))
+
+    def fail(name):
+        order.append(name)
+        if name == "before records" and order.count(name) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    commit(tmp_path, *staged_job(tmp_path, "before", [bodies(9, 1)]))
+    job, directory = staged_job(tmp_path, "j", [bodies(0, 5), bodies(1, 5)])
+    order.clear()
+    with pytest.raises(StoreWriteError, match="free space"):
+        commit(tmp_path, job, directory, fail, clean=True)
+    assert order[order.index("before undo erase") - 1] == "wait"
