@@ -7,8 +7,8 @@ RocketMQ's, each in a JVM, or this project's. Commands ``name_server``, ``broker
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +149,15 @@ class LiveCluster:
     def thaw_broker(self, name: str = BROKER) -> None:
         """Let a frozen broker go on."""
         self._brokers[name].thaw()
+
+    @contextmanager
+    def frozen(self, name: str = BROKER) -> Iterator[None]:
+        """Within the block a broker does nothing: what changes in its store, others change."""
+        self.freeze_broker(name)
+        try:
+            yield
+        finally:
+            self.thaw_broker(name)
 
     def process_id(self, name: str = BROKER) -> int:
         """Return the id of the process that a broker runs in."""

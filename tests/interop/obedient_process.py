@@ -82,8 +82,9 @@ class ObedientProcess:
                     pipe.close()
 
     def freeze(self) -> None:
-        """Let the process do nothing (SIGSTOP)."""
+        """Let the process do nothing (SIGSTOP); on return all its threads stand still."""
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """Let it go on (SIGCONT)."""
