@@ -45,9 +45,14 @@ settings.register_profile("any-load", settings(), deadline=None)
 settings.load_profile("any-load")
 
 
+# Of all that the tests start: over before a second compiler and a collector's threads pay.
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 def pytest_configure() -> None:
-    """Make the place of the golden stores before workers of a parallel run inherit it."""
+    """Set what workers of a parallel run inherit: the place of the golden stores, options of JVMs."""
     share_scratch()
+    os.environ.setdefault("JDK_JAVA_OPTIONS", _JVM)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

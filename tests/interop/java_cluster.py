@@ -13,7 +13,7 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,21 +164,22 @@ class Broker:
         return "\n".join(text[-_SAID:] for text in texts)
 
 
-def java_options(directory: Path, release: str) -> list[str]:
+def java_options(directory: Path, release: str, properties: Sequence[str] = ()) -> list[str]:
     """Return the command that starts the program; what it writes beside stores goes below a folder.
 
-    RocketMQ writes below user.home, and names index files in the JVM's time zone. One compiler: the
-    program is over before another pays.
+    RocketMQ writes below user.home, and names index files in the JVM's time zone. Servers speak TLS
+    where `properties` say so only: without a certificate each makes keys at its start, two a
+    broker, which takes seconds.
     """
     return [
         "java",
         "-Xmx512m",
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+UseSerialGC",
         f"-Duser.home={directory}",
         f"-Djava.io.tmpdir={directory}",
         "-Duser.timezone=UTC",
         "-Dfile.encoding=UTF-8",
+        "-Dtls.server.mode=disabled",
+        *(f"-D{each}" for each in properties),
         "-jar",
         str(build(release)),
     ]

@@ -32,7 +32,6 @@ class JavaNode(JsonNode):
     def __init__(
         self, directory: Path, release: str, kind: str, properties: Sequence[str] = ()
     ) -> None:
-        java, *options = java_options(directory, release)
-        given = [f"-D{each}" for each in properties]
-        super().__init__(directory, [java, *given, *options, kind], error=JavaNodeError)
+        options = java_options(directory, release, properties)
+        super().__init__(directory, [*options, kind], error=JavaNodeError)
         self.release = release

@@ -34,9 +34,7 @@ _OF_JOBS = ("pandas", "python-dateutil", "pytz", "tzdata", "six")
 _OF_CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "protobuf", "zstandard",
                "typing-extensions")  # fmt: skip
 _SOURCES = ("rmqnet", "rmqsource", "store_core", "pyspark_rocketmq.py", "pyspark_rocketmq_store.py")
-# For processes that live for seconds.
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME")
+_KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "JDK_JAVA_OPTIONS")
 
 
 class ClusterError(ProcessError):
@@ -100,7 +98,6 @@ def spark_environment(python: Path, **more: str) -> dict[str, str]:
         "SPARK_HOME": str(spark_home),
         "SPARK_LOCAL_IP": LOCALHOST,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _JAVA_OPTIONS,
         "PYSPARK_PYTHON": "python3",  # a name: each node takes its own
         "LC_ALL": "C.UTF-8",
         **more,
@@ -317,8 +314,6 @@ def submit(
 
 DRIVER_SETTINGS = {
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
-    "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
     "spark.driver.bindAddress": LOCALHOST,
     "spark.driver.host": LOCALHOST,
     "spark.executor.memory": "512m",
