@@ -50,7 +50,7 @@ _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_configure() -> None:
-    """Set what workers of a parallel run inherit: the place of the golden stores, options of JVMs."""
+    """Set what workers of a parallel run inherit: the golden stores' place, options of JVMs."""
     share_scratch()
     os.environ.setdefault("JDK_JAVA_OPTIONS", _JVM)
 
