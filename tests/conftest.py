@@ -45,8 +45,12 @@ settings.register_profile("any-load", settings(), deadline=None)
 settings.load_profile("any-load")
 
 
-# Of all that the tests start: over before a second compiler and a collector's threads pay.
-_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Of all that the tests start: they are over before a second compiler, a collector's threads and
+# proofs that classes are sound pay.
+_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 
 
 def pytest_configure() -> None:

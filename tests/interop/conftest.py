@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,9 +24,9 @@ def live_cluster(
         yield cluster
 
 
-@pytest.fixture(scope="session")
-def live_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
-    """Two brokers of 5.3.3, to be shared as `live_cluster`."""
-    directory = tmp_path_factory.mktemp("live-pair")
+@pytest.fixture
+def live_pair(tmp_path: Path) -> Iterator[LiveCluster]:
+    """Two brokers of 5.3.3, of one test: idle ones would take a fifth of a core until the end."""
+    directory = tmp_path / "live-pair"
     with LiveCluster(directory, "5.3.3", brokers=("broker-a", "broker-b")) as cluster:
         yield cluster
