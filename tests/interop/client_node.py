@@ -121,7 +121,9 @@ class ClientNode(JavaNode):
         """Close a consumer once it has noted so many offsets of a topic; return its deliveries.
 
         It notes a message after its listener has returned: one that is closed as soon as the
-        listener has all may leave with an offset that is too low.
+        listener has all may leave with an offset that is too low. And a broker that is told of a
+        group's first offsets by several requests at once may forget some of them; a consumer that
+        leaves must not be the first to tell them.
         """
 
         def noted() -> int:

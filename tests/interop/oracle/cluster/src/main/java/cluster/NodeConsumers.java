@@ -241,9 +241,10 @@ final class NodeConsumers {
         return rows;
     }
 
-    /** own_offsets: name; the offsets that the consumer keeps, of all its topics. */
+    /** own_offsets: name; the offsets that the consumer keeps, of all its topics; brokers are told them, too. */
     Object ownOffsets(JSONObject given) {
         Member member = members.get(given.getString("name"));
+        member.consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
         Map<MessageQueue, Long> table = new HashMap<>();
         for (String topic : member.topics) {
             table.putAll(member.consumer.getDefaultMQPushConsumerImpl().getOffsetStore().cloneOffsetTable(topic));
