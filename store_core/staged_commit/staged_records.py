@@ -181,7 +181,7 @@ class StagedRecordsReader:
         try:
             if chunk.file != self._number:
                 self._open(chunk.file)
-            done = os.preadv(self._fd, [memoryview(data)], self._at)
+            done = _read(self._fd, self._at, memoryview(data))
         except OSError as err:
             path = self._part.records_path(chunk.file)
             raise StoreReadError(err.strerror or str(err), path) from err
@@ -208,3 +208,14 @@ class StagedRecordsReader:
         self.end()
         self._fd = open_to_read(self._part.records_path(number))
         self._number, self._at = number, 0
+
+
+def _read(fd: int, at: int, view: memoryview) -> int:
+    """Fill a view from a position of a file on; return how many bytes there were.
+
+    File systems of a network or of a program may answer with fewer bytes at a time.
+    """
+    done = 0
+    while done < len(view) and (piece := os.preadv(fd, [view[done:]], at + done)):
+        done += piece
+    return done

@@ -93,6 +93,15 @@ def test_files_go_when_they_are_read_and_not_before(tmp_path):
     assert files_in(tmp_path / "j") == []
 
 
+def test_a_file_system_may_give_a_few_bytes_at_a_time(tmp_path, monkeypatch):
+    data, sizes = block_of([50] * 20)
+    part, preadv = written(tmp_path / "j", [(data, sizes)]), staged_records.os.preadv
+    monkeypatch.setattr(
+        staged_records.os, "preadv", lambda fd, views, at: preadv(fd, [views[0][:7]], at)
+    )
+    assert b"".join(read(part)) == data.tobytes()
+
+
 def test_a_file_that_cannot_be_deleted_stays(tmp_path, monkeypatch):
     part = written(tmp_path / "j", [block_of([50] * 20)])
 
