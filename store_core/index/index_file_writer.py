@@ -99,12 +99,27 @@ class IndexFileWriter:
     def append(self, key_hash: Int32s, commit_log_offset: Int64s, store_timestamp: Int64s) -> None:
         """Add entries, at least one and at most `free`; found after `publish`.
 
-        When a write fails nothing has changed, and the same entries can be given again.
+        When that fails nothing has changed, and the same entries can be given again.
         """
-        header, count = self.header, len(key_hash)
-        number = header.index_count
         slot = (key_hash % np.int32(len(self._slots))).astype(np.int64)
         held = self._slots[slot]
+        try:
+            self.header = self._append(slot, held, key_hash, commit_log_offset, store_timestamp)
+        except BaseException:  # not of the disk alone: arrays need memory, and numpy files of code
+            self._slots[slot] = held
+            raise
+
+    def _append(
+        self,
+        slot: Int64s,
+        held: npt.NDArray[Any],
+        key_hash: Int32s,
+        commit_log_offset: Int64s,
+        store_timestamp: Int64s,
+    ) -> IndexHeader:
+        """Let slots name new entries, write these, and return the header with them."""
+        header, count = self.header, len(key_hash)
+        number = header.index_count
         newest = held.astype(np.int32)
         # A slot that names no entry of the file counts as empty.
         newest[(newest < 0) | (newest >= number)] = 0
@@ -119,18 +134,14 @@ class IndexFileWriter:
         entries["time_diff_seconds"] = self._time_diffs(store_timestamp)
         entries["previous_entry"] = previous
         at = index_file_bytes(len(self._slots), 0) + number * INDEX_ENTRY.size
-        try:
-            self._write(memoryview(entries.view(np.uint8)), at)
-            start_writeback(self._descriptor, at, entries.nbytes)  # slots are written many times
-        except OSError:
-            self._slots[slot] = held
-            raise
+        self._write(memoryview(entries.view(np.uint8)), at)
+        start_writeback(self._descriptor, at, entries.nbytes)  # slots are written many times
         self._dirty[(slot * INDEX_SLOT.size + INDEX_HEADER.size) >> _PAGE_BITS] = True
         if number == 1:
             header = header._replace(
                 begin_timestamp=int(store_timestamp[0]), begin_phy_offset=int(commit_log_offset[0])
             )
-        self.header = header._replace(
+        return header._replace(
             end_timestamp=int(store_timestamp[-1]),
             end_phy_offset=int(commit_log_offset[-1]),
             hash_slot_count=header.hash_slot_count + int(np.count_nonzero(stays & (newest == 0))),

@@ -286,6 +286,27 @@ def test_a_failed_write_can_be_repeated(tmp_path, monkeypatch, failing):
     assert contents(tmp_path) == one_by_one(rows)
 
 
+@pytest.mark.parametrize("failing", ["arange", "unique", "empty", "count_nonzero"])
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EMFILE, os.strerror(errno.EMFILE))])
+def test_what_fails_before_the_write_or_after_it_can_be_repeated(
+    tmp_path, monkeypatch, failing, error
+):
+    """A process out of memory; or out of files, when numpy first imports what `unique` needs."""
+    before = [(10, list("abc"), START_MS)]
+    rows = [(20, list("cab"), START_MS + 1), (30, list("aa"), START_MS + 2)]
+
+    def fail(*_, **__):
+        raise error
+
+    with IndexWriter(tmp_path, SLOTS, 64, lambda: NAMES_FROM_MS) as writer:
+        writer.append(batch(before))
+        with monkeypatch.context() as patch, pytest.raises(type(error)):
+            patch.setattr(np, failing, fail)
+            writer.append(batch(rows))
+        writer.append(batch(rows))
+    assert contents(tmp_path) == one_by_one([*before, *rows], entries=64)
+
+
 def test_a_file_that_cannot_be_begun_is_not_left(tmp_path, monkeypatch):
     def full_disk(*_):
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
