@@ -61,7 +61,9 @@ def build_wheel(directory: Path) -> Path:
 def make_environment(directory: Path, wheel: Path | None, *, connect: bool = False) -> Path:
     """Make a Python environment and return its interpreter.
 
-    Spark, numpy and Arrow are links to those of the tests: copies of them take a gigabyte.
+    Spark, numpy and Arrow are links to those of the tests: copies of them take a gigabyte. Spark's
+    archive of its own Python modules is left out: each process compiles what it takes from there,
+    and has them here compiled.
 
     Parameters
     ----------
@@ -79,13 +81,21 @@ def make_environment(directory: Path, wheel: Path | None, *, connect: bool = Fal
         if distribution.metadata["Name"].lower().replace("_", "-") not in wanted:
             continue
         for top in {Path(str(file)).parts[0] for file in distribution.files or ()} - {".."}:
-            link = packages / top
-            if top != "__pycache__" and not link.exists():
-                link.symlink_to(str(distribution.locate_file(top)))
+            if top == "pyspark":
+                _link_all(Path(str(distribution.locate_file(top))), packages / top, but="python")
+            elif top != "__pycache__" and not (packages / top).exists():
+                (packages / top).symlink_to(str(distribution.locate_file(top)))
     if wheel is not None:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
     return directory / "bin" / "python"
+
+
+def _link_all(source: Path, target: Path, *, but: str) -> None:
+    target.mkdir()
+    for path in source.iterdir():
+        if path.name != but:
+            (target / path.name).symlink_to(path)
 
 
 def spark_environment(python: Path, **more: str) -> dict[str, str]:
