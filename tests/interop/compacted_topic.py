@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,23 +76,33 @@ def send(client: ClientNode, keys: Sequence[str], round_name: str, topic: str = 
         client.send("producer", topic, messages=messages, queue=queue)
 
 
-def is_settled(store: Path) -> bool:
-    """Return whether the broker has compacted all files but the last of each queue."""
+def is_settled(store: Path, ends: Mapping[int, int]) -> bool:
+    """Return whether the broker has compacted all files but the last of each queue.
+
+    And has put into the last whatever lies before a queue offset: ``ends`` by queue.
+    """
     try:
-        text = (store / "compaction" / "position-checkpoint").read_text("utf-8")
-        positions = json.loads(text)["queueOffsetMap"]
+        found = {queue_id: _files(store, queue_id) for queue_id in ends}
+        positions = _positions(store) if any(len(some) > 1 for some in found.values()) else {}
         return all(
-            _last_but_one(store / "compaction" / "compactionCq" / TOPIC / str(queue_id))
+            int(found[queue_id][-1].max()) >= end - 1
+            and max((int(some.max()) for some in found[queue_id][:-1]), default=-1)
             <= positions.get(f"{TOPIC}_{queue_id}", -1)
-            for queue_id in range(QUEUES)
+            for queue_id, end in ends.items()
         )
     except (OSError, ValueError, IndexError):
         return False  # the broker is writing just now
 
 
-def _last_but_one(folder: Path) -> int:
-    """Return the largest queue offset of a queue's files but the last; -1: there is none."""
-    return max((int(some.max()) for some in _queue_offsets(folder)[:-1]), default=-1)
+def _positions(store: Path) -> dict[str, int]:
+    """Return the queue offset up to which each queue is compacted."""
+    text = (store / "compaction" / "position-checkpoint").read_text("utf-8")
+    positions: dict[str, int] = json.loads(text)["queueOffsetMap"]
+    return positions
+
+
+def _files(store: Path, queue_id: int) -> list[npt.NDArray[np.int64]]:
+    return _queue_offsets(store / "compaction" / "compactionCq" / TOPIC / str(queue_id))
 
 
 def _queue_offsets(folder: Path) -> list[npt.NDArray[np.int64]]:
@@ -106,13 +116,13 @@ def _queue_offsets(folder: Path) -> list[npt.NDArray[np.int64]]:
 
 def count_units(store: Path) -> int:
     """Return how many messages the compacted topic has."""
-    folder = store / "compaction" / "compactionCq" / TOPIC
-    return sum(len(some) for q in range(QUEUES) for some in _queue_offsets(folder / str(q)))
+    return sum(len(some) for queue_id in range(QUEUES) for some in _files(store, queue_id))
 
 
 def wait_settled(store: Path) -> None:
     """Wait until the broker has compacted what it can."""
-    assert wait_until(lambda: is_settled(store), _TIMEOUT_S), "the broker did not compact"
+    ends = dict.fromkeys(range(QUEUES), 0)
+    assert wait_until(lambda: is_settled(store, ends), _TIMEOUT_S), "the broker did not compact"
 
 
 def receive_all(client: ClientNode, group: str, count: int) -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from tests.interop.compacted_topic import (
     TOPIC,
     count_units,
     create_topics,
+    is_settled,
     receive_all,
     send,
     wait_settled,
@@ -29,19 +32,33 @@ pytestmark = pytest.mark.interop
 
 _COLUMNS = ("queue_offset", "keys", "body")
 _KEYS = 15
-_SENT = 900
+_SENT = 300
+_AT_ONCE = 10
+_SOON = {"compactionScheduleInternal": 100}
+_TIMEOUT_S = 90
 
 
 def rows_of_topic(store: Path, **options):
     return read_rows(store, access="compaction", topic=TOPIC, **options)
 
 
-def start_sending(client: ClientNode) -> None:
-    """Send to queue 0 in the background: message i has key i modulo `_KEYS`."""
+def keep_sending(client: ClientNode, store: Path) -> Iterator[None]:
+    """Send to queue 0 and yield again and again meanwhile: message i has key i modulo `_KEYS`.
+
+    The next few, of which one at most begins a file, wait until the broker has compacted. RocketMQ
+    5.3.3 loses the first message of a file that it begins while it replaces others
+    (``CompactionLog.replaceFiles`` and ``asyncPutMessage`` hold different locks).
+    """
     messages = [{"keys": f"key-{i % _KEYS}", "body": f"number {i}"} for i in range(_SENT)]
     queue = {"topic": TOPIC, "broker": BROKER, "queue_id": 0}
-    given = {"topic": TOPIC, "messages": messages, "queue": queue, "rate": 150}
-    client.ask("start_sending", name="producer", **given)
+    for stop in range(_AT_ONCE, _SENT + 1, _AT_ONCE):
+        given = {"topic": TOPIC, "messages": messages[stop - _AT_ONCE : stop], "queue": queue}
+        client.ask("start_sending", name="producer", **given, rate=150)
+        deadline = time.monotonic() + _TIMEOUT_S
+        while not is_settled(store, {0: stop}):
+            assert time.monotonic() < deadline, f"the broker has not compacted up to {stop}"
+            yield
+        client.ask("join_sending", name="producer")
 
 
 def check_consistent(rows) -> int:
@@ -59,21 +76,20 @@ def check_consistent(rows) -> int:
 
 
 def test_reads_of_a_broker_that_compacts_and_what_its_client_receives(tmp_path: Path) -> None:
-    with LiveCluster(tmp_path, settings=SETTINGS) as cluster:
+    with LiveCluster(tmp_path, settings={**SETTINGS, **_SOON}) as cluster:
         store = cluster.store()
         with ClientNode(tmp_path / "client", "5.3.3", cluster.namesrv_addr) as client:
             create_topics(client)
-            start_sending(client)
-            assert wait_until((store / "compaction" / "compactionLog" / TOPIC).exists)
             ends, counts = [], []
-            while client.ask("sent", name="producer")["alive"]:
+            for _ in keep_sending(client, store):
+                if not (store / "compaction" / "compactionLog" / TOPIC).exists():
+                    continue
                 rows = rows_of_topic(store, columns=_COLUMNS, queueId=0)
                 ends.append(check_consistent(rows))
                 counts.append(len(rows))
-            client.ask("join_sending", name="producer")
             assert max(ends) > _SENT // 2
             assert max(counts) < _SENT // 2, "nothing was compacted meanwhile"
-            send(client, [f"item-{i % 9}" for i in range(60)], "last")
+            send(client, [f"item-{i % 9}" for i in range(18)], "last")  # at most one file begins
             wait_settled(store)
             count = count_units(store)
             received = by_queue(receive_all(client, "all_of_it", count))
