@@ -12,12 +12,14 @@ import os
 import random
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.interop.class_archive import archive_classes, archive_options
 from tests.interop.java_oracle import OracleError, one_at_a_time
 
 CLUSTER = Path(__file__).parent / "oracle" / "cluster"
@@ -171,17 +173,23 @@ def java_options(directory: Path, release: str, properties: Sequence[str] = ()) 
     where `properties` say so only: without a certificate each makes keys at its start, two a
     broker, which takes seconds.
     """
+    jar = build(release)
+    given = [
+        *archive_options(jar),
+        *_fixed_options(directory),
+        *(f"-D{each}" for each in properties),
+    ]
+    return ["java", *given, "-jar", str(jar)]
+
+
+def _fixed_options(directory: Path) -> list[str]:
     return [
-        "java",
         "-Xmx512m",
         f"-Duser.home={directory}",
         f"-Djava.io.tmpdir={directory}",
         "-Duser.timezone=UTC",
         "-Dfile.encoding=UTF-8",
         "-Dtls.server.mode=disabled",
-        *(f"-D{each}" for each in properties),
-        "-jar",
-        str(build(release)),
     ]
 
 
@@ -215,7 +223,19 @@ def _build(major: str) -> Path:
         raise OracleError(
             f"mvn ended with {done.returncode}:\n{(done.stdout + done.stderr)[-_SAID:]}"
         )
+    _archive(jar)
     return jar
+
+
+def _archive(jar: Path) -> None:
+    """Let a name server, a broker and clients of each kind have something to do once."""
+    with tempfile.TemporaryDirectory(prefix="cluster-first-") as folder:
+        topic, store = "Trained", Path(folder, "store")
+        store.mkdir()
+        given = ["--port", str(free_port()), "--topics", topic, "--send", f"{topic}=20"]
+        given += ["--push", f"{topic}:*=0"]
+        options = _fixed_options(Path(folder))
+        archive_classes(jar, options, ["serve", str(store), *given], until='{"event":"sent"')
 
 
 def free_port() -> int:

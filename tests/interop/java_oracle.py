@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.interop.class_archive import archive_classes, archive_options
+
 if TYPE_CHECKING:
     FilterQuestion = tuple[str, Sequence[Mapping[str, str]]]
     """An expression, and properties for which it is evaluated."""
@@ -188,6 +190,8 @@ def _build(api: str) -> Path:
     done = _execute(command, cwd=ORACLE, timeout=_BUILD_TIMEOUT_SECONDS)
     if done.returncode or not jar.exists():
         raise OracleError(_story(done))
+    with tempfile.TemporaryDirectory(prefix="oracle-first-") as home:
+        archive_classes(jar, _options(home), ["put", str(Path(home, "store")), "20", "1"])
     return jar
 
 
@@ -213,9 +217,14 @@ def _run(
 
 
 def _command(api: str, home: str, options: list[str], *arguments: str) -> list[str]:
+    jar = build(api)
+    given = [*archive_options(jar), *_options(home), *options]
+    return ["java", *given, "-jar", str(jar), *arguments]
+
+
+def _options(home: str) -> list[str]:
     """RocketMQ writes its logs below user.home, and names index files in the JVM's time zone."""
-    fixed = [f"-Duser.home={home}", "-Duser.timezone=UTC", *_OPENS]
-    return ["java", *fixed, *options, "-jar", str(build(api)), *arguments]
+    return [f"-Duser.home={home}", "-Duser.timezone=UTC", *_OPENS]
 
 
 def _execute(
