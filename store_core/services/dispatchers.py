@@ -169,8 +169,9 @@ class BuildIndexService(ServiceThread):
         while more:
             more = self.run_once()
             if progress is not None:
-                total = max(self._dispatched_offset() - start, 0)
-                progress(min(self._index.from_offset - start, total), total)
+                done = max(self._index.from_offset - start, 0)
+                # What is put after the last stretch is no part of this.
+                progress(done, max(self._dispatched_offset() - start, done) if more else done)
 
     def finish(self) -> None:
         """Index all that is missing: a broker that opens the store would leave a gap there."""

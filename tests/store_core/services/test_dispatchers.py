@@ -87,6 +87,17 @@ def test_rebuild_says_in_the_checkpoint_at_first_that_no_file_is_whole(log):
     assert not index.is_behind
 
 
+def test_a_rebuild_ends_with_all_of_it_whatever_is_put_meanwhile(log):
+    log.add(*[600] * 4)
+    index, seen = Index(), []
+    ends = iter(range(2000, 9000, 10))
+    service = BuildIndexService(index, log.queue, "root", lambda: next(ends), Checkpoint())
+    service.rebuild(progress=lambda *done: seen.append(done))
+    assert all(done <= total for done, total in seen)
+    assert seen[0] == (1024, 2010)
+    assert seen[-1] == (2020, 2020)
+
+
 def test_there_is_no_index_to_rebuild(log):
     index = Index()
     with pytest.raises(StoreConfigError, match="messageIndexEnable"):
