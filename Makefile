@@ -22,6 +22,7 @@ KEY := $(shell { pwd; $(PYTHON) -V 2>&1; cat setup.cfg pyproject.toml; } | cksum
 READY := $(VENV)/ready-$(KEY)
 READY_LINT := $(VENV)/lint-$(KEY)
 READY40 := $(VENV40)/ready-$(KEY)
+READY_SPARK := $(VENV)/spark-home-$(KEY)
 
 PIP := -m pip --disable-pip-version-check --no-input install --quiet
 
@@ -38,10 +39,10 @@ help: ## list these commands
 demo: $(READY) java ## read a bundled real store: topics, a time window, one key
 	$(BIN)/python -m rmqsource.demo $(ARGS)
 
-test: $(READY) java ## run the tests (ARGS="-k name": some of them; WORKERS=0: in one process)
+test: $(READY_SPARK) java ## run the tests (ARGS="-k name": some of them; WORKERS=0: in one process)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-interop: $(READY) java ## run the tests that need a JDK and Maven
+test-interop: $(READY_SPARK) java ## run the tests that need a JDK and Maven
 	$(BIN)/python -m pytest -m interop -n $(JVM_WORKERS) --dist loadfile $(ARGS)
 
 bench: $(READY) java ## measure; ratios as a table and as JSON
@@ -72,6 +73,11 @@ $(READY): setup.cfg pyproject.toml
 	@echo "making $(VENV), once: takes a minute or two"
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python $(PIP) -e '.[cli,test]'
+	touch $@
+
+$(READY_SPARK): $(READY) | java
+	@echo "archiving Spark's classes for the tests, once: takes a minute"
+	$(BIN)/python -m tests.spark_home
 	touch $@
 
 $(READY_LINT): $(READY)

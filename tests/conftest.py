@@ -20,6 +20,7 @@ from tests.golden_store import (
     golden,
     share_scratch,
 )
+from tests.spark_home import set_variables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,18 +46,10 @@ settings.register_profile("any-load", settings(), deadline=None)
 settings.load_profile("any-load")
 
 
-# Of all that the tests start: they are over before a second compiler, a collector's threads and
-# proofs that classes are sound pay.
-_JVM = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
-
-
 def pytest_configure() -> None:
-    """Set what workers of a parallel run inherit: the golden stores' place, options of JVMs."""
+    """Set what workers of a parallel run inherit: the golden stores, Spark, options of JVMs."""
     share_scratch()
-    os.environ.setdefault("JDK_JAVA_OPTIONS", _JVM)
+    set_variables()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

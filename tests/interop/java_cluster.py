@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.interop.class_archive import archive_classes, archive_options
-from tests.interop.java_oracle import OracleError, one_at_a_time
+from tests.class_archive import archive_classes, archive_options, listing_option, run
+from tests.interop.java_oracle import OracleError, archive_of, one_at_a_time
 
 CLUSTER = Path(__file__).parent / "oracle" / "cluster"
 RELEASES = ("5.3.3", "4.9.7")
@@ -223,19 +223,21 @@ def _build(major: str) -> Path:
         raise OracleError(
             f"mvn ended with {done.returncode}:\n{(done.stdout + done.stderr)[-_SAID:]}"
         )
-    _archive(jar)
+    _archive_classes(jar)
     return jar
 
 
-def _archive(jar: Path) -> None:
+def _archive_classes(jar: Path) -> None:
     """Let a name server, a broker and clients of each kind have something to do once."""
     with tempfile.TemporaryDirectory(prefix="cluster-first-") as folder:
-        topic, store = "Trained", Path(folder, "store")
+        topic, store, listed = "First", Path(folder, "store"), Path(folder, "classes")
         store.mkdir()
+        program = ["-jar", str(jar)]
+        options = [listing_option(listed), *_fixed_options(Path(folder))]
         given = ["--port", str(free_port()), "--topics", topic, "--send", f"{topic}=20"]
         given += ["--push", f"{topic}:*=0"]
-        options = _fixed_options(Path(folder))
-        archive_classes(jar, options, ["serve", str(store), *given], until='{"event":"sent"')
+        run(["java", *options, *program, "serve", str(store), *given], until='{"event":"sent"')
+        archive_classes(archive_of(jar), listed, program)
 
 
 def free_port() -> int:

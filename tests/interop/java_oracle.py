@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.interop.class_archive import archive_classes, archive_options
+from tests.class_archive import archive_classes, archive_options, listing_option, run
 
 if TYPE_CHECKING:
     FilterQuestion = tuple[str, Sequence[Mapping[str, str]]]
@@ -191,8 +191,16 @@ def _build(api: str) -> Path:
     if done.returncode or not jar.exists():
         raise OracleError(_story(done))
     with tempfile.TemporaryDirectory(prefix="oracle-first-") as home:
-        archive_classes(jar, _options(home), ["put", str(Path(home, "store")), "20", "1"])
+        listed, program = Path(home, "classes"), ["-jar", str(jar)]
+        options = [listing_option(listed), *_options(home)]
+        run(["java", *options, *program, "put", str(Path(home, "store")), "20", "1"])
+        archive_classes(archive_of(jar), listed, program)
     return jar
+
+
+def archive_of(jar: Path) -> Path:
+    """Return the file that has the classes of a program."""
+    return jar.with_suffix(".jsa")
 
 
 def _api_of(profile: str) -> str:
@@ -218,7 +226,7 @@ def _run(
 
 def _command(api: str, home: str, options: list[str], *arguments: str) -> list[str]:
     jar = build(api)
-    given = [*archive_options(jar), *_options(home), *options]
+    given = [*archive_options(archive_of(jar)), *_options(home), *options]
     return ["java", *given, "-jar", str(jar), *arguments]
 
 

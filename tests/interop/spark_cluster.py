@@ -100,12 +100,12 @@ def _link_all(source: Path, target: Path, *, but: str) -> None:
 
 def spark_environment(python: Path, **more: str) -> dict[str, str]:
     """Return the environment variables of a machine whose ``python3`` is the one given."""
-    (spark_home,) = python.parent.parent.glob("lib/python*/site-packages/pyspark")
+    (own,) = python.parent.parent.glob("lib/python*/site-packages/pyspark")
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {
         **kept,
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
-        "SPARK_HOME": str(spark_home),
+        "SPARK_HOME": os.environ.get("SPARK_HOME", str(own)),
         "SPARK_LOCAL_IP": LOCALHOST,
         "SPARK_DAEMON_MEMORY": "256m",
         "PYSPARK_PYTHON": "python3",  # a name: each node takes its own
