@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def run(
         The program; None: with the environment of this process.
     until
         The program is ended as soon as it writes a line that begins so; None: it ends by itself.
+        After five minutes it is ended all the same.
     """
     lines = []
     with subprocess.Popen(
@@ -68,9 +70,12 @@ def run(
         env=env,
     ) as process:
         assert process.stdout is not None
+        too_long = threading.Timer(_TIMEOUT_SECONDS, process.kill)
+        too_long.start()
         for line in process.stdout:
             lines.append(line.rstrip("\n"))
             if until is not None and line.startswith(until):
                 process.kill()
-        process.wait(_TIMEOUT_SECONDS)
+        process.wait()
+        too_long.cancel()
     return lines
