@@ -175,7 +175,7 @@ def java_options(directory: Path, release: str, properties: Sequence[str] = ()) 
     """
     jar = build(release)
     given = [
-        *archive_options(jar),
+        *archive_options(archive_of(jar)),
         *_fixed_options(directory),
         *(f"-D{each}" for each in properties),
     ]
