@@ -123,7 +123,9 @@ def test_a_broker_does_not_make_a_lost_compacted_log_anew(tmp_path: Path) -> Non
         with ClientNode(tmp_path / "client", "5.3.3", cluster.namesrv_addr) as client:
             create_topics(client)
             send(client, ["lost"], "before")
-            assert wait_until(lambda: len(rows_of_topic(store)) == QUEUES)
+            one_each = dict.fromkeys(range(QUEUES), 1)
+            assert wait_until(lambda: is_settled(store, one_each), _TIMEOUT_S)
+            assert len(rows_of_topic(store)) == QUEUES
         cluster.stop_broker()
         shutil.rmtree(store / "compaction")
         cluster.start_broker()
