@@ -76,7 +76,7 @@ $(READY): setup.cfg pyproject.toml
 	touch $@
 
 $(READY_SPARK): $(READY) | java
-	@echo "archiving Spark's classes for the tests, once: takes a minute"
+	@echo "archiving Spark's classes for the tests, once: takes a minute or two"
 	$(BIN)/python -m tests.spark_home
 	touch $@
 

@@ -1,6 +1,6 @@
 """Spark as the tests start it: its classes in an archive, its own Python modules compiled.
 
-``python -m tests.spark_home`` makes both in the environment, once, in less than a minute; without
+``python -m tests.spark_home`` makes both in the environment, once, in a minute and a half; without
 them the tests run as well, and longer. With its classes archived a session needs two fifths less
 until its first jobs are done. Its workers take Python modules out of a zip beside it, and each
 compiles what it takes, for a second: where the zip is left out, they have the environment's.
@@ -41,7 +41,8 @@ def _quoted(options: list[str]) -> str:
     return " ".join(f'"{option}"' for option in options)
 
 
-def _link_all(source: Path, target: Path, *, but: str) -> None:
+def link_all(source: Path, target: Path, *, but: str) -> None:
+    """Make a folder of links to all that another holds, but for one name."""
     target.mkdir(exist_ok=True)
     for path in source.iterdir():
         if path.name != but and not (target / path.name).is_symlink():
@@ -52,7 +53,7 @@ def _make() -> None:
     """Make the folder, run a few jobs with it, and archive the classes that they needed."""
     import pyspark
 
-    _link_all(Path(pyspark.__file__).parent, HOME, but="python")
+    link_all(Path(pyspark.__file__).parent, HOME, but="python")
     with tempfile.TemporaryDirectory(prefix="spark-classes-") as folder:
         listed = Path(folder, "classes")
         variables = {

@@ -21,6 +21,7 @@ from typing import Any
 from tests.conftest import ROOT
 from tests.interop.json_node import JsonNode
 from tests.interop.obedient_process import ProcessError
+from tests.spark_home import link_all
 
 JOBS = Path(__file__).with_name("cluster_jobs.py")
 LOCALHOST = "127.0.0.1"
@@ -82,20 +83,13 @@ def make_environment(directory: Path, wheel: Path | None, *, connect: bool = Fal
             continue
         for top in {Path(str(file)).parts[0] for file in distribution.files or ()} - {".."}:
             if top == "pyspark":
-                _link_all(Path(str(distribution.locate_file(top))), packages / top, but="python")
+                link_all(Path(str(distribution.locate_file(top))), packages / top, but="python")
             elif top != "__pycache__" and not (packages / top).exists():
                 (packages / top).symlink_to(str(distribution.locate_file(top)))
     if wheel is not None:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
     return directory / "bin" / "python"
-
-
-def _link_all(source: Path, target: Path, *, but: str) -> None:
-    target.mkdir()
-    for path in source.iterdir():
-        if path.name != but:
-            (target / path.name).symlink_to(path)
 
 
 def spark_environment(python: Path, **more: str) -> dict[str, str]:
