@@ -43,7 +43,7 @@ test: $(READY_SPARK) java ## run the tests (ARGS="-k name": some of them; WORKER
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-interop: $(READY_SPARK) java ## run the tests that need a JDK and Maven
-	$(BIN)/python -m pytest -m interop -n $(JVM_WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m interop -n $(JVM_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(READY) java ## measure; ratios as a table and as JSON
 	$(BIN)/python -m bench $(ARGS)

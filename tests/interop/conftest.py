@@ -10,6 +10,15 @@ import pytest
 from tests.interop.java_cluster import RELEASES
 from tests.interop.live_cluster import LiveCluster
 
+_FIRST = ("test_drive", "test_spark_cluster", "test_replication", "test_ping_pong")
+"""Files that take minutes: a worker that begins one last works alone. The first mostly waits."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the files that take longest come first."""
+    order = {name: place for place, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(_FIRST)))
+
 
 @pytest.fixture(scope="session", params=RELEASES)
 def live_cluster(
@@ -20,7 +29,8 @@ def live_cluster(
     A test that stops or kills something takes a cluster of its own.
     """
     directory = tmp_path_factory.mktemp("live-cluster")
-    with LiveCluster(directory, request.param) as cluster:
+    settings = {"timerWheelEnable": "true"}
+    with LiveCluster(directory, request.param, settings=settings) as cluster:
         yield cluster
 
 

@@ -37,6 +37,7 @@ _HOUR_MS = 3_600_000
 _NEVER_ENQUEUED = str(2**63 - 1)
 _DELETED = "deleted"
 _SETTINGS: dict[str, Any] = {
+    "timerWheelEnable": "true",
     "mappedFileSizeCommitLog": 65_536,
     "mappedFileSizeConsumeQueue": 800,
     "mappedFileSizeTimerLog": 16 + 52 * 20,

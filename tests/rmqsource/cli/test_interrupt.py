@@ -104,8 +104,9 @@ def test_import(tmp_path: Path) -> None:
     for number in range(TASKS):
         row = {**MESSAGE, "commit_log_offset": 100 * number, "queue_offset": number}
         (export / f"part-{number:05d}.json").write_text(json.dumps(row))
-    # One task for each file.
-    (settings / "spark-defaults.conf").write_text("spark.sql.files.maxPartitionBytes 1\n")
+    # One task for each file: none is cut, and opening one counts as much as a task may have.
+    sizes = "spark.sql.files.maxPartitionBytes 1k\nspark.sql.files.openCostInBytes 1k\n"
+    (settings / "spark-defaults.conf").write_text(sizes)
     command = Command(
         *("import", str(export), str(tmp_path / "store")), SPARK_CONF_DIR=str(settings)
     )
