@@ -86,6 +86,8 @@ class CompactionLog:
     unit_gaps
         Units that do not name a record of their queue, size and offset, or are out of order; they
         are not in ``units``. Positions are those in the files of the sparse queue.
+    refused_offsets
+        The queue offsets that those units have.
 
     Raises
     ------
@@ -184,6 +186,7 @@ class CompactionLog:
         self._files: list[tuple[Segment, SegmentRecords]] = []
         self._sources: list[tuple[Segment, ByteSource]] = []
         self.units = np.empty(0, NATIVE_BATCH_CQ_UNIT)
+        self.refused_offsets = np.empty(0, np.int64)
         self._file_of = np.empty(0, np.int64)
         try:
             queue, log = listed = [
@@ -247,7 +250,9 @@ class CompactionLog:
             good[rows[within]] = self._have_records(segment, records, units[rows[within]])
         ascends = _ascends(units["base_queue_offset"], good)
         ascends &= _ascends(units["commit_log_offset"], good)
-        for row in np.flatnonzero(~(good & ascends)).tolist():
+        refused = np.flatnonzero(~(good & ascends))
+        self.refused_offsets = units["base_queue_offset"][refused]
+        for row in refused.tolist():
             reason = "follows one with a larger number" if good[row] else "has no such record"
             position = int(at[row]) * BATCH_CQ_UNIT.size
             self._note_unit(queue[int(owner[row])], position, units[row], reason)

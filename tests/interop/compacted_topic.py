@@ -39,6 +39,7 @@ SETTINGS: dict[str, object] = {
     "mappedFileSizeConsumeQueue": 2000,
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
+    "timerWheelEnable": "false",
     "compactionMappedFileSize": 9200,  # the broker makes a multiple of the queue file of it
     "compactionCqMappedFileSize": QUEUE_FILE_BYTES,
     "compactionScheduleInternal": 500,

@@ -27,6 +27,7 @@ from tests.interop.compacted_topic import (
 from tests.interop.live_cluster import BROKER, LiveCluster
 from tests.rmqsource.metadata.support import rows_of
 from tests.rmqsource.reading import parsed, read_rows
+from tests.store_core.tools.check.support import all_kinds, checked
 
 pytestmark = pytest.mark.interop
 
@@ -86,6 +87,7 @@ def test_reads_of_a_broker_that_compacts_and_what_its_client_receives(tmp_path: 
                     continue
                 rows = rows_of_topic(store, columns=_COLUMNS, queueId=0)
                 ends.append(check_consistent(rows))
+                assert_nothing_lost(store)
                 counts.append(len(rows))
             assert max(ends) > _SENT // 2
             assert max(counts) < _SENT // 2, "nothing was compacted meanwhile"
@@ -99,7 +101,14 @@ def test_reads_of_a_broker_that_compacts_and_what_its_client_receives(tmp_path: 
         cluster.kill_broker()
         before = tree_state(store)
         assert as_received(rows_of_topic(store)) == received
+        assert_nothing_lost(store)
         assert tree_state(store) == before
+
+
+def assert_nothing_lost(store: Path) -> None:
+    """Fail where `check` says that the broker lost a message that its consumers should get."""
+    texts = {key: str(value) for key, value in SETTINGS.items()}
+    assert "COMPACTED_LOST" not in all_kinds(checked(store, texts))
 
 
 def _compare_tables(store: Path, client: ClientNode, received) -> None:

@@ -1,4 +1,4 @@
-"""Check compacted logs: every unit of the sparse queue against its record, every record back."""
+"""Check compacted logs: units against records and back, and both against the commit log."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from store_core.arrow import pc
+from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.record_crcs import body_crc_failures
 from store_core.errors import StoreError
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
 from store_core.queue.compaction_directories import compacted_queues, strange_files
 from store_core.queue.compaction_log import CompactionLog
+from store_core.read.queue_records import queue_columns
 from store_core.state.store_state import StoreState
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
+from store_core.tools.check.newest_of_keys import NewestOfKeys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
     from store_core.store_snapshot import StoreSnapshot
@@ -31,14 +37,14 @@ def check_compaction(snapshot: StoreSnapshot, findings: Findings, counts: CheckC
     A record's own CRC over all its bytes is not compared: a broker changes the physical offset in
     the copy, and not that CRC.
 
-    Memory: 62 bytes a unit of one queue, and a batch of records.
+    Memory: 62 bytes a unit of one queue, its keys (`NewestOfKeys`), and a batch of records.
     """
     is_live = snapshot.state is StoreState.LIVE
     for topic, queue_id in compacted_queues(snapshot.directory):
         place = f"compaction/{topic}/{queue_id}"
         try:
             with CompactionLog(snapshot.directory, topic, queue_id, is_live=is_live) as log:
-                _Queue(log, place, findings, counts).check()
+                _Queue(snapshot, log, place, findings, counts).check()
                 _only_there(snapshot, log, place, findings)
                 if not is_live:
                     _strange_files(snapshot, topic, queue_id, findings)
@@ -51,10 +57,17 @@ class _Queue:
     """One compacted log and where findings about it go."""
 
     def __init__(
-        self, log: CompactionLog, place: str, findings: Findings, counts: CheckCounts
+        self,
+        snapshot: StoreSnapshot,
+        log: CompactionLog,
+        place: str,
+        findings: Findings,
+        counts: CheckCounts,
     ) -> None:
-        self._log, self._place = log, place
+        self._snapshot, self._log, self._place = snapshot, log, place
         self._findings, self._counts = findings, counts
+        self._newest = NewestOfKeys()
+        self._told = [log.refused_offsets]
 
     def check(self) -> None:
         log = self._log
@@ -70,7 +83,9 @@ class _Queue:
                     position=int(frames.position[bad.row]),
                     examples=[f"queue offset {frames.column('queue_offset')[bad.row]}"],
                 )
+            self._newest.add(MessageColumns(frames, raw_body=True))
         self._records_without_unit()
+        self._lost()
 
     def _gaps(self, kind: FindingKind, gaps: list[Gap]) -> None:
         for gap in gaps:
@@ -89,7 +104,9 @@ class _Queue:
                 if isinstance(found, Gap):  # a unit that names it is told of above
                     continue
                 starts = found.column("commit_log_offset")
-                self._without_unit(segment.path, start, starts[~np.isin(starts, here)])
+                alone = ~np.isin(starts, here)
+                self._told.append(found.column("queue_offset")[alone])
+                self._without_unit(segment.path, start, starts[alone])
 
     def _without_unit(self, path: str, begin: int, starts: npt.NDArray[np.int64]) -> None:
         if len(starts):
@@ -100,6 +117,41 @@ class _Queue:
                 count=len(starts),
                 examples=[f"record at byte {at - begin}" for at in starts[:_SHOWN].tolist()],
             )
+
+    def _lost(self) -> None:
+        """Note newest messages of keys that the commit log has and the compacted log has not.
+
+        Between its first message and its last: what lies before may be a master's, from which a
+        slave has not taken it yet. What other findings speak of is not told again.
+        """
+        log = self._log
+        try:
+            for columns in self._in_commit_log():
+                self._newest.add(columns)
+        except StoreError:  # what is wrong with log and queue is told where they are checked
+            return
+        there = np.concatenate([log.units["base_queue_offset"], *self._told])
+        lost = np.setdiff1d(self._newest.kept_offsets(), there)
+        if len(lost):
+            self._findings.add(
+                FindingKind.COMPACTED_LOST,
+                self._place,
+                position=int(lost[0]),
+                count=len(lost),
+                examples=[f"queue offset {offset}" for offset in lost[:_SHOWN].tolist()],
+            )
+
+    def _in_commit_log(self) -> Iterator[MessageColumns]:
+        """Yield what the commit log has of the queue, as far as the compacted log reaches."""
+        log = self._log
+        reach = (log.topic, log.queue_id, log.min_offset, log.max_offset)
+        for columns in queue_columns(self._snapshot, *reach):
+            frames = columns.frames
+            offset, queue_id = frames.column("queue_offset"), frames.column("queue_id")
+            own = (offset >= log.min_offset) & (offset < log.max_offset)
+            own &= queue_id == log.queue_id
+            own &= pc.equal(columns.column("topic"), log.topic).to_numpy(zero_copy_only=False)
+            yield columns.of_rows(np.flatnonzero(own))
 
 
 def _only_there(

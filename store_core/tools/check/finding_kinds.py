@@ -253,6 +253,13 @@ class FindingKind(Enum):
         "records of a compacted log that its queue does not name: consumers never get them",
         _COMPACTED_FIX,
     )
+    COMPACTED_LOST = (
+        Severity.DAMAGE,
+        "messages that are the newest of their keys, and that the compacted log lacks: consumers "
+        "never get them. RocketMQ 5.3.3 loses some when it begins a file while it replaces others",
+        "the commit log has them: read them with access=consumequeue at these queue offsets, and "
+        "send them again",
+    )
     COMPACTED_ONLY = (
         Severity.INFORMATION,
         "messages that only a compacted log still has: the commit log has lost them as it expired",

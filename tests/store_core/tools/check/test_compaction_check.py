@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from store_core.layout.message import HEADER_IPV4
 from tests.golden_compacted import LOST_IN_LOG, TOPIC, unpack_compacted
 from tests.golden_kinds import OPTIONS, unpack_kind
 from tests.golden_store import tree_state
@@ -19,8 +20,8 @@ def root(tmp_path: Path) -> Path:
     return unpack_compacted(tmp_path)
 
 
-def files(root: Path, kind: str, queue_id: int = 0) -> list[Path]:
-    return sorted((root / "compaction" / kind / TOPIC / str(queue_id)).iterdir())
+def files(root: Path, kind: str, topic: str = TOPIC) -> list[Path]:
+    return sorted((root / "compaction" / kind / topic / "0").iterdir())
 
 
 def units(root: Path):
@@ -87,3 +88,35 @@ def test_a_lost_directory(root):
     shutil.rmtree(root / "compaction" / "compactionCq")
     report = checked(root, OPTIONS)
     assert kinds(report) == {"COMPACTED_FILES": 4}
+
+
+def lose(root: Path, topic: str, offset: int) -> None:
+    """Lose a message of queue 0 as a broker does that begins a file twice: no unit names it."""
+    path = files(root, "compactionCq", topic=topic)[0]
+    table = BATCH_CQ_UNIT.table(path.read_bytes())
+    gone = table["base_queue_offset"] == offset
+    assert gone.sum() == 1
+    path.write_bytes(table[~gone].tobytes() + bytes(BATCH_CQ_UNIT.size))
+    # In its place lies another message, which no unit names either.
+    at = int(table["commit_log_offset"][gone][0]) + HEADER_IPV4.at("queue_offset")
+    change(files(root, "compactionLog", topic=topic)[0], at, (offset + 1).to_bytes(8, "big"))
+
+
+def test_the_newest_message_of_a_key_that_a_broker_lost(tmp_path):
+    root = unpack_kind("compaction-5x", tmp_path)  # no key comes twice
+    lose(root, "orders", 3)
+    report = checked(root, OPTIONS)
+    assert kinds(report) == {"COMPACTED_LOST": 1, "COMPACTED_WITHOUT_UNIT": 1}
+    (finding,) = [f for f in report.findings if f.kind.name == "COMPACTED_LOST"]
+    assert (finding.place, finding.position) == ("compaction/orders/0", 3)
+    assert finding.examples == ("queue offset 3",)
+
+
+def test_a_message_whose_key_has_a_newer_one_may_go(root):
+    lose(root, TOPIC, 64)
+    assert kinds(checked(root, OPTIONS)) == {"COMPACTED_WITHOUT_UNIT": 1}
+
+
+def test_what_the_commit_log_has_lost_is_not_missed(root):
+    lose(root, TOPIC, 4)
+    assert kinds(checked(root, OPTIONS)) == {"COMPACTED_WITHOUT_UNIT": 1}
