@@ -10,7 +10,7 @@ import pytest
 from tests.interop.java_cluster import RELEASES
 from tests.interop.live_cluster import LiveCluster
 
-_FIRST = ("test_drive", "test_spark_cluster", "test_replication", "test_ping_pong")
+_FIRST = ("test_drive", "test_replication", "test_ping_pong", "test_spark_cluster")
 """Files that take minutes: a worker that begins one last works alone. The first mostly waits."""
 
 
@@ -29,8 +29,7 @@ def live_cluster(
     A test that stops or kills something takes a cluster of its own.
     """
     directory = tmp_path_factory.mktemp("live-cluster")
-    settings = {"timerWheelEnable": "true"}
-    with LiveCluster(directory, request.param, settings=settings) as cluster:
+    with LiveCluster(directory, request.param) as cluster:
         yield cluster
 
 

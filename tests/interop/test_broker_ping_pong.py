@@ -44,7 +44,6 @@ _ENDS_S = 60
 # What is sent for later waits for the next broker: one of RocketMQ takes seconds to stop.
 _LATER_MS, _LATER_LEVEL = 10_000, 2
 _SETTINGS = {
-    "timerWheelEnable": "true",
     "messageDelayLevel": "1s 10s 3s 3s 3s " + "3s " * 13,
     "transactionCheckMax": 1000,  # a check counts also where no producer is there to be asked
 }

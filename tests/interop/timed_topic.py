@@ -23,7 +23,6 @@ FAR, CANCELLED_FAR, LAST = "far", "cancelled-far", "last"
 EACH = 4
 DELIVERED = [f"{kind}-{number}" for kind in (NEAR, ROUND) for number in range(EACH)]
 SETTINGS = {
-    "timerWheelEnable": "true",
     "timerRollWindowSlot": 6,  # seconds: what is farther ahead goes round
     "mappedFileSizeTimerLog": 16 + 52 * 20,
     "mappedFileSizeCommitLog": 65_536,
