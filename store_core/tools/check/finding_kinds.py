@@ -255,10 +255,11 @@ class FindingKind(Enum):
     )
     COMPACTED_LOST = (
         Severity.DAMAGE,
-        "messages that are the newest of their keys, and that the compacted log lacks: consumers "
-        "never get them. RocketMQ 5.3.3 loses some when it begins a file while it replaces others",
-        "the commit log has them: read them with access=consumequeue at these queue offsets, and "
-        "send them again",
+        "messages that are the newest of their keys, and that the files of the compacted log lack: "
+        "consumers get them at most until the broker restarts. RocketMQ 5.3.3 loses some when it "
+        "begins a file while it replaces others",
+        "the commit log has them until it expires: read them with access=consumequeue at these "
+        "queue offsets, and send them again",
     )
     COMPACTED_ONLY = (
         Severity.INFORMATION,
