@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from store_core.files.file_writing import sync_data
 
-_EARLY_BYTES = 64 << 20
+_EARLY_BYTES = 32 << 20
 
 
 class EarlySync:
