@@ -241,11 +241,8 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
         parse_addresses(namesrv_addr)
     properties = {key: _text(value) for key, value in (settings or {}).items()}
     properties["namesrvAddr"] = namesrv_addr or ""
-    # What few brokers have is loaded by those only: the others start sooner.
     if replica_of is not None:
-        from rmqnet.broker.roles.slave_settings import settings_of_slave  # noqa: PLC0415
-
-        properties = settings_of_slave(replica_of, properties, credentials)
+        properties = _properties_of_slave(replica_of, properties, credentials)
     elif read_only:
         properties.setdefault("brokerName", f"{BrokerConfig().broker_name}{_READ_ONLY_SUFFIX}")
     config = BrokerConfig.from_properties(properties)
@@ -256,16 +253,9 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     )
     role: BrokerRole
     if replica_of is not None:
-        from rmqnet.broker.roles.slave import SlaveRole  # noqa: PLC0415
-
-        role = SlaveRole(
-            config, store_config, now_ms, master_address=replica_of, credentials=credentials
-        )
+        role = _slave_role(config, store_config, replica_of, credentials)
     elif read_only:
-        from rmqnet.broker.roles.read_only import ReadOnlyRole  # noqa: PLC0415
-
-        file = None if offsets_file is None else os.fspath(offsets_file)
-        role = ReadOnlyRole(config, store_config, now_ms, offsets_file=file)
+        role = _read_only_role(config, store_config, offsets_file)
     else:
         role = MasterRole(config, store_config, now_ms, ha_host=host, ha_port=ha_port)
     gate = None if acl is None else AclGate(os.fspath(acl))
@@ -276,11 +266,7 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
             tls=tls,
             gate=None if gate is None else gate.look,
         )
-    metrics = None
-    if metrics_port is not None:
-        from rmqnet.broker.metrics.metrics_server import MetricsServer  # noqa: PLC0415
-
-        metrics = MetricsServer(metrics_host, metrics_port)
+    metrics = None if metrics_port is None else _metrics_server(metrics_host, metrics_port)
     controller = BrokerController(
         config,
         store_config,
@@ -292,6 +278,43 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
         metrics=metrics,
     )
     return ServedStore(controller, name_server, metrics)
+
+
+# What few brokers have is loaded by those only: the others start sooner.
+def _properties_of_slave(
+    master: str, properties: Mapping[str, str], credentials: AclCredentials | None
+) -> dict[str, str]:
+    from rmqnet.broker.roles.slave_settings import settings_of_slave  # noqa: PLC0415
+
+    return settings_of_slave(master, properties, credentials)
+
+
+def _slave_role(
+    config: BrokerConfig,
+    store_config: MessageStoreConfig,
+    master: str,
+    credentials: AclCredentials | None,
+) -> BrokerRole:
+    from rmqnet.broker.roles.slave import SlaveRole  # noqa: PLC0415
+
+    return SlaveRole(config, store_config, now_ms, master_address=master, credentials=credentials)
+
+
+def _read_only_role(
+    config: BrokerConfig,
+    store_config: MessageStoreConfig,
+    offsets_file: str | os.PathLike[str] | None,
+) -> BrokerRole:
+    from rmqnet.broker.roles.read_only import ReadOnlyRole  # noqa: PLC0415
+
+    file = None if offsets_file is None else os.fspath(offsets_file)
+    return ReadOnlyRole(config, store_config, now_ms, offsets_file=file)
+
+
+def _metrics_server(host: str, port: int) -> MetricsServer:
+    from rmqnet.broker.metrics.metrics_server import MetricsServer  # noqa: PLC0415
+
+    return MetricsServer(host, port)
 
 
 def _check_options(
