@@ -10,15 +10,6 @@ import pytest
 from tests.interop.java_cluster import RELEASES
 from tests.interop.live_cluster import LiveCluster
 
-_FIRST = ("test_drive", "test_replication", "test_ping_pong", "test_spark_cluster")
-"""Files that take minutes: a worker that begins one last works alone. The first mostly waits."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the files that take longest come first."""
-    order = {name: place for place, name in enumerate(_FIRST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(_FIRST)))
-
 
 @pytest.fixture(scope="session", params=RELEASES)
 def live_cluster(
