@@ -30,7 +30,7 @@ PIP := -m pip --disable-pip-version-check --no-input install --quiet
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-.PHONY: help demo test test-interop bench soak lint clean java
+.PHONY: help demo test test-interop bench soak lint clean environment java
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -64,6 +64,8 @@ clean: ## remove what these commands made
 	rm -rf .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
 	rm -rf tests/interop/oracle/target tests/interop/oracle/cluster/target
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+environment: $(READY)
 
 java:
 	@command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ] \
