@@ -41,13 +41,15 @@ SPARK_SETTINGS = {
     "spark.log.level": "ERROR",
 }
 
-# Files that take minutes and would be begun last, when one worker is left; of the interop tests the
-# first mostly waits.
+# Files that take minutes: a worker that begins one last works alone.
 _FIRST = (
-    "test_drive",
     "test_replication",
     "test_ping_pong",
     "test_spark_cluster",
+    "test_drive",
+    "test_staged_commit",
+    "test_s3_stores",
+    "test_recovered_stores",
     "test_readme",
     "test_notebooks",
     "test_power_loss",
