@@ -56,6 +56,10 @@ _FIRST = (
     "test_killed_writer",
 )
 
+# Spark's callback server waits with `select`, which knows only the first 1,024 files of a process.
+# Beyond them it ends, and whoever calls waits for ever; golden stores that tests share are as many.
+_FIRST_FILES = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+
 # How long an example takes says more of the machine's load than of the code.
 settings.register_profile("any-load", settings(), deadline=None)
 settings.load_profile("any-load")
@@ -101,8 +105,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    _start_callback_server(session)
     yield session
     session.stop()
+
+
+def _start_callback_server(session: SparkSession) -> None:
+    """Start it while some of the first files are free; see `_FIRST_FILES`."""
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    while _FIRST_FILES:
+        os.close(_FIRST_FILES.pop())
+    ensure_callback_server_started(session.sparkContext._gateway)
 
 
 @pytest.fixture
