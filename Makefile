@@ -7,7 +7,7 @@ ARGS ?=
 # Each worker starts a Spark of its own.
 WORKERS ?= auto --maxprocesses 4
 # These wait for JVMs most of the time.
-JVM_WORKERS ?= 2
+JVM_WORKERS ?= 3
 MINUTES ?= 10
 SEED ?= 1
 STORES ?= 10000
