@@ -34,6 +34,7 @@ _REMOTE_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^?]*)(\?.*)?", re.DOTAL
 _GLOB = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")
 _REMOTE_GLOB = re.compile(r"[*\[]")  # "?" begins the query of a URI
+_NO_DIRECTORY = "is a file, a pipe or a link that leads nowhere, not a store directory"
 
 
 class _LocalFiles:
@@ -156,7 +157,7 @@ class StoreDirectory:
             return
         root = self.stat(self.resolve())
         if root is None or not root.is_dir:
-            what = "does not exist" if root is None else "is a file, not a store directory"
+            what = "does not exist" if root is None else _NO_DIRECTORY
             raise StoreNotFoundError(
                 f"{self.uri}: {what}; give the store root (storePathRootDir), the directory that "
                 "holds commitlog/"
