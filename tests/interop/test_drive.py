@@ -36,7 +36,7 @@ _SHARES = 3  # programs of a release: they mostly wait
 
 
 def sections(release, directory):
-    """Return the names of all checks there are."""
+    """Return the names of all sections there are."""
     directory.mkdir()
     listed = _java(release, directory, "--list").stdout.splitlines()
     return [json.loads(line)["section"] for line in listed]
