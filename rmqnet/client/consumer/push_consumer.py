@@ -52,6 +52,7 @@ _DEFAULT_RETRIES = 16
 _FIRST_PERSIST_S = 10.0
 _FIRST_LOCK_S = 1.0
 _UNBALANCED_S = 1.0
+_FIRST_QUEUES_S = 10.0
 _HALF_AN_HOUR_MS = 30 * 60_000
 _SUBSCRIBE_ALL = "*"
 
@@ -130,6 +131,8 @@ class PushConsumer:
     def subscribe(self, topic: str, tags: str = _SUBSCRIBE_ALL, *, sql: str | None = None) -> None:
         """Ask for messages of a topic, from now on; a later call replaces an earlier one.
 
+        Of a consumer that runs it waits for the topic's queues, as `start` does.
+
         Parameters
         ----------
         topic
@@ -163,6 +166,10 @@ class PushConsumer:
 
     def start(self) -> PushConsumer:
         """Become a member of the group and begin.
+
+        Returns when this member has its queues and knows where it begins in each: a group that is
+        new gets whatever is sent from then on. Brokers that do not answer are waited for up to
+        10 s; then a warning names the topics, whose queues follow when they can.
 
         Raises
         ------
@@ -341,6 +348,21 @@ class PushConsumer:
             await self._check(subscription)
         await self._client.register_consumer(self.group, self)
         self._tasks = [asyncio.ensure_future(work) for work in self._services()]
+        await self._wait_for_queues()
+
+    async def _wait_for_queues(self) -> None:
+        """Wait until what is sent from now on reaches this group, new as it may be."""
+        if not self._not_paused.is_set():
+            return
+        missing = await self._rebalancer.wait_for_queues(_FIRST_QUEUES_S)
+        if missing and not self._is_shut_down:
+            logger.warning(
+                "group %s has not all of its queues of topics %s within %g s: it goes on trying; "
+                "where the group is new, it may miss what is sent until then",
+                self.group,
+                ", ".join(missing),
+                _FIRST_QUEUES_S,
+            )
 
     def _connect(self) -> None:
         consumption = self._consumption()
@@ -442,6 +464,7 @@ class PushConsumer:
         self._subscriptions[subscription.topic] = subscription
         await self._client.send_heartbeats()
         await self._rebalance_now()
+        await self._wait_for_queues()
 
     async def _rebalance_now(self) -> None:
         self._rebalancer.rebalance_soon()

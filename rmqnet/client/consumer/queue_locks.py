@@ -38,6 +38,8 @@ class QueueLocks:
         self._brokers = brokers
         self._asked: set[MessageQueue] = set()  # brokers may have given these to this member
         self._deaf: set[str] = set()  # brokers that did not answer the last time
+        self.elsewhere: set[MessageQueue] = set()
+        """Queues that another member had when this one last asked."""
 
     async def lock(self, process_queue: ProcessQueue) -> bool:
         """Lock one queue; False if another member has it, or the broker does not answer."""
@@ -81,8 +83,12 @@ class QueueLocks:
             return False
         self._deaf.discard(process_queues[0].queue.broker_name)
         for each in process_queues:
-            if each.queue not in locked:
-                logger.warning("%s is locked by another member", each.queue)
+            if each.queue in locked:
+                self.elsewhere.discard(each.queue)
+            else:
+                level = logging.DEBUG if each.queue in self.elsewhere else logging.WARNING
+                logger.log(level, "%s is locked by another member", each.queue)
+                self.elsewhere.add(each.queue)
                 self._asked.discard(each.queue)
             each.set_locked(each.queue in locked)
         return True

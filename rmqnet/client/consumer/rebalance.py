@@ -95,6 +95,9 @@ class Rebalancer:
         self._held: dict[MessageQueue, _Held] = {}
         self._one_at_a_time = asyncio.Lock()
         self._wanted = asyncio.Event()
+        self._looked = asyncio.Event()
+        self._settled: set[str] = set()  # topics of whose queues none is waited for
+        self._is_stopped = False
         self._announced_at = 0.0
 
     def connect(
@@ -130,10 +133,30 @@ class Rebalancer:
         """Take and give away queues; return whether this member has those that it should have."""
         async with self._one_at_a_time:
             is_balanced = True
-            for topic in list(self._subscriptions):
+            topics = list(self._subscriptions)
+            self._settled.intersection_update(topics)
+            for topic in topics:
                 is_balanced &= await self._rebalance_topic(topic)
             await self._drop_unsubscribed()
+            self._looked.set()
             return is_balanced
+
+    async def wait_for_queues(self, timeout_s: float) -> list[str]:
+        """Wait until this member has its queues; return the topics of which it still lacks some.
+
+        Where it begins in a queue is known once it has it. Queues that another member has locked
+        are not waited for: its listener may run for long.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            missing = sorted(self._subscriptions.keys() - self._settled)
+            left_s = deadline - loop.time()
+            if not missing or left_s <= 0 or self._is_stopped:
+                return missing
+            self._looked.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._looked.wait(), left_s)
 
     async def offset_moved(self, process_queue: ProcessQueue, offset: int) -> None:
         """Begin a queue anew at an offset that its broker gave."""
@@ -155,6 +178,8 @@ class Rebalancer:
 
     def stop_pulling(self) -> None:
         """Cancel all pulls; what was pulled may still be consumed."""
+        self._is_stopped = True
+        self._looked.set()
         for held in self._held.values():
             held.pulling.cancel()
 
@@ -170,11 +195,18 @@ class Rebalancer:
         except TopicNotFoundError as err:
             if not topic.startswith(RETRY_PREFIX):  # made by the brokers, a little later
                 logger.warning("group %s: %s", self._brokers.group, err)
+            self._settled.add(topic)
             return True
         except (RemotingError, BrokerError, ClientError) as err:
             logger.warning("group %s, topic %s: %s", self._brokers.group, topic, err)
+            self._settled.discard(topic)
             return False
-        return await self._take_over(topic, own)
+        lacking = await self._take_over(topic, own)
+        if lacking <= (set() if self._locks is None else self._locks.elsewhere):
+            self._settled.add(topic)
+        else:
+            self._settled.discard(topic)
+        return not lacking
 
     async def _own_queues(self, topic: str) -> set[MessageQueue]:
         queues = (await self._client.route(topic)).subscribe_queues()
@@ -183,7 +215,8 @@ class Rebalancer:
         members = await self._brokers.members(topic)
         return set(allocate(self._options.allocation, self._brokers.client_id, queues, members))
 
-    async def _take_over(self, topic: str, own: set[MessageQueue]) -> bool:
+    async def _take_over(self, topic: str, own: set[MessageQueue]) -> set[MessageQueue]:
+        """Take what is this member's, give away what is not; return what it still lacks."""
         dropped = await self._drop_if(
             lambda queue: (
                 queue.topic == topic and (queue not in own or self._held[queue].pulling.done())
@@ -200,11 +233,8 @@ class Rebalancer:
         for each in taken:
             pulling = asyncio.ensure_future(self._pull(*each))
             self._held[each.process_queue.queue] = _Held(each.process_queue, pulling)
-        return own == {
-            queue
-            for queue, held in self._held.items()
-            if queue.topic == topic and not held.process_queue.dropped
-        }
+        kept = {queue for queue, held in self._held.items() if not held.process_queue.dropped}
+        return own - kept
 
     async def _announce(self, topic: str) -> None:
         """Tell brokers a new version of the subscription, before its first pull says it."""

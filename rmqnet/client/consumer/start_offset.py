@@ -51,15 +51,25 @@ class StartOffsets:
         RemotingError, BrokerError, ClientError
             It cannot be told now.
         """
+        # The end is asked for first: a message that comes between the two answers is not missed.
+        end = await self._brokers.max_offset(queue) if self._begins_at_end(queue) else None
         kept = await self._offsets.read(queue)
-        return await self._first_time(queue) if kept is None else kept
+        if kept is not None:
+            return kept
+        if end is None:
+            return await self._first_time(queue)
+        # Noted now: the next member that gets the queue begins here, whatever came meanwhile.
+        self._offsets.update(queue, end, only_forward=False)
+        return end
+
+    def _begins_at_end(self, queue: MessageQueue) -> bool:
+        """Return whether a group that is new to a queue passes over what it holds."""
+        if queue.topic.startswith(RETRY_PREFIX):
+            return self._where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+        return self._where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
     async def _first_time(self, queue: MessageQueue) -> int:
         is_retry = queue.topic.startswith(RETRY_PREFIX)
-        if self._where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        if is_retry or self._where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
             return 0  # where that is deleted already, the broker says so and where to go on
-        if self._where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
-            return 0 if is_retry else await self._brokers.max_offset(queue)
-        if is_retry:
-            return await self._brokers.max_offset(queue)
         return await self._brokers.search_offset(queue, self._timestamp_ms)
