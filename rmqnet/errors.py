@@ -8,6 +8,9 @@ from typing import NamedTuple
 class RemotingError(Exception):
     """The other side cannot be reached, does not answer in time, or does not speak the protocol."""
 
+    address = ""
+    """The server, ``host:port``; empty where it is not known, or where there are several."""
+
 
 class RemotingConnectError(RemotingError):
     """No connection to an address, or it was closed before the answer came."""
@@ -108,6 +111,7 @@ class SendFailedError(ClientError):
         self.attempts = attempts
         self.cost_ms = cost_ms
         self.response_code = response_code
+        self.address = attempts[-1].address if attempts else ""
 
     def __str__(self) -> str:
         tries = "; ".join(f"{number}. {each}" for number, each in enumerate(self.attempts, 1))

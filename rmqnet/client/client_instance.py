@@ -16,6 +16,7 @@ from rmqnet.client.broker_requests import BrokerRequests
 from rmqnet.client.client_config import client_config
 from rmqnet.client.heartbeats import Heartbeats
 from rmqnet.client.name_server_client import NameServerClient
+from rmqnet.client.outage_log import OutageLog
 from rmqnet.client.request_calls import BrokerCalls
 from rmqnet.client.route_table import AUTO_CREATE_TOPIC, RouteTable
 from rmqnet.client.topic_route import MASTER_ID
@@ -261,6 +262,10 @@ class ClientInstance:
         """
         return self.find_broker(broker_name, broker_id, only_this_broker=not slave_ok).address
 
+    def addresses_of(self, broker_name: str) -> list[BrokerAddress]:
+        """Return where the brokers of a name are, the master first; empty if no route names it."""
+        return self._routes.addresses_of(broker_name)
+
     def is_at(self, broker_name: str, address: str) -> bool:
         """Return whether a route kept names this address for a broker, or for a slave of it."""
         return address in self._routes.brokers.get(broker_name, {}).values()
@@ -306,12 +311,13 @@ class ClientInstance:
     def _make_parts(self, config: ClientConfig) -> None:
         self.remoting = RemotingClient(RemotingClientConfig(), config.credentials, config.tls)
         self.name_server = NameServerClient(self.remoting, config.name_servers, config.timeout_s)
-        self._routes = RouteTable(self.name_server)
+        self.outages = OutageLog()
+        self._routes = RouteTable(self.name_server, self.outages)
         origin = self._routes.describe
         self.broker = BrokerClient(self.remoting, config.timeout_s, origin)
         self.broker_admin = BrokerAdminClient(BrokerCalls(self.remoting, config.timeout_s, origin))
         self._announced_to = self._routes.brokers
-        self._heartbeats = Heartbeats(self.client_id, self.broker, self._routes)
+        self._heartbeats = Heartbeats(self.client_id, self.broker, self._routes, self.outages)
         BrokerRequests(self._heartbeats, self._listener_pool).register(self.remoting)
         self.remoting.on_close(self._connection_closed)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rmqnet.client.broker_client import BrokerClient
     from rmqnet.client.group_members import GroupConsumer, GroupProducer
+    from rmqnet.client.outage_log import OutageLog
     from rmqnet.client.route_table import RouteTable
 
 logger = logging.getLogger(__name__)
@@ -31,12 +32,17 @@ class Heartbeats:
         How brokers are asked.
     routes
         Which brokers: masters and slaves where there are consumers, else masters.
+    outages
+        Says that a broker does not answer.
     """
 
-    def __init__(self, client_id: str, broker: BrokerClient, routes: RouteTable) -> None:
+    def __init__(
+        self, client_id: str, broker: BrokerClient, routes: RouteTable, outages: OutageLog
+    ) -> None:
         self._client_id = client_id
         self._broker = broker
         self._routes = routes
+        self._outages = outages
         self.producers: dict[str, GroupProducer] = {}
         self.consumers: dict[str, GroupConsumer] = {}
         self.broker_versions: dict[str, int] = {}
@@ -126,7 +132,7 @@ class Heartbeats:
             self.broker_versions[address] = await self._broker.heartbeat(address, body)
         except (BrokerError, RemotingError) as err:
             self.broker_versions.pop(address, None)
-            logger.warning("no heartbeat reached %s: %s", address, err)
+            self._outages.warn(logger, err, "no heartbeat reached %s: %s", address, err)
 
     async def _leave_brokers(self, groups: list[dict[str, str]]) -> None:
         addresses = {
@@ -139,4 +145,5 @@ class Heartbeats:
             for group in groups:
                 await self._broker.unregister(address, self._client_id, **group)
         except (BrokerError, RemotingError) as err:  # it will see the connection end
-            logger.warning("%s does not know that groups %s are left: %s", address, groups, err)
+            text = "%s does not know that groups %s are left: %s"
+            self._outages.warn(logger, err, text, address, groups, err)

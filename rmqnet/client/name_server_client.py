@@ -146,10 +146,12 @@ class NameServerClient:
                 self._turn_from(address)
             else:
                 return address, checked(answer, address, command, accepted)
-        raise RemotingConnectError(
+        error = RemotingConnectError(
             f"no name server answers ({'; '.join(failures)}). Check the addresses and that name "
             "servers run there"
         )
+        error.address = ";".join(self._name_servers)
+        raise error
 
     def _turn_from(self, address: str) -> None:
         """Choose the next, unless another request has done so already."""

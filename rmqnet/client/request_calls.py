@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Union
 
-from rmqnet.errors import BrokerError, RemotingConnectError, RemotingFormatError
+from rmqnet.errors import (
+    BrokerError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingFormatError,
+)
 from rmqnet.remoting.codes import RequestCode, ResponseCode, request_name
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.remoting_command import RemotingCommand
@@ -40,7 +45,11 @@ class RequestCalls:
     ) -> RemotingCommand:
         """Return the answer, whatever its code."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        return await self._remoting.invoke(address, command, timeout_s)
+        try:
+            return await self._remoting.invoke(address, command, timeout_s)
+        except RemotingError as err:
+            err.address = address
+            raise
 
     async def answer(
         self,
@@ -67,7 +76,11 @@ class RequestCalls:
 
     async def tell_command(self, address: str, command: RemotingCommand) -> None:
         """Send a command that nobody answers."""
-        await self._remoting.invoke_oneway(address, command, self.timeout_s)
+        try:
+            await self._remoting.invoke_oneway(address, command, self.timeout_s)
+        except RemotingError as err:
+            err.address = address
+            raise
 
 
 class BrokerCalls(RequestCalls):
@@ -104,7 +117,9 @@ class BrokerCalls(RequestCalls):
             raise self._explained(err, address) from err
 
     def _explained(self, err: RemotingConnectError, address: str) -> RemotingConnectError:
-        return RemotingConnectError(f"{err} ({self._origin(address)})")
+        explained = RemotingConnectError(f"{err} ({self._origin(address)})")
+        explained.address = address
+        return explained
 
 
 def checked(

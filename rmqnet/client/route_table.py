@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqnet.client.outage_log import OutageLog
 from rmqnet.client.topic_route import MASTER_ID
 from rmqnet.errors import ClientError, TopicNotFoundError
 
@@ -53,10 +54,13 @@ class RouteTable:
     ----------
     name_servers
         Who is asked.
+    outages
+        Says that none of them answers.
     """
 
-    def __init__(self, name_servers: NameServerClient) -> None:
+    def __init__(self, name_servers: NameServerClient, outages: OutageLog | None = None) -> None:
         self._name_servers = name_servers
+        self._outages = outages or OutageLog()
         self._entries: dict[str, _Entry] = {}
         self._brokers: Mapping[str, Mapping[int, str]] = {}
         self._used: set[str] = set()
@@ -140,7 +144,8 @@ class RouteTable:
             if isinstance(answer, TopicNotFoundError):
                 self._miss(topic)
             elif isinstance(answer, Exception):
-                logger.warning("the route of topic %s is not known anew: %s", topic, answer)
+                text = "the route of topic %s is not known anew: %s"
+                self._outages.warn(logger, answer, text, topic, answer)
             elif isinstance(answer, BaseException):
                 raise answer
         self._collect_brokers()
@@ -174,6 +179,11 @@ class RouteTable:
             if each in addresses:
                 return BrokerAddress(addresses[each], each != MASTER_ID)
         raise ClientError(self._unknown_broker(broker_name, broker_id))
+
+    def addresses_of(self, broker_name: str) -> list[BrokerAddress]:
+        """Return where the brokers of a name are, the master first; empty if no route names it."""
+        addresses = self._brokers.get(broker_name, {})
+        return [BrokerAddress(addresses[each], each != MASTER_ID) for each in sorted(addresses)]
 
     def describe(self, address: str) -> str:
         """Say where an address comes from, for whoever cannot reach it."""

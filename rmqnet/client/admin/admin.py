@@ -414,7 +414,7 @@ class Admin:
     def _on_queue(self, queue: MessageQueue, ask: Callable[[str], Coroutine[Any, Any, T]]) -> T:
         async def on_broker() -> T:
             await self._instance.route(queue.topic)
-            return await ask(self._instance.broker_address(queue.broker_name))
+            return await ask(self._instance.broker_address(queue.broker_name, slave_ok=True))
 
         return self._call(on_broker())
 

@@ -7,15 +7,23 @@ import logging
 import random
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable, TypeVar
 
+from rmqnet.client.heartbeat_data import TAG
 from rmqnet.client.topic_route import MASTER_ID
-from rmqnet.errors import BrokerError, ClientError, RemotingError
+from rmqnet.errors import (
+    BrokerError,
+    ClientError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeoutError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Awaitable, Collection, Iterable
 
     from rmqnet.client.client_instance import ClientInstance
+    from rmqnet.client.consumer.subscription import Subscription
     from rmqnet.client.message_queue import MessageQueue
     from rmqnet.client.route_table import BrokerAddress
 
@@ -23,12 +31,14 @@ logger = logging.getLogger(__name__)
 
 _OFFSET_TIMEOUT_S = 5.0
 _LOCK_TIMEOUT_S = 1.0
+T = TypeVar("T")
 
 
 class GroupBrokers:
     """Requests in the name of one group; its coroutines run in the client's event loop.
 
-    Each raises what ``BrokerClient`` raises, and ClientError where no route names the broker.
+    Each raises what ``BrokerClient`` raises, and ClientError where no route names the broker. What
+    only reads, and offsets of groups, are asked of a slave where the master cannot be reached.
 
     Parameters
     ----------
@@ -41,7 +51,7 @@ class GroupBrokers:
     def __init__(self, client: ClientInstance, group: str) -> None:
         self._client = client
         self.group = group
-        self._deaf: set[str] = set()  # brokers that did not note the last offsets
+        self.outages = client.outages
 
     @property
     def client_id(self) -> str:
@@ -71,31 +81,47 @@ class GroupBrokers:
         if not brokers:
             raise ClientError(f"no broker of topic {topic} is up")
         addresses = random.choice(brokers)
-        address = addresses.get(MASTER_ID) or next(iter(addresses.values()))
-        return await self._client.broker.consumer_ids(address, self.group)
+        ask = partial(self._client.broker.consumer_ids, group=self.group)
+        return await _first_answer((addresses[each] for each in sorted(addresses)), ask)
+
+    async def check(self, subscription: Subscription) -> None:
+        """Have a broker look at an SQL expression: it passes all that it does not understand."""
+        route = await self._client.route(subscription.topic)
+        addresses = [each for broker in route.brokers.values() for each in broker.values()]
+        if subscription.expression_type != TAG and addresses:
+            ask = partial(
+                self._client.broker.check_client_config,
+                client_id=self.client_id,
+                group=self.group,
+                subscription=subscription.data(),
+            )
+            await _first_answer(addresses, ask)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the end of a queue."""
-        return await self._client.broker.max_offset((await self.find(queue)).address, queue)
+        return await self._ask(queue, partial(self._client.broker.max_offset, queue=queue))
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of a queue's first message."""
-        return await self._client.broker.min_offset((await self.find(queue)).address, queue)
+        return await self._ask(queue, partial(self._client.broker.min_offset, queue=queue))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the first offset stored at or after a time."""
-        address = (await self.find(queue)).address
-        return await self._client.broker.search_offset(address, queue, timestamp_ms)
+        search = self._client.broker.search_offset
+        return await self._ask(queue, partial(search, queue=queue, timestamp=timestamp_ms))
 
     async def read(self, queue: MessageQueue) -> int | None:
         """Return the offset that the broker has noted; None if it has none.
 
         With this and `write`, brokers are an ``OffsetKeeper``.
         """
-        address = (await self.find(queue, only_this_broker=False)).address
-        return await self._client.broker.query_consumer_offset(
-            address, self.group, queue, timeout_s=_OFFSET_TIMEOUT_S
+        ask = partial(
+            self._client.broker.query_consumer_offset,
+            group=self.group,
+            queue=queue,
+            timeout_s=_OFFSET_TIMEOUT_S,
         )
+        return await self._ask(queue, ask)
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool) -> None:
         """Have the brokers note offsets; unless it is to wait, they do not answer."""
@@ -106,10 +132,14 @@ class GroupBrokers:
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Have the broker note an offset, and wait until it has."""
-        address = (await self.find(queue, only_this_broker=False)).address
-        await self._client.broker.update_consumer_offset(
-            address, self.group, queue, offset, timeout_s=_OFFSET_TIMEOUT_S
+        ask = partial(
+            self._client.broker.update_consumer_offset,
+            group=self.group,
+            queue=queue,
+            offset=offset,
+            timeout_s=_OFFSET_TIMEOUT_S,
         )
+        await self._ask(queue, ask)
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
         """Lock queues of one broker for this member; return those that it has now."""
@@ -123,9 +153,14 @@ class GroupBrokers:
         address = (await self.find(next(iter(queues)))).address
         await self._client.broker.unlock_queues(address, self.group, self.client_id, queues)
 
+    async def _ask(self, queue: MessageQueue, ask: Callable[[str], Awaitable[T]]) -> T:
+        """Ask the queue's master; a slave where it is away."""
+        await self.find(queue, only_this_broker=False)
+        addresses = self._client.addresses_of(queue.broker_name)
+        return await _first_answer((each.address for each in addresses), ask)
+
     async def _write_all(self, offsets: dict[MessageQueue, int], *, wait: bool) -> None:
-        """Have one broker note offsets; a failure is logged, once until it has some again."""
-        name = next(iter(offsets)).broker_name
+        """Have one broker note offsets; a failure is logged."""
         try:
             for queue, offset in offsets.items():
                 address = (await self.find(queue, only_this_broker=False)).address
@@ -133,10 +168,16 @@ class GroupBrokers:
                     address, self.group, queue, offset, oneway=not wait
                 )
         except (RemotingError, BrokerError, ClientError) as err:
-            level = logging.DEBUG if name in self._deaf else logging.WARNING
-            logger.log(
-                level, "group %s: %d offsets are not noted: %s", self.group, len(offsets), err
-            )
-            self._deaf.add(name)
-        else:
-            self._deaf.discard(name)
+            text = "group %s: %d offsets are not noted: %s"
+            self.outages.warn(logger, err, text, self.group, len(offsets), err)
+
+
+async def _first_answer(addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> T:
+    """Return what the first broker that can be reached answers."""
+    error: RemotingError | None = None
+    for address in addresses:
+        try:
+            return await ask(address)
+        except (RemotingConnectError, RemotingTimeoutError) as err:
+            error = error or err  # the master's: it is what should be mended
+    raise error or ClientError("no broker is up")

@@ -89,7 +89,8 @@ class OrderlyConsumption:
             return False
         if self._locks is None or (process_queue.locked and not process_queue.is_lock_expired):
             return True
-        logger.warning("%s is not locked (any more): it is consumed later", process_queue.queue)
+        # No warning: what keeps it from being locked makes one, for all queues of a broker.
+        logger.info("%s is not locked (any more): it is consumed later", process_queue.queue)
         self._side.loop.later(
             _LOCK_SOON_MS, lambda: self._side.loop.submit(self._lock_and_go_on(process_queue))
         )

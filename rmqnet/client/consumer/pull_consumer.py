@@ -366,7 +366,7 @@ class PullConsumer:
         subscriptions: dict[str, Subscription],
     ) -> None:
         for subscription in subscriptions.values():
-            await self._check(subscription)
+            await self._brokers.check(subscription)
         unchanged = {
             queue
             for queue in self._reads.keys() & begins.keys()
@@ -384,15 +384,6 @@ class PullConsumer:
         self._drop(list(self._reads))
         if self._client.has_consumer(self.group, self):
             await self._client.unregister_consumer(self.group)
-
-    async def _check(self, subscription: Subscription) -> None:
-        """Have a broker look at an SQL expression: it passes all that it does not understand."""
-        route = await self._client.route(subscription.topic)
-        addresses = [each for broker in route.brokers.values() for each in broker.values()]
-        if subscription.expression_type != TAG and addresses:
-            await self._client.broker.check_client_config(
-                addresses[0], self._client.client_id, self.group, subscription.data()
-            )
 
     def _seek(self, begins: Mapping[MessageQueue, Callable[[], Awaitable[int]]]) -> None:
         with self._assigning:

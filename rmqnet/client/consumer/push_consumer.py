@@ -445,16 +445,10 @@ class PushConsumer:
     async def _check(self, subscription: Subscription) -> None:
         """Have a broker look at an SQL expression."""
         try:
-            route = await self._client.route(subscription.topic)
+            await self._brokers.check(subscription)
         except TopicNotFoundError as err:
             if not subscription.topic.startswith(RETRY_PREFIX):
                 logger.warning("group %s: %s", self.group, err)
-            return
-        addresses = [each for broker in route.brokers.values() for each in broker.values()]
-        if subscription.expression_type != TAG and addresses:
-            await self._client.broker.check_client_config(
-                addresses[0], self._client.client_id, self.group, subscription.data()
-            )
 
     async def _subscribe_now(self, subscription: Subscription) -> None:
         await self._check(subscription)

@@ -37,7 +37,6 @@ class QueueLocks:
     def __init__(self, brokers: GroupBrokers) -> None:
         self._brokers = brokers
         self._asked: set[MessageQueue] = set()  # brokers may have given these to this member
-        self._deaf: set[str] = set()  # brokers that did not answer the last time
         self.elsewhere: set[MessageQueue] = set()
         """Queues that another member had when this one last asked."""
 
@@ -75,13 +74,9 @@ class QueueLocks:
         try:
             locked = await self._brokers.lock([each.queue for each in process_queues])
         except (RemotingError, BrokerError, ClientError) as err:
-            name = process_queues[0].queue.broker_name
-            # Once: a broker that is down may stay so for long.
-            level = logging.DEBUG if name in self._deaf else logging.WARNING
-            logger.log(level, "%s is not locked anew: %s", process_queues[0].queue, err)
-            self._deaf.add(name)
+            queue = process_queues[0].queue
+            self._brokers.outages.warn(logger, err, "%s is not locked anew: %s", queue, err)
             return False
-        self._deaf.discard(process_queues[0].queue.broker_name)
         for each in process_queues:
             if each.queue in locked:
                 self.elsewhere.discard(each.queue)
@@ -98,7 +93,8 @@ class QueueLocks:
         try:
             await self._brokers.unlock(queues)
         except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning("locks are not given back: %s: %s", ", ".join(map(str, queues)), err)
+            text = "locks are not given back: %s: %s"
+            self._brokers.outages.warn(logger, err, text, ", ".join(map(str, queues)), err)
         else:
             self._asked -= queues
 

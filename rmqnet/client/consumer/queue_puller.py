@@ -115,7 +115,6 @@ class QueuePuller:
         self._side = side
         self._process_queue = process_queue
         self._next_offset = next_offset
-        self._is_failing = False
         self._source = QueueSource(side.client, side.brokers, process_queue.queue)
 
     async def run(self) -> None:
@@ -138,7 +137,6 @@ class QueuePuller:
             pause_s = await self._pull()
         except (RemotingError, BrokerError, ClientError) as err:
             return await self._failed(err)
-        self._is_failing = False
         return pause_s
 
     async def _failed(self, err: Exception) -> float:
@@ -146,16 +144,15 @@ class QueuePuller:
         code = err.code if isinstance(err, BrokerError) else None
         if code == ResponseCode.FLOW_CONTROL:
             return _BROKER_BUSY_S
-        # Once, not at each try: a broker that is down may stay so for long.
-        logger.log(
-            logging.DEBUG if self._is_failing else logging.WARNING,
+        self._side.client.outages.warn(
+            logger,
+            err,
             "%s at offset %d: %s; it is tried every %.1f s",
             self._process_queue.queue,
             self._next_offset,
             err,
             self._retry_s,
         )
-        self._is_failing = True
         if code in _GROUP_UNKNOWN:
             await self._side.announce()
             return min(self._retry_s, _ANNOUNCED_S)

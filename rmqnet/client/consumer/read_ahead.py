@@ -115,14 +115,12 @@ class ReadAhead:
     async def _trying(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
         """Do something again and again until it does not fail."""
         pause_s = self._options.pull_retry_delay_ms / 1000
-        is_failing = False
         while not self._is_closed:
             try:
                 await work(*arguments)
             except (RemotingError, BrokerError, ClientError) as err:
-                level = logging.DEBUG if is_failing else logging.WARNING
-                logger.log(level, "%s: %s; it is tried every %.1f s", self.queue, err, pause_s)
-                is_failing = True
+                text = "%s: %s; it is tried every %.1f s"
+                self._brokers.outages.warn(logger, err, text, self.queue, err, pause_s)
                 await asyncio.sleep(pause_s)
             else:
                 return

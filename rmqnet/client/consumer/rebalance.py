@@ -194,11 +194,12 @@ class Rebalancer:
             own = await self._own_queues(topic)
         except TopicNotFoundError as err:
             if not topic.startswith(RETRY_PREFIX):  # made by the brokers, a little later
-                logger.warning("group %s: %s", self._brokers.group, err)
+                self._client.outages.warn(logger, err, "group %s: %s", self._brokers.group, err)
             self._settled.add(topic)
             return True
         except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning("group %s, topic %s: %s", self._brokers.group, topic, err)
+            text = "group %s, topic %s: %s"
+            self._client.outages.warn(logger, err, text, self._brokers.group, topic, err)
             self._settled.discard(topic)
             return False
         lacking = await self._take_over(topic, own)
@@ -254,7 +255,8 @@ class Rebalancer:
         try:
             return Taken(process_queue, await self._starts.start_offset(queue))
         except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning("where to begin in %s is not known: %s", queue, err)
+            text = "where to begin in %s is not known: %s"
+            self._client.outages.warn(logger, err, text, queue, err)
             if self._locks is not None:  # another member may be the next to try
                 await self._locks.unlock(queue)
             return None

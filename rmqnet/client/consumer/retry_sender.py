@@ -84,7 +84,9 @@ class RetrySender:
         try:
             await self._to_its_broker(message, delay_level, queue)
         except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning(
+            self._client.outages.warn(
+                logger,
+                err,
                 "offset %d of %s is not taken back, it is sent anew: %s",
                 message.queue_offset,
                 queue,
@@ -104,7 +106,9 @@ class RetrySender:
         try:
             await self._as_new_message(message, delay_level)
         except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning(
+            self._client.outages.warn(
+                logger,
+                err,
                 "offset %d of topic %s cannot be sent to %s: %s",
                 message.queue_offset,
                 message.topic,

@@ -302,7 +302,9 @@ class MessageSender:
         try:
             await self._instance.remoting.invoke_oneway(sending.address, command, timeout_s)
         except RemotingError as err:
-            logger.warning("a one-way message to topic %s: %s", sending.message.topic, err)
+            err.address = sending.address
+            text = "a one-way message to topic %s: %s"
+            self._instance.outages.warn(logger, err, text, sending.message.topic, err)
             self._note_fault(sending, isolation=True)
             sending.finish(None, err)
         else:

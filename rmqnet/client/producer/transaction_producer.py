@@ -168,7 +168,8 @@ class TransactionProducer(Producer):
                 address = instance.broker_address(header.bname or "")
             instance.call(instance.broker.end_transaction(address, header))
         except (BrokerError, ClientError, RemotingError) as err:
-            logger.warning("the broker was not told how transaction %s ended: %s", header, err)
+            text = "the broker was not told how transaction %s ended: %s"
+            instance.outages.warn(logger, err, text, header, err)
 
 
 def _end_of_sent(

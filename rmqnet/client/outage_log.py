@@ -1,0 +1,58 @@
+"""Saying once that a server is away, however many queues and messages notice it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Callable
+
+from rmqnet.errors import BrokerError
+
+_INTERVAL_S = 60.0
+_MOST_KEYS = 1000
+
+
+class OutageLog:
+    """Logs the first failure of a server as a warning, and the others of the next minute as debug.
+
+    A client has one, which all that it does shares: 250 queues of a broker that is down make one
+    line a minute. Any thread may use it.
+
+    Parameters
+    ----------
+    clock
+        Seconds, from any origin.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._warned: dict[object, float] = {}
+
+    def warn(self, logger: logging.Logger, err: Exception, text: str, *values: object) -> None:
+        """Log what a failure means, with the text and values of a log record."""
+        level = logging.WARNING if self._is_first(_cause(err)) else logging.DEBUG
+        logger.log(level, text, *values)
+
+    def _is_first(self, cause: object) -> bool:
+        now = self._clock()
+        with self._guard:
+            if now - self._warned.get(cause, -_INTERVAL_S) < _INTERVAL_S:
+                return False
+            if len(self._warned) >= _MOST_KEYS:
+                fresh = (each for each in self._warned.items() if now - each[1] < _INTERVAL_S)
+                self._warned = dict(fresh)
+            self._warned[cause] = now
+            return True
+
+
+def _cause(err: Exception) -> object:
+    """Return what failures have in common that need not be told apart.
+
+    A server that cannot be reached fails alike for all; one that refuses says why, maybe for one
+    queue only.
+    """
+    if isinstance(err, BrokerError):
+        return str(err)
+    return getattr(err, "address", "") or str(err)
