@@ -132,7 +132,7 @@ class Heartbeats:
             self.broker_versions[address] = await self._broker.heartbeat(address, body)
         except (BrokerError, RemotingError) as err:
             self.broker_versions.pop(address, None)
-            self._outages.warn(logger, err, "no heartbeat reached %s: %s", address, err)
+            self._outages.report(logger, err, "no heartbeat reached %s: %s", address, err)
 
     async def _leave_brokers(self, groups: list[dict[str, str]]) -> None:
         addresses = {
@@ -146,4 +146,4 @@ class Heartbeats:
                 await self._broker.unregister(address, self._client_id, **group)
         except (BrokerError, RemotingError) as err:  # it will see the connection end
             text = "%s does not know that groups %s are left: %s"
-            self._outages.warn(logger, err, text, address, groups, err)
+            self._outages.report(logger, err, text, address, groups, err)

@@ -30,7 +30,7 @@ class OutageLog:
         self._guard = threading.Lock()
         self._warned: dict[object, float] = {}
 
-    def warn(self, logger: logging.Logger, err: Exception, text: str, *values: object) -> None:
+    def report(self, logger: logging.Logger, err: Exception, text: str, *values: object) -> None:
         """Log what a failure means, with the text and values of a log record."""
         level = logging.WARNING if self._is_first(_cause(err)) else logging.DEBUG
         logger.log(level, text, *values)

@@ -145,7 +145,7 @@ class RouteTable:
                 self._miss(topic)
             elif isinstance(answer, Exception):
                 text = "the route of topic %s is not known anew: %s"
-                self._outages.warn(logger, answer, text, topic, answer)
+                self._outages.report(logger, answer, text, topic, answer)
             elif isinstance(answer, BaseException):
                 raise answer
         self._collect_brokers()

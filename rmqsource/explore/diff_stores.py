@@ -40,6 +40,7 @@ _COLUMNS = (
 )
 _CONTENT = ("unique_key", "keys", "tags", "flag", "body_crc", "born_timestamp")
 _POSITION = ("queue_id", "queue_offset")
+_PLACE_AND_CONTENT = ("topic", *_POSITION, *_CONTENT[1:])
 _BATCH_ROWS = 1 << 15
 
 
@@ -78,9 +79,11 @@ def diff(
 
     Equal are messages of one topic with equal unique key, KEYS, tags, flag, born time and CRC of
     the body (of compressed ones, of the body as it is inside); a message that one side has twice
-    must be there twice on the other. What is left over is paired by topic and unique key as
-    ``differs``. By position, queue id and queue offset have to be equal too, and what is left
-    over is paired by them.
+    must be there twice on the other. Of a message that has no unique key on one side the other
+    side's key does not count, but queue id and queue offset do: who sends a message on may give
+    it a key. What is left over is paired by topic and unique key as ``differs``; by queue id and
+    queue offset where there is no unique key. By position, queue id and queue offset have to be
+    equal of all messages, and what is left over is paired by them.
 
     Memory grows with the messages: about 250 bytes for each.
 
@@ -104,10 +107,10 @@ def diff(
     damage: list[str] = []
     left, right = _side(a, progress, damage), _side(b, progress, damage)
     position = _POSITION if by == BY_POSITION else ()
-    only_a, only_b = _left_over(left, right, ("topic", *position, *_CONTENT))
+    left_over = _left_over(left, right, ("topic", *position, *_CONTENT))
+    only_a, only_b = _without_keys(left, right, *left_over)
     same = left.num_rows - len(only_a)
-    pairing = position or ("unique_key",)
-    rows = list(_rows(left.take(only_a), right.take(only_b), ("topic", *pairing)))
+    rows = list(_rows(left.take(only_a), right.take(only_b), by))
     topics = frozenset(pc.unique(pa.concat_tables([left, right])["topic"]).to_pylist())
     return Difference(left.num_rows, right.num_rows, same, rows, topics, tuple(damage))
 
@@ -167,6 +170,27 @@ def _left_over(left: Table, right: Table, columns: tuple[str, ...]) -> tuple[Int
     )
 
 
+def _without_keys(left: Table, right: Table, a: Int64s, b: Int64s) -> tuple[Int64s, Int64s]:
+    """Take out of what is left over what is equal but for a unique key that one side lacks."""
+    keyless_a, keyless_b = (
+        pc.is_null(side["unique_key"]).to_numpy(zero_copy_only=False) for side in (left, right)
+    )
+    for lacking_a, lacking_b in ((keyless_a, None), (None, keyless_b)):
+        of_a, rest_a = _divided(a, lacking_a)
+        of_b, rest_b = _divided(b, lacking_b)
+        still_a, still_b = _left_over(left.take(of_a), right.take(of_b), _PLACE_AND_CONTENT)
+        a = np.sort(np.concatenate([of_a[still_a], rest_a]))
+        b = np.sort(np.concatenate([of_b[still_b], rest_b]))
+    return a, b
+
+
+def _divided(rows: Int64s, wanted: npt.NDArray[np.bool_] | None) -> tuple[Int64s, Int64s]:
+    """Return the rows that are wanted, and the others; all are if None."""
+    if wanted is None:
+        return rows, rows[:0]
+    return rows[wanted[rows]], rows[~wanted[rows]]
+
+
 def _numbers(table: Table, columns: tuple[str, ...]) -> Int64s:
     """Return a number for each row; equal rows, and only they, have the same."""
     numbers = np.zeros(table.num_rows, np.int64)
@@ -192,24 +216,50 @@ def _occurrence(numbers: Int64s) -> Int64s:
     return found
 
 
-def _rows(only_a: Table, only_b: Table, pairing: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _rows(only_a: Table, only_b: Table, by: str) -> Iterator[dict[str, Any]]:
     """Pair what is left over, and yield a row for each difference: those of A first."""
-    waiting: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in only_b.to_pylist():
-        waiting.setdefault(tuple(row[name] for name in pairing), []).append(row)
+    waiting: dict[tuple[Any, ...], list[int]] = {}
+    rows_b = only_b.to_pylist()
+    for number, row in enumerate(rows_b):
+        for pairing in _pairings(row, by):
+            waiting.setdefault(pairing, []).append(number)
+    taken: set[int] = set()
     for row in only_a.to_pylist():
-        key = tuple(row[name] for name in pairing)
-        others = waiting.get(key) if row["unique_key"] is not None or len(pairing) > _BY_KEY else ()
-        if others:
-            yield _row(DIFFERS, row, others.pop(0))
-        else:
+        other = next(_partners(row, by, rows_b, waiting, taken), None)
+        if other is None:
             yield _row(ONLY_A, row)
-    for others in waiting.values():
-        for row in others:
+        else:
+            taken.add(other)
+            yield _row(DIFFERS, row, rows_b[other])
+    for number, row in enumerate(rows_b):
+        if number not in taken:
             yield _row(ONLY_B, row)
 
 
-_BY_KEY = len(("topic", "unique_key"))
+def _pairings(row: dict[str, Any], by: str) -> Iterator[tuple[Any, ...]]:
+    """Yield what a row has to share with the other side's: its unique key, or its place."""
+    if by == BY_KEY and row["unique_key"] is not None:
+        yield BY_KEY, row["topic"], row["unique_key"]
+    yield (BY_POSITION, row["topic"], *(row[name] for name in _POSITION))
+
+
+def _partners(
+    row: dict[str, Any],
+    by: str,
+    rows_b: list[dict[str, Any]],
+    waiting: dict[tuple[Any, ...], list[int]],
+    taken: set[int],
+) -> Iterator[int]:
+    """Yield rows of B that may be the same message as a row of A."""
+    for pairing in _pairings(row, by):
+        others = waiting.get(pairing, [])
+        while others and others[0] in taken:
+            others.pop(0)
+        for other in others:
+            keys = row["unique_key"], rows_b[other]["unique_key"]
+            # Two unique keys tell two messages apart, wherever they are.
+            if other not in taken and (pairing[0] == by or None in keys):
+                yield other
 
 
 def _row(kind: str, row: dict[str, Any], other: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -169,7 +169,7 @@ class GroupBrokers:
                 )
         except (RemotingError, BrokerError, ClientError) as err:
             text = "group %s: %d offsets are not noted: %s"
-            self.outages.warn(logger, err, text, self.group, len(offsets), err)
+            self.outages.report(logger, err, text, self.group, len(offsets), err)
 
 
 async def _first_answer(addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> T:

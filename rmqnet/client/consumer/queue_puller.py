@@ -144,7 +144,7 @@ class QueuePuller:
         code = err.code if isinstance(err, BrokerError) else None
         if code == ResponseCode.FLOW_CONTROL:
             return _BROKER_BUSY_S
-        self._side.client.outages.warn(
+        self._side.client.outages.report(
             logger,
             err,
             "%s at offset %d: %s; it is tried every %.1f s",

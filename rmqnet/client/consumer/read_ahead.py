@@ -120,7 +120,7 @@ class ReadAhead:
                 await work(*arguments)
             except (RemotingError, BrokerError, ClientError) as err:
                 text = "%s: %s; it is tried every %.1f s"
-                self._brokers.outages.warn(logger, err, text, self.queue, err, pause_s)
+                self._brokers.outages.report(logger, err, text, self.queue, err, pause_s)
                 await asyncio.sleep(pause_s)
             else:
                 return

@@ -194,12 +194,12 @@ class Rebalancer:
             own = await self._own_queues(topic)
         except TopicNotFoundError as err:
             if not topic.startswith(RETRY_PREFIX):  # made by the brokers, a little later
-                self._client.outages.warn(logger, err, "group %s: %s", self._brokers.group, err)
+                self._client.outages.report(logger, err, "group %s: %s", self._brokers.group, err)
             self._settled.add(topic)
             return True
         except (RemotingError, BrokerError, ClientError) as err:
             text = "group %s, topic %s: %s"
-            self._client.outages.warn(logger, err, text, self._brokers.group, topic, err)
+            self._client.outages.report(logger, err, text, self._brokers.group, topic, err)
             self._settled.discard(topic)
             return False
         lacking = await self._take_over(topic, own)
@@ -256,7 +256,7 @@ class Rebalancer:
             return Taken(process_queue, await self._starts.start_offset(queue))
         except (RemotingError, BrokerError, ClientError) as err:
             text = "where to begin in %s is not known: %s"
-            self._client.outages.warn(logger, err, text, queue, err)
+            self._client.outages.report(logger, err, text, queue, err)
             if self._locks is not None:  # another member may be the next to try
                 await self._locks.unlock(queue)
             return None

@@ -84,7 +84,7 @@ class RetrySender:
         try:
             await self._to_its_broker(message, delay_level, queue)
         except (RemotingError, BrokerError, ClientError) as err:
-            self._client.outages.warn(
+            self._client.outages.report(
                 logger,
                 err,
                 "offset %d of %s is not taken back, it is sent anew: %s",
@@ -106,7 +106,7 @@ class RetrySender:
         try:
             await self._as_new_message(message, delay_level)
         except (RemotingError, BrokerError, ClientError) as err:
-            self._client.outages.warn(
+            self._client.outages.report(
                 logger,
                 err,
                 "offset %d of topic %s cannot be sent to %s: %s",

@@ -304,7 +304,7 @@ class MessageSender:
         except RemotingError as err:
             err.address = sending.address
             text = "a one-way message to topic %s: %s"
-            self._instance.outages.warn(logger, err, text, sending.message.topic, err)
+            self._instance.outages.report(logger, err, text, sending.message.topic, err)
             self._note_fault(sending, isolation=True)
             sending.finish(None, err)
         else:

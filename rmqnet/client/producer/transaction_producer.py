@@ -169,7 +169,7 @@ class TransactionProducer(Producer):
             instance.call(instance.broker.end_transaction(address, header))
         except (BrokerError, ClientError, RemotingError) as err:
             text = "the broker was not told how transaction %s ended: %s"
-            instance.outages.warn(logger, err, text, header, err)
+            instance.outages.report(logger, err, text, header, err)
 
 
 def _end_of_sent(

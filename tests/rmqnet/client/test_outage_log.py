@@ -39,7 +39,7 @@ def test_one_warning_a_server_and_minute(
     for second in range(120):
         clock.now = float(second)
         for queue in range(3):
-            log.warn(logger, _away("a:1", f"for {second} s"), "%d %d", second, queue)
+            log.report(logger, _away("a:1", f"for {second} s"), "%d %d", second, queue)
     assert warnings() == ["0 0", "60 0"]
     assert len(caplog.records) == 360, "the others are there for who wants them"
 
@@ -47,7 +47,7 @@ def test_one_warning_a_server_and_minute(
 def test_each_server_for_itself(warnings: Callable[[], list[str]]) -> None:
     log = OutageLog(Clock())
     for address in ("a:1", "b:1", "a:1"):
-        log.warn(logger, _away(address), "%s", address)
+        log.report(logger, _away(address), "%s", address)
     assert warnings() == ["a:1", "b:1"]
 
 
@@ -55,9 +55,9 @@ def test_a_refusal_that_speaks_of_one_queue_hides_no_other(
     warnings: Callable[[], list[str]],
 ) -> None:
     log = OutageLog(Clock())
-    log.warn(logger, _away("a:1"), "away")
+    log.report(logger, _away("a:1"), "away")
     for remark in ("queue 1 is damaged", "queue 2 is damaged", "queue 1 is damaged"):
-        log.warn(logger, BrokerError(1, remark, "a:1", "PULL_MESSAGE"), "%s", remark)
+        log.report(logger, BrokerError(1, remark, "a:1", "PULL_MESSAGE"), "%s", remark)
     assert warnings() == ["away", "queue 1 is damaged", "queue 2 is damaged"]
 
 
@@ -66,5 +66,5 @@ def test_what_it_remembers_is_bounded() -> None:
     log = OutageLog(clock)
     for number in range(5000):
         clock.now = number / 10
-        log.warn(logger, ValueError(str(number)), "x")
+        log.report(logger, ValueError(str(number)), "x")
     assert len(log._warned) <= 1600, "those of a minute, and up to 1,000"

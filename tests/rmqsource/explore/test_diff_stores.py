@@ -7,6 +7,7 @@ import pytest
 
 from rmqsource.explore.diff_stores import BY_POSITION, DIFF_COLUMNS, diff
 from rmqsource.options.source_options import SourceOptions, parse_options
+from store_core import Message, MessageStore, MessageStoreConfig, PutMessageStatus
 from tests.golden_store import GoldenStore, golden
 
 
@@ -71,6 +72,43 @@ def test_twice_here_is_not_once_there() -> None:
     assert found.messages_a == 2 * found.messages_b
     assert len(found.rows) == found.same == found.messages_b
     assert {row["difference"] for row in found.rows} == {"only in A"}
+
+
+def _store(root: Path, messages: list[Message]) -> SourceOptions:
+    with MessageStore(MessageStoreConfig(store_path_root_dir=str(root))) as store:
+        for message in messages:
+            assert store.put_message(message).status is PutMessageStatus.PUT_OK
+    return parse_options({"path": str(root)})
+
+
+def _message(number: int, key: str | None, body: bytes = b"equal") -> Message:
+    properties = {} if key is None else {"UNIQ_KEY": key}
+    return Message(
+        topic="t", queue_id=number % 2, body=body, born_timestamp=1, properties=properties
+    )
+
+
+@pytest.mark.parametrize("by", ["key", "position"])
+def test_a_mirror_that_gave_messages_a_key_is_equal(tmp_path: Path, by: str) -> None:
+    """All are equal but for the keys that the mirror gave; each third has its own on both sides."""
+    own = [f"own{number}" if number % 3 == 0 else None for number in range(200)]
+    keys = [key or f"given{number}" for number, key in enumerate(own)]
+    a = _store(tmp_path / "a", [_message(*each) for each in enumerate(own)])
+    b = _store(tmp_path / "b", [_message(*each) for each in enumerate(keys)])
+    for found in (diff(a, b, by), diff(b, a, by)):
+        assert (found.rows, found.same, found.messages_a, found.messages_b) == ([], 200, 200, 200)
+
+
+@pytest.mark.parametrize("by", ["key", "position"])
+def test_without_a_key_the_place_tells_what_differs(tmp_path: Path, by: str) -> None:
+    a = _store(tmp_path / "a", [_message(0, None), _message(2, None, b"changed"), _message(4, "k")])
+    b = _store(tmp_path / "b", [_message(0, "x"), _message(2, "y"), _message(4, "other")])
+    rows = diff(a, b, by).rows
+    differs = [(row["difference"], row["queue_offset"], row["unique_key"]) for row in rows]
+    if by == "position":
+        assert differs == [("differs", 1, None), ("differs", 2, "k")]
+    else:
+        assert differs == [("differs", 1, None), ("only in A", 2, "k"), ("only in B", 2, "other")]
 
 
 def test_unknown_way() -> None:
