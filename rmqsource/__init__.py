@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+    from typing import Union
 
     from pyspark.sql import SparkSession
 
     from rmqsource.stream_listener import StreamLagListener
     from store_core.staged_commit.intent import Commit
+
+    Paths = Union[str, PathLike[str], Sequence[Union[str, PathLike[str]]]]
 
 __all__ = [
     "StreamLagListener",
@@ -48,7 +52,7 @@ def register(spark: SparkSession) -> None:
     register_source(spark, RocketMQDataSource)
 
 
-def snapshot(path: str | list[str], options: Mapping[str, Any] | None = None) -> str:
+def snapshot(path: Paths, options: Mapping[str, Any] | None = None) -> str:
     """Return a token that pins where the log of each store begins and ends now.
 
     Given as option ``snapshot`` to several reads of a live store, it makes them agree. What is
@@ -57,7 +61,7 @@ def snapshot(path: str | list[str], options: Mapping[str, Any] | None = None) ->
     Parameters
     ----------
     path
-        A store root or a list of them, as for ``load``.
+        A store root or a list of them, as for ``load``; texts or paths of ``pathlib``.
     options
         Options of the read that matter for the files, such as ``storePathCommitLog``.
     """
@@ -67,7 +71,7 @@ def snapshot(path: str | list[str], options: Mapping[str, Any] | None = None) ->
 
 
 def explain(
-    path: str | list[str],
+    path: Paths,
     options: Mapping[str, Any] | None = None,
     where: str | list[Any] | None = None,
 ) -> str:
@@ -78,7 +82,7 @@ def explain(
     Parameters
     ----------
     path
-        A store root or a list of them, as for ``load``.
+        A store root or a list of them, as for ``load``; texts or paths of ``pathlib``.
     options
         Options of the read.
     where
@@ -96,7 +100,7 @@ def explain(
     return plan_text(plan_read(parsed, predicate))
 
 
-def last_commit(path: str) -> Commit | None:
+def last_commit(path: str | PathLike[str]) -> Commit | None:
     """Return what the newest write of this project appended to a store; None before the first.
 
     Its attributes say how many messages and bytes went where: ``messages``, ``record_bytes``,
@@ -114,7 +118,9 @@ def last_commit(path: str) -> Commit | None:
     return Ledger(StoreDirectory(path).resolve()).last_commit()
 
 
-def clean_staging(path: str, older_than_ms: int = 24 * 3600 * 1000) -> list[tuple[str, int]]:
+def clean_staging(
+    path: str | PathLike[str], older_than_ms: int = 24 * 3600 * 1000
+) -> list[tuple[str, int]]:
     """Delete what writes staged and never committed; return the directories and their bytes.
 
     A write does this by itself for jobs older than a day.
@@ -135,7 +141,7 @@ def clean_staging(path: str, older_than_ms: int = 24 * 3600 * 1000) -> list[tupl
     return list(settle.clean_staging(root, older_than_ms, now_ms))
 
 
-def _options(path: str | list[str], options: Mapping[str, Any] | None) -> Any:
+def _options(path: Paths, options: Mapping[str, Any] | None) -> Any:
     from rmqsource.options.source_options import options_for  # noqa: PLC0415 (on demand)
 
     return options_for(path, options)

@@ -52,6 +52,7 @@ from store_core.state.store_kind import StoreKind, has_dledger_log, queue_databa
 from store_core.state.store_state import StoreState, store_state, written_by_5x
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
@@ -161,7 +162,10 @@ class StoreSnapshot(StoreQueries):
 
     @classmethod
     def open(
-        cls, path: str, config: MessageStoreConfig | None = None, end_offset: int | None = None
+        cls,
+        path: str | os.PathLike[str],
+        config: MessageStoreConfig | None = None,
+        end_offset: int | None = None,
     ) -> StoreSnapshot:
         """Open a store.
 

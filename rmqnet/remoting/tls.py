@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rmqnet.errors import ClientError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -23,10 +27,10 @@ class ServerTls:
         clients need none.
     """
 
-    cert_file: str
-    key_file: str | None = None
+    cert_file: str | Path
+    key_file: str | Path | None = None
     key_password: str | None = field(default=None, repr=False)
-    ca_file: str | None = None
+    ca_file: str | Path | None = None
 
     def ssl_context(self) -> ssl.SSLContext:
         """Return what connections are taken with.
@@ -64,9 +68,9 @@ class TlsConfig:
         The name that certificates must be for; None: the host of the address.
     """
 
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
+    ca_file: str | Path | None = None
+    cert_file: str | Path | None = None
+    key_file: str | Path | None = None
     key_password: str | None = field(default=None, repr=False)
     verify: bool = True
     server_hostname: str | None = None
@@ -95,7 +99,7 @@ class TlsConfig:
         return context
 
 
-def _load_authorities(context: ssl.SSLContext, ca_file: str) -> None:
+def _load_authorities(context: ssl.SSLContext, ca_file: str | Path) -> None:
     try:
         context.load_verify_locations(ca_file)
     except (OSError, ValueError) as err:
@@ -105,7 +109,10 @@ def _load_authorities(context: ssl.SSLContext, ca_file: str) -> None:
 
 
 def _load_certificate(
-    context: ssl.SSLContext, cert_file: str, key_file: str | None, key_password: str | None
+    context: ssl.SSLContext,
+    cert_file: str | Path,
+    key_file: str | Path | None,
+    key_password: str | None,
 ) -> None:
     try:
         context.load_cert_chain(cert_file, key_file, key_password or "")

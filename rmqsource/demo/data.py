@@ -29,7 +29,7 @@ class DemoStore(NamedTuple):
         return {"config": self.config} if self.config else {}
 
 
-def unpack_store(directory: str | None = None) -> DemoStore:
+def unpack_store(directory: str | Path | None = None) -> DemoStore:
     """Unpack the store that comes with the package; its paths are absolute.
 
     Parameters

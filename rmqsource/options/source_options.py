@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -16,7 +17,7 @@ from rmqsource.options.where import column_error, parse_where
 from store_core.codec.compression import MAX_DECODED_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from rmqsource.options.offsets import OffsetBound
     from rmqsource.options.where import Comparison
@@ -170,7 +171,9 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
 
 
 def options_for(
-    path: str | list[str], options: Mapping[str, Any] | None = None, **fixed: str
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    options: Mapping[str, Any] | None = None,
+    **fixed: str,
 ) -> SourceOptions:
     """Check options given in Python, where values may be numbers and booleans.
 
@@ -186,7 +189,10 @@ def options_for(
     given = {name: _option_text(value) for name, value in (options or {}).items()}
     lowered = {name.lower() for name in fixed}
     given = {name: text for name, text in given.items() if name.lower() not in lowered}
-    where = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
+    if isinstance(path, (str, os.PathLike)):
+        where = {"path": os.fspath(path)}
+    else:
+        where = {"paths": json.dumps([os.fspath(each) for each in path])}
     return parse_options({**given, **fixed, **where})
 
 

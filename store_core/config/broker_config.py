@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def load_broker_config(path: str) -> dict[str, str]:
+def load_broker_config(path: str | os.PathLike[str]) -> dict[str, str]:
     r"""Read a Java ``.properties`` file, as ``-c broker.conf`` of a broker.
 
     See `parse_properties`. The file is taken as UTF-8, or as Latin-1 where it is no UTF-8.
@@ -24,6 +25,7 @@ def load_broker_config(path: str) -> dict[str, str]:
     StoreConfigError
         A ``\u`` escape is malformed.
     """
+    path = os.fspath(path)
     try:
         data = read_file(path)
     except OSError as err:

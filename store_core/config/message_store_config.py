@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -90,7 +91,8 @@ class MessageStoreConfig:
 
     Defaults are RocketMQ's, except that a size of files is None: found from the files, see
     `with_default_sizes`. Numbers are positive and fit a Java int, unless RocketMQ takes others.
-    Times are in ms where nothing else is said.
+    Times are in ms where nothing else is said. Directories are texts, or paths of ``pathlib``, which
+    become texts.
 
     Raises
     ------
@@ -269,6 +271,9 @@ class MessageStoreConfig:
         for field in fields(self):
             value = getattr(self, field.name)
             kind = str(field.type)
+            if kind.startswith("str") and isinstance(value, os.PathLike):
+                value = os.fspath(value)  # a directory
+                object.__setattr__(self, field.name, value)
             if value is not None or "None" not in kind:
                 bounds = _BOUNDS.get(field.name, (1, INT_MAX))
                 check_value(camel_case(field.name), kind, value, bounds)
@@ -324,7 +329,7 @@ class MessageStoreConfig:
         return cls(**values)
 
     @classmethod
-    def from_file(cls, path: str) -> MessageStoreConfig:
+    def from_file(cls, path: str | os.PathLike[str]) -> MessageStoreConfig:
         """Read a broker's configuration file, as ``-c broker.conf`` of a broker.
 
         Raises

@@ -132,7 +132,8 @@ class StoreDirectory:
         It lies on this machine.
     """
 
-    def __init__(self, uri: str, base: str = "") -> None:
+    def __init__(self, uri: str | os.PathLike[str], base: str = "") -> None:
+        uri = os.fspath(uri)
         self.is_local = not _is_remote(uri)
         self.uri = named_store(uri)
         self._local_root = (

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Union
 
 from rmqnet.client.client_config import ClientConfig
@@ -316,7 +317,7 @@ class PushConsumer:
             self._subscriptions[topic] = Subscription(topic, _SUBSCRIBE_ALL, TAG, _now_ms())
 
     def _local_file(self) -> LocalFileOffsets:
-        directory = self.options.offset_directory / self._client.client_id / self.group
+        directory = Path(self.options.offset_directory) / self._client.client_id / self.group
         return LocalFileOffsets(directory / "offsets.json")
 
     # In the loop. Events of asyncio belong to the loop in which they are made (Python 3.9).

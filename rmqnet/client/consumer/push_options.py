@@ -69,7 +69,7 @@ class PushConsumerOptions:
     post_subscription_when_pull
         Send the tag expression with each pull, instead of with heartbeats only.
     offset_directory
-        Where a broadcasting consumer keeps its offsets, in RocketMQ's own files.
+        Where a broadcasting consumer keeps its offsets, in RocketMQ's own files; a text or a path.
     rebalance_interval_ms
         Between two looks at who reads which queue, if nobody told of a change.
     await_termination_s
@@ -98,7 +98,7 @@ class PushConsumerOptions:
     suspend_current_queue_time_ms: int = 1000
     consume_timeout_ms: int = 15 * 60_000
     post_subscription_when_pull: bool = False
-    offset_directory: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
+    offset_directory: str | Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
     rebalance_interval_ms: int = 20_000
     await_termination_s: float = 10.0
 
@@ -107,6 +107,11 @@ class PushConsumerOptions:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ClientError(f"{name}: {least} to {most} is expected, not {value!r}")
+        if not isinstance(self.offset_directory, (str, Path)):
+            raise ClientError(
+                "offset_directory: a text or a pathlib.Path is expected, not "
+                f"{self.offset_directory!r}"
+            )
         if self.await_termination_s < 0:
             raise ClientError(
                 f"await_termination_s: 0 or more is expected, not {self.await_termination_s!r}"
