@@ -25,6 +25,7 @@ from store_core.layout.store_paths import (
     QUEUE_DIRS,
     TIMER_LOG_DIR,
     TIMER_WHEEL_FILE,
+    wheel_snapshot,
 )
 from store_core.log.commit_log import (
     CommitLog,
@@ -158,7 +159,9 @@ def delete_files(lock: StoreLock, config: MessageStoreConfig) -> None:
         # What waits in the timer's files points into the log, too.
         for name in (TIMER_LOG_DIR, *_QUEUES_AND_INDEX, *commit_log_directories(directory, config)):
             remove_tree(directory.resolve(name))
-        for name in (TIMER_WHEEL_FILE, CHECKPOINT_FILE):
+        names = [entry.name for entry in directory.list(directory.resolve())]
+        snapshots = [name for name in names if wheel_snapshot(name) is not None]
+        for name in (*snapshots, TIMER_WHEEL_FILE, CHECKPOINT_FILE):
             Path(directory.resolve(name)).unlink(missing_ok=True)
     except OSError as err:
         raise write_error(err, str(err.filename or lock.root)) from err

@@ -91,8 +91,8 @@ class MessageStoreConfig:
 
     Defaults are RocketMQ's, except that a size of files is None: found from the files, see
     `with_default_sizes`. Numbers are positive and fit a Java int, unless RocketMQ takes others.
-    Times are in ms where nothing else is said. Directories are texts, or paths of ``pathlib``, which
-    become texts.
+    Times are in ms where nothing else is said. Directories are texts, or paths of ``pathlib``,
+    which become texts.
 
     Raises
     ------

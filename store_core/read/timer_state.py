@@ -20,6 +20,7 @@ from store_core.layout.store_paths import (
     TIMER_CHECKPOINT_FILE,
     TIMER_LOG_DIR,
     TIMER_WHEEL_FILE,
+    wheel_snapshot,
 )
 from store_core.layout.timer import (
     TIMER_CHECKPOINT,
@@ -163,6 +164,8 @@ def _units_of_file(source: ByteSource) -> Units:
 def load_timer_slots(directory: StoreDirectory) -> Units | None:
     """Read the slots of the wheel that something waits in; None where the store has no wheel.
 
+    Of a broker that keeps snapshots of it the newest is read, as that broker does when it starts.
+
     Raises
     ------
     StoreFormatError
@@ -170,7 +173,12 @@ def load_timer_slots(directory: StoreDirectory) -> Units | None:
     StoreReadError
         It cannot be read.
     """
-    path = directory.resolve(TIMER_WHEEL_FILE)
+    snapshots = {
+        number: entry.name
+        for entry in directory.list(directory.resolve())
+        if (number := wheel_snapshot(entry.name)) is not None
+    }
+    path = directory.resolve(snapshots[max(snapshots)] if snapshots else TIMER_WHEEL_FILE)
     entry = directory.stat(path)
     if entry is None or entry.is_dir:
         return None

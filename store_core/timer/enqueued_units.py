@@ -73,7 +73,9 @@ def out_times(frames: RecordFrames) -> Int64s:
     return times
 
 
-def new_units(frames: RecordFrames, slot_ms: Int64s, write_ms: int, roll: RollRule) -> Units:
+def new_units(
+    frames: RecordFrames, slot_ms: Int64s, write_ms: int | Int64s, roll: RollRule
+) -> Units:
     """Return units that are chained to none yet.
 
     Parameters
@@ -83,7 +85,7 @@ def new_units(frames: RecordFrames, slot_ms: Int64s, write_ms: int, roll: RollRu
     slot_ms
         Their times, not before ``write_ms``.
     write_ms
-        The step that the clock shows.
+        The step that the clock shows; one of each, where they do not wait.
     """
     columns = MessageColumns(frames)
     delay, is_roll = roll.delays(slot_ms - write_ms)

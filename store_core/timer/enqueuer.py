@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from store_core.codec.message_batch_codec import MessageColumns
+from store_core.layout.message import PROPERTY_TIMER_DEL_UNIQKEY
 from store_core.queue.readable_queue import SimpleQueue
 from store_core.read.unit_records import frames_of_units, units_together
 from store_core.timer.enqueued_units import new_units, out_times
+from store_core.timer.held_back import HeldBack
 from store_core.timer.timed_rows import NEVER_ENQUEUED_MS, DueRecords
-from store_core.timer.unit_chains import append_units
+from store_core.timer.unit_chains import append_units, append_without_slot
 from store_core.topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
@@ -53,6 +56,8 @@ class Enqueuer:
 
     def __init__(self, files: TimerFiles, putter: DuePutter, roll: RollRule) -> None:
         self._files, self._putter, self._roll = files, putter, roll
+        self._held = HeldBack(files.log, putter, roll)
+        self._next_offset = files.progress.queue_offset
 
     def enqueue_all(self, store: PinnedStore, times: Times) -> bool:
         """Enqueue what is in the queue; return whether there was anything.
@@ -62,15 +67,17 @@ class Enqueuer:
         queue = store.queue(TIMER_TOPIC, 0)
         if not isinstance(queue, SimpleQueue):
             return False
-        begin = self._files.progress.queue_offset
-        while self._enqueue_batch(store, queue, times):
+        begin = self._next_offset
+        was_busy, is_taken = self._held.deliver(store, times)
+        while is_taken and self._enqueue_batch(store, queue, times):
             pass
-        return self._files.progress.queue_offset != begin
+        offset = min(self._next_offset, self._held.first_offset)
+        self._files.progress = self._files.progress._replace(queue_offset=offset)
+        return was_busy or self._next_offset != begin
 
     def _enqueue_batch(self, store: PinnedStore, queue: SimpleQueue, times: Times) -> bool:
         """Enqueue some messages; return whether to go on."""
-        files = self._files
-        offset = max(files.progress.queue_offset, queue.min_offset)
+        offset = max(self._next_offset, queue.min_offset)
         if offset >= queue.max_offset:
             return False
         units = queue.unit_columns(offset, _MOST_UNITS)
@@ -80,18 +87,25 @@ class Enqueuer:
             done = len(units)
             self._putter.passed_over += done
         else:
-            done = self._enqueue_records(units, frames, times)
-        files.progress = files.progress._replace(queue_offset=offset + done)
+            done = self._enqueue_records(offset, units, frames, times)
+        self._next_offset = offset + done
         return done == len(units)
 
-    def _enqueue_records(self, units: Units, frames: RecordFrames, times: Times) -> int:
+    def _enqueue_records(
+        self, offset: int, units: Units, frames: RecordFrames, times: Times
+    ) -> int:
         """Enqueue records; return how many are done, from the first on."""
         out_ms = out_times(frames)
         is_known = np.isin(units["commit_log_offset"], self._files.enqueued)
         is_due = (out_ms >= 0) & (out_ms < times.write_ms) & ~is_known
         done = self._put_due(frames, np.flatnonzero(is_due), times)
         waits = ((out_ms >= times.write_ms) & ~is_known)[:done]
-        self._append(frames, np.flatnonzero(waits), out_ms, times)
+        # A slot that was read, as before the clock was set back, is not read again: RocketMQ loses
+        # what it puts there.
+        is_read = out_ms[:done] < self._files.progress.read_ms
+        self._hold_back(frames, np.flatnonzero(waits & is_read), offset, units, out_ms)
+        self._mark(frames, np.flatnonzero(is_due[:done] & frames.ok[:done]), offset, out_ms)
+        self._append(frames, np.flatnonzero(waits & ~is_read), out_ms, times)
         self._putter.passed_over += int(np.count_nonzero(out_ms[:done] < 0))
         return done
 
@@ -103,11 +117,27 @@ class Enqueuer:
         put = self._putter.put(DueRecords(frames.take(rows), written, is_roll), (), times.now)
         return len(frames) if put == len(rows) else int(rows[put])
 
+    def _hold_back(
+        self, frames: RecordFrames, rows: Int64s, offset: int, units: Units, out_ms: Int64s
+    ) -> None:
+        if len(rows):
+            deletes = MessageColumns(frames.take(rows)).property_values(PROPERTY_TIMER_DEL_UNIQKEY)
+            is_delete = deletes.is_valid().to_numpy(zero_copy_only=False)
+            self._held.add(units[rows], offset + rows, out_ms[rows], is_delete)
+
+    def _mark(self, frames: RecordFrames, rows: Int64s, offset: int, out_ms: Int64s) -> None:
+        """Say of messages that were put at once that they are done with, where the offset does not.
+
+        It stays before those that are held back.
+        """
+        rows = rows[offset + rows > self._held.first_offset]
+        if len(rows):
+            times = out_ms[rows]
+            marks = new_units(frames.take(rows), times, times, self._roll)
+            append_without_slot(self._files.log, marks)
+
     def _append(self, frames: RecordFrames, rows: Int64s, out_ms: Int64s, times: Times) -> None:
         if not len(rows):
             return
-        # A slot that was read, as before the clock was set back, is not read again: RocketMQ loses
-        # what it puts there. The next one is.
-        slot_ms = np.maximum(out_ms[rows], self._files.progress.read_ms)
-        units = new_units(frames.take(rows), slot_ms, times.write_ms, self._roll)
+        units = new_units(frames.take(rows), out_ms[rows], times.write_ms, self._roll)
         append_units(self._files.log, self._files.wheel, units)

@@ -152,8 +152,22 @@ class TimerFiles:
         offset = min(max(offset, queue.min_offset), queue.max_offset)
         self.progress = self.progress._replace(queue_offset=offset)
         if offset < queue.max_offset:
-            known = units.commit_log_offsets
-            self.enqueued = np.unique(known[known >= queue.commit_log_offset_of(offset)])
+            first = queue.commit_log_offset_of(offset)
+            older = self._enqueued_before(first)
+            known = np.concatenate([*older, units.commit_log_offsets])
+            self.enqueued = np.unique(known[known >= first])
+
+    def _enqueued_before(self, first: int) -> list[Int64s]:
+        """Return records of older units, as far back as they follow a record that is held back."""
+        position, found = self.progress.log_pos - self.log.file_size, []
+        while position > 0:
+            position = max(position - self.log.file_size, 0)
+            _, units = next(self.log.runs_from(position))
+            places = units["commit_log_offset"].astype(np.int64)
+            if not (places >= first).any():
+                break
+            found.append(places)
+        return found
 
 
 def _offset_behind(store: PinnedStore, commit_log_offset: int, otherwise: int) -> int:

@@ -34,7 +34,8 @@ class RecoveredUnits(NamedTuple):
     ----------
     commit_log_offsets
         Records of its last units, in their order: at least of all that were appended since the
-        checkpoint.
+        checkpoint. Of units that say that a message was put, those that the checkpoint speaks of:
+        what was put after it may be lost.
     is_cut
         Units are lost that the checkpoint speaks of.
     """
@@ -65,11 +66,13 @@ def recover_units(
         What is behind the end cannot be erased.
     """
     # As RocketMQ: one file before the position and all after it.
-    begin = 0 if wheel.is_new else max(progress.log_pos - log.file_size, 0)
+    begin = 0 if wheel.lacks_units else max(progress.log_pos - log.file_size, 0)
     end, found = 0, [np.empty(0, np.int64)]
     for start, units in log.runs_from(begin):
         sound = _sound_units(start, units, progress.log_pos, ends)
-        found.append(units["commit_log_offset"][:sound].astype(np.int64))
+        is_known = slot_times(units[:sound]) >= progress.read_ms
+        is_known |= positions_from(start, sound) < progress.log_pos
+        found.append(units["commit_log_offset"][:sound][is_known].astype(np.int64))
         end = start + sound * TIMER_LOG_UNIT.size
         if sound < len(units):
             break

@@ -21,6 +21,7 @@ from store_core.files.file_writing import (
     write_all,
     write_errors,
 )
+from store_core.layout.store_paths import wheel_snapshot
 from store_core.layout.timer import TIMER_SLOT, TIMER_WHEEL_SLOTS
 
 if TYPE_CHECKING:
@@ -68,13 +69,14 @@ class TimerWheel:
 
     Attributes
     ----------
-    is_new
-        There was no file.
+    lacks_units
+        There was no file, or the broker kept what it knew in snapshots beside it
+        (``timerWheelSnapshotFlush``): the units of the whole timer log tell what waits.
     """
 
     def __init__(self, path: str, precision_ms: int) -> None:
         self._path, self._precision_ms = path, precision_ms
-        self._fd, self.is_new = -1, False
+        self._fd, self.lacks_units = -1, False
         self._slots = np.zeros(TIMER_WHEEL_SLOTS, TIMER_SLOT.dtype)
         self._changed: set[int] = set()
         self._is_blank = True
@@ -90,8 +92,12 @@ class TimerWheel:
             It cannot be opened, read or made.
         """
         with write_errors(self._path):
-            self.is_new = not Path(self._path).exists()
-            if not self.is_new:
+            path = Path(self._path)
+            is_there = path.exists()
+            beside = path.absolute().parent.glob(f"{path.name}.*")
+            has_snapshots = any(wheel_snapshot(each.name) is not None for each in beside)
+            self.lacks_units = not is_there or has_snapshots
+            if is_there:
                 self._fd = open_file(self._path, _FILE_BYTES)
             else:
                 self._fd = create_file(self._path, _FILE_BYTES)

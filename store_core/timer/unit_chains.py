@@ -57,6 +57,14 @@ def append_units(log: TimerLog, wheel: TimerWheel, units: Units) -> None:
             wheel.put(time_ms, slot)
 
 
+def append_without_slot(log: TimerLog, units: Units) -> None:
+    """Append units that no slot leads to: they say that their messages are done with."""
+    units["prev_pos"] = NO_UNIT
+    while len(units):
+        part, units = np.split(units, [log.room()])
+        log.append(part)
+
+
 def put_again(wheel: TimerWheel, places: Int64s, units: Units) -> None:
     """Let slots know units that they may know already: recovery.
 

@@ -219,6 +219,7 @@ def test_destroy_deletes_what_a_broker_would(root):
             put(store, range(60))
             (root / "config").mkdir(exist_ok=True)
             (root / "config" / "topics.json").write_text("{}", "utf-8")
+            (root / "timerwheel.52").write_bytes(b"")
             if is_open:
                 store.destroy()
         if not is_open:

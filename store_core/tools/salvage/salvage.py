@@ -28,6 +28,8 @@ from store_core.layout.store_paths import (
     CONSUME_QUEUE_DIR,
     CONSUME_QUEUE_EXT_DIR,
     LOCK_FILE,
+    TIMER_WHEEL_FILE,
+    wheel_snapshot,
 )
 from store_core.log.commit_log import DEFAULT_SEGMENT_BYTES, SEGMENT_SIZE_OPTION
 from store_core.log.commit_log_appender import CommitLogAppender
@@ -56,8 +58,10 @@ _REPORT_SUFFIX = ".salvage.json"
 _UNFINISHED_SUFFIX = ".salvage-part"
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _NOT_TAKEN = {
-    "timerwheel": "timer messages (5.x timer wheel) are in the log; a broker delivers all that are "
-    "still there, also those that were delivered or cancelled before",
+    TIMER_WHEEL_FILE: (
+        "timer messages (5.x timer wheel) are in the log; a broker delivers all that are still "
+        "there, also those that were delivered or cancelled before"
+    ),
     "compaction": (
         "compacted logs are not copied, and a broker does not make them anew: consumers of such "
         "topics are given the log's messages where it has enableCompaction=false"
@@ -259,7 +263,10 @@ class _Salvage:
                 "broker had on: none was made. If it had, give its configuration (enableLmq)"
             )
         directory = self._snapshot.directory
-        names = {entry.name for entry in directory.list(directory.resolve())}
+        names = {
+            entry.name if wheel_snapshot(entry.name) is None else TIMER_WHEEL_FILE
+            for entry in directory.list(directory.resolve())
+        }
         self._notes += [text for name, text in _NOT_TAKEN.items() if name in names]
         self._notes += compacted_messages_notes(self._snapshot, copy.queues)
         self._notes += self._snapshot.kind.unread()

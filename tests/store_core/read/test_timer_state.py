@@ -85,3 +85,14 @@ def test_slots_that_something_waits_in(tmp_path):
     os.truncate(path, TIMER_WHEEL_BYTES - 1)
     with pytest.raises(StoreFormatError, match="a timer wheel has"):
         load_timer_slots(StoreDirectory(str(tmp_path)))
+
+
+def test_of_snapshots_the_newest_is_read(tmp_path):
+    """A broker that starts takes the one of the greatest position: 520 is behind 52, not 9."""
+    for number, position in ((7, 52), (8, 520), (9, 104)):
+        with (tmp_path / f"timerwheel.{position}").open("wb") as file:
+            file.seek(number * TIMER_SLOT.size)
+            file.write(TIMER_SLOT.pack(time=number, first_pos=0, last_pos=0, count=1, magic=0))
+            file.truncate(TIMER_WHEEL_BYTES)
+    (tmp_path / "timerwheel.999.tmp").write_bytes(b"not yet one")
+    assert load_timer_slots(StoreDirectory(str(tmp_path)))["time"].tolist() == [8]

@@ -35,7 +35,7 @@ from tests.store_core.timer.timed_store import (
     units_of,
 )
 
-DAY_MS = 86_400_000
+DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 
 
 @pytest.fixture
@@ -301,6 +301,65 @@ def test_a_clock_that_is_set_back_loses_nothing(opened, clock):
     assert bodies(store) == []
     run(store, service, START_MS + 3_601_000)
     assert bodies(store) == [b"x"]
+
+
+def test_after_the_clock_was_an_hour_ahead_nothing_waits_for_that_hour(opened, clock):
+    store, service = opened
+    run(store, service, START_MS + HOUR_MS)
+    clock.now = START_MS + HOUR_MS
+    put_timed(store, b"put while it was ahead", TIMER_DELAY_SEC="2")
+    run(store, service, START_MS + HOUR_MS)
+    clock.now = START_MS
+    put_timed(store, b"later", TIMER_DELAY_SEC="7")
+    put_timed(store, b"soon", TIMER_DELAY_SEC="5")
+    put_timed(store, b"beyond", TIMER_DELAY_SEC="3700")
+    for now, expected in (
+        (0, []),
+        (4_999, []),
+        (5_000, [b"soon"]),
+        (6_999, [b"soon"]),
+        (7_000, [b"soon", b"later"]),
+        (HOUR_MS + 2_000, [b"soon", b"later", b"put while it was ahead"]),
+        (HOUR_MS + 100_000, [b"soon", b"later", b"put while it was ahead", b"beyond"]),
+    ):
+        run(store, service, START_MS + now)
+        assert bodies(store) == expected
+        service.finish()  # whoever goes on reads the files anew
+    assert (service.delivered, service.passed_over) == (4, 0)
+
+
+def test_of_those_one_may_cancel_another(opened, clock):
+    store, service = opened
+    run(store, service, START_MS + HOUR_MS)
+    put_timed(store, b"cancelled", TIMER_DELAY_SEC="5", UNIQ_KEY="u")
+    put_timed(store, b"kept", TIMER_DELAY_SEC="5", UNIQ_KEY="v")
+    put_timed(store, b"", TIMER_DELAY_SEC="5", TIMER_DEL_UNIQKEY="T+u")
+    run(store, service, START_MS)
+    run(store, service, START_MS + 5_000)
+    run(store, service, START_MS + 2 * HOUR_MS)
+    assert bodies(store) == [b"kept"]
+
+
+def test_those_a_kill_finds_again(tmp_path, clock):
+    """What was delivered and saved comes no second time, however many files of units followed."""
+    with timed_store(tmp_path, clock) as (store, service):
+        run(store, service, START_MS + HOUR_MS)
+        for delay in ("9", "5", "6"):
+            put_timed(store, delay.encode(), TIMER_DELAY_SEC=delay)
+        for number in range(5 * UNITS_PER_FILE):
+            put_timed(store, b"%d" % number, "far", TIMER_DELAY_SEC="4000")
+        run(store, service, START_MS + 6_000)
+        assert bodies(store) == [b"5", b"6"]
+        service.save()
+        assert checkpoint_of(tmp_path).master_timer_queue_offset == 0, "a broker enqueues it, too"
+        service._close_files()  # as by a kill
+    with timed_store(tmp_path, clock) as (store, service):
+        run(store, service, START_MS + 8_999)
+        assert bodies(store) == [b"5", b"6"]
+        run(store, service, START_MS + 9_000)
+        run(store, service, START_MS + 4_002_000)
+        assert bodies(store) == [b"5", b"6", b"9"]
+        assert sorted(bodies(store, "far"), key=int) == [b"%d" % n for n in range(20)]
 
 
 def test_a_clock_that_is_set_back_makes_nothing_early(opened, clock):

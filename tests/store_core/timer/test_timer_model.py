@@ -20,6 +20,7 @@ from tests.store_core.timer.timed_store import (
 )
 
 FAR_MS = 1_000_000
+HOUR_MS = 3_600_000
 DELAYS_MS = [1, 999, 1_000, 1_001, 2_500, 3_000, 7_777, 12_000, 40_000]
 TICKS_MS = [1, 400, 999, 1_000, 2_600, 30_000, -1, -1_500]
 CRASHES = ["killed", "power", "checkpoint lost"]
@@ -165,6 +166,23 @@ def test_a_message_is_there_one_step_after_its_time(given_operations, tmp_path_f
             play.run()
             late = {b for b, at in play.deliver_at.items() if at + 1_000 <= play.clock.now}
             assert late <= play.found().keys()
+        play.close()
+
+
+@settings(max_examples=15, deadline=None)
+@given(given_operations=operations(ticks=(400, 1_000, 2_600, HOUR_MS, -HOUR_MS, -2_000)))
+def test_so_it_is_after_the_clock_was_an_hour_ahead(given_operations, tmp_path_factory):
+    """Messages that were due while it was, by that clock, have come by then."""
+    with nothing_forced(), without_threads():
+        play = Play(tmp_path_factory.mktemp("ahead"))
+        for operation in given_operations:
+            play_one(play, *operation)
+            play.run()
+            late = {b for b, at in play.deliver_at.items() if at + 1_000 <= play.clock.now}
+            assert late <= play.found().keys()
+        play.clock.now += FAR_MS
+        play.run()
+        assert play.found() - Counter(play.deliver_at.keys()) == Counter(), "none comes twice"
         play.close()
 
 

@@ -95,6 +95,21 @@ def test_a_wheel_that_was_lost_is_made_anew(tmp_path, clock):
     assert delivered(tmp_path, clock) == Counter("abcdefghi")
 
 
+@pytest.mark.parametrize("is_wheel_there", [False, True])
+def test_a_wheel_that_was_kept_in_snapshots_is_made_of_the_log(tmp_path, clock, is_wheel_there):
+    """``timerWheelSnapshotFlush``: the wheel itself, if it is there, knows next to nothing."""
+    with timed_store(tmp_path, clock) as (store, service):
+        put_some(store, "abcdefghijklmnop")
+        run(store, service)
+    (tmp_path / "timerwheel").rename(tmp_path / "timerwheel.52")
+    if is_wheel_there:
+        with (tmp_path / "timerwheel").open("wb") as file:
+            file.truncate((tmp_path / "timerwheel.52").stat().st_size)
+    with timed_store(tmp_path, clock) as (store, service):
+        assert service.waiting == 16
+    assert delivered(tmp_path, clock) == Counter("abcdefghijklmnop")
+
+
 def test_slots_that_point_behind_the_log_lead_nowhere(tmp_path, clock):
     """Of a power failure: the wheel's pages were written, the log's not."""
     with timed_store(tmp_path, clock) as (store, service):

@@ -37,12 +37,16 @@ def test_waiting_timer_messages_are_delivered_after_salvage(tmp_path, clock):
         assert bodies(store) == [b"waits"]
 
 
-def test_the_report_says_what_becomes_of_timer_messages(tmp_path):
+@pytest.mark.parametrize("name", ["timerwheel", "timerwheel.5200"])
+def test_the_report_says_what_becomes_of_timer_messages(tmp_path, name):
+    """Also of a broker that keeps snapshots of its wheel."""
     store = golden("cluster-5x")
-    before = tree_state(store.root)
+    root = store.copy_to(tmp_path / "old")
+    (root / "timerwheel").rename(root / name)
+    before = tree_state(root)
     config = MessageStoreConfig.from_properties(store.config_properties)
     options = SalvageOptions(Clock(START_MS))
-    report = salvage_store(str(store.root), str(tmp_path / "new"), config, options)
+    report = salvage_store(str(root), str(tmp_path / "new"), config, options)
     assert not list((tmp_path / "new" / "config").glob("timer*"))
     assert any("also those that were delivered or cancelled" in note for note in report.notes)
-    assert tree_state(store.root) == before
+    assert tree_state(root) == before
