@@ -42,7 +42,7 @@ from store_core.queue.queue_directories import (
 from store_core.queue.queue_range import QueueRange, queue_range
 from store_core.queue.queues_ahead import queues_ahead
 from store_core.queue.readable_queue import SimpleQueue, proved_batch_queue
-from store_core.queue.unit_states import KnownUnits, QueueUnitStates
+from store_core.queue.unit_states import QueueUnitStates
 from store_core.read.dispatch_proof import proved_dispatch
 from store_core.read.store_queries import StoreQueries
 from store_core.staged_commit.settle import uncommitted_offset
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.readable_queue import ReadableQueue
     from store_core.queue.stored_units import StoredUnits
+    from store_core.queue.unit_states import AnyUnits
     from store_core.read.find_messages import KeySearch
     from store_core.read.readable_store import ReadableStore
 
@@ -575,11 +576,11 @@ class _Evidence:
         return uncommitted_offset(self._store.directory, self._store.log)
 
     def unit_states(self, offset: int, gap_bytes: int) -> QueueUnitStates:
-        return QueueUnitStates(self._store.log, self._known_units, offset, gap_bytes)
+        return QueueUnitStates(self._store.log, self._units_of, offset, gap_bytes)
 
-    def _known_units(self, topic: str, queue_id: int) -> KnownUnits | None:
-        queue = self._store.consume_queue(topic, queue_id)
-        return KnownUnits(queue.read_units, queue.end_of_units()) if queue else None
+    def _units_of(self, topic: str, queue_id: int) -> AnyUnits | None:
+        simple = self._store.consume_queue(topic, queue_id)
+        return self._store.batch_consume_queue(topic, queue_id) if simple is None else simple
 
     def _find_last_dispatched(self) -> tuple[int, int]:
         """Like ``StoreSnapshot.last_dispatched``, while the end of the log is not known yet."""

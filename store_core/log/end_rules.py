@@ -16,16 +16,19 @@ row  stopped  what is found                                                     
 5    cleanly  the checkpoint confirms the record before as the last (not row 8)   the end
 6    either   no readable record follows                                          damage, no loss
 7    either   the next readable record is older than the one before (not row 8)   the end
-8    cleanly  all that follows is dispatched, and the last record of it is the    damage
-              one that the checkpoint calls dispatched last
+8    cleanly  the last record that follows is the one that the checkpoint calls   damage
+              dispatched last, and no queue offset is taken
 9    cleanly  what follows was never dispatched                                   the end
 10   crashed  nothing that follows was flushed or dispatched                      a crash's tail
 11   either   anything else                                                       damage
 ===  =======  ==================================================================  ================
 
 Rows 5 and 7 to 9 hold only where no later segment has a readable record: recovery deletes those.
+A record was dispatched where any unit of its queue refers to it, by place and size: after a rebuild
+or a dispatch over damage units stand at other queue offsets than their records say. It never was
+where none does, and its queue has all up to the failure, as far as is known. Else: not known.
 Where row 6 holds for a record that a read has (it fails a CRC alone), recovery cuts it off only if
-the store crashed, or if its queue ends before it: a clean stop leaves no half-written record.
+the store crashed, or if it was never dispatched: a clean stop leaves no half-written record.
 A reader takes a crash's tail for damage, as it lies; recovery may cut it, and keeps a copy. Also of
 an append to a slave that a kill ended (its first bytes are zeros): the master may be gone by then.
 """
@@ -57,8 +60,9 @@ DAMAGED = "a record is damaged"
 LAST_DAMAGED = "the last record fails its CRC, and the store was stopped cleanly"
 
 DISPATCHED, NO_UNIT, UNKNOWN, LACKING, REPLACED = 2, 1, 0, -1, -2
-"""States of a record: its queue has its unit; it gets none (a prepared message); its queue does not
-tell; its queue ends before it; its queue offset is that of a record before the place that failed.
+"""States of a record: a unit of its queue refers to it; it gets none (a prepared message); its
+queue does not tell; none does, and it would have been the next; none does, and its queue offset is
+that of a record which was written before the place that failed, no earlier.
 """
 
 
@@ -120,14 +124,13 @@ class _Following:
 
     @property
     def is_known_as_last(self) -> bool:
-        """All are dispatched, and their last is what the checkpoint calls dispatched last."""
+        """Their last is what the checkpoint calls dispatched last, whatever queues lack."""
         logics = self._evidence.logics_msg_timestamp or 0
         if self._after < 0 or not self._evidence.stopped_cleanly:
             return False
         if logics <= 0 or logics == self._failure.last_timestamp:
             return False
-        found = self._found
-        return found.dispatched > 0 and not found.undispatched and found.last_timestamp == logics
+        return self._found.last_timestamp == logics and not self._found.is_replaced
 
     @property
     def was_never_dispatched(self) -> bool:
@@ -158,15 +161,15 @@ class _Found:
 
     def __init__(self, start: int, last_known: int, header_bytes: int) -> None:
         self._header_bytes = header_bytes
-        self.dispatched = self.last_timestamp = 0
-        self.undispatched = False
+        self.last_timestamp = 0
+        self.is_replaced = False
         self._run_end, self._last_known = start, last_known
-        self._lacks_in_run = self._replaced = self._is_newer = self._contradicted = False
+        self._lacks = self._lacks_in_run = self._is_newer = self._contradicted = False
 
     @property
     def is_cut(self) -> bool:
         """Return whether the records of the run after the failure are none of the log."""
-        return self._replaced or self._is_newer or (self._lacks_in_run and not self._contradicted)
+        return self.is_replaced or self._is_newer or (self._lacks_in_run and not self._contradicted)
 
     def add(self, frames: RecordFrames, states: npt.NDArray[np.int8]) -> None:
         """Add records, in order."""
@@ -174,17 +177,18 @@ class _Found:
         lacking = np.flatnonzero(states < 0)
         dispatched = np.flatnonzero(states == DISPATCHED)
         first = int(lacking[0]) if len(lacking) else len(states)
-        if self.undispatched or (len(dispatched) and int(dispatched[-1]) > first):
+        if self._lacks or (len(dispatched) and int(dispatched[-1]) > first):
             self._contradicted |= len(dispatched) > 0
-        if not self.undispatched and first < len(states):
+        if not self._lacks and first < len(states):
             self._lacks_in_run = bool(is_run[first])
-        self.undispatched |= len(lacking) > 0
-        self.dispatched += len(dispatched)
-        self._replaced |= bool((is_run & (states == REPLACED)).any())
+        self._lacks |= len(lacking) > 0
+        self.is_replaced |= bool((is_run & (states == REPLACED)).any())
+        queued = states != NO_UNIT
         if self._last_known:
-            newer = is_run & (states != NO_UNIT) & (times > self._last_known)
+            newer = is_run & queued & (times > self._last_known)
             self._is_newer |= bool(newer.any())
-        self.last_timestamp = int(times[-1])
+        if queued.any():
+            self.last_timestamp = int(times[queued][-1])
 
     def _in_run(self, frames: RecordFrames) -> npt.NDArray[np.bool_]:
         """Return which records lie one after the other from the first on."""
@@ -213,9 +217,10 @@ def reason_for_end(
         The rest of the store.
     """
     following = _Following(log, failure, after, evidence)
+    if following.is_known_as_last:
+        return None
     confirmed = evidence.confirm_phy_offset or 0
-    is_confirmed = evidence.stopped_cleanly and 0 < confirmed == failure.last_start
-    if is_confirmed and not following.is_known_as_last:
+    if evidence.stopped_cleanly and 0 < confirmed == failure.last_start:
         return CONFIRMED
     if after < 0:
         return None
@@ -223,7 +228,7 @@ def reason_for_end(
         failure.last_start >= 0
         and (log.store_timestamp_at(after, _end_of_files(log)) or 0) < failure.last_timestamp
     )
-    if is_older and not following.is_known_as_last:
+    if is_older:
         return OLDER
     return NEVER_DISPATCHED if following.was_never_dispatched else None
 

@@ -237,9 +237,16 @@ class _EndWalk:
         return None
 
     def _end_of_data(self, at: int, uncommitted: int | None) -> int:
-        """Return the position after the last byte that is not zero, and not of that job."""
+        """Return the position after the last byte that is not zero, and not of that job.
+
+        A record that fails its CRC alone is read, also where its last bytes are zeros.
+        """
         end = self._records.length
         if uncommitted is not None and uncommitted >= self._base + at:
             end = min(end, uncommitted - self._base)
         last = last_nonzero(self._log.source(self._segment), at, end)
-        return last + 1 if last >= 0 else at
+        stop = last + 1 if last >= 0 else at
+        start = at + self._header
+        if self._records.is_record(start):
+            stop = max(stop, start + self._records.claimed_bytes(start))
+        return min(stop, end)

@@ -65,6 +65,11 @@ class QueueWriter(ABC, Generic[Queue]):
         """Queue offset after the last message."""
         return self._span[1]
 
+    @property
+    def files_on_disk(self) -> Queue:
+        """The units as its files hold them, whatever `recover` took for their end."""
+        return self._queue
+
     @abstractmethod
     def correct_min_offset(self, min_phy_offset: int) -> None:
         """Move the first queue offset to the first record that is in the log."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, NamedTuple
+import os
+from typing import TYPE_CHECKING, Callable, NamedTuple, Union
 
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.message import MIN_RECORD_BYTES
 from store_core.log.end_rules import DISPATCHED, LACKING, NO_UNIT, REPLACED, UNKNOWN
+from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.dispatch_request import DispatchDecoder
-from store_core.queue.queue_range import points_at_record
+from store_core.queue.stored_units import StoredUnits
+from store_core.queue.units_behind import PlacedUnits, UnitsBehind, batch_units
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -19,25 +22,31 @@ if TYPE_CHECKING:
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.dispatch_request import DispatchRequests
 
+    Int64s = npt.NDArray[np.int64]
     States = npt.NDArray[np.int8]
-    Units = npt.NDArray[np.void]
     QueueKey = tuple[str, int]
 
+AnyUnits = Union[StoredUnits, BatchConsumeQueue]
+"""Units of a queue as its files hold them, whatever a recovery has begun to do with them."""
+
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
+_UNITS_BEFORE = 64  # of so many one points at a record that can be read, or nothing is known
 
 
-class KnownUnits(NamedTuple):
-    """Units of a queue, as ``ConsumeQueue.read_units`` gives them, and where they end."""
+class _LastUnit(NamedTuple):
+    """The last unit before some place: what its record says, and what the next unit would be."""
 
-    read_units: Callable[[int, int], Units]
-    end: int
+    queue_offset: int
+    next_number: int
 
 
 class QueueUnitStates:
-    """Compares records with the units at their queue offsets (``end_rules.UnitStates``).
+    """Says of records which units of their queues refer to them (``end_rules.UnitStates``).
 
-    A queue that is not there, or damaged, or that ends further before a record than what was lost
-    of the log explains, tells nothing.
+    A unit refers to a record by its place and size, whatever its queue offset is: units stand at
+    other queue offsets than their records say where records before them were damaged when the
+    queue was made. A queue that is not there, or damaged, or that lacks more before a record than
+    what was lost of the log explains, tells nothing of a record without a unit.
 
     Parameters
     ----------
@@ -52,15 +61,14 @@ class QueueUnitStates:
     def __init__(
         self,
         log: ReadableLog,
-        find: Callable[[str, int], KnownUnits | None],
+        find: Callable[[str, int], AnyUnits | None],
         offset: int,
         gap_bytes: int,
     ) -> None:
         self._log, self._find, self._offset = log, find, offset
         self._lost = gap_bytes // MIN_RECORD_BYTES
         self._decoder = DispatchDecoder(())
-        self._units: dict[QueueKey, KnownUnits | None] = {}
-        self._is_whole: dict[QueueKey, bool] = {}
+        self._queues: dict[QueueKey, _SimpleStates | PlacedUnits | None] = {}
 
     def of(self, frames: RecordFrames) -> States:
         """Return the state of each record; each call's records follow those of the call before."""
@@ -71,53 +79,122 @@ class QueueUnitStates:
             try:
                 states[at] = self._of_queue((topic, queue_id), rows)
             except _DAMAGED:
-                self._units[topic, queue_id] = None
+                self._queues[topic, queue_id] = None
                 states[at] = UNKNOWN
         return states
 
     def _of_queue(self, key: QueueKey, rows: DispatchRequests) -> States:
-        if key not in self._units:
-            self._units[key] = self._find(*key)
-        known = self._units[key]
-        states = np.full(len(rows), UNKNOWN, np.int8)
-        if known is None:
-            return states
-        wanted = rows.queue_offset
-        beyond = wanted >= known.end
-        if beyond.any() and key not in self._is_whole:
-            missing = int(wanted[beyond][0]) - known.end
-            self._is_whole[key] = missing <= self._lost
-        if self._is_whole.get(key, False):
-            states[beyond] = LACKING
-        inside = np.flatnonzero(~beyond & (wanted >= 0))
-        if len(inside):
-            states[inside] = self._of_units(key, known, rows.take(inside))
+        if key not in self._queues:
+            self._queues[key] = self._opened(key)
+        queue = self._queues[key]
+        if isinstance(queue, _SimpleStates):
+            return queue.of(rows)
+        if queue is None:
+            return np.full(len(rows), UNKNOWN, np.int8)
+        found = queue.rows_of(rows.commit_log_offset, rows.message_size)
+        return np.where(found >= 0, DISPATCHED, UNKNOWN).astype(np.int8)
+
+    def _opened(self, key: QueueKey) -> _SimpleStates | PlacedUnits | None:
+        units = self._find(*key)
+        if units is None:
+            return None
+        if isinstance(units, BatchConsumeQueue):
+            return batch_units(units)
+        return _SimpleStates(self._log, key, units, self._offset, self._lost)
+
+
+class _SimpleStates:
+    """States of the records of one queue of a unit a message; ``lost``: that many were lost."""
+
+    def __init__(
+        self, log: ReadableLog, key: QueueKey, units: StoredUnits, offset: int, lost: int
+    ) -> None:
+        self._log, self._key, self._units = log, key, units
+        self._offset, self._lost = offset, lost
+        self._behind = UnitsBehind(units, offset)
+        self._last = self._last_before()
+        self._is_searched = self._is_all = False
+        self._is_whole: bool | None = None  # not asked yet
+
+    def of(self, rows: DispatchRequests) -> States:
+        found = self._found(rows)
+        states = np.where(found >= 0, DISPATCHED, UNKNOWN).astype(np.int8)
+        bare = np.flatnonzero(found < 0)
+        if len(bare) and self._is_all:
+            states[bare] = self._of_bare(rows, found, bare)
+        held = np.flatnonzero(found >= 0)
+        if len(held):
+            self._last = self._held(rows, found, int(held[-1]))
         return states
 
-    def _of_units(self, key: QueueKey, known: KnownUnits, rows: DispatchRequests) -> States:
-        first, stop = int(rows.queue_offset.min()), int(rows.queue_offset.max()) + 1
-        states = np.full(len(rows), UNKNOWN, np.int8)
-        if stop - first > 2 * len(rows) + self._lost:  # of records that are none of one queue
+    def _found(self, rows: DispatchRequests) -> Int64s:
+        found = self._behind.placed.rows_of(rows.commit_log_offset, rows.message_size)
+        if (found >= 0).all() or self._is_searched:
+            return found
+        self._is_searched = True
+        self._is_all = self._behind.search_all()
+        return self._behind.placed.rows_of(rows.commit_log_offset, rows.message_size)
+
+    def _of_bare(self, rows: DispatchRequests, found: Int64s, bare: Int64s) -> States:
+        """Return the states of records to which no unit refers."""
+        states = np.full(len(bare), UNKNOWN, np.int8)
+        first = int(bare[0])
+        last = self._last if first == 0 else self._held(rows, found, first - 1)
+        if last is None:
             return states
-        units = known.read_units(first, stop)
-        if len(units) < stop - first:  # its first files expired
-            return states
-        units = units[rows.queue_offset - first]
-        start = units["commit_log_offset"]
-        is_own = (start == rows.commit_log_offset) & (units["message_size"] == rows.message_size)
-        states[is_own] = DISPATCHED
-        before = np.flatnonzero(~is_own & (start >= 0) & (start < self._offset))
-        if len(before) and self._is_in_place(key, units[before[0]], rows, int(before[0])):
-            states[before] = REPLACED
+        wanted = rows.queue_offset[bare]
+        is_next = (wanted > last.queue_offset) & (wanted >= last.next_number)
+        if self._is_whole is None:
+            missing = int(wanted[0]) - last.queue_offset - 1
+            self._is_whole = bool(is_next[0]) and missing <= self._lost
+        if self._is_whole:
+            states[is_next] = LACKING
+        if self._is_replaced(rows, first, last):
+            states[0] = REPLACED
         return states
 
-    def _is_in_place(self, key: QueueKey, unit: np.void, rows: DispatchRequests, row: int) -> bool:
-        """Return whether a unit points at a record before the failure that has its queue offset."""
-        start, size = int(unit["commit_log_offset"]), int(unit["message_size"])
-        segment = self._log.segments.find(start)
-        if segment is None or not points_at_record(self._log, key, start, size, self._offset):
+    def _held(self, rows: DispatchRequests, found: Int64s, row: int) -> _LastUnit:
+        """Return the unit that refers to a row as the last one."""
+        number = int(self._behind.placed.number[found[row]])
+        return _LastUnit(int(rows.queue_offset[row]), number + 1)
+
+    def _last_before(self) -> _LastUnit | None:
+        """Return the last unit that points before the failure; None: its record is not known."""
+        first, stop = self._behind.first, self._behind.stop
+        for number in range(stop - 1, max(first, stop - _UNITS_BEFORE) - 1, -1):
+            start, size = self._units.place_of(number)
+            if start < self._log.min_offset:  # it stands where its record says, as a rule
+                return _LastUnit(number, number + 1)
+            record = self._record(start, size)
+            if record is not None:
+                return _LastUnit(record[0], number + 1)
+        return _LastUnit(stop - 1, stop) if stop <= first else None
+
+    def _is_replaced(self, rows: DispatchRequests, row: int, last: _LastUnit) -> bool:
+        """Return whether another record, before the failure, has the queue offset of a row.
+
+        It was written over the cut, so it was stored no earlier; and the queue is in its places. A
+        topic that was deleted and made once more has two records of an offset, too, and a rebuild
+        skips the second one, but for that of offset 0 (`place_units`).
+        """
+        wanted = int(rows.queue_offset[row])
+        is_taken = self._behind.first <= wanted < last.next_number == last.queue_offset + 1
+        record = self._record(*self._units.place_of(wanted)) if is_taken else None
+        if record is None or record[0] != wanted:
             return False
+        return wanted == 0 or record[1] >= int(rows.store_timestamp[row])
+
+    def _record(self, start: int, size: int) -> tuple[int, int] | None:
+        """Return queue offset and store time of the record of a unit before the failure."""
+        segment = self._log.segments.find(start) if start >= 0 else None
+        if segment is None or start + size > self._offset:
+            return None
         frames = self._log.frames_at(segment, np.array([start], np.int64), self._offset)
-        return bool(frames.ok[0]) and int(frames.column("queue_offset")[0]) == int(
-            rows.queue_offset[row]
-        )
+        if not frames.ok[0] or int(frames.column("total_size")[0]) != size:
+            return None
+        begin = int(frames.topic_start[0])
+        topic = frames.data[begin : begin + int(frames.topic_length[0])].tobytes()
+        if (topic, int(frames.column("queue_id")[0])) != (os.fsencode(self._key[0]), self._key[1]):
+            return None
+        time_ms = int(frames.column("store_timestamp")[0])
+        return int(frames.column("queue_offset")[0]), time_ms

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store_core.queue.queue_range import points_at_record
-from store_core.queue.unit_states import KnownUnits, QueueUnitStates
+from store_core.queue.unit_states import QueueUnitStates
 
 if TYPE_CHECKING:
     from store_core.log.readable_log import ReadableLog
+    from store_core.queue.unit_states import AnyUnits
     from store_core.recovery.recovery_dispatch import RecoveryParts
 
 
@@ -37,17 +38,15 @@ class QueueEvidence:
 
         Of a store that was stopped cleanly recovery changes no unit before it has decided.
         """
-        return QueueUnitStates(self._log, self._known_units, offset, gap_bytes)
+        return QueueUnitStates(self._log, self._units_of, offset, gap_bytes)
 
     def is_dispatched_behind(self, offset: int) -> bool:
         """Return whether a queue had a unit of a readable record after an offset."""
         return any(_is_record(self._log, *unit) for unit in self._last_units if unit[2] > offset)
 
-    def _known_units(self, topic: str, queue_id: int) -> KnownUnits | None:
-        queue = self._queues.find_simple(topic, queue_id)
-        if queue is None:
-            return None
-        return KnownUnits(queue.stored_units, queue.max_offset)
+    def _units_of(self, topic: str, queue_id: int) -> AnyUnits | None:
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else queue.files_on_disk
 
     def _find_last_units(self) -> list[tuple[str, int, int, int]]:
         """Return the last units of each queue: topic, queue id, start and size of the record."""

@@ -17,10 +17,8 @@ from store_core.files.reserved_window import HEAD_BYTES
 from store_core.log.end_rules import (
     CRASH_TAIL,
     DAMAGED,
-    DISPATCHED,
     LAST_DAMAGED,
     UNFINISHED_APPEND,
-    UNKNOWN,
     ZEROS,
     CutEvidence,
     Failure,
@@ -198,14 +196,14 @@ def _damaged_last(log: ReadableLog, end: int, evidence: RecoveryEvidence) -> Beh
     """Return the record at the end, where a read has it and it is no half-written one.
 
     A store that was stopped cleanly has none of those: it fails its CRC because it was damaged
-    since, unless its queue ends before it (RocketMQ 4.x recovered the store, and wrote nothing to
+    since, unless it was never dispatched (RocketMQ 4.x recovered the store, and wrote nothing to
     it). Of a queue that is not there nobody knows.
     """
     segment = log.segments.find(end)
     if not evidence.stopped_cleanly or segment is None:
         return Behind()
     frames = log.frames_at(segment, np.array([end], np.int64), _end_of_segment(log, segment))
-    if not frames.ok[0] or evidence.unit_states(end, 0).of(frames)[0] not in (DISPATCHED, UNKNOWN):
+    if not frames.ok[0] or evidence.unit_states(end, 0).of(frames)[0] < 0:
         return Behind()
     time_ms = int(frames.column("store_timestamp")[0])
     return Behind(1, end, time_ms, time_ms)
