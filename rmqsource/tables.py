@@ -196,7 +196,7 @@ _TABLES = (
     ),
     Table(
         "timers",
-        "one row per message that the timer wheel of a 5.x broker holds or held",
+        "one row per message that the timer of a 5.x broker (wheel or RocksDB) holds or held",
         (
             Column("queue_offset", "bigint", False, "index in the queue of rmq_sys_wheel_timer"),
             _COMMIT_LOG_OFFSET,

@@ -353,6 +353,11 @@ class MessageStore(StoreQueries):
         if self._timer_rules is not None:
             self._timer_rules.waiting_at = waiting_at or nobody_waits
 
+    def refuse_timers(self, reason: str) -> None:
+        """Refuse messages that name the time of their delivery; an empty reason takes them."""
+        if self._timer_rules is not None:
+            self._timer_rules.refusal = reason
+
     def append_to_commit_log(self, offset: int, data: Buffer) -> None:
         """Append bytes of a master's log as they are, to that of a slave; they are dispatched.
 

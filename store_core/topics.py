@@ -1,7 +1,8 @@
 """What topics are for: the broker's own, and the properties by which it moves messages about.
 
 Source: RocketMQ ``TopicValidator``, ``MixAll``, ``MessageConst``, ``TransactionalMessageUtil``
-(release 5.3.3).
+(release 5.3.3);
+``TransMessageRocksDBStore`` (release 5.5.1).
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ __all__ = ["SCHEDULE_TOPIC", "numbers_of", "property_of", "topic_kind"]
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+DATABASE_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+DATABASE_OP_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+"""Of brokers of 5.4 and later with ``transRocksDBEnable`` that no longer write the topics above."""
+HALF_TOPICS = (HALF_TOPIC, DATABASE_HALF_TOPIC)
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
@@ -32,6 +37,8 @@ REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
 PRODUCER_GROUP = "PGROUP"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+HALF_PLACE = "TRANS_OFFSET"
+"""Of a message of `DATABASE_OP_TOPIC`: where the half message that it ends starts in the log."""
 DELAY_LEVEL = "DELAY"
 TIMER_OUT_MS = PROPERTY_TIMER_OUT_MS
 RETRY_TOPIC = "RETRY_TOPIC"
@@ -47,6 +54,8 @@ _NAMES = {
     TIMER_TOPIC: "delay",
     HALF_TOPIC: "transaction",
     OP_TOPIC: "transaction",
+    DATABASE_HALF_TOPIC: "transaction",
+    DATABASE_OP_TOPIC: "transaction",
     DISCARD_TOPIC: "transaction",
     "RMQ_SYS_TRACE_TOPIC": "system",
     "TBW102": "system",

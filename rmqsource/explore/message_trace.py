@@ -25,9 +25,13 @@ from rmqsource.scan.splits import COMMIT_LOG
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.errors import StoreError
 from store_core.topics import (
+    DATABASE_HALF_TOPIC,
+    DATABASE_OP_TOPIC,
     DISCARD_TOPIC,
     DLQ_PREFIX,
+    HALF_PLACE,
     HALF_TOPIC,
+    HALF_TOPICS,
     OP_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
@@ -45,11 +49,12 @@ if TYPE_CHECKING:
     from store_core.store_snapshot import StoreSnapshot
 
     Record = dict[str, Any]
+    HalfKey = tuple[str, str, int]
 
 MAX_LOOKED_UP_TOPICS = 1000
 """With more topics than this, and none given, the log is scanned: look-ups would take longer."""
 
-_SERVICE_TOPICS = (SCHEDULE_TOPIC, HALF_TOPIC, DISCARD_TOPIC, TIMER_TOPIC)
+_SERVICE_TOPICS = (SCHEDULE_TOPIC, *HALF_TOPICS, DISCARD_TOPIC, TIMER_TOPIC)
 _COLUMNS = (
     *("topic", "queue_id", "queue_offset", "commit_log_offset", "message_id", "unique_key"),
     *("keys", "tags", "properties", "sys_flag", "body_crc", "reconsume_times"),
@@ -189,26 +194,38 @@ def _topic_of(records: Sequence[Record]) -> str:
     return real
 
 
-def _rollbacks(
-    options: SourceOptions, lives: Iterable[list[Record]]
-) -> dict[tuple[str, int], Record]:
-    """Return the op messages that end half messages, by store and half queue offset."""
+def _rollbacks(options: SourceOptions, lives: Iterable[list[Record]]) -> dict[HalfKey, Record]:
+    """Return the op messages that end half messages."""
     halves = [
-        r for records in lives if _is_open(records) for r in records if r["topic"] == HALF_TOPIC
+        r for records in lives if _is_open(records) for r in records if r["topic"] in HALF_TOPICS
     ]
-    ended: dict[tuple[str, int], Record] = {}
+    ended: dict[HalfKey, Record] = {}
     if not halves:
         return ended
     since = min(record["store_timestamp"] for record in halves)
     columns = (*(name for name in _COLUMNS if name != "keys"), "body")
-    selection = {"topics": (OP_TOPIC,), "starting_timestamp_ms": since}
+    selection = {"topics": (OP_TOPIC, DATABASE_OP_TOPIC), "starting_timestamp_ms": since}
     for snapshot in open_snapshots(options):
         with snapshot:
             for batch in columns_of_snapshot(snapshot, options, columns, **selection):
                 for row in _rows({**batch, "keys": batch["unique_key"]}):
-                    for offset in op_offsets(row["body"]):
-                        ended.setdefault((row["store"], offset), row)
+                    for key in _ended_by(row):
+                        ended.setdefault(key, row)
     return ended
+
+
+def _ended_by(op: Record) -> Iterator[HalfKey]:
+    """Yield the half messages that an op message ends."""
+    if op["topic"] == OP_TOPIC:
+        yield from ((op["store"], HALF_TOPIC, offset) for offset in op_offsets(op["body"]))
+    elif (op["properties"].get(HALF_PLACE) or "").isdecimal():
+        yield op["store"], DATABASE_HALF_TOPIC, int(op["properties"][HALF_PLACE])
+
+
+def _half_key(record: Record) -> HalfKey:
+    """Return by what op messages name a half message."""
+    field = "queue_offset" if record["topic"] == HALF_TOPIC else "commit_log_offset"
+    return record["stores"][0], record["topic"], record[field]
 
 
 def _is_open(records: list[Record]) -> bool:
@@ -216,9 +233,7 @@ def _is_open(records: list[Record]) -> bool:
     return bool(ends & {HALF, CHECKED}) and not ends & {COMMITTED, GIVEN_UP}
 
 
-def _tell(
-    records: list[Record], ended: dict[tuple[str, int], Record], groups: ConsumerGroups
-) -> Life:
+def _tell(records: list[Record], ended: dict[HalfKey, Record], groups: ConsumerGroups) -> Life:
     first = records[0]
     topic = _topic_of(records)
     events = [_event(record, groups) for record in records]
@@ -232,13 +247,11 @@ def _tell(
     return Life(first["unique_key"], first["keys"], first["tags"], topic, with_waits(events))
 
 
-def _rolled_back(
-    records: list[Record], ended: dict[tuple[str, int], Record]
-) -> Iterator[TraceEvent]:
+def _rolled_back(records: list[Record], ended: dict[HalfKey, Record]) -> Iterator[TraceEvent]:
     for record in records:
         op = None
-        if record["topic"] == HALF_TOPIC:
-            op = ended.get((record["stores"][0], record["queue_offset"]))
+        if record["topic"] in HALF_TOPICS:
+            op = ended.get(_half_key(record))
         if op is not None:
             yield TraceEvent(
                 op["store_timestamp"],

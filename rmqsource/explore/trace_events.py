@@ -17,7 +17,7 @@ from store_core.topics import (
     DELAY_LEVEL,
     DISCARD_TOPIC,
     DLQ_PREFIX,
-    HALF_TOPIC,
+    HALF_TOPICS,
     ORIGIN_MESSAGE_ID,
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
@@ -128,7 +128,7 @@ def event_of(record: Mapping[str, Any], due_ms: int | None) -> tuple[str, str]:
     properties = record["properties"]
     topic = record["topic"]
     target = f"{properties.get(REAL_TOPIC, '?')}/{properties.get(REAL_QUEUE_ID, '?')}"
-    if topic == HALF_TOPIC:
+    if topic in HALF_TOPICS:
         return _half(properties, target)
     if topic == DISCARD_TOPIC:
         checks = properties.get(CHECK_TIMES, "?")

@@ -10,8 +10,9 @@ from store_core.errors import StoreError
 from store_core.files.store_directory import StoreDirectory
 from store_core.state.store_kind import store_kind
 from store_core.topics import (
+    DATABASE_OP_TOPIC,
     DISCARD_TOPIC,
-    HALF_TOPIC,
+    HALF_TOPICS,
     OP_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -19,7 +20,9 @@ from store_core.topics import (
 
 logger = logging.getLogger(__name__)
 
-_INTERNAL = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, DISCARD_TOPIC})
+_INTERNAL = frozenset(
+    {SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, OP_TOPIC, DATABASE_OP_TOPIC, DISCARD_TOPIC}
+)
 
 
 class Standing(NamedTuple):

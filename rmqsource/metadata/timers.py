@@ -1,4 +1,4 @@
-"""Table ``timers``: one row per message that the timer wheel of a 5.x broker holds or held."""
+"""Table ``timers``: one row per message that the timer of a 5.x broker holds or held."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 
 from rmqsource.metadata.columns import NO_TIME, nullable, table_part
 from rmqsource.metadata.damage import skip_damaged
+from rmqsource.metadata.database_timers import DatabaseStates, cancelled_names
 from rmqsource.scan.read_columns import columns_of_snapshot
 from store_core.arrow import pa, pc
+from store_core.database.message_database import load_database_timers
 from store_core.layout.message import (
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_OUT_MS,
@@ -51,7 +53,8 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     slots are delivered and up to where the topic is enqueued. What that file does not say yet,
     as a broker runs or was killed, is *pending*: a broker that starts delivers it (again). Where
     there is no such file, all are. A message that waits for longer than the wheel reaches goes
-    round: its record is *rolled*, and another one goes on.
+    round: its record is *rolled*, and another one goes on. Of a broker with
+    ``timerRocksDBEnable`` the database says what became of messages without a unit.
     """
     timer = _Timer(snapshot, options)
     yield from (timer.part(batch) for batch in timer.records())
@@ -78,7 +81,12 @@ class _Timer:
         self._magic = np.empty(0, np.int64)
         with skip_damaged("timerlog", options):
             self._take(load_timer_units(snapshot.directory))
-        self._cancels_slot, self._cancels_next = self._cancelling()
+        timers = None
+        with skip_damaged("rocksdbstore", options):
+            timers = load_database_timers(snapshot.directory)
+        self._has_database = timers is not None
+        self._cancels_slot, self._cancels_next, cancelled = self._cancelling()
+        self._database = None if timers is None else DatabaseStates(timers, cancelled)
 
     def records(self) -> Iterator[Columns]:
         selection = {"topics": (TIMER_TOPIC,)}
@@ -123,6 +131,17 @@ class _Timer:
         by_next = self._cancels_next.contains(_of_time(out_ms, names))
         is_cancelled = (units.held & ~units.is_roll & by_slot) | (is_pending & by_next)
         is_rolled = units.held & units.is_roll & is_over
+        if self._database is not None:
+            found = self._database.of(
+                batch["queue_offset"].to_numpy(),
+                batch["commit_log_offset"].to_numpy(),
+                out_ms,
+                batch["unique_key"],
+            )
+            is_cancelled = np.where(units.held, is_cancelled, found.is_cancelled)
+            is_pending = np.where(units.held, is_pending, found.is_pending)
+            is_rolled = np.where(units.held, is_rolled, found.is_rolled)
+            is_delivered |= ~units.held & ~is_rolled
         return np.select(
             [is_cancelled, is_pending, is_delivered, is_rolled],
             [CANCELLED, PENDING, DELIVERED, ROLLED],
@@ -147,9 +166,9 @@ class _Timer:
         held = self._offsets[at] == commit_log_offset
         return _Units(held, self._slots[at], self._magic[at] & TIMER_MAGIC_ROLL != 0)
 
-    def _cancelling(self) -> tuple[KeySet, KeySet]:
-        """Return what is cancelled: of which slot, and of which time that is still to come."""
-        in_slot, to_come = [pa.array([], pa.string())], [pa.array([], pa.string())]
+    def _cancelling(self) -> tuple[KeySet, KeySet, Array]:
+        """Return what is cancelled: of which slot, of which time to come, and in a database."""
+        in_slot, to_come, in_database = ([pa.array([], pa.string())] for _ in range(3))
         for batch in self.records() if self._may_cancel() else ():
             names = property_of(batch["properties"], PROPERTY_TIMER_DEL_UNIQKEY)
             rows = np.flatnonzero(names.is_valid().to_numpy(zero_copy_only=False))
@@ -162,10 +181,14 @@ class _Timer:
             goes_on = units.held & units.is_roll & (units.slot_ms >= self._progress.read_ms)
             in_slot.append(_of_time(units.slot_ms, names).filter(pa.array(waits)))
             to_come.append(_of_time(out_ms, names).filter(pa.array(goes_on | is_new & ~waits)))
-        return KeySet(pa.concat_arrays(in_slot)), KeySet(pa.concat_arrays(to_come))
+            in_database.append(cancelled_names(out_ms, names))
+        cancelled = pa.concat_arrays(in_database)
+        return KeySet(pa.concat_arrays(in_slot)), KeySet(pa.concat_arrays(to_come)), cancelled
 
     def _may_cancel(self) -> bool:
         """Return whether any unit cancels, or may as there are messages that have none yet."""
+        if self._has_database:
+            return True
         held = self._snapshot.queue_range(TIMER_TOPIC, 0)
         is_all = held.max_offset <= self._progress.queue_offset
         return bool((self._magic & TIMER_MAGIC_DELETE).any()) or not is_all

@@ -12,11 +12,16 @@ from rmqsource.metadata.damage import skip_damaged
 from rmqsource.scan.read_columns import columns_of_snapshot
 from store_core.arrow import pa, pc
 from store_core.config.config_files import load_consumer_offsets
+from store_core.database.message_database import load_open_halves
 from store_core.layout.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 from store_core.topics import (
     CHECK_TIMES,
+    DATABASE_HALF_TOPIC,
+    DATABASE_OP_TOPIC,
     DISCARD_TOPIC,
+    HALF_PLACE,
     HALF_TOPIC,
+    HALF_TOPICS,
     OP_TOPIC,
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
@@ -39,7 +44,8 @@ PENDING, COMMITTED, ROLLED_BACK = "pending", "committed", "rolled_back"
 CHECK_EXCEEDED, UNKNOWN = "check_exceeded", "unknown"
 
 _HALF_COLUMNS = (
-    *("queue_offset", "commit_log_offset", "unique_key", "properties", "store_timestamp"),
+    *("topic", "queue_offset", "commit_log_offset", "unique_key", "properties"),
+    "store_timestamp",
 )
 _COMMIT_COLUMNS = (
     *("sys_flag", "prepared_transaction_offset", "commit_log_offset", "store_timestamp"),
@@ -48,12 +54,19 @@ _COMMIT_COLUMNS = (
 
 @dataclass
 class _Transaction:
-    """One transaction over all copies of its half message."""
+    """One transaction over all copies of its half message.
+
+    Attributes
+    ----------
+    in_database
+        The broker keeps what is open in RocksDB (``transRocksDBEnable``), and no copies are made.
+    """
 
     transaction_id: str | None
     topic: str | None
     queue_id: int | None
     producer_group: str | None
+    in_database: bool = False
     checks: int = 0
     half_queue_offsets: list[int] = field(default_factory=list)
     half_places: list[int] = field(default_factory=list)
@@ -70,14 +83,17 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     record, a rollback by an op message without one, an exceeded check by the copy in
     ``TRANS_CHECK_MAX_TIME_TOPIC``. What is left is pending from the offset of group
     ``CID_RMQ_SYS_TRANS`` on; after it, its op message is gone or was never seen: unknown.
+    Of half messages in ``RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC`` the database ``rocksdbstore`` says
+    which are open; one that is not, and that nothing ended, was checked too often.
     Reads the half, op and discard topics, and headers of the topics that commits go to.
     """
     found = _half_messages(snapshot, options)
     if found:
         _find_commits(snapshot, options, found)
         _find_discarded(snapshot, options, found)
-        _find_ops(snapshot, options, found)
-        _find_pending(snapshot, options, found)
+        _find_ops(snapshot, options, [t for t in found if not t.in_database])
+        _find_pending(snapshot, options, [t for t in found if not t.in_database])
+        _find_in_database(snapshot, options, [t for t in found if t.in_database])
     yield table_part(
         "transactions",
         snapshot.directory.uri,
@@ -103,9 +119,10 @@ def _texts(values: list[str | None]) -> Array:
 
 def _half_messages(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Transaction]:
     found: dict[object, _Transaction] = {}
-    for batch in columns_of_snapshot(snapshot, options, _HALF_COLUMNS, topics=(HALF_TOPIC,)):
+    for batch in columns_of_snapshot(snapshot, options, _HALF_COLUMNS, topics=HALF_TOPICS):
         properties = batch["properties"]
         columns = (
+            batch["topic"].to_pylist(),
             batch["unique_key"].to_pylist(),
             batch["queue_offset"].to_pylist(),
             batch["commit_log_offset"].to_pylist(),
@@ -115,12 +132,13 @@ def _half_messages(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Tra
             property_of(properties, PRODUCER_GROUP).to_pylist(),
             numbers_of(property_of(properties, CHECK_TIMES), absent=0).tolist(),
         )
-        for key, queue_offset, place, stored, topic, queue_id, group, checks in zip(*columns):
+        for half, key, queue_offset, place, stored, topic, queue_id, group, checks in zip(*columns):
             # Without an id nothing joins the copies: each stands alone.
             transaction = found.get(key if key is not None else place)
             if transaction is None:
                 queue = None if queue_id < 0 else queue_id
-                transaction = _Transaction(key, topic, queue, group, stored_ms=stored)
+                in_database = half == DATABASE_HALF_TOPIC
+                transaction = _Transaction(key, topic, queue, group, in_database, stored_ms=stored)
                 found[key if key is not None else place] = transaction
             transaction.half_queue_offsets.append(queue_offset)
             transaction.half_places.append(place)
@@ -185,6 +203,32 @@ def _find_pending(
     for transaction in found:
         if transaction.state == UNKNOWN and transaction.half_queue_offsets[-1] >= checked_to:
             transaction.state = PENDING
+
+
+def _find_in_database(
+    snapshot: StoreSnapshot, options: SourceOptions, found: list[_Transaction]
+) -> None:
+    """Take as rolled back what an op message names, as pending what is open in the database."""
+    if not found:
+        return
+    by_place = {place: t for t in found for place in t.half_places}
+    columns = ("properties", "store_timestamp")
+    for batch in columns_of_snapshot(snapshot, options, columns, topics=(DATABASE_OP_TOPIC,)):
+        places = numbers_of(property_of(batch["properties"], HALF_PLACE))
+        for place, stored in zip(places.tolist(), _times(batch["store_timestamp"])):
+            transaction = by_place.get(place)
+            if transaction is not None and transaction.state == UNKNOWN:
+                transaction.state, transaction.end_ms = ROLLED_BACK, stored
+    with skip_damaged("rocksdbstore", options):
+        _compare_with_open(found, load_open_halves(snapshot.directory))
+
+
+def _compare_with_open(found: list[_Transaction], halves: dict[int, int]) -> None:
+    for transaction in found:
+        checks = [halves[place] for place in transaction.half_places if place in halves]
+        transaction.checks = max([transaction.checks, *checks])
+        if transaction.state == UNKNOWN:
+            transaction.state = PENDING if checks else CHECK_EXCEEDED
 
 
 def _times(timestamps: Array) -> list[int]:

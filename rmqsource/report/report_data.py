@@ -18,7 +18,7 @@ from rmqsource.scan.read_columns import no_progress
 from rmqsource.scan.store_versions import make_token, open_snapshots
 from rmqsource.tables import TABLES
 from store_core.arrow import pa
-from store_core.topics import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC
+from store_core.topics import DLQ_PREFIX, HALF_TOPICS, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -152,7 +152,7 @@ def _collected(options: SourceOptions, counts: Survey, held: _Held) -> ReportDat
     standings = store_standing(options)
     has_queues = all(one.has_queues for one in standings)
     has_offsets = all(one.has_offsets for one in standings)
-    has_transactions = held.any_of(HALF_TOPIC)
+    has_transactions = any(held.any_of(topic) for topic in HALF_TOPICS)
     return ReportData(
         counts=counts,
         traffic=questions.traffic(counts),

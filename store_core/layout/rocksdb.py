@@ -1,7 +1,8 @@
 """Keys and values of the RocksDB databases in which a broker keeps queues and settings.
 
 Source: RocketMQ ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``, ``ConfigHelper``,
-``ConsumerOffsetManagerV2`` (release 5.3.3).
+``ConsumerOffsetManagerV2`` (release 5.3.3); ``MessageRocksDBStorage``, ``TimerRocksDBRecord``,
+``TransRocksDBRecord`` (release 5.5.1).
 """
 
 from __future__ import annotations
@@ -31,6 +32,24 @@ QUEUE_END = RecordLayout(
     [
         ("commit_log_offset", "i8"),  # 0   start of the last record
         ("queue_offset", "i8"),  # 8   of the last record
+    ],
+)
+TIMER_FAMILY, TRANSACTION_FAMILY = "timer", "trans"
+"""Column families of ``rocksdbstore``: messages that wait for a time, and open half messages."""
+TIMER_SCAN_KEY, TIMELINE_KEY = b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint"
+"""Keys of the timer family: the next message of the timer's topic, and delivered until when."""
+TIMER_VALUE = RecordLayout(
+    "timer_value",
+    [
+        ("message_size", "i4"),  # 0
+        ("commit_log_offset", "i8"),  # 4   start of the record in the timer's topic
+    ],
+)
+HALF_VALUE = RecordLayout(
+    "half_value",
+    [
+        ("check_times", "i4"),  # 0
+        ("message_size", "i4"),  # 4
     ],
 )
 DISPATCHED_TOPIC = "CHECKPOINT_TOPIC"

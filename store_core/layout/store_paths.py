@@ -11,6 +11,8 @@ import re
 COMMIT_LOG_DIR = "commitlog"  # where storePathCommitLog names no other
 CONSUME_QUEUE_DIR = "consumequeue"
 CONSUME_QUEUE_EXT_DIR = "consumequeue_ext"
+ROCKSDB_CONSUME_QUEUE_DIR = "consumequeue_rocksdb"  # with useSeparateStorePathForRocksdbCQ
+ROCKSDB_STORE_DIR = "rocksdbstore"  # 5.4.0 on: index, timers and transactions in a database
 BATCH_CONSUME_QUEUE_DIR = "batchconsumequeue"
 INDEX_DIR = "index"
 CONFIG_DIR = "config"

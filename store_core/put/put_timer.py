@@ -68,6 +68,8 @@ class TimerRules:
     ----------
     waiting_at
         Returns how many messages wait for a time (ms) already; set by who has the wheel.
+    refusal
+        Why no message is taken that names a time; empty where they are.
     """
 
     def __init__(self, config: MessageStoreConfig, clock: Callable[[], int]) -> None:
@@ -77,6 +79,7 @@ class TimerRules:
         self._most_waiting = config.timer_congest_num_each_slot
         self._clock = clock
         self.waiting_at: Callable[[int], int] = nobody_waits
+        self.refusal = ""
 
     def timed_message(self, message: Message, properties_raw: bytes) -> Message | Refusal | None:
         """Return the message as it is stored until it is due; None: it does not wait.
@@ -100,6 +103,8 @@ class TimerRules:
                 PutMessageStatus.WHEEL_TIMER_NOT_ENABLE,
                 "the message names a time of delivery, and timerWheelEnable is false",
             )
+        if self.refusal:
+            return Refusal(PutMessageStatus.WHEEL_TIMER_NOT_ENABLE, self.refusal)
         out_ms = self._out_ms(properties)
         if out_ms is None or isinstance(out_ms, Refusal):
             return out_ms

@@ -25,6 +25,7 @@ from store_core.layout.store_paths import (
     COMPACTION_QUEUE_DIR,
     CONFIG_DIR,
     CONSUME_QUEUE_DIR,
+    ROCKSDB_CONSUME_QUEUE_DIR,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _NAMED_TOPICS = 5
 _INSTALL = f"install the Python package {DATABASE_PACKAGE!r} (extra rocksdb)"
 _DLEDGER = re.compile(r"dledger-.+")
 _COMPACTED = (COMPACTION_LOG_DIR, COMPACTION_QUEUE_DIR)
+_QUEUE_DATABASES = (CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR)
 _TIERED = frozenset({"tieredStoreMetadata.json", "tieredStoreMetadata.json.bak"})
 
 
@@ -147,7 +149,7 @@ def store_kind(directory: StoreDirectory) -> StoreKind:
     is_unread = not databases_are_readable()
     return StoreKind(
         queue_database=queue_database(directory)
-        if is_unread and CONSUME_QUEUE_DIR in names
+        if is_unread and not names.keys().isdisjoint(_QUEUE_DATABASES)
         else "",
         config_databases=config_databases(directory) if is_unread and CONFIG_DIR in names else (),
         dledger_log=directory.resolve(dledger[0]) if dledger else "",
@@ -183,8 +185,13 @@ def require_queue_files(directory: StoreDirectory, what: str) -> None:
 
 
 def queue_database(directory: StoreDirectory) -> str:
-    """Return the path of the database that holds a store's queues; empty: there is none."""
-    return database_path(directory, CONSUME_QUEUE_DIR)
+    """Return the path of the database that holds a store's queues; empty if there is none.
+
+    A broker of 5.5 with ``useSeparateStorePathForRocksdbCQ`` keeps it beside ``consumequeue``, and
+    refuses to start if it finds one in the other place too.
+    """
+    found = (database_path(directory, name) for name in _QUEUE_DATABASES)
+    return next((path for path in found if path), "")
 
 
 def _compacted_topics(directory: StoreDirectory) -> tuple[str, ...]:

@@ -5,11 +5,14 @@ Source: RocketMQ ``TimerMessageStore`` (release 5.3.3).
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Callable
 
-from store_core.errors import StoreConfigError
+from store_core.database.message_database import timers_are_elsewhere
+from store_core.errors import StoreConfigError, StoreKindError
+from store_core.files.store_directory import StoreDirectory
 from store_core.services.one_per_store import OnePerStore
 from store_core.services.service_thread import ServiceThread
 from store_core.timer.due_putter import DuePutter
@@ -21,6 +24,8 @@ from store_core.timer.timer_files import TimerFiles
 if TYPE_CHECKING:
     from store_core.message_store import MessageStore
     from store_core.services.store_services import StoreServices
+
+logger = logging.getLogger(__name__)
 
 _INTERVAL_MS = 100
 _CLEAN_INTERVAL_S = 30.0
@@ -41,6 +46,9 @@ class TimerMessageStore(ServiceThread):
     ``timerFlushIntervalMs`` and by `shutdown`, after the log was forced to the disk. A broker goes
     on there, and this goes on with a broker's files. After a kill what was delivered since is
     delivered again, as by a broker; but nothing is enqueued twice.
+
+    Of a store whose broker keeps its timers in RocksDB (``timerRocksDBEnable``) nothing is
+    delivered: `refusal` says why, and the store refuses timer messages.
 
     Parameters
     ----------
@@ -74,6 +82,7 @@ class TimerMessageStore(ServiceThread):
         self._turn = threading.RLock()
         self._files: TimerFiles | None = None
         self._loaded_for: StoreServices | None = None
+        self._kept_elsewhere = ""
 
     def __enter__(self) -> TimerMessageStore:
         self.start()
@@ -108,7 +117,7 @@ class TimerMessageStore(ServiceThread):
         It is tried again and again, and all others wait. RocketMQ gives up after three times, and
         loses it, unless ``timerEnableRetryUntilSuccess`` is set.
         """
-        return self._putter.refusal
+        return self._kept_elsewhere or self._putter.refusal
 
     @property
     def read_ms(self) -> int:
@@ -143,6 +152,8 @@ class TimerMessageStore(ServiceThread):
         """
         with self._turn:
             self._close_files()
+            if self._is_kept_elsewhere():
+                return
             services, files = self._store.services, TimerFiles(self._store.config)
             try:
                 with self._store.reading() as store:
@@ -170,7 +181,8 @@ class TimerMessageStore(ServiceThread):
                 return
             if self._files is None:
                 self.load()
-            super().start()
+            if not self._kept_elsewhere:
+                super().start()
 
     def run_once(self, now: int | None = None) -> bool:
         """Enqueue what waits to be, then deliver what is due; return whether there was anything.
@@ -182,6 +194,8 @@ class TimerMessageStore(ServiceThread):
         """
         with self._turn:
             self._go_on()
+            if self._kept_elsewhere:
+                return False
             now = self._clock() if now is None else now
             times = Times(now, now // self._precision_ms * self._precision_ms)
             with self._store.reading() as store:
@@ -227,10 +241,20 @@ class TimerMessageStore(ServiceThread):
             self._cleaned_at = time.monotonic()
             return self._loaded().log.delete_expired(self._store.min_phy_offset)
 
+    def _is_kept_elsewhere(self) -> bool:
+        """Look for timers in the store's database, and refuse to take their place."""
+        directory = StoreDirectory(self._store.config.store_path_root_dir)
+        self._kept_elsewhere = timers_are_elsewhere(directory)
+        self._store.refuse_timers(self._kept_elsewhere)
+        if self._kept_elsewhere:
+            logger.warning("no timer message is delivered: %s", self._kept_elsewhere)
+        return bool(self._kept_elsewhere)
+
     def _loaded(self) -> TimerFiles:
         if self._files is None:
             self.load()
-        assert self._files is not None
+        if self._files is None:
+            raise StoreKindError(self._kept_elsewhere, self._store.config.store_path_root_dir)
         return self._files
 
     def _close_files(self) -> None:
@@ -241,6 +265,10 @@ class TimerMessageStore(ServiceThread):
 
     def _go_on(self) -> None:
         """Load the files, also where the store was closed meanwhile and somebody has gone on."""
+        if self._files is None:
+            self.load()
+        if self._files is None:
+            return
         files, services = self._loaded(), self._store.services
         if self._loaded_for is not services:
             if files.is_as_saved():

@@ -15,7 +15,7 @@ from rmqnet.remoting.codes import RequestCode
 from store_core.config.lenient_json import json_object, parse_lenient_json
 from store_core.topics import (
     DISCARD_TOPIC,
-    HALF_TOPIC,
+    HALF_TOPICS,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -65,7 +65,7 @@ ADMIN_CODES = frozenset(
 READ_ALL_CODES = frozenset({RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.CONSUME_MESSAGE_DIRECTLY})
 """Requests that name a place in the log, which may hold a message of any topic."""
 
-MIXED_TOPICS = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC, DISCARD_TOPIC})
+MIXED_TOPICS = frozenset({SCHEDULE_TOPIC, *HALF_TOPICS, TIMER_TOPIC, DISCARD_TOPIC})
 """Topics where messages of any other one lie, or wait to be put there."""
 
 _SENDS = {

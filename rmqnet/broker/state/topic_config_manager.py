@@ -14,8 +14,10 @@ from rmqnet.broker.state.config_manager import ConfigManager, without
 from store_core.config.config_files import TopicConfig, config_json, parse_topic_configs
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.topics import (
+    DATABASE_OP_TOPIC,
     DISCARD_TOPIC,
     HALF_TOPIC,
+    HALF_TOPICS,
     OP_TOPIC,
     SYSTEM_PREFIX,
     TIMER_TOPIC,
@@ -38,8 +40,9 @@ _SCHEDULE_QUEUES = 18
 _BENCHMARK_QUEUES = 1024
 _NO_SENDS = (
     SCHEDULE_TOPIC,
-    HALF_TOPIC,
+    *HALF_TOPICS,
     OP_TOPIC,
+    DATABASE_OP_TOPIC,
     DISCARD_TOPIC,
     SELF_TEST_TOPIC,
     OFFSET_MOVED_TOPIC,

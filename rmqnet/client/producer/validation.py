@@ -16,7 +16,7 @@ from store_core.layout.message import (
     PROPERTY_INNER_MULTI_DISPATCH,
     SCHEDULE_TOPIC,
 )
-from store_core.topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
+from store_core.topics import DATABASE_OP_TOPIC, DISCARD_TOPIC, HALF_TOPICS, OP_TOPIC
 
 if TYPE_CHECKING:
     from store_core.message import Message
@@ -28,7 +28,10 @@ _MIN_INT, _MAX_INT = -(1 << 31), (1 << 31) - 1
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 _NOT_ALLOWED_TOPICS = frozenset(
-    (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, DISCARD_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
+    (
+        *(SCHEDULE_TOPIC, *HALF_TOPICS, OP_TOPIC, DATABASE_OP_TOPIC, DISCARD_TOPIC),
+        *("SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"),
+    )
 )
 
 
