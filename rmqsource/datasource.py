@@ -84,6 +84,7 @@ class RocketMQStoreDataSource(DataSource):
 
     def _plan_write(self, schema: StructType, overwrite: bool) -> SinkPlan:
         from rmqsource.sink.columns import resolve_sink_columns  # noqa: PLC0415 (see above)
+        from rmqsource.sink.committing import refuse_open_store  # noqa: PLC0415
         from rmqsource.sink.options import parse_sink_options  # noqa: PLC0415
         from rmqsource.sink.prepared_write import plan_write  # noqa: PLC0415
 
@@ -95,7 +96,9 @@ class RocketMQStoreDataSource(DataSource):
             )
         fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         columns = resolve_sink_columns(fields, default_topic=options.topic)
-        return plan_write(options, columns)
+        plan = plan_write(options, columns)
+        refuse_open_store(options.path)
+        return plan
 
 
 def _projected(options: SourceOptions, schema: StructType) -> tuple[SourceOptions, Projection]:

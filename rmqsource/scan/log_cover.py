@@ -36,7 +36,9 @@ class OverlapError(Exception):
     """Two units claim the same bytes of the log: one of them is damaged."""
 
 
-def uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> list[Range]:
+def uncovered(
+    snapshot: StoreSnapshot, start: int, stop: int, most_units: int | None = None
+) -> list[Range]:
     """Return the ranges of ``[start, stop)`` of the log that no unit covers, ascending.
 
     Parameters
@@ -45,6 +47,8 @@ def uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> list[Range]:
         The store; its queues hold what was dispatched before ``stop``.
     start, stop
         Offsets of the log at which records start.
+    most_units
+        More are not read; a million, if None.
 
     Raises
     ------
@@ -59,7 +63,7 @@ def uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> list[Range]:
     if len(snapshot.queue_paths) + len(snapshot.batch_queue_paths) > most:
         raise UncountedError
     try:
-        begins, ends = _units(snapshot, start, stop)
+        begins, ends = _units(snapshot, start, stop, most_units or _MOST_UNITS)
     except (CorruptRecordError, StoreFormatError) as err:
         raise UncountedError from err
     order = np.argsort(begins, kind="stable")
@@ -90,9 +94,8 @@ def _closes_segment(snapshot: StoreSnapshot, start: int, stop: int) -> bool:
     return records.blank_bytes(start - segment.from_offset) == end - start
 
 
-def _units(snapshot: StoreSnapshot, start: int, stop: int) -> tuple[Int64s, Int64s]:
+def _units(snapshot: StoreSnapshot, start: int, stop: int, left: int) -> tuple[Int64s, Int64s]:
     """Return where the records of all units begin and end that begin in a range."""
-    left = _MOST_UNITS
     begins, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for topic, queue_id in snapshot.queues_ahead(snapshot.queue_paths, units=True):
         queue, held = snapshot.consume_queue(topic, queue_id), snapshot.queue_range(topic, queue_id)

@@ -109,14 +109,23 @@ def read_queue_units(
     scanned = [(bounds[0], min(front, bounds[1])), (tail, bounds[1])]
     trusted = ""
     if not forced:
-        try:
-            scanned += uncovered(snapshot, front, min(tail, bounds[1]))
-        except UncountedError:
-            trusted = "trusts that the topics have no queues but those that are there"
-        except OverlapError as err:
-            raise UnprovedError(f"units claim the same bytes of the log, at offset {err}") from err
+        ranges, trusted = _uncovered(snapshot, front, min(tail, bounds[1]))
+        scanned += ranges
     kept = clip_ranges(scanned, *bounds)
     return RecordPlaces(offsets, sizes[first], tuple(kept), trusted, bitmaps.told())
+
+
+def _uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> tuple[list[Range], str]:
+    """Return what no unit covers; and in words what is trusted, where there is too much to read."""
+    is_told = snapshot.topic_configs is not None
+    try:
+        return uncovered(snapshot, start, stop, None if is_told else MAX_UNITS), ""
+    except UncountedError as err:
+        if not is_told:  # a queue whose directory is lost would be missed
+            raise UnprovedError("nothing tells which queues the topics have") from err
+        return [], "trusts that the topics have no queues but those that are there"
+    except OverlapError as err:
+        raise UnprovedError(f"units claim the same bytes of the log, at offset {err}") from err
 
 
 def _topics(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
@@ -157,7 +166,10 @@ def _wants_queue(predicate: ScanPredicate, queue_id: int) -> bool:
 def _check_complete(
     snapshot: StoreSnapshot, topic: str, present: set[int], predicate: ScanPredicate
 ) -> None:
-    config = (snapshot.topic_configs or {}).get(topic)
+    configs = snapshot.topic_configs
+    if configs is None and present:  # as `MessageStore` writes it: the directories tell
+        return
+    config = (configs or {}).get(topic)
     if config is None:
         raise UnprovedError(f"config/topics.json does not name topic {topic}")
     named = max(config.read_queue_nums, config.write_queue_nums)  # a damaged file may say 10**30

@@ -17,6 +17,7 @@ from rmqsource.sink.store_files import note_delays, note_topics
 from store_core.errors import StoreError, StoreLockedError
 from store_core.files.file_writing import write_error
 from store_core.files.regular_file import open_to_write
+from store_core.files.store_directory import StoreDirectory
 from store_core.offline_store import OfflineStore
 from store_core.staged_commit.commit import clear_away, commit_job, intent_is_open
 from store_core.staged_commit.crash_points import CrashPoints, no_hook
@@ -25,6 +26,8 @@ from store_core.staged_commit.ledger import Ledger
 from store_core.staged_commit.settle import clean_staging
 from store_core.staged_commit.staged_part import check_staged_files
 from store_core.staged_commit.staging import make_staging
+from store_core.state.store_lock import StoreLock
+from store_core.state.store_state import StoreState, store_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -130,6 +133,32 @@ def _clean_up(root: str) -> None:
         logger.warning("what an earlier job staged stays: %s", err)
 
 
+def refuse_open_store(root: str) -> None:
+    """Raise where a broker or program has a store open: the commit would fail, after all the work.
+
+    Another job that commits has it open, too, but for a moment: that one is waited for.
+
+    Raises
+    ------
+    SinkCommitError
+        The text says what to do.
+    """
+    directory = StoreDirectory(root)
+    if store_state(directory) is not StoreState.LIVE:
+        return
+    with _turn(root):
+        if store_state(directory) is StoreState.LIVE:
+            raise _is_open(root, StoreLock(root).holder())
+
+
+def _is_open(root: str, reason: str) -> SinkCommitError:
+    return SinkCommitError(
+        root,
+        f"{reason}. Nothing was written. Stop the broker or the program that has the store open, "
+        "then run the write again",
+    )
+
+
 def discard(directories: Sequence[str]) -> None:
     """Delete what a job staged, unless its commit began: then the store's next opening decides."""
     for directory in set(directories):
@@ -157,11 +186,7 @@ def _open(plan: SinkPlan, steps: CrashPoints) -> OfflineStore:
     try:
         return OfflineStore(root, sink_config(plan.options), now_ms, steps)
     except StoreLockedError as err:
-        raise SinkCommitError(
-            root,
-            f"{err.reason}. Nothing was written. Stop the broker or the program that has the "
-            "store open, then run the write again",
-        ) from err
+        raise _is_open(root, err.reason) from err
 
 
 @contextmanager

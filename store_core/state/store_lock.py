@@ -179,10 +179,7 @@ class StoreLock:
     def _check_own(self) -> None:
         """Raise where this process has the lock: opening the file again would end it."""
         if is_locked_here(self.path):
-            raise StoreLockedError(
-                "another store object of this process has it open; shut that one down first",
-                self.root,
-            )
+            raise StoreLockedError(self.holder(), self.root)
 
     def _lock(self, fd: int) -> None:
         if fcntl is None:  # pragma: no cover (Windows)
@@ -190,7 +187,7 @@ class StoreLock:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except (BlockingIOError, PermissionError) as err:  # POSIX allows EAGAIN and EACCES
-            raise StoreLockedError(self._holder(), self.root) from err
+            raise StoreLockedError(self.holder(), self.root) from err
         except OSError as err:
             raise write_error(err, self.path) from err
         try:
@@ -199,8 +196,10 @@ class StoreLock:
         except OSError as err:
             raise write_error(err, self.path) from err
 
-    def _holder(self) -> str:
-        """Say who has the lock, as far as ``abort`` tells."""
+    def holder(self) -> str:
+        """Say who has a store open that is: this process, or the one that ``abort`` names."""
+        if is_locked_here(self.path):
+            return "another store object of this process has it open; shut that one down first"
         text = "another process has this store open"
         pid = _read_pid(self.abort_path)
         if pid is not None and _is_running(pid):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqsource.scan import log_cover
+from store_core import Message, MessageStore, MessageStoreConfig
 from store_core.layout.consume_queue import CQ_UNIT
 from tests.golden_store import golden
 from tests.rmqsource.reading import expected_rows, name_queues, places, plan, read_places
@@ -198,10 +199,54 @@ def test_a_lost_queue_is_named(small_root):
     assert only.access_path == "consumequeue"
 
 
+def test_topics_that_topics_json_does_not_name(small_root):
+    path = small_root / "config/topics.json"
+    table = json.loads(path.read_text())
+    del table["topicConfigTable"]["Small"]
+    path.write_text(json.dumps(table))
+    (way,) = plan(small_root, topic="Small")
+    assert "topics.json does not name" in way.reason
+    assert found(small_root, topic="Small") == small_offsets()
+    assert found(small_root, topic="NoSuch") == []
+    assert found(small_root, topic="NoSuch", access="consumequeue") == []
+
+
+def test_a_store_of_message_store_is_read_through_its_queues(tmp_path):
+    """It has no topics.json: the directories of its queues say which there are."""
+    with MessageStore(MessageStoreConfig(store_path_root_dir=str(tmp_path))) as store:
+        for number in range(400):
+            topic = "few" if number % 100 == 7 else "many"
+            message = Message(topic, b"x" * 2000, queue_id=number % 3)
+            assert store.put_message(message).is_appended
+    (way,) = plan(tmp_path, topic="few")
+    assert way.access_path == "consumequeue"
+    assert way.log_bytes_scanned < way.end_offset / 3, "what is near the end"
+    by_scan = read_places(tmp_path, topic="few", access="commitlog")
+    assert read_places(tmp_path, topic="few") == by_scan
+    assert len(by_scan) == 4
+
+
+@pytest.mark.parametrize("change", DAMAGES, ids=lambda change: change.__name__)
+def test_damaged_queues_that_nothing_names(change, small_root):
+    (small_root / "config/topics.json").unlink()
+    change(queue_files(small_root, "Small"))
+    assert found(small_root, topic="Small") == small_offsets()
+    assert len(found(small_root, topic="Small,Big")) == 960
+
+
+def test_too_much_to_prove_it_by(small_root, monkeypatch):
+    """Where nothing names the queues, what cannot be counted is not trusted."""
+    monkeypatch.setattr(log_cover, "_MOST_QUEUES", 1)
+    (small_root / "config/topics.json").unlink()
+    (way,) = plan(small_root, topic="Small")
+    assert "nothing tells which queues the topics have" in way.reason
+    assert found(small_root, topic="Small") == small_offsets()
+
+
 def test_topics_that_nothing_names(small_root):
     (small_root / "config/topics.json").unlink()
     (way,) = plan(small_root, topic="Small")
-    assert "topics.json does not name" in way.reason
+    assert way.access_path == "consumequeue"
     assert found(small_root, topic="Small") == small_offsets()
     assert found(small_root, topic="NoSuch") == []
     assert found(small_root, topic="NoSuch", access="consumequeue") == []

@@ -8,24 +8,27 @@ import threading
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import rmqsource
+from rmqsource.datasource import RocketMQStoreDataSource
 from rmqsource.options.source_options import parse_options
 from rmqsource.scan.read_columns import read_columns
 from rmqsource.sink import committing, task
 from rmqsource.sink.columns import resolve_sink_columns
-from rmqsource.sink.committing import commit_parts, discard
+from rmqsource.sink.committing import commit_parts, discard, refuse_open_store
 from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.local_host import local_address
 from rmqsource.sink.options import parse_sink_options
 from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
 from rmqsource.transfer.copy_store import commits_begun
-from store_core import StoreSnapshot
+from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
 from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.intent import open_intents
 from store_core.state.store_lock import StoreLock
+from store_core.state.store_state import StoreState
 from store_core.tools.check.store_check import check_store
 from tests.golden_store import tree_state
 from tests.rmqsource.sink.support import TYPES, batch_of
@@ -179,6 +182,27 @@ def test_a_store_that_somebody_has_open_is_refused_and_left_alone(tmp_path):
     lock.release()
     commit_parts(plan, parts)
     assert bodies(tmp_path) == numbers(range(10))
+
+
+def test_a_store_that_somebody_has_open_is_refused_before_any_work(tmp_path):
+    write(tmp_path, [rows(0, 5)])
+    refuse_open_store(str(tmp_path))
+    refuse_open_store(str(tmp_path / "none"))
+    source = RocketMQStoreDataSource({"path": str(tmp_path)})
+    schema = StructType([StructField("topic", StringType()), StructField("body", BinaryType())])
+    refused = pytest.raises(SinkCommitError, match=r"has it open.* Nothing was written")
+    with MessageStore(MessageStoreConfig(store_path_root_dir=str(tmp_path))), refused:
+        source.writer(schema, overwrite=False)
+    source.writer(schema, overwrite=False)
+
+
+def test_a_job_that_commits_is_waited_for(tmp_path, monkeypatch):
+    """Its lock is no broker's: when its turn is over the store is free."""
+    write(tmp_path, [rows(0, 5)])
+    states = iter([StoreState.LIVE, StoreState.STOPPED])
+    monkeypatch.setattr(committing, "store_state", lambda _: next(states))
+    refuse_open_store(str(tmp_path))
+    assert next(states, None) is None, "it looked again"
 
 
 def test_two_jobs_at_once_are_both_whole(tmp_path):
