@@ -16,6 +16,7 @@ from rmqnet.client.admin_results import (
     parse_groups,
     parse_topic_stats,
 )
+from rmqnet.client.metadata_pages import paged_table
 from rmqnet.client.queue_json import queue_table
 from rmqnet.client.route_table import AUTO_CREATE_TOPIC
 from rmqnet.errors import BrokerError, ClientError, RemotingFormatError
@@ -77,7 +78,7 @@ class BrokerAdminClient:
 
     async def topic_configs(self, address: str) -> dict[str, TopicConfig]:
         """Return the topics of a broker by name, RocketMQ's own too."""
-        return await self._table(address, RequestCode.GET_ALL_TOPIC_CONFIG, _sorted_topics)
+        return await self._pages(address, RequestCode.GET_ALL_TOPIC_CONFIG, _sorted_topics)
 
     async def update_topic(self, address: str, config: TopicConfig) -> None:
         """Create a topic, or give it other settings; its attributes become those of ``config``."""
@@ -103,7 +104,7 @@ class BrokerAdminClient:
     async def group_configs(self, address: str) -> dict[str, GroupConfig]:
         """Return the consumer groups of a broker by name, RocketMQ's own too."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        return await self._table(address, code, parse_groups)
+        return await self._pages(address, code, parse_groups)
 
     async def update_group(self, address: str, config: GroupConfig) -> None:
         """Create a group, or give it other settings; its attributes become those of ``config``."""
@@ -223,6 +224,16 @@ class BrokerAdminClient:
         if answer.code != ResponseCode.SUCCESS:
             return {}
         return _parsed(answer.body, address, _attributes_of)
+
+    async def _pages(
+        self, address: str, code: RequestCode, parse: Callable[[dict[str, Any]], T]
+    ) -> T:
+        timeout_s = _PATIENCE * self._calls.timeout_s
+        table = await paged_table(self._calls, address, code, timeout_s)
+        try:
+            return parse(table)
+        except ValueError as err:
+            raise RemotingFormatError(f"{address} answered what is not understood: {err}") from err
 
     async def _table(
         self, address: str, request: Request, parse: Callable[[dict[str, Any]], T]

@@ -1,6 +1,7 @@
 """Names that topics and groups may have.
 
-Source: RocketMQ ``Validators``, ``TopicValidator`` (release 5.3.3).
+Source: RocketMQ ``Validators``, ``TopicValidator`` (release 5.3.3); since 5.5 topics of retries and
+dead letters may be longer than others, and groups no longer than 120: longer ones are taken here.
 """
 
 from __future__ import annotations
@@ -8,16 +9,20 @@ from __future__ import annotations
 import re
 
 from rmqnet.errors import ClientError
+from store_core.topics import DLQ_PREFIX, RETRY_PREFIX
 
 MAX_TOPIC_CHARACTERS = 127
 MAX_GROUP_CHARACTERS = 255
+MAX_PREFIXED_TOPIC_CHARACTERS = 255
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _ALLOWED = "letters of a to z, digits, % | - and _"
 
 
 def check_topic_name(topic: str) -> str:
     """Return the name of a topic; ClientError for what is none."""
-    return _checked("topic", topic, MAX_TOPIC_CHARACTERS)
+    is_prefixed = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    most = MAX_PREFIXED_TOPIC_CHARACTERS if is_prefixed else MAX_TOPIC_CHARACTERS
+    return _checked("topic", topic, most)
 
 
 def check_group_name(group: str) -> str:

@@ -637,6 +637,28 @@ class QuerySubscriptionByConsumerRequestHeader(RequestHeader):
 
 
 @header_class
+class GetAllTopicConfigRequestHeader(RequestHeader):
+    """Configuration of all topics; brokers before 5.5 look at none of the fields."""
+
+    REQUEST_CODE = RequestCode.GET_ALL_TOPIC_CONFIG
+
+    topic_seq: int
+    data_version: str | None = None
+    max_topic_num: int | None = None
+
+
+@header_class
+class GetAllSubscriptionGroupRequestHeader(RequestHeader):
+    """Configuration of all groups; brokers before 5.5 look at none of the fields."""
+
+    REQUEST_CODE = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+
+    group_seq: int
+    data_version: str | None = None
+    max_group_num: int | None = None
+
+
+@header_class
 class GetTopicConfigRequestHeader(RequestHeader):
     """Configuration of a topic."""
 

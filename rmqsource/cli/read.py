@@ -18,6 +18,7 @@ from rmqsource.tables import TABLES
 from store_core.config.message_store_config import KEYS as CONFIG_KEYS
 from store_core.config.message_store_config import load_broker_config
 from store_core.errors import StoreError
+from store_core.files.store_directory import utf8_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -112,7 +113,7 @@ def table_options(
 
 def option_texts(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> dict[str, str]:
     """Return the options of a read as Spark takes them; see `source_options`."""
-    options = {"paths": json.dumps(list(paths))}
+    options = {"paths": json.dumps([utf8_path(each) for each in paths])}
     for name, (flag, value) in flags.items():
         if isinstance(value, list):
             options.update({name: json.dumps(listed(flag, value))} if value else {})

@@ -15,6 +15,7 @@ from rmqsource.options.option_table import OPTION_TABLE, given_options
 from rmqsource.options.sql_option import sql_option
 from rmqsource.options.where import column_error, parse_where
 from store_core.codec.compression import MAX_DECODED_BYTES
+from store_core.files.store_directory import utf8_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -190,9 +191,9 @@ def options_for(
     lowered = {name.lower() for name in fixed}
     given = {name: text for name, text in given.items() if name.lower() not in lowered}
     if isinstance(path, (str, os.PathLike)):
-        where = {"path": os.fspath(path)}
+        where = {"path": utf8_path(os.fspath(path))}
     else:
-        where = {"paths": json.dumps([os.fspath(each) for each in path])}
+        where = {"paths": json.dumps([utf8_path(os.fspath(each)) for each in path])}
     return parse_options({**given, **fixed, **where})
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 from rmqsource.options.source_options import parse_options
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD
-from store_core.files.store_directory import StoreDirectory
+from store_core.files.store_directory import StoreDirectory, utf8_path
 from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.ledger import Ledger
 from store_core.topics import topic_kind
@@ -119,7 +119,9 @@ def append_messages(
     if sink_options.get(_SYSTEM_TOPICS, "false").lower() != "true":
         skipped = Observation()
         messages = _without(messages, system_topics(), skipped)
-    messages.write.format("rocketmq-store").mode("append").options(**sink_options).save(target)
+    messages.write.format("rocketmq-store").mode("append").options(**sink_options).save(
+        utf8_path(target)
+    )
     made = [commit for commit in commits_begun(target) if commit not in before]
     count = int(skipped.get["skipped"] or 0) if skipped is not None else 0
     return Copied(max(made, key=lambda commit: commit.end_offset, default=None), count)

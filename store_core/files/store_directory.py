@@ -6,9 +6,10 @@ import glob
 import os
 import re
 import stat as stat_mode
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from store_core.errors import (
     FileVanishedError,
@@ -283,14 +284,27 @@ def _is_remote(uri: str) -> bool:
 
 
 def named_store(path: str) -> str:
-    """Return a store's path or URI as it may be shown; see `StoreUri`."""
-    return StoreUri(path) if _is_remote(path) else path
+    """Return a store's path or URI as it may be shown; see `StoreUri` and `utf8_path`."""
+    return StoreUri(path) if _is_remote(path) else utf8_path(path)
+
+
+def utf8_path(path: str, base: str = "") -> str:
+    """Return a path that is no UTF-8 as a ``file:`` URI, any other as it is.
+
+    Columns, JSON and options take no other text.
+    """
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        with suppress(UnicodeEncodeError):  # half a character: there is no such file
+            return "file://" + quote(os.fsencode(os.path.abspath(os.path.join(base, path))))
+    return path
 
 
 def local_path(uri: str) -> str:
     """Return the path of a local store: ``file:`` URIs are decoded, paths are kept."""
     prefix = _FILE_URI.match(uri)
-    return unquote(uri[prefix.end() :]) if prefix else uri
+    return os.fsdecode(unquote_to_bytes(uri[prefix.end() :])) if prefix else uri
 
 
 def expand_paths(paths: Sequence[str], base: str = "") -> list[str]:
@@ -336,7 +350,9 @@ def _expand_local(pattern: str, base: str) -> list[str]:
     added = place[: len(place) - len(path)]
     matches = glob.glob(glob.escape(added) + path)
     found = sorted(p[len(added) :] for p in matches if os.path.isdir(p))
-    return [prefix.group() + quote(p) for p in found] if prefix else found
+    if prefix:
+        return [prefix.group() + quote(os.fsencode(p)) for p in found]
+    return [utf8_path(p, base) for p in found]
 
 
 def _expand_remote(pattern: StoreUri) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from rmqnet.broker.broker_config import parse_config_text
+from rmqnet.client.metadata_pages import PAGED_CODES, paged_table
 from rmqnet.client.request_calls import RequestCalls, json_of
 from rmqnet.errors import BrokerError, ClientError, RemotingError
 from rmqnet.remoting.codes import RequestCode
@@ -12,12 +13,14 @@ from rmqnet.remoting.remoting_client import RemotingClient
 from store_core.event_loop_thread import EventLoopThread
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from types import TracebackType
 
     from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.remoting_command import RemotingCommand
 
 _TIMEOUT_S = 5.0
+T = TypeVar("T")
 
 
 class MasterCalls:
@@ -66,6 +69,8 @@ class MasterCalls:
         ClientError
             It cannot be reached, refuses, or answers something else.
         """
+        if code in PAGED_CODES:
+            return self._asked(address, code, lambda calls: paged_table(calls, address, code))
         answer = self._answer(address, code)
         try:
             return json_of(answer, address, code.name)
@@ -87,12 +92,20 @@ class MasterCalls:
             raise ClientError(f"{address} answers no settings: {err}") from err
 
     def _answer(self, address: str, code: RequestCode) -> RemotingCommand:
+        return self._asked(address, code, lambda calls: calls.answer(address, code))
+
+    def _asked(
+        self,
+        address: str,
+        code: RequestCode,
+        ask: Callable[[RequestCalls], Coroutine[Any, Any, T]],
+    ) -> T:
         remoting = self._remoting
         if remoting is None:
             raise ClientError(f"{address} is not asked: this broker stops")
         calls = RequestCalls(remoting, _TIMEOUT_S)
         try:
-            return self._loop_thread.submit(calls.answer(address, code)).result()
+            return self._loop_thread.submit(ask(calls)).result()
         except (RemotingError, BrokerError) as err:
             raise ClientError(f"{address} does not answer {code.name}: {err}") from err
 

@@ -18,6 +18,9 @@ from rmqnet.remoting.headers import EndTransactionRequestHeader
 from store_core.codec.message_id import parse_message_id
 from store_core.layout.message import (
     PROPERTY_DELAY,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TRANSACTION_PREPARED,
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_NOT_TYPE,
@@ -30,6 +33,13 @@ if TYPE_CHECKING:
     from store_core.message import Message
 
 logger = logging.getLogger(__name__)
+
+_DELAYS = (
+    PROPERTY_DELAY,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+)
 
 
 class LocalTransactionState(Enum):
@@ -103,8 +113,7 @@ class TransactionProducer(Producer):
     ) -> TransactionSendResult:
         """Send a message that nobody sees, run its transaction, and tell the broker the outcome.
 
-        A delay level of the message does not count. If the broker does not learn the outcome, it
-        asks a producer of the group later.
+        If the broker does not learn the outcome, it asks a producer of the group later.
 
         Parameters
         ----------
@@ -114,8 +123,18 @@ class TransactionProducer(Producer):
             Handed to the listener.
         timeout_s
             For sending, as of `send`, whose errors this has, too.
+
+        Raises
+        ------
+        ClientError
+            The message names a delay or a time of delivery: brokers would lose one or the other.
         """
-        message.properties.pop(PROPERTY_DELAY, None)
+        named = [name for name in _DELAYS if name in message.properties]
+        if named:
+            raise ClientError(
+                "transactional messages do not support delayed delivery: property "
+                f"{', '.join(named)} of the message to topic {message.topic!r} must not be set"
+            )
         half = {PROPERTY_TRANSACTION_PREPARED: "true", PRODUCER_GROUP: self.group}
         sender = self._running_sender()
         outgoing = self._outgoing(message, half)

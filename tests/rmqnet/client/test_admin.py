@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -146,6 +147,57 @@ def test_a_topic_is_deleted_everywhere(
     assert forgotten.ext_fields == {"topic": "orders", "clusterName": "DefaultCluster"}
     (order,) = cluster.name_server.asked(RequestCode.DELETE_KV_CONFIG)
     assert order.ext_fields == {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
+
+
+def _paged(versions: Any, rows: str, total: str, begin: str) -> Any:
+    """Answer as a broker of 5.5, with three rows a page; versions are of each answer."""
+
+    def answer_page(request: RemotingCommand) -> RemotingCommand:
+        fields, version = request.ext_fields, {"counter": next(versions)}
+        start = int(fields[begin])
+        if start and json.loads(fields["dataVersion"] or "null") != version:
+            start = 0
+        names = [f"n{number}" for number in range(8)][start : start + 3]
+        table = {name: {"topicName": name, "groupName": name} for name in names}
+        body = json.dumps({rows: table, "dataVersion": version}).encode()
+        return success(request, body, **{total: 8})
+
+    return answer_page
+
+
+@pytest.mark.parametrize("changes", [(), (1, 2)])
+def test_topics_and_groups_come_page_by_page(
+    admin: Admin, broker: ScriptedServer, changes: tuple[int, ...]
+) -> None:
+    names = [f"n{number}" for number in range(8)]
+    for code, ask, fields in (
+        (
+            RequestCode.GET_ALL_TOPIC_CONFIG,
+            admin.topic_configs,
+            ("topicConfigTable", "totalTopicNum", "topicSeq"),
+        ),
+        (
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            admin.group_configs,
+            ("subscriptionGroupTable", "totalGroupNum", "groupSeq"),
+        ),
+    ):
+        versions = itertools.chain(changes, itertools.repeat(9))
+        broker.answers[code] = _paged(versions, *fields)
+        assert sorted(ask("broker-a")) == names
+        first = broker.asked(code)[0].ext_fields
+        assert first[fields[2]] == "0", "5.5 logs an error where it is missing"
+        assert first["dataVersion"] == ""
+        assert {"maxTopicNum", "maxGroupNum"} & first.keys()
+
+
+def test_a_table_that_never_stands_still(admin: Admin, broker: ScriptedServer) -> None:
+    code = RequestCode.GET_ALL_TOPIC_CONFIG
+    broker.answers[code] = _paged(
+        itertools.count(), "topicConfigTable", "totalTopicNum", "topicSeq"
+    )
+    with pytest.raises(RemotingFormatError, match="another version of the table each time"):
+        admin.topic_configs("broker-a")
 
 
 def test_a_group_keeps_the_settings_that_have_no_name_here(

@@ -7,7 +7,7 @@ import pytest
 from rmqnet.client.producer.producer import Producer
 from rmqnet.client.producer.transaction_producer import LocalTransactionState, TransactionProducer
 from rmqnet.client.send_result import SendStatus
-from rmqnet.errors import SendFailedError
+from rmqnet.errors import ClientError, SendFailedError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
@@ -87,13 +87,12 @@ def ended(broker, count: int = 1) -> EndTransactionRequestHeader:
 @pytest.mark.parametrize("state", [COMMIT, ROLLBACK, UNKNOWN])
 def test_the_broker_learns_the_outcome(broker, listener, producer, state):
     listener.outcome = state
-    message = Message("orders", b"x", properties={"DELAY": "3"})
+    message = Message("orders", b"x")
     producer.send(Message("orders", b"before"))
     result = producer.send_in_transaction(message, "argument")
     half = broker.stored[1]
     properties = sent_properties(half)
     assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "tg")
-    assert "DELAY" not in properties
     assert sent_header(half).sys_flag == 4
     assert listener.executed == [(message, "argument")]
     assert "TRAN_MSG" not in message.properties
@@ -111,6 +110,16 @@ def test_the_broker_learns_the_outcome(broker, listener, producer, state):
         transaction_id=message.unique_key,
         bname="broker-a",
     )
+
+
+@pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"])
+def test_a_delay_is_refused(broker, listener, producer, name):
+    """As by RocketMQ's client 5.5: a broker would forget one or the other."""
+    message = Message("orders", b"x", properties={name: "1"})
+    with pytest.raises(ClientError, match=f"do not support delayed delivery: property {name} "):
+        producer.send_in_transaction(message)
+    assert not listener.executed
+    assert not broker.server.asked(RequestCode.SEND_MESSAGE_V2)
 
 
 def test_what_the_listener_raises_is_unknown(broker, listener, producer):

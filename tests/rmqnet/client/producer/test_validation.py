@@ -69,6 +69,9 @@ def test_errors_name_what_is_wrong():
         check_topic("a b")
     with pytest.raises(ClientError, match=r"topic has 128 characters, at most 127"):
         check_topic("a" * 128)
+    check_topic("%DLQ%" + "a" * 250)  # as brokers of 5.5 take it
+    with pytest.raises(ClientError, match=r"topic has 256 characters, at most 255"):
+        check_topic("%RETRY%" + "a" * 249)
     with pytest.raises(ClientError, match=r"'SELF_TEST_TOPIC' is the broker's own"):
         check_topic("SELF_TEST_TOPIC")
     with pytest.raises(ClientError, match="the group is blank"):
