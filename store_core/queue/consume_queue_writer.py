@@ -392,8 +392,8 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         begin -= begin % self.file_size
         known = self._segments
         if self.max_physic_offset < 0:
-            for segment in known:  # kept for its name, which is no use any more
-                if segment.from_offset != begin:
+            for segment in known:  # kept for its name, or to be overwritten: some just were
+                if not begin <= segment.from_offset < end * self.unit_bytes:
                     self._files.delete(segment.from_offset)
             known = ()
         self._add_files(known, begin, end * self.unit_bytes)

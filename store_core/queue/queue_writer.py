@@ -123,10 +123,20 @@ class QueueWriter(ABC, Generic[Queue]):
         self.lost_from = max(self.max_physic_offset, 0)
 
     def _look_for_loss(self, end: int, *, trusted: bool) -> None:
-        """Take note of whether units were lost after the byte position at which they end now."""
+        """Take note of whether units were lost after the byte position at which they end now.
+
+        Also after a clean stop: then what lies there was damaged since. So was a last file without
+        units, which is only made for one; after a crash it may not have been written yet.
+        """
         self.lost_from = None
-        if not trusted and self._has_data_after(end):
+        if (trusted and self._is_emptied(end)) or self._has_data_after(end):
             self._note_loss()
+
+    def _is_emptied(self, end: int) -> bool:
+        """Return whether the last file has no units, and is not kept for its name."""
+        files = self._segments
+        is_named = len(files) == 1 and files[0].from_offset > 0
+        return len(files) > 0 and end <= files[-1].from_offset and not is_named
 
     def _has_data_after(self, position: int) -> bool:
         """Return whether a byte other than zero lies at or after a byte position of the queue."""

@@ -44,7 +44,7 @@ def first_torn_unit(stored: Units, rows: DispatchRequests) -> int | None:
     ----------
     stored
         Units in log order, in the layout's byte order; the first ones of a queue whose records
-        begin at or after that of the first row. At least one, no more than there are rows.
+        begin at or after that of the first row. No more than there are rows.
     rows
         What the log says, all of one queue, in log order; at least one.
     """
@@ -137,8 +137,8 @@ def _lost_bytes(stored: Units, expected: Units) -> Mask:
     """Return which units differ from what is expected by zeros only."""
     # Expected are the bytes 1 2. Found 1 2: nothing differs. Found 1 0: what differs is zero, lost.
     # Found 9 2: what differs is another byte, so it is another unit, and not one that lost some.
-    found = stored.view(np.uint8).reshape(len(stored), -1)
-    wanted = expected.view(np.uint8).reshape(len(stored), -1)
+    found = stored.view(np.uint8).reshape(len(stored), stored.itemsize)
+    wanted = expected.view(np.uint8).reshape(found.shape)
     different = found != wanted
     lost: Mask = different.any(axis=1) & ~(different & (found != 0)).any(axis=1)
     return lost

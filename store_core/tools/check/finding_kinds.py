@@ -177,6 +177,12 @@ class FindingKind(Enum):
         "not in the queue",
         _NONE,
     )
+    QUEUE_RESTARTED = (
+        Severity.DAMAGE,
+        "the queue lost its files, and began at offset 0 again with the next message: consumers "
+        "never get the records from before",
+        "copy these messages to a new store (rocketmq-store salvage)",
+    )
     UNIT_EMPTY = (
         Severity.REPAIRABLE,
         "empty units between others: RocketMQ takes such a place for the end of the queue",

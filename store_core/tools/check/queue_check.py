@@ -73,6 +73,8 @@ class QueueCheck:
         self._queues: dict[tuple[str, int, bool], AnyQueue] = {}
         self._lost: dict[tuple[str, int], MissingRecords] = {}
         self._held: list[DispatchRequests] = []
+        self._first_matched: dict[str, int] = {}
+        self._restarts: list[tuple[str, int, MissingRecords]] = []
         self._has_light = snapshot.has_light_queues
         self._configs: Any = None
         with suppress(StoreError):  # what is wrong with it is found elsewhere
@@ -108,6 +110,8 @@ class QueueCheck:
             for start, units in queue.unproved():
                 moved += self._explain(queue, start, units)
             self._report_missing(queue, moved)
+        for restart in self._restarts:
+            self._report_restart(*restart)
         for lost in self._lost.items():
             self._report_lost_queue(*lost)
 
@@ -133,14 +137,17 @@ class QueueCheck:
             matched = queue.match(rows)
             if not queue.is_known:
                 return
+        if matched.any():
+            first = int(rows.commit_log_offset[np.argmax(matched)])
+            self._first_matched[topic] = min(first, self._first_matched.get(topic, first))
         restart = np.flatnonzero(rows.queue_offset == 0)
         if len(restart) and (missing.count or restart[-1] > 0):
-            # The topic began anew here: what came before is of an earlier life.
             begin = int(restart[-1])
             before = np.arange(len(rows)) < begin
-            missing.add(rows.take(before & ~matched))
-            self._earlier_life(f"{topic}/{queue_id}", missing)
-            missing.clear()
+            earlier = MissingRecords()
+            earlier.take_over(missing)
+            earlier.add(rows.take(before & ~matched))
+            self._restarts.append((topic, queue_id, earlier))
             rows, matched = rows.take(~before), matched[~before]
         late = rows.commit_log_offset >= self._dispatched_end
         if not matched.all():
@@ -182,6 +189,25 @@ class QueueCheck:
             commit_log_offset=missing.first,
             count=missing.count,
             examples=missing.examples,
+        )
+
+    def _report_restart(self, topic: str, queue_id: int, earlier: MissingRecords) -> None:
+        """Say of records before a queue offset of 0 whether they are of an earlier life.
+
+        Who deletes a topic deletes all its queues. Where one of them has a record from before,
+        only this queue lost its files, and was numbered from 0 by the next put.
+        """
+        if not earlier.count:
+            return
+        if self._first_matched.get(topic, earlier.last) >= earlier.last:
+            self._earlier_life(f"{topic}/{queue_id}", earlier)
+            return
+        self._findings.add(
+            FindingKind.QUEUE_RESTARTED,
+            f"{topic}/{queue_id}",
+            commit_log_offset=earlier.first,
+            count=earlier.count,
+            examples=earlier.examples,
         )
 
     def _report_missing(self, queue: AnyQueue, moved: int) -> None:

@@ -34,12 +34,15 @@ class MissingRecords:
 
     def __init__(self) -> None:
         self.count = 0
-        self.first = -1
+        self.first = self.last = -1
         self.examples: list[str] = []
 
-    def clear(self) -> None:
-        """Forget all."""
-        self.count, self.first, self.examples = 0, -1, []
+    def take_over(self, other: MissingRecords) -> None:
+        """Become what another is, which forgets all."""
+        self.count, self.examples = other.count, other.examples
+        self.first, self.last = other.first, other.last
+        other.count, other.examples = 0, []
+        other.first = other.last = -1
 
     def add(self, rows: DispatchRequests) -> None:
         """Note some."""
@@ -47,6 +50,7 @@ class MissingRecords:
             return
         if self.first < 0:
             self.first = int(rows.commit_log_offset[0])
+        self.last = int(rows.commit_log_offset[-1])
         pairs = zip(rows.commit_log_offset[:5].tolist(), rows.queue_offset[:5].tolist())
         self.examples += [f"record at {at}, queue offset {number}" for at, number in pairs]
         del self.examples[5:]

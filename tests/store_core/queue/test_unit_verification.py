@@ -3,12 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.log.live_log import PinnedLog
 from store_core.log.log_scan import refuse_gap, scan_frames
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
-from store_core.queue.unit_verification import unproved_records
+from store_core.queue.unit_verification import (
+    first_torn_batch_unit,
+    first_torn_unit,
+    unproved_records,
+)
 from tests.store_core.live_store import LiveStore
 
 TAGS = ["TagA", "", "TagB", "Aa", "BB", "", "x" * 40, "é"]
@@ -110,3 +114,8 @@ def test_units_of_other_records(store):
     first.write_bytes(other)
     second.write_bytes(one)
     assert store.unproved().tolist() == store.records_of(0, 1)
+
+
+def test_a_queue_without_units_has_none_that_is_torn(store):
+    for first_torn, layout in ((first_torn_unit, CQ_UNIT), (first_torn_batch_unit, BATCH_CQ_UNIT)):
+        assert first_torn(np.empty(0, layout.dtype), store.whole) is None

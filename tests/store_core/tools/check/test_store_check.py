@@ -213,15 +213,27 @@ def test_a_shifted_queue_is_told_as_moved_units(tmp_path: Path) -> None:
 
 def test_a_topic_deleted_and_made_again_is_no_damage(tmp_path: Path) -> None:
     store = small_store(tmp_path / "store", 30)
+    for queue_id in range(2):
+        store.queues[("TopicA", queue_id)] = []
+        for number in range(3):
+            store.add("TopicA", b"again %d" % number, queue_id=queue_id, queue_offset=number)
+    store.write()
+    report = checked(store.root, SIZES)
+    assert report.is_good, report.findings
+    found = {finding.place: (finding.kind, finding.count) for finding in report.findings}
+    kind = FindingKind.EARLIER_LIFE
+    assert found == {"TopicA/0": (kind, 10), "TopicA/1": (kind, 10)}
+
+
+def test_one_queue_of_a_topic_that_began_again_lost_its_files(tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store", 30)
     store.queues[("TopicA", 0)] = []
     for number in range(3):
         store.add("TopicA", b"again %d" % number, queue_offset=number)
     store.write()
-    report = checked(store.root, SIZES)
-    assert report.is_good, report.findings
-    (earlier,) = report.findings
-    assert (earlier.kind, earlier.place) == (FindingKind.EARLIER_LIFE, "TopicA/0")
-    assert earlier.count == 10
+    (lost,) = checked(store.root, SIZES).findings
+    assert (lost.kind, lost.place) == (FindingKind.QUEUE_RESTARTED, "TopicA/0")
+    assert (lost.severity, lost.count) == (Severity.DAMAGE, 10)
 
 
 def test_a_deleted_topic_is_no_damage(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""A queue that was damaged after a clean stop gets its units again from the log, before any put."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from store_core import MessageStore
+from tests.store_core.crash.messages import config_of, make_message, numbers_in
+
+_COUNT = 400  # 100 of a queue, in two files
+
+
+@pytest.fixture
+def config(tmp_path):
+    found = config_of(tmp_path)
+    with MessageStore(found) as store:
+        for number in range(_COUNT):
+            store.put_message(make_message(number))
+        store.wait_for_dispatch()
+    return found
+
+
+def garbage(data):
+    return random.Random(4).randbytes(len(data))
+
+
+@pytest.mark.parametrize(
+    ("number", "change"),
+    [
+        *((number, garbage) for number in (0, 1)),
+        (1, lambda data: bytes(len(data))),
+        (-1, lambda data: bytes(len(data))),
+    ],
+    ids=["first bad", "last bad", "last zeroed", "both zeroed"],
+)
+def test_all_messages_of_a_damaged_queue_are_delivered(config, tmp_path, number, change):
+    files = sorted((tmp_path / "consumequeue" / "TopicA" / "1").iterdir())
+    assert len(files) == 2
+    for path in files if number < 0 else files[number : number + 1]:
+        path.write_bytes(change(path.read_bytes()))
+    with MessageStore(config) as store:
+        result = store.put_message(make_message(_COUNT + 2))
+        assert result.append_result.queue_offset == _COUNT // 4
+        store.wait_for_dispatch()
+        numbers = numbers_in(store)
+    assert numbers["TopicA", 1] == [*range(2, _COUNT + 2, 4), _COUNT + 2]
+    assert numbers["TopicB", 0] == [*range(1, _COUNT, 4)]
