@@ -152,8 +152,9 @@ def _unflushed(store: ReadableStore, coverage: IndexCoverage) -> list[tuple[int,
         return []
     flushed_ms = (store.checkpoint.index_msg_timestamp or 0) if store.checkpoint else 0
     headers = [file.header for file in coverage.files]
+    start = max(store.min_phy_offset, 0)  # what such a file speaks for may have expired in part
     return [
-        (header.begin_phy_offset, header.end_phy_offset + 1)
+        (max(header.begin_phy_offset, start), header.end_phy_offset + 1)
         for header in headers
         if header.end_timestamp > flushed_ms
     ]

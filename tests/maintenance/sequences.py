@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import os
 import random
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
+
+import typer.main
 
 from tests.hostile.base_stores import scratch_parent
 from tests.maintenance.damages import damage
@@ -67,12 +74,24 @@ def is_large(seed: int) -> bool:
 def run_sequence(seed: int, *, place: Path | None = None) -> Run:
     """Run a sequence in a directory that is removed, or in one that is not there and stays."""
     run = Run(seed)
-    if place is not None:
+    with _quick(), ExitStack() as stack:
+        if place is None:
+            scratch = tempfile.TemporaryDirectory(prefix="maintenance-", dir=scratch_parent())
+            place = Path(stack.enter_context(scratch), "sequence")
         _run(run, place)
-        return run
-    with tempfile.TemporaryDirectory(prefix="maintenance-", dir=scratch_parent()) as scratch:
-        _run(run, Path(scratch, "sequence"))
     return run
+
+
+@contextmanager
+def _quick() -> Iterator[None]:
+    """Force nothing to the disk, and build the command line once."""
+    get_command = functools.cache(typer.main.get_command)
+    with (
+        mock.patch.object(os, "fsync", return_value=None),
+        mock.patch.object(os, "fdatasync", return_value=None),
+        mock.patch.object(typer.main, "get_command", get_command),
+    ):
+        yield
 
 
 def _run(run: Run, place: Path) -> None:

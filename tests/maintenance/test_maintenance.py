@@ -17,12 +17,6 @@ _SEQUENCES = 100
 _PARTS = 10
 
 
-@pytest.fixture(autouse=True)
-def _nothing_forced(monkeypatch):
-    for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(f"os.{name}", lambda _: None)
-
-
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_no_message_is_lost_and_all_doors_agree(part):
     seeds = [seed for seed in range(part, _SEQUENCES, _PARTS) if not is_large(seed)]

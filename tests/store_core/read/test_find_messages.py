@@ -101,6 +101,15 @@ def test_never_dispatched_messages_are_left_out(tmp_path):
     assert _find(factory.write(), "TopicA", ["k"], config=None) == kept  # no sizes: a scan
 
 
+def test_an_index_file_that_may_not_be_flushed_and_whose_first_records_expired(tmp_path):
+    factory = small_store(tmp_path, segment_bytes=2048)
+    root = factory.write(abort=b"1")
+    (root / "commitlog" / f"{0:020d}").unlink()
+    left = [r.commit_log_offset for r in factory.records if r.commit_log_offset >= 2048]
+    found = [_find(root, topic, ["all"]) for topic in ("TopicA", "TopicB")]
+    assert sorted(found[0] + found[1]) == left
+
+
 def test_lost_segment_is_an_error_only_where_it_is_scanned(tmp_path):
     factory = small_store(tmp_path, entries=256)
     root = factory.write()
