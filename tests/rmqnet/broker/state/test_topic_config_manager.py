@@ -86,6 +86,25 @@ def test_retry_topics_are_made_once(topics, heard):
     assert heard == ["%RETRY%g"] * 2
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [{"message.type": "LITE", "lite.topic.expiration": "30"}, {"message.type": "PRIORITY"}],
+)
+def test_types_of_newer_releases_stay(topics, tmp_path, attributes):
+    """5.5 has topics that 5.3.3 does not know: their attributes outlive whatever is saved."""
+    table = {"topicName": "new", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text(
+        json.dumps({"topicConfigTable": {"new": {**table, "attributes": attributes}}})
+    )
+    topics.load()
+    assert topics.select("new").attributes == attributes
+    topics.create_in_send_message("t", DEFAULT_TOPIC, "c:1", 4)
+    topics.update(TopicConfig("new", 5, 5), {})
+    assert saved(tmp_path)["new"].attributes == attributes
+    assert saved(tmp_path)["new"].read_queue_nums == 5
+
+
 def changes(text):
     return parse_attribute_changes(text)
 
