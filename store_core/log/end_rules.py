@@ -164,12 +164,17 @@ class _Found:
         self.last_timestamp = 0
         self.is_replaced = False
         self._run_end, self._last_known = start, last_known
-        self._lacks = self._lacks_in_run = self._is_newer = self._contradicted = False
+        self._lacks = self._lacks_in_run = self._is_newer = False
+        self._dispatched = self._contradicted = False
 
     @property
     def is_cut(self) -> bool:
         """Return whether the records of the run after the failure are none of the log."""
-        return self.is_replaced or self._is_newer or (self._lacks_in_run and not self._contradicted)
+        if self.is_replaced or self._is_newer:
+            return True
+        # Their queue may have lost its end since, where all are of the time of the last dispatch.
+        is_tie = self._dispatched and self.last_timestamp == self._last_known
+        return self._lacks_in_run and not self._contradicted and not is_tie
 
     def add(self, frames: RecordFrames, states: npt.NDArray[np.int8]) -> None:
         """Add records, in order."""
@@ -182,6 +187,7 @@ class _Found:
         if not self._lacks and first < len(states):
             self._lacks_in_run = bool(is_run[first])
         self._lacks |= len(lacking) > 0
+        self._dispatched |= len(dispatched) > 0
         self.is_replaced |= bool((is_run & (states == REPLACED)).any())
         queued = states != NO_UNIT
         if self._last_known:

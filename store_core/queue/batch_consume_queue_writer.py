@@ -5,7 +5,7 @@ Source: RocketMQ ``BatchConsumeQueue`` (release 5.3.3).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
@@ -126,8 +126,13 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
                 self._span = (first, end)
             return Appended(len(rows), known, len(requests) - known - len(rows))
 
-    def cut_torn(self, requests: DispatchRequests) -> int:
-        """Cut the queue at the first unit that a power failure tore; return how many units went."""
+    def cut_torn(
+        self, requests: DispatchRequests, before: Callable[[], None] = lambda: None
+    ) -> int:
+        """Cut the queue at the first unit that a power failure tore; return how many units went.
+
+        ``before`` is called before any is cut off: it may raise.
+        """
         rows = requests.take((requests.base_queue_offset >= 0) & (requests.batch_size > 0))
         if len(rows) == 0:
             return 0
@@ -137,6 +142,7 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
         torn = first_torn_batch_unit(stored, rows)
         if torn is None:
             return 0
+        before()
         self.truncate(start + torn)
         return len(units) - start - torn
 

@@ -178,11 +178,13 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
                 self._append_units(self._units(rows), start, start if is_empty else self.min_offset)
             return counts
 
-    def cut_torn(self, requests: DispatchRequests) -> int:
+    def cut_torn(
+        self, requests: DispatchRequests, before: Callable[[], None] = lambda: None
+    ) -> int:
         """Cut the queue at the first unit that a power failure tore; return how many units went.
 
         `append` gives it back what is missing. Compared are units whose records begin where those
-        of some rows do.
+        of some rows do. ``before`` is called before any is cut off: it may raise.
         """
         held = requests.commit_log_offset < self.max_physic_offset
         rows = requests if held.all() else requests.take(held)
@@ -198,6 +200,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             torn = first_torn_ext_unit(stored, rows, self._ext.read)
         if torn is None:
             return 0
+        before()
         count = self.max_offset - start - torn
         self.truncate(start + torn)
         return count

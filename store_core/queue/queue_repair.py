@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,10 @@ class PutAgain(NamedTuple):
 
 
 def put_again(
-    queues: ConsumeQueueStore, requests: DispatchRequests, min_phy_offset: int
+    queues: ConsumeQueueStore,
+    requests: DispatchRequests,
+    min_phy_offset: int,
+    before_cut: Callable[[], None],
 ) -> PutAgain:
     """Give queues the units that they lack, and make those anew that a power failure tore.
 
@@ -45,6 +48,8 @@ def put_again(
         See `ConsumeQueueStore.put`.
     min_phy_offset
         Where the log begins.
+    before_cut
+        Called before units are cut off a queue, with which go all units after them: it may raise.
 
     Raises
     ------
@@ -59,7 +64,7 @@ def put_again(
             if simple is not None:
                 _drop_expired(simple, rows, min_phy_offset)
             if queue is not None:
-                repaired += queue.cut_torn(rows)
+                repaired += queue.cut_torn(rows, before_cut)
             if simple is not None:
                 is_moved = _is_moved(simple, rows)
         appended = queues.put_queue(key, rows)

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from store_core.queue.batch_consume_queue import BatchConsumeQueue
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
-    from store_core.queue.batch_consume_queue import BatchConsumeQueue
     from store_core.queue.stored_units import StoredUnits
 
     Int64s = npt.NDArray[np.int64]
@@ -88,11 +91,19 @@ class UnitsBehind:
         return all(self._queue.place_of(border)[0] < self._offset for border in borders)
 
     def _part(self, begin: int, stop: int) -> PlacedUnits:
-        units = self._queue.read_units(begin, stop)
-        wanted = (units["commit_log_offset"] >= self._offset) & (units["message_size"] > 0)
-        number = np.flatnonzero(wanted).astype(np.int64)
-        start = units["commit_log_offset"][number].astype(np.int64)
-        return PlacedUnits(start, units["message_size"][number].astype(np.int64), number + begin)
+        return _units_from(self._queue, begin, stop, self._offset)
+
+
+def unit_blocks(queue: StoredUnits | BatchConsumeQueue) -> Iterator[PlacedUnits]:
+    """Yield all units of a queue, block by block, the last first; also what lies after a hole."""
+    if isinstance(queue, BatchConsumeQueue):
+        yield batch_units(queue)
+        return
+    first, stop = queue.first_unit_offset(), queue.stored_end()
+    while stop > first:
+        begin = max(stop - _BLOCK_UNITS, first)
+        yield _placed([_units_from(queue, begin, stop, 0)])
+        stop = begin
 
 
 def batch_units(queue: BatchConsumeQueue) -> PlacedUnits:
@@ -100,6 +111,15 @@ def batch_units(queue: BatchConsumeQueue) -> PlacedUnits:
     units = queue.read_units()
     columns = ("commit_log_offset", "message_size", "base_queue_offset")
     return _placed([PlacedUnits(*(units[name].astype(np.int64) for name in columns))])
+
+
+def _units_from(queue: StoredUnits, begin: int, stop: int, offset: int) -> PlacedUnits:
+    """Return the units ``[begin, stop)`` that point at or after an offset of the log."""
+    units = queue.read_units(begin, stop)
+    wanted = (units["commit_log_offset"] >= offset) & (units["message_size"] > 0)
+    number = np.flatnonzero(wanted).astype(np.int64)
+    start = units["commit_log_offset"][number].astype(np.int64)
+    return PlacedUnits(start, units["message_size"][number].astype(np.int64), number + begin)
 
 
 def _placed(parts: list[PlacedUnits]) -> PlacedUnits:

@@ -159,9 +159,9 @@ def recover_log(
     start = _start(parts)
 
     def before_units() -> None:
-        # After a clean stop, queues that end before what follows the damage would tell the next
-        # opening that it was never dispatched, and is to be cut.
-        if parts.last_exit_ok and not cut:
+        # Queues that end before what follows the damage would tell the next opening that it was
+        # never dispatched, and is to be cut.
+        if not cut:
             walk = LogWalk(parts.log, start, check_crc=parts.config.check_crc_on_recover)
             deque(walk.frames(), maxlen=0)
             judged = (walk, judge_cut(parts.log, walk, evidence))

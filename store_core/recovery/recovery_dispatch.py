@@ -136,7 +136,8 @@ class PutUnits:
     parts
         Log and queues.
     before
-        Called before any unit is put: it may raise.
+        Called once before any unit is put, or after a crash before any is cut off: it may raise.
+        Units of records that follow damage tell that these were dispatched.
     """
 
     def __init__(self, parts: RecoveryParts, before: Callable[[], None]) -> None:
@@ -148,16 +149,19 @@ class PutUnits:
 
     def put(self, requests: DispatchRequests) -> None:
         """Add rows in log order."""
-        if self._before is not None and len(requests):
-            self._before()
-            self._before = None
         if self._repair:
-            done = put_again(self._queues, requests, self._min_offset)
+            done = put_again(self._queues, requests, self._min_offset, self._ask)
             self.repaired += done.repaired
             self.units += done.put
             self.moved += done.moved
-        else:
+        elif len(requests):
+            self._ask()
             self.units += self._queues.put(requests).units
+
+    def _ask(self) -> None:
+        if self._before is not None:
+            self._before()
+            self._before = None
 
 
 class CountUnits:

@@ -286,6 +286,32 @@ def test_a_unit_behind_a_hole_proves_that_its_record_was_dispatched(tmp_path):
     assert plan_recovery(str(tmp_path), SMALL).log.loss is Loss.MESSAGES
 
 
+@pytest.mark.parametrize("bad", [[10, 11], [6, 7, 10, 11]])
+def test_a_last_unit_of_a_damaged_record_hides_no_units_before_it(tmp_path, bad):
+    """Two places of a crashed store are damaged, and the last unit of each queue is of one."""
+    factory, _ = crashed(tmp_path, units=12, flushed=5)
+    for number in bad:
+        factory.data[factory.records[number].commit_log_offset + 4] ^= 0xFF
+    data = bytes(factory.data).ljust(factory.segment_bytes, b"\0")
+    factory.segment_path().write_bytes(data)
+    assert plan_recovery(str(tmp_path), SMALL).log.loss is Loss.MESSAGES
+
+
+def test_a_torn_unit_before_damage_is_mended_only_when_it_is_known_what_follows(tmp_path):
+    """Units after a torn one go with it: the next try would take what follows for a tail."""
+    factory, at = crashed(tmp_path, units=12, flushed=5)
+    for queue_id in (0, 1):
+        path = tmp_path / "consumequeue/TopicA" / str(queue_id) / f"{0:020d}"
+        data = bytearray(path.read_bytes())
+        start, size, code = CQ_UNIT.struct.unpack_from(data)
+        CQ_UNIT.struct.pack_into(data, 0, start + 1, size, code)  # of no record
+        path.write_bytes(data)
+    for _ in range(2):
+        with pytest.raises(LogDamageError, match=r"6 readable records.*--cut"):
+            recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS)
+    assert factory.segment_path().read_bytes()[at:].rstrip(b"\0")
+
+
 def test_the_sink_cuts_no_message_of_a_crash(tmp_path):
     crashed(tmp_path, units=5, flushed=5)
     before = files(tmp_path)
