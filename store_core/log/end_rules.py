@@ -17,7 +17,7 @@ row  stopped  what is found                                                     
 6    either   no readable record follows                                          damage, no loss
 7    either   the next readable record is older than the one before (not row 8)   the end
 8    cleanly  the last record that follows is the one that the checkpoint calls   damage
-              dispatched last, and no queue offset is taken
+              dispatched last, or all are dispatched and older than that one
 9    cleanly  what follows was never dispatched                                   the end
 10   crashed  nothing that follows was flushed or dispatched                      a crash's tail
 11   either   anything else                                                       damage
@@ -124,13 +124,17 @@ class _Following:
 
     @property
     def is_known_as_last(self) -> bool:
-        """Their last is what the checkpoint calls dispatched last, whatever queues lack."""
+        """Their last is what the checkpoint calls dispatched last, whatever queues lack.
+
+        Or that was damaged, too: then all are dispatched, and none is newer.
+        """
         logics = self._evidence.logics_msg_timestamp or 0
         if self._after < 0 or not self._evidence.stopped_cleanly:
             return False
-        if logics <= 0 or logics == self._failure.last_timestamp:
+        if logics <= 0 or logics == self._failure.last_timestamp or self._found.is_replaced:
             return False
-        return self._found.last_timestamp == logics and not self._found.is_replaced
+        last = self._found.last_timestamp
+        return last == logics or (last < logics and self._found.is_dispatched)
 
     @property
     def was_never_dispatched(self) -> bool:
@@ -166,6 +170,11 @@ class _Found:
         self._run_end, self._last_known = start, last_known
         self._lacks = self._lacks_in_run = self._is_newer = False
         self._dispatched = self._contradicted = False
+
+    @property
+    def is_dispatched(self) -> bool:
+        """Return whether units refer to records, and none is known to lack one."""
+        return self._dispatched and not self._lacks
 
     @property
     def is_cut(self) -> bool:

@@ -9,7 +9,7 @@ points; phantoms only lie after all units that count, so their place is bisected
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from store_core.codec.message_codec import queue_of_record
 from store_core.layout.message import LMQ_PREFIX
@@ -52,24 +52,41 @@ def _range(queue: StoredUnits, log: ReadableLog, end_offset: int) -> QueueRange:
 
 def proved_end(queue: StoredUnits, log: ReadableLog, end_offset: int, high: int) -> int:
     """Return the queue offset after the last unit below ``high`` that counts."""
-    low = queue.first_unit_offset()
-    if high <= low:
+    low, key = queue.first_unit_offset(), (queue.topic, queue.queue_id)
+    place_of = queue.place_of
+    return end_of_counting(
+        low, high, place_of, lambda at: points_at_record(log, key, *place_of(at), end_offset)
+    )
+
+
+def end_of_counting(
+    low: int, high: int, place_of: Callable[[int], tuple[int, int]], counts: Callable[[int], bool]
+) -> int:
+    """Return the place after the last unit of ``[low, high)`` that counts; ``low`` if none does.
+
+    Units of damaged records do not count either: where one is found, some that follow it may, and
+    are looked for in growing steps. Those point further into the log than all before.
+    """
+    if high <= low or counts(high - 1):
         return high
-    if _counts(queue, log, high - 1, end_offset):
-        return high
+    end = _bisected_end(low, high, counts)
+    while True:
+        before = place_of(end - 1)[0] if end > low else -1
+        steps = (end + (1 << step) for step in range((high - end).bit_length()))
+        later = [at for at in steps if at < high and place_of(at)[0] > before and counts(at)]
+        if not later:
+            return end
+        end = _bisected_end(later[-1] + 1, high, counts)
+
+
+def _bisected_end(low: int, high: int, counts: Callable[[int], bool]) -> int:
     while low < high:
         middle = (low + high) // 2
-        if _counts(queue, log, middle, end_offset):
+        if counts(middle):
             low = middle + 1
         else:
             high = middle
     return low
-
-
-def _counts(queue: StoredUnits, log: ReadableLog, queue_offset: int, end_offset: int) -> bool:
-    """Return whether a unit points at a record of this queue, or at one that has expired."""
-    start, size = queue.place_of(queue_offset)
-    return points_at_record(log, (queue.topic, queue.queue_id), start, size, end_offset)
 
 
 def points_at_record(

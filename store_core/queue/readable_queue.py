@@ -9,7 +9,7 @@ import numpy as np
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.queue.batch_consume_queue import find_unit, max_queue_offset, min_queue_offset
 from store_core.queue.consume_queue_ext import is_ext_address
-from store_core.queue.queue_range import points_at_record
+from store_core.queue.queue_range import end_of_counting, points_at_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -275,13 +275,12 @@ def _proved_units(
 ) -> npt.NDArray[np.void]:
     """Return the units up to the last that points at a record (see ``queue_range``)."""
     units = queue.read_units()
-    low, high = 0, len(units)
-    while low < high:
-        middle = high - 1 if high == len(units) else (low + high) // 2
-        start = int(units["commit_log_offset"][middle])
-        size = int(units["message_size"][middle])
-        if points_at_record(log, (queue.topic, queue.queue_id), start, size, end_offset):
-            low = middle + 1
-        else:
-            high = middle
-    return units[:low]
+    key = (queue.topic, queue.queue_id)
+
+    def place_of(at: int) -> tuple[int, int]:
+        return int(units["commit_log_offset"][at]), int(units["message_size"][at])
+
+    end = end_of_counting(
+        0, len(units), place_of, lambda at: points_at_record(log, key, *place_of(at), end_offset)
+    )
+    return units[:end]

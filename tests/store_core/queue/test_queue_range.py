@@ -52,6 +52,17 @@ def test_units_behind_the_end_of_the_log_do_not_count(store):
             assert found == QueueRange(0, count, last.commit_log_offset, end)
 
 
+@pytest.mark.parametrize("bad", [[24], [25, 37], [5, 24, 25, 26, 27, 37, 43, 46]])
+def test_units_of_damaged_records_hide_no_units_after_them(store, bad):
+    """Also where the last unit is that of a damaged record: then it is not known to count."""
+    for number in [*bad, 49]:
+        store.data[store.records[number].commit_log_offset + 4] ^= 0xFF
+    end = store.end_offset
+    (found,) = ranges(store.write(), end).values()
+    last = store.records[48]
+    assert found == QueueRange(0, 49, last.commit_log_offset, store.records[49].commit_log_offset)
+
+
 @pytest.mark.parametrize("phantoms", [1, 5, 40])
 def test_phantom_units_into_the_middle_of_records_do_not_count(store, phantoms):
     units = store.queues["TopicA", 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from store_core import Message, MessageStore, MessageStoreConfig
 from store_core.errors import LogDamageError
+from store_core.layout.checkpoint import CHECKPOINT
 from store_core.log.end_rules import NEVER_DISPATCHED
 from store_core.recovery.recovery_plan import Loss
 from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
@@ -120,6 +122,29 @@ def test_a_topic_that_was_made_once_more_has_records_of_the_same_queue_offset(tm
     accept_moved(tmp_path)
     damage(tmp_path, records[bad][0])
     refuses(tmp_path, kept=[at for n, (at, _) in enumerate(records) if n != bad])
+
+
+@pytest.mark.parametrize("queues", [1, 4])
+def test_what_lies_between_two_damaged_records_after_a_confirmed_one_is_kept(tmp_path, queues):
+    """The checkpoint knows the time of the last one, which is not there to be compared."""
+    records = put(tmp_path, 20, queues) + put(tmp_path, 3, queues)
+    time.sleep(0.002)  # the clock goes on
+    with MessageStore(replace(CONFIG, store_path_root_dir=str(tmp_path))) as store:
+        last = store.put_message(Message("T", b"last")).append_result
+        store.wait_for_dispatch()
+    confirm(tmp_path, records[19][0])
+    for start in (records[20][0], last.commit_log_offset):
+        damage(tmp_path, start)
+    refuses(tmp_path, kept=[at for n, (at, _) in enumerate(records) if n != 20])
+
+
+def confirm(root: Path, offset: int) -> None:
+    """Let the checkpoint say that recovery accepted a record as the last, as before two puts."""
+    path = root / "checkpoint"
+    data = bytearray(path.read_bytes())
+    at = CHECKPOINT.at("confirm_phy_offset")
+    data[at : at + 8] = offset.to_bytes(8, "big")
+    path.write_bytes(data)
 
 
 def batch_topic(root: Path) -> None:
