@@ -642,7 +642,7 @@ class GetAllTopicConfigRequestHeader(RequestHeader):
 
     REQUEST_CODE = RequestCode.GET_ALL_TOPIC_CONFIG
 
-    topic_seq: int
+    topic_seq: int | None = None
     data_version: str | None = None
     max_topic_num: int | None = None
 
@@ -653,7 +653,7 @@ class GetAllSubscriptionGroupRequestHeader(RequestHeader):
 
     REQUEST_CODE = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 
-    group_seq: int
+    group_seq: int | None = None
     data_version: str | None = None
     max_group_num: int | None = None
 
