@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceOptionError
+from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError
+from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
 from tests.golden_store import (
     CLUSTER_NAMES,
     GOLDEN_NAMES,
@@ -191,6 +193,23 @@ def damaged_body_store(tmp_path, **added):
     factory.data[at + 4] ^= 0x40
     assert small
     return factory.write(), record
+
+
+def test_a_log_does_not_end_where_queues_were_made_anew_over_damage(tmp_path):
+    """Their units stand at other queue offsets than the records that follow say."""
+    factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 14)
+    for number in range(30):
+        factory.add("TopicA", queue_id=number % 3, queue_offset=number // 3)
+    bad = factory.records[9].commit_log_offset
+    factory.data[bad + 4] ^= 0x40
+    root = factory.write()
+    rebuild_queues_in_place(str(root), MessageStoreConfig(), accept_moved=True)
+    with pytest.raises(DamagedStoreError, match="to PERMISSIVE") as failure:
+        read_rows(root, ("queue_id",), access="commitlog")
+    assert failure.value.position == bad
+    found = read_places(root, access="commitlog", mode="DROPMALFORMED")
+    kept = [record for record in factory.records if record.commit_log_offset != bad]
+    assert found == [(record.commit_log_offset, record.queue_offset) for record in kept]
 
 
 def test_check_crc(tmp_path):
