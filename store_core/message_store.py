@@ -77,6 +77,8 @@ logger = logging.getLogger(__name__)
 
 _CLOSED = "the store is not open: load() and start() it first"
 _HOST_PORT_BYTES = 4
+NO_TRANSIENT_POOL = 2**31 - 1
+"""How many buffers remain of no transient store pool, as RocketMQ says it."""
 _FORKED = (
     "process {} has this store open, and this process is a fork of it: it has neither the store's "
     "lock nor its services. Put and read there, or read here with a StoreSnapshot"
@@ -506,6 +508,12 @@ class MessageStore(StoreQueries):
         return self._opened().lock_time_ms
 
     @property
+    def remain_transient_store_buffer_nums(self) -> int:
+        """Buffers of the transient store pool that nobody has; 2^31 - 1 where there is no pool."""
+        pool = self.services.pool
+        return NO_TRANSIENT_POOL if pool is None else pool.available
+
+    @property
     def services(self) -> StoreServices:
         """The services, each with ``run_once``."""
         return self._opened().services
@@ -540,6 +548,10 @@ class MessageStore(StoreQueries):
             comes before dispatch.
         """
         return self._opened().wait_for_dispatch(timeout_s)
+
+    def wait_for_queues(self, timeout_s: float = 1.0) -> bool:
+        """Wait until the queues have all that was acknowledged before; False after the time."""
+        return self._opened().wait_for_queues(timeout_s)
 
     def delete_topic(self, topic: str) -> bool:
         """Delete the queues of a topic, as ``deleteTopics``; return whether it had any.

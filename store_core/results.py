@@ -46,6 +46,9 @@ class GetMessageResult:
         In queue order.
     buffer_total_size
         Bytes of the found records.
+    suggest_pulling_from_slave
+        More of the log follows what was looked at than is taken to be in memory: a slave can read
+        it from its disk as well as this store.
     """
 
     status: GetMessageStatus
@@ -54,6 +57,7 @@ class GetMessageResult:
     max_offset: int
     messages: tuple[Message, ...] = ()
     buffer_total_size: int = 0
+    suggest_pulling_from_slave: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqnet.broker.metrics.traffic import Traffic
+from store_core.message_store import MessageStore
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker_config import BrokerConfig
@@ -14,11 +16,15 @@ if TYPE_CHECKING:
     from rmqnet.broker.clients.consumer_manager import ConsumerManager
     from rmqnet.broker.clients.producer_manager import ProducerManager
     from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
+    from rmqnet.broker.metrics.stats_items import StatsItems
     from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
     from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
     from rmqnet.broker.state.topic_config_manager import TopicConfigManager
     from rmqnet.remoting.remoting_server import RemotingServer
     from store_core.filter.consumer_filter_manager import ConsumerFilterManager
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -51,8 +57,10 @@ class Broker:
         Services of the store; None: they do not run.
     min_broker_id
         The smallest id in the broker's set that name servers know; of slaves that have a master: 0.
-    stats
-        Messages of yesterday and today; None: nobody counts.
+    stats, stats_items
+        Messages of yesterday and today, and of the last hours by topic; None: nobody counts.
+    ha_status
+        Returns how far slaves are, or the master is (``HARuntimeInfo``).
     traffic
         Messages that came and left since the start.
     """
@@ -74,5 +82,18 @@ class Broker:
     delays: Any = None
     timers: Any = None
     stats: BrokerStats | None = None
+    stats_items: StatsItems | None = None
+    ha_status: Callable[[], dict[str, Any]] = dict
     min_broker_id: int = 0
     traffic: Traffic = field(default_factory=Traffic)
+
+    @property
+    def dispatched_store(self) -> Any:
+        """The store, once its queues have all that was acknowledged before.
+
+        Else a client would be told of an end that its own message is not before. A broker of
+        RocketMQ is at most a millisecond behind.
+        """
+        if isinstance(self.store, MessageStore) and not self.store.wait_for_queues():
+            logger.warning("the queues lack messages that were stored more than a second ago")
+        return self.store

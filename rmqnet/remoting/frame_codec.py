@@ -22,6 +22,7 @@ from store_core.config.lenient_json import parse_lenient_json
 MAX_FRAME_BYTES = 1 << 24
 """RocketMQ's own limit of a whole frame (``com.rocketmq.remoting.frameMaxLength``)."""
 
+_LENGTH = struct.Struct(">i")
 _PREFIX = struct.Struct(">iI")  # length of what follows; form and length of the header
 _MAX_HEADER_BYTES = (1 << 24) - 1
 _SMALL_PIECE_BYTES = 4096
@@ -101,7 +102,7 @@ class FrameDecoder:
             at = self._feed_body(self._command, data, commands)
         if self._head:
             self._head += memoryview(data)[at:]
-            if len(self._head) < self._head_end:
+            if len(self._head) < self._head_end and len(self._head) >= _PREFIX.size:
                 return commands
             data, at = bytes(self._head), 0
             self._head.clear()
@@ -135,6 +136,9 @@ class FrameDecoder:
             commands.append(command)
         self._head += memoryview(data)[begin:]
         self._head_end = head_end
+        if _LENGTH.size <= len(self._head) < _PREFIX.size:  # nothing may follow a wrong one
+            (length,) = _LENGTH.unpack_from(self._head)
+            self._check_lengths(length, 0)
 
     def _wait_for_body(
         self, command: RemotingCommand, data: bytes, begin: int, header_bytes: int, missing: int

@@ -353,6 +353,16 @@ class GetTopicStatsInfoRequestHeader(RequestHeader):
 
 
 @header_class
+class ViewBrokerStatsDataRequestHeader(RequestHeader):
+    """What was counted of a topic or group: ``TOPIC_PUT_NUMS`` and such, and of what."""
+
+    REQUEST_CODE = RequestCode.VIEW_BROKER_STATS_DATA
+
+    stats_name: str
+    stats_key: str
+
+
+@header_class
 class GetConsumerConnectionListRequestHeader(RequestHeader):
     """Connections and subscriptions of a group."""
 

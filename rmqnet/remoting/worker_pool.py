@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from typing import Callable
 
@@ -33,7 +34,7 @@ class WorkerPool:
         self.name = name
         self.capacity = capacity
         self._count = threads
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[tuple[float, Task]] = deque()  # with when they came
         self._lock = threading.Lock()
         self._idle: list[threading.Lock] = []  # what each idle thread waits for
         self._is_waking = False  # one was told, and is not there yet
@@ -44,6 +45,13 @@ class WorkerPool:
     def waiting(self) -> int:
         """Tasks that wait for a thread."""
         return len(self._waiting)
+
+    @property
+    def head_wait_ms(self) -> int:
+        """For how long the task that is next has waited; 0 while none does."""
+        with self._lock:
+            since = self._waiting[0][0] if self._waiting else time.monotonic()
+        return int((time.monotonic() - since) * 1000)
 
     def start(self) -> None:
         """Start the threads; a second call does nothing."""
@@ -75,7 +83,7 @@ class WorkerPool:
         with self._lock:
             if not self._is_running or len(self._waiting) >= self.capacity:
                 return False
-            self._waiting.append(task)
+            self._waiting.append((time.monotonic(), task))
             self._wake()
         return True
 
@@ -103,7 +111,7 @@ class WorkerPool:
         """Return a task; None: the bell rings when there is one, or the pool stops."""
         with self._lock:
             if self._waiting:
-                task = self._waiting.popleft()
+                _, task = self._waiting.popleft()
                 if self._waiting:
                     self._wake()
                 return task

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ALIVE_MS = 30_000
+_MOST_REFUSED = 1000
 """Consumers that were alive when the file was written are dead for so long when it is loaded."""
 CLEAN_TIME_SPAN_MS = 24 * 3600 * 1000
 
@@ -79,6 +80,7 @@ class ConsumerFilterManager:
         self._on_change = on_change
         self._changing = threading.RLock()
         self._by_topic: dict[str, dict[str, RegisteredFilter]] = {}
+        self._refused: dict[tuple[str, str, str], None] = {}
 
     def load(self, filters: Iterable[ConsumerFilterData], *, is_proven: bool = True) -> bool:
         """Take what a file says; return False, and take nothing, where its bits are others'.
@@ -140,7 +142,9 @@ class ConsumerFilterManager:
         with self._changing:
             now = self._clock()
             version = now if client_version is None else client_version
-            known = self.get(topic, group)
+            known, refused = self.get(topic, group), (topic, group, expression)
+            if known is None and refused in self._refused:  # said again with each heartbeat
+                return False
             if known is not None and version <= known.data.client_version:
                 if version < known.data.client_version or not known.data.is_dead:
                     return False
@@ -161,9 +165,16 @@ class ConsumerFilterManager:
             new = _registered(data)
             if new.compiled is None:
                 self._remove(known)
+                self._refuse(refused)
                 return False
             self._put(new)
             return True
+
+    def _refuse(self, subscription: tuple[str, str, str]) -> None:
+        """Remember a filter that does not parse; the oldest of many is forgotten."""
+        if len(self._refused) >= _MOST_REFUSED:
+            self._refused.pop(next(iter(self._refused)))
+        self._refused[subscription] = None
 
     def unregister(self, group: str, *, kept_topics: Collection[str] = ()) -> None:
         """Note that no consumer of a group is there any more; its filters stay for a day.

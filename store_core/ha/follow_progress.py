@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
+from store_core.ha.flow_monitor import FlowMonitor
 from store_core.ha.follow_state import ConnectionState
 
 
@@ -14,6 +15,8 @@ class FollowProgress:
 
     Attributes
     ----------
+    flow
+        Counts what came in the current second.
     changed
         Notified when the log has grown, or the slave has ended.
     """
@@ -26,7 +29,10 @@ class FollowProgress:
     is_caught_up: bool = False
     bytes_received: int = 0
     reconnects: int = 0
+    last_read_ms: int = 0
+    last_write_ms: int = 0
     error: str = ""
+    flow: FlowMonitor = field(default_factory=lambda: FlowMonitor(None))
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def grown(self, max_offset: int) -> None:

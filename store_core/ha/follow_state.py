@@ -48,6 +48,10 @@ class FollowState:
         Over all connections.
     reconnects
         Connections, and tries to connect, after the first.
+    bytes_in_second
+        Of the log, in the last whole second.
+    last_read_ms, last_write_ms
+        When the master was last heard and told, ms since the epoch; 0 before.
     error
         What broke the last connection, or why there is none; else why queues and index do not get
         what comes. Empty if nothing is wrong.
@@ -63,4 +67,7 @@ class FollowState:
     lag_ms: int | None
     bytes_received: int
     reconnects: int
+    bytes_in_second: int
+    last_read_ms: int
+    last_write_ms: int
     error: str

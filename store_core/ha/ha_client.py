@@ -210,6 +210,9 @@ class HAClient:
             lag_ms=self._lag_ms(is_caught_up),
             bytes_received=progress.bytes_received,
             reconnects=progress.reconnects,
+            bytes_in_second=progress.flow.bytes_in_second,
+            last_read_ms=progress.last_read_ms,
+            last_write_ms=progress.last_write_ms,
             error=progress.error or self._dispatch_error(),
         )
 

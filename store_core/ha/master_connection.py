@@ -7,6 +7,7 @@ for bytes that it has, and appends nothing before they are found equal.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from store_core.errors import HAError, StoreFormatError
@@ -155,6 +156,7 @@ class MasterConnection:
             if not count:
                 raise ConnectionLostError(f"{self._settings.address} closed the connection")
             self._received_at = self._loop.time()
+            self._progress.last_read_ms = time.time_ns() // 1_000_000
             runs = self._reader.take(count)
             for run in runs:
                 self._accept(run)
@@ -166,6 +168,7 @@ class MasterConnection:
     def _accept(self, run: LogRun) -> None:
         offset, data = run
         self._progress.bytes_received += len(data)
+        self._progress.flow.add(len(data))
         if self._comparison is not None:
             data = self._comparison.take(data)
             if not self._comparison.is_done:
@@ -225,6 +228,7 @@ class MasterConnection:
 
     def _note_ack(self) -> None:
         self._progress.acked_offset = self._sender.offset
+        self._progress.last_write_ms = time.time_ns() // 1_000_000
 
     async def _flush(self) -> None:
         """Force to the disk what was appended, and report it: once for all that came meanwhile."""

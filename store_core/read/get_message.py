@@ -53,6 +53,7 @@ def get_message(
         queue.max_offset,
         tuple(pull.messages),
         pull.found_bytes,
+        pull.suggests_slave,
     )
 
 
@@ -99,10 +100,16 @@ class Pull(ABC):
         self._filter = message_filter
         wanted = max_msg_nums * queue.unit_bytes
         self._filter_bytes = max(config.max_filter_message_size, wanted)
-        self._memory_from = reader.end_offset - bytes_in_memory(config)
+        self._memory_from = reader.end_offset - _bytes_in_memory(config)
+        self._looked_at = 0
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
         self.message_count = 0
         self.found_bytes = 0
+
+    @property
+    def suggests_slave(self) -> bool:
+        """What was looked at last is not in the memory of this machine any more."""
+        return self._looked_at < self._memory_from
 
     @abstractmethod
     def take(self, start: int, size: int) -> bool:
@@ -142,7 +149,7 @@ class Pull(ABC):
                 break
             if self.found_bytes and self._is_full(start, size, count):
                 break
-            self.next_offset = queue_offset + count
+            self.next_offset, self._looked_at = queue_offset + count, start
             if start < next_file_start:
                 continue
             if matched is not None and not matched[row]:
@@ -211,7 +218,7 @@ def wrong_size(reader: RecordReader, start: int, size: int, found: int) -> Corru
     )
 
 
-def bytes_in_memory(config: MessageStoreConfig) -> int:
+def _bytes_in_memory(config: MessageStoreConfig) -> int:
     """Return how many of the newest bytes of a log are taken to be in memory."""
     return _memory_bytes() * config.access_message_in_memory_max_ratio // 100
 

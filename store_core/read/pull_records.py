@@ -32,8 +32,8 @@ class PulledRecords(NamedTuple):
         The records, one after the other.
     messages
         How many there are, counted as consumers do (an inner batch is several).
-    last_commit_log_offset
-        Of the last record; -1 without any.
+    suggest_pulling_from_slave
+        See ``GetMessageResult``.
     """
 
     status: GetMessageStatus
@@ -42,7 +42,7 @@ class PulledRecords(NamedTuple):
     max_offset: int
     body: bytes = b""
     messages: int = 0
-    last_commit_log_offset: int = -1
+    suggest_pulling_from_slave: bool = False
 
 
 def pull_records(
@@ -75,7 +75,7 @@ def pull_records(
         queue.max_offset,
         pull.body(),
         pull.message_count,
-        pull.last,
+        pull.suggests_slave,
     )
 
 
@@ -84,7 +84,7 @@ class _RecordPull(Pull):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.last = self._run_end = -1
+        self._run_end = -1
         self._reads_properties = self._filter is not None and self._filter.reads_properties
         self._file_size = self._reader.log.segments.file_size
         self._runs: list[list[int]] = []  # begin and end in the log
@@ -100,7 +100,6 @@ class _RecordPull(Pull):
         else:
             self._run_end = start + size
             self._runs.append([start, self._run_end])
-        self.last = start
         return True
 
     def body(self) -> bytes:

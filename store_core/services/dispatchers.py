@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.index.index_dispatcher import IndexDispatcher
     from store_core.queue.consume_queue_store import ConsumeQueueStore
+    from store_core.services.store_stats import StoreStatsService
     from store_core.state.checkpoint_file import CheckpointFile
     from store_core.state.running_flags import RunningFlags
 
@@ -36,23 +37,33 @@ class QueueDispatch:
     """Gives the queues their units; while that fails, nothing can be put.
 
     RocketMQ tries 30 times, then the store refuses puts until it is started again; here it goes on
-    when the disk does.
+    when the disk does. On a slave the messages count as put: a master has counted its own.
     """
 
     def __init__(
-        self, queues: ConsumeQueueStore, config: MessageStoreConfig, flags: RunningFlags
+        self,
+        queues: ConsumeQueueStore,
+        config: MessageStoreConfig,
+        flags: RunningFlags,
+        stats: StoreStatsService,
     ) -> None:
         self._queues, self._flags = queues, flags
+        self._stats = stats if config.is_slave else None
         self._decoder = DispatchDecoder(config.delay_levels_ms, queues.filter_bitmaps)
 
     def __call__(self, frames: RecordFrames) -> None:
         """Dispatch records; see ``ReputMessageService``."""
         try:
-            self._queues.put(self._decoder.decode(frames).queued())
+            requests = self._decoder.decode(frames)
+            self._queues.put(requests.queued())
         except StoreWriteError as err:
             self._flags.set_write_error(RunningFlag.WRITE_LOGICS_QUEUE_ERROR, err)
             raise
         self._flags.clear(RunningFlag.WRITE_LOGICS_QUEUE_ERROR)
+        if self._stats is not None:
+            self._stats.record_replicated(
+                int(requests.batch_size.sum()), int(requests.message_size.sum())
+            )
 
 
 class IndexDispatch:

@@ -150,6 +150,21 @@ class OpenStore:
             time.sleep(_WAIT_S)
         return True
 
+    def wait_for_queues(self, timeout_s: float) -> bool:
+        """Wait until the queues have what may be dispatched of the log now; False after the time.
+
+        That is all that was acknowledged. The index may still lack it.
+        """
+        reput = self.services.reput
+        end = min(self.parts.segments.max_wrote_offset, self.services.flush.confirm_offset())
+        deadline = time.monotonic() + timeout_s
+        while reput.reput_from_offset < end:
+            if time.monotonic() > deadline:
+                return False
+            reput.wakeup()
+            time.sleep(_WAIT_S)
+        return True
+
     def delete_topic(self, topic: str) -> bool:
         """Delete the queues of a topic; its next message has queue offset 0."""
         is_dispatched = self.wait_for_dispatch(_DELETE_WAIT_S)  # the most, while others put

@@ -92,7 +92,7 @@ class StoreServices:
         index = IndexDispatch(parts.index, flags)
         self.reput = ReputMessageService(
             log,
-            [QueueDispatch(parts.queues, config, flags), *dispatchers, index],
+            [QueueDispatch(parts.queues, config, flags, self.stats), *dispatchers, index],
             self._end_of_dispatch(parts),
             publish=index.publish,
             is_slave=config.is_slave,

@@ -80,6 +80,12 @@ class StoreStatsService(ServiceThread):
             self._put_times[bisect_left(_PUT_TIME_LIMITS_MS, elapsed_ms)] += 1
             self._latencies[bisect_left(_LATENCY_LIMITS_MS, elapsed_ms)] += 1
 
+    def record_replicated(self, messages: int, size_bytes: int) -> None:
+        """Count messages that came from the master, and their bytes; no call took any time."""
+        with self._lock:
+            self._puts += messages
+            self._put_bytes += size_bytes
+
     @property
     def puts(self) -> int:
         """Messages that were put."""

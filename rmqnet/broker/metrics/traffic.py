@@ -20,7 +20,7 @@ from store_core.layout.message import (
 from store_core.topics import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 SIZE_LIMITS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 """Bytes of messages: the borders of the histogram."""
@@ -104,6 +104,7 @@ class _Counts:
         self.incoming: defaultdict[Incoming, Count] = defaultdict(Count)
         self.outgoing: defaultdict[Outgoing, Count] = defaultdict(Count)
         self.dead: defaultdict[Outgoing, int] = defaultdict(int)
+        self.sent_back: defaultdict[Outgoing, int] = defaultdict(int)
         self.commits = self.rollbacks = 0
 
 
@@ -125,6 +126,10 @@ class Traffic:
     def died(self, topic: str, group: str) -> None:
         """Count a message that a group has given up."""
         self._counts().dead[Outgoing(topic, group)] += 1
+
+    def sent_back_by(self, topic: str, group: str) -> None:
+        """Count a message that a group has sent back to get it again."""
+        self._counts().sent_back[Outgoing(topic, group)] += 1
 
     def ended(self, *, is_commit: bool) -> None:
         """Count a transaction that has ended."""
@@ -155,11 +160,12 @@ class Traffic:
     @property
     def dead(self) -> dict[Outgoing, int]:
         """What was given up, by topic and group."""
-        found: defaultdict[Outgoing, int] = defaultdict(int)
-        for counts in self._all:
-            for key, count in list(counts.dead.items()):
-                found[key] += count
-        return found
+        return _joined(counts.dead for counts in self._all)
+
+    @property
+    def sent_back(self) -> dict[Outgoing, int]:
+        """What was sent back, by topic and group."""
+        return _joined(counts.sent_back for counts in self._all)
 
     @property
     def commits(self) -> int:
@@ -187,6 +193,14 @@ class Traffic:
             counts = self._own.counts = _Counts()
             self._all.append(counts)
         return counts
+
+
+def _joined(parts: Iterable[Mapping[Outgoing, int]]) -> dict[Outgoing, int]:
+    found: defaultdict[Outgoing, int] = defaultdict(int)
+    for part in parts:
+        for key, count in list(part.items()):
+            found[key] += count
+    return found
 
 
 def is_retry_or_dlq(topic: str) -> bool:

@@ -150,6 +150,7 @@ class AdminOffsets:
     def _consumption(self, group: str, topic: str) -> dict[MessageQueue, QueueConsumption]:
         config = self._broker.topics.select(topic)
         count = 0 if config is None else config.read_queue_nums
+        _ = self._broker.dispatched_store
         return {
             queue_of(self._broker, topic, queue_id): self._queue_consumption(group, topic, queue_id)
             for queue_id in range(count)
@@ -169,7 +170,7 @@ class AdminOffsets:
         broker = self._broker
         time_of = broker.store.get_message_store_timestamp
         first = broker.store.get_earliest_message_time(topic, queue_id)
-        end = broker.store.get_max_offset_in_queue(topic, queue_id)
+        end = broker.dispatched_store.get_max_offset_in_queue(topic, queue_id)
         offset = broker.offsets.query(group, topic, queue_id)
         delay = 0
         if offset < end:

@@ -70,7 +70,7 @@ class AdminResets:
         offset = header.offset
         if offset is None or offset == NO_OFFSET:
             return self._by_time(header, queue_id)
-        store = self._broker.store
+        store = self._broker.dispatched_store
         begin = store.get_min_offset_in_queue(header.topic, queue_id)
         end = store.get_max_offset_in_queue(header.topic, queue_id)
         if not begin <= offset <= end + 1:
@@ -104,7 +104,7 @@ class AdminResets:
         return offsets
 
     def _by_time(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
-        store = self._broker.store
+        store = self._broker.dispatched_store
         if header.timestamp < 0:
             return int(store.get_max_offset_in_queue(header.topic, queue_id))
         return int(store.get_offset_in_queue_by_time(header.topic, queue_id, header.timestamp))

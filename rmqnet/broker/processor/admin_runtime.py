@@ -1,4 +1,4 @@
-"""Settings and figures of a broker, for administrators: 25, 26, 28, 306, 329."""
+"""Settings and figures of a broker, for administrators: 25, 26, 28, 306, 315, 329, 907."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from rmqnet.broker.broker_config import config_text, parse_config_text
 from rmqnet.broker.processor.bodies import json_answer, success
 from rmqnet.broker.processor.message_checks import RefusedError, open_store
 from rmqnet.remoting.codes import V5_3_3, RequestCode, ResponseCode
-from rmqnet.remoting.headers import GetBrokerConfigResponseHeader
+from rmqnet.remoting.header_fields import decode_header
+from rmqnet.remoting.headers import (
+    GetBrokerConfigResponseHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.config.data_version import DataVersion
 from store_core.config.message_store_config import KEYS, MessageStoreConfig
 from store_core.layout.message import SCHEDULE_TOPIC
-from store_core.message_store import MessageStore
+from store_core.message_store import NO_TRANSIENT_POOL, MessageStore
 from store_core.topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
@@ -60,6 +64,8 @@ class AdminRuntime:
             RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
             RequestCode.GET_BROKER_CONFIG: self.config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.stats_data,
+            RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_segments,
         }
@@ -111,6 +117,20 @@ class AdminRuntime:
         }
         return json_answer(request, {"table": table})
 
+    def stats_data(self, request: RemotingCommand) -> RemotingCommand:
+        """Return what was counted of a topic or group in the last minute, hour and day (315)."""
+        header = decode_header(ViewBrokerStatsDataRequestHeader, request.ext_fields)
+        items, name, key = self._broker.stats_items, header.stats_name, header.stats_key
+        data = None if items is None else items.data(name, key)
+        if data is None:
+            remark = f"The stats <{name}> <{key}> not exist"
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, remark)
+        return json_answer(request, data)
+
+    def ha_status(self, request: RemotingCommand) -> RemotingCommand:
+        """Return how far the slaves are, or the master that this one follows (907)."""
+        return json_answer(request, self._broker.ha_status())
+
     def clean_queues(self, request: RemotingCommand) -> RemotingCommand:
         """Delete files of queues whose messages are gone (306)."""
         open_store(self._broker).services.clean_consume_queue.run_once()
@@ -135,11 +155,13 @@ class AdminRuntime:
             return {
                 "commitLogMaxOffset": str(store.max_phy_offset),
                 "commitLogMinOffset": str(store.min_phy_offset),
+                "remainTransientStoreBufferNumbs": str(NO_TRANSIENT_POOL),
             }
         return {
             **store.runtime_info(),
             "dispatchBehindBytes": str(store.dispatch_behind_bytes),
             "pageCacheLockTimeMills": str(store.lock_time_ms),
+            "remainTransientStoreBufferNumbs": str(store.remain_transient_store_buffer_nums),
             "remainHowManyDataToFlush": human_bytes(store.max_phy_offset - store.flushed_where),
         }
 
@@ -154,6 +176,7 @@ class AdminRuntime:
         for name, pool in named.items():
             sizes[f"{name}Size"] = str(pool.waiting)
             sizes[f"{name}Capacity"] = str(pool.capacity)
+            sizes[f"{name}HeadWaitTimeMills"] = str(pool.head_wait_ms)
         sizes["EndTransactionQueueSize"] = str(pools.transaction.waiting)
         sizes["EndTransactionThreadPoolQueueCapacity"] = str(pools.transaction.capacity)
         return sizes

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqnet.broker.processor.bodies import body_of, json_answer, success
 from rmqnet.broker.processor.message_checks import RefusedError, open_store
+from rmqnet.broker.processor.queue_offsets import queue_begin
 from rmqnet.broker.state.attributes import MESSAGE_TYPE_ATTRIBUTE, parse_attribute_changes
 from rmqnet.client.admin_results import QueueStats
 from rmqnet.client.message_queue import MessageQueue
@@ -110,6 +111,7 @@ class AdminTopics:
         topic = decode_header(GetTopicStatsInfoRequestHeader, request.ext_fields).topic
         config = known_topic(self._broker, topic)
         count = max(config.read_queue_nums, config.write_queue_nums)
+        _ = self._broker.dispatched_store
         table = {
             queue_of(self._broker, topic, queue_id): config_json(self._queue_stats(topic, queue_id))
             for queue_id in range(count)
@@ -165,7 +167,7 @@ class AdminTopics:
         store = self._broker.store
         end = store.get_max_offset_in_queue(topic, queue_id)
         timestamp = store.get_message_store_timestamp(topic, queue_id, end - 1) if end > 0 else 0
-        return QueueStats(store.get_min_offset_in_queue(topic, queue_id), end, timestamp)
+        return QueueStats(queue_begin(self._broker, topic, queue_id), end, timestamp)
 
     def _pop_retry_topics(self, topic: str) -> Iterator[str]:
         broker = self._broker

@@ -117,7 +117,7 @@ class ConsumerManageProcessor:
         return success(request)
 
     def _has_first_message(self, topic: str, queue_id: int) -> bool:
-        store = self._broker.store
+        store = self._broker.dispatched_store
         is_from_zero = bool(store.get_min_offset_in_queue(topic, queue_id) <= 0)
         return is_from_zero and bool(store.get_max_offset_in_queue(topic, queue_id) > 0)
 

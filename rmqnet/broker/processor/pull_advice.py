@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqnet.remoting.codes import ResponseCode
-from store_core.read.get_message import bytes_in_memory
 from store_core.results import GetMessageStatus
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def advise(
     config, broker_id = broker.config, MASTER_ID
     if not config.slave_read_enable and config.broker_id == MASTER_ID:
         return Advice(code, MASTER_ID)
-    is_far_behind = _is_far_behind(broker, found)
+    is_far_behind = found.suggest_pulling_from_slave
     if config.slave_read_enable:
         broker_id = group.which_broker_when_consume_slowly if is_far_behind else group.broker_id
     if config.broker_id == MASTER_ID or not broker.store.config.is_slave:
@@ -63,9 +62,3 @@ def advise(
     if code is ResponseCode.PULL_OFFSET_MOVED:  # only a master knows
         return Advice(ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id)
     return Advice(code, broker_id)
-
-
-def _is_far_behind(broker: Broker, found: PulledRecords) -> bool:
-    """Return whether what was read is not in the memory of this machine any more."""
-    last, store = found.last_commit_log_offset, broker.store
-    return last >= 0 and store.max_phy_offset - last > bytes_in_memory(store.config)

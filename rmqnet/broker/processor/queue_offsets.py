@@ -54,15 +54,17 @@ class QueueOffsetProcessor:
         """Return the end of a queue; 0 of one that was never written."""
         del connection
         header = decode_header(GetMaxOffsetRequestHeader, request.ext_fields)
-        offset = self._broker.store.get_max_offset_in_queue(header.topic, header.queue_id)
+        offset = self._broker.dispatched_store.get_max_offset_in_queue(
+            header.topic, header.queue_id
+        )
         answer = GetMaxOffsetResponseHeader(offset)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
 
     def min_offset(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
-        """Return the begin of a queue; 0 of one that was never written."""
+        """Return the begin of a queue; of one that was never written 0, or -1 of batches."""
         del connection
         header = decode_header(GetMinOffsetRequestHeader, request.ext_fields)
-        offset = self._broker.store.get_min_offset_in_queue(header.topic, header.queue_id)
+        offset = queue_begin(self._broker, header.topic, header.queue_id)
         answer = GetMinOffsetResponseHeader(offset)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
 
@@ -73,7 +75,7 @@ class QueueOffsetProcessor:
         del connection
         header = decode_header(SearchOffsetRequestHeader, request.ext_fields)
         boundary = (header.boundary_type or "LOWER").lower()
-        offset = self._broker.store.get_offset_in_queue_by_time(
+        offset = self._broker.dispatched_store.get_offset_in_queue_by_time(
             header.topic, header.queue_id, header.timestamp, boundary
         )
         answer = SearchOffsetResponseHeader(offset)
@@ -88,3 +90,12 @@ class QueueOffsetProcessor:
         time_ms = self._broker.store.get_earliest_message_time(header.topic, header.queue_id)
         answer = GetEarliestMsgStoretimeResponseHeader(time_ms)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
+
+
+def queue_begin(broker: Broker, topic: str, queue_id: int) -> int:
+    """Return the begin of a queue as brokers tell it: -1 of a batch queue without a message."""
+    begin = int(broker.store.get_min_offset_in_queue(topic, queue_id))
+    config = broker.topics.select(topic)
+    if begin or config is None or not config.has_batch_queues:
+        return begin
+    return begin if broker.store.get_max_offset_in_queue(topic, queue_id) else -1

@@ -89,6 +89,7 @@ class SendBackProcessor:
         properties[PROPERTY_DELAY] = str(level)
         properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id or "")
         self._put(message, topic.topic_name, queue_id)
+        self._broker.traffic.sent_back_by(properties[RETRY_TOPIC], header.group)
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
         group = self._broker.groups.find(name)

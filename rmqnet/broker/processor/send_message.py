@@ -5,7 +5,6 @@ Source: RocketMQ ``SendMessageProcessor``, ``AbstractSendMessageProcessor`` (rel
 
 from __future__ import annotations
 
-import base64
 import random
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,6 @@ from store_core.layout.message import (
     PROPERTY_DELAY,
     PROPERTY_INNER_NUM,
     PROPERTY_KEYS,
-    PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
@@ -40,7 +38,7 @@ from store_core.layout.message import (
 )
 from store_core.message import Message
 from store_core.results import PutMessageStatus
-from store_core.topics import DLQ_PREFIX, RETRY_PREFIX, TIMER_OUT_MS, TIMER_TOPIC
+from store_core.topics import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from rmqnet.remoting.remoting_server import RemotingServer
     from rmqnet.remoting.server_connection import ServerConnection
     from store_core.config.config_files import TopicConfig
-    from store_core.results import AppendMessageResult, PutMessageResult
+    from store_core.results import PutMessageResult
 
 PROPERTY_MSG_REGION = "MSG_REGION"
 PROPERTY_TRACE_SWITCH = "TRACE_ON"
@@ -287,21 +285,10 @@ class SendMessageProcessor:
             queue_offset=appended.queue_offset,
             transaction_id=properties.get(PROPERTY_UNIQ_KEY),
             batch_uniq_id=batch_key,
-            recall_handle=None if is_batch else self._recall_handle(properties, appended),
             msg_region=config.region_id,
             trace_on=config.trace_on,
         )
         return RemotingCommand.response_to(request, code, None, header)
-
-    def _recall_handle(
-        self, properties: dict[str, str], appended: AppendMessageResult
-    ) -> str | None:
-        """Return by what a producer may call a timer message back; None for other messages."""
-        if not _TIMES.isdisjoint(properties):
-            stored = self._broker.store.look_stored_message(appended.commit_log_offset)
-            if stored is not None and stored.topic == TIMER_TOPIC:
-                return _recall_handle(stored.properties, self._broker.config.broker_name)
-        return None
 
     def _region_fields(self) -> dict[str, str]:
         config = self._broker.config
@@ -309,15 +296,6 @@ class SendMessageProcessor:
             PROPERTY_MSG_REGION: config.region_id,
             PROPERTY_TRACE_SWITCH: _truth(config.trace_on),
         }
-
-
-def _recall_handle(properties: dict[str, str], broker_name: str) -> str | None:
-    topic = properties[PROPERTY_REAL_TOPIC]
-    if topic.startswith(RETRY_PREFIX):
-        return None
-    after = str(int(properties[TIMER_OUT_MS]) + 1)
-    words = ("v1", topic, broker_name, after, properties[PROPERTY_UNIQ_KEY])
-    return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
 
 
 def _queue_of(header: SendMessageRequestHeader, topic: TopicConfig) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.filter.consumer_filter_manager import ConsumerFilterManager
+    from store_core.ha.follow_state import FollowState
     from store_core.recovery.recovery import LogRecovery
     from store_core.services.open_store import IsAwaited
 
@@ -109,3 +110,16 @@ class BrokerRole(ABC):
     def _make_offsets(self) -> ConsumerOffsetManager:
         root = self.store_config.store_path_root_dir
         return ConsumerOffsetManager(self.config, root, self.clock, is_read_only=self.is_read_only)
+
+
+def followed_status(address: str = "", state: FollowState | None = None) -> dict[str, Any]:
+    """Return what a slave says of its master (``HAClientRuntimeInfo``); of a master: zeros."""
+    return {
+        "activated": False,
+        "lastReadTimestamp": 0 if state is None else state.last_read_ms,
+        "lastWriteTimestamp": 0 if state is None else state.last_write_ms,
+        "masterAddr": address,
+        "masterFlushOffset": 0 if state is None else state.master_offset or 0,
+        "maxOffset": 0 if state is None else state.max_offset,
+        "transferredByteInSecond": 0 if state is None else state.bytes_in_second,
+    }

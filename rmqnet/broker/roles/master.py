@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
+from rmqnet.broker.roles.broker_role import followed_status
 from rmqnet.broker.roles.written_store import WrittenStoreRole
 from rmqnet.broker.transaction_checks import TransactionChecks
 from store_core.errors import StoreConfigError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.broker_config import BrokerConfig
     from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.ha.ha_connection import SlaveState
 
 
 class MasterRole(WrittenStoreRole):
@@ -74,6 +76,18 @@ class MasterRole(WrittenStoreRole):
         if self.store.config.timer_wheel_enable:
             self._timers.start()
 
+    def ha_status(self) -> dict[str, Any]:
+        """Return how far the slaves are."""
+        end, service = self.store.max_phy_offset, self._ha_service
+        slaves = () if service is None else service.slaves()
+        return {
+            "haClientRuntimeInfo": followed_status(),
+            "haConnectionInfo": [_slave_status(slave, end) for slave in slaves],
+            "inSyncSlaveNums": sum(slave.is_in_sync for slave in slaves),
+            "master": True,
+            "masterCommitLogMaxOffset": end,
+        }
+
     def stop(self) -> None:
         """End delivery and transactions, and let slaves go."""
         self._timers.shutdown()
@@ -93,3 +107,14 @@ class MasterRole(WrittenStoreRole):
     def _make_discard_topic(self) -> None:
         """Let people read what was set aside: so far its topic is nowhere."""
         self.topics.create_in_send_message_back(DISCARD_TOPIC, 1)
+
+
+def _slave_status(slave: SlaveState, end: int) -> dict[str, Any]:
+    return {
+        "addr": slave.address,
+        "diff": end - slave.ack_offset,
+        "inSync": slave.is_in_sync,
+        "slaveAckOffset": slave.ack_offset,
+        "transferFromWhere": slave.transfer_offset,
+        "transferredByteInSecond": slave.bytes_in_second,
+    }

@@ -7,10 +7,11 @@ Source: RocketMQ ``BrokerController``, ``SendMessageProcessor.rejectRequest``,
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Callable, ClassVar
+from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
 from rmqnet.broker.processor.pull_advice import MASTER_ID
 from rmqnet.broker.processor.refused_requests import REJECTED, SENDS, Refusal
+from rmqnet.broker.roles.broker_role import followed_status
 from rmqnet.broker.roles.master_calls import MasterCalls
 from rmqnet.broker.roles.slave_synchronize import SlaveSynchronize
 from rmqnet.broker.roles.written_store import WrittenStoreRole
@@ -109,6 +110,18 @@ class SlaveRole(WrittenStoreRole):
         self._synchronizes.shutdown()
         self._calls.close()
         self._stop_following()
+
+    def ha_status(self) -> dict[str, Any]:
+        """Return how far this slave is."""
+        client = self.client
+        state = None if client is None else client.state()
+        return {
+            "haClientRuntimeInfo": followed_status(self._followed, state),
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": False,
+            "masterCommitLogMaxOffset": 0,
+        }
 
     def synchronize(self) -> bool:
         """Take over what the master has now; return whether it answered."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
 
 from rmqnet.broker.broker_stats import BrokerStats, MessageTotals
+from rmqnet.broker.metrics.stats_items import SAMPLE_MS, StatsItems
 from rmqnet.broker.roles.broker_role import BrokerRole
 from rmqnet.broker.store_host import store_host
 from store_core.message_store import MessageStore
@@ -59,16 +61,27 @@ class WrittenStoreRole(BrokerRole):
         broker.stats = BrokerStats(
             lambda: MessageTotals(counted.puts, counted.transferred), self.clock
         )
-        self._days = RepeatedService("broker-stats", broker.stats.run_once, _DAYS_MS, is_late=True)
+        broker.stats_items = StatsItems(broker.traffic, self.config.broker_cluster_name, self.clock)
+        self._counts = (
+            RepeatedService("broker-stats", broker.stats.run_once, _DAYS_MS, is_late=True),
+            RepeatedService("stats-items", broker.stats_items.run_once, SAMPLE_MS, is_late=True),
+        )
+        broker.ha_status = self.ha_status
 
     def start(self) -> None:
         """Let messages be put."""
         self.store.start()
-        self._days.start()
+        for service in self._counts:
+            service.start()
 
     def stop(self) -> None:
-        """Count no more days."""
-        self._days.shutdown()
+        """Count no more."""
+        for service in self._counts:
+            service.shutdown()
+
+    @abstractmethod
+    def ha_status(self) -> dict[str, Any]:
+        """Return how far slaves are, or this one is (``HARuntimeInfo``)."""
 
     def close(self) -> None:
         """Close the store cleanly."""

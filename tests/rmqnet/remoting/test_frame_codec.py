@@ -389,3 +389,12 @@ def test_half_a_character_is_a_question_mark_in_binary_form():
     command.serialize_type = SerializeType.ROCKETMQ
     found = decode(encode_frame(command))
     assert (found.ext_fields, found.remark) == ({"a": "?"}, "?")
+
+
+@pytest.mark.parametrize("length", [-1, 3, MAX_FRAME_BYTES - 3])
+def test_a_wrong_length_is_an_error_as_soon_as_it_has_come(length: int) -> None:
+    decoder = FrameDecoder("peer")
+    data = struct.pack(">i", length)
+    assert decoder.feed(data[:1]) == decoder.feed(data[1:3]) == []
+    with pytest.raises(RemotingFormatError, match="peer sent what is not a frame, at byte 0"):
+        decoder.feed(data[3:])

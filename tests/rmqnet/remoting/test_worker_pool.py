@@ -142,3 +142,23 @@ def test_all_threads_work_where_tasks_take_long() -> None:
         for _ in range(8):
             assert done.acquire(timeout=LIMIT_SECONDS)
     pool.stop()
+
+
+def test_how_long_the_next_task_waits() -> None:
+    pool = WorkerPool("pulls", 1, 2)
+    go, running = threading.Event(), threading.Event()
+
+    def work() -> None:
+        running.set()
+        assert go.wait(LIMIT_SECONDS)
+
+    pool.start()
+    assert pool.head_wait_ms == 0
+    pool.submit(work)
+    assert running.wait(LIMIT_SECONDS)
+    assert pool.head_wait_ms == 0
+    pool.submit(lambda: None)
+    wait_until(lambda: pool.head_wait_ms >= 5, "a task that waits")
+    go.set()
+    wait_until(lambda: pool.head_wait_ms == 0, "no task that waits")
+    pool.stop()

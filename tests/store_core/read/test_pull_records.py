@@ -9,6 +9,7 @@ import pytest
 from store_core import CorruptRecordError, GetMessageStatus, MessageStoreConfig, StoreSnapshot
 from store_core.codec.message_codec import decode_message
 from store_core.log.readable_log import ReadableLog
+from store_core.read import get_message
 from tests.store_factory import StoreFactory
 
 
@@ -50,7 +51,7 @@ def test_same_as_messages(tmp_path, most):
             if records.status is not GetMessageStatus.FOUND:
                 break
             assert records.messages == len(message.messages)
-            assert records.last_commit_log_offset == message.messages[-1].commit_log_offset
+            assert not records.suggest_pulling_from_slave
             at = records.next_begin_offset
     assert at == 100
 
@@ -90,3 +91,13 @@ def test_a_segment_is_looked_up_once_not_for_each_record(tmp_path, monkeypatch):
         found = snapshot.pull_records("g", "TopicA", 0, 0, 32)
     assert found.messages == 20  # those of a file of the queue
     assert len(looked_up) <= 2 * len(set(looked_up)) < 20  # for the check, and for the bytes
+
+
+def test_a_slave_is_suggested_where_more_follows_than_is_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(get_message, "_memory_bytes", lambda: 500)
+    with _snapshot(tmp_path, 40) as snapshot:
+        for offset, expected in ((0, True), (39, False), (40, False)):
+            got = snapshot.get_message("g", "TopicA", 0, offset, 1)
+            assert got.suggest_pulling_from_slave is expected, offset
+            pulled = snapshot.pull_records("g", "TopicA", 0, offset, 1)
+            assert pulled.suggest_pulling_from_slave is expected, offset

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
+from rmqnet.broker.processor.queue_offsets import queue_begin
 from rmqnet.client.heartbeat_data import ConsumerData, SubscriptionData
 from rmqnet.client.message_queue import MessageQueue
 from rmqnet.client.pull_result import PullStatus
@@ -173,9 +174,12 @@ class TestBatch:
 
     def test_a_batch_queue_gets_one_record(self, broker):
         broker.broker.topics.update(_batch_topic("batches"), {"+queue.type": "BatchCQ"})
+        assert queue_begin(broker.broker, "batches", 0) == -1  # as a broker of RocketMQ
+        assert queue_begin(broker.broker, "T", 0) == 0
         result = self._send(broker, "batches", [b"a", b"b"], {"UNIQ_KEY": "0B" * 16})
         assert "," not in result.offset_message_id
         pulled, messages = _pulled(broker, "batches")
+        assert queue_begin(broker.broker, "batches", 0) == 0
         assert [m.body for m in messages] == [b"a", b"b"]
         assert pulled.next_begin_offset == 2
 

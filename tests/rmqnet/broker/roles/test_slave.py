@@ -93,6 +93,36 @@ def test_it_takes_over_what_the_master_has(master, slave):
     until(lambda: load_delay_offsets(directory) is not None)
 
 
+def test_both_say_how_far_the_slave_is(master, slave):
+    end = master.controller.role.store.max_phy_offset
+    with asked(master) as client:
+        until(lambda: ha_status(client)["haConnectionInfo"][0]["slaveAckOffset"] == end)
+        status = ha_status(client)
+    assert (status["master"], status["inSyncSlaveNums"]) == (True, 1)
+    assert status["masterCommitLogMaxOffset"] == end
+    (found,) = status["haConnectionInfo"]
+    assert (found["diff"], found["inSync"], found["transferFromWhere"]) == (0, True, end)
+    with asked(slave) as client:
+        status = ha_status(client)
+    assert status["master"] is False
+    told = status["haClientRuntimeInfo"]
+    assert told["masterAddr"] == master.controller.role.ha_address
+    assert told["maxOffset"] == end
+    assert 0 < told["lastReadTimestamp"] <= time.time() * 1000
+    assert 0 < told["lastWriteTimestamp"] <= time.time() * 1000
+
+
+def ha_status(client):
+    return parse_lenient_json(client.request(RequestCode.GET_BROKER_HA_STATUS).body.decode())
+
+
+def test_what_a_slave_gets_counts_as_put(master, slave):
+    mine, theirs = (each.controller.role.store.runtime_info() for each in (slave, master))
+    assert int(theirs["putMessageTimesTotal"]) >= 10
+    for key in ("putMessageTimesTotal", "putMessageSizeTotal"):
+        assert mine[key] == theirs[key]
+
+
 def test_changes_come_with_the_next_round(master, slave):
     with Admin(master.namesrv_addr) as admin:
         admin.update_topic(TopicConfig("later", 1, 1))

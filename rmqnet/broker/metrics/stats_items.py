@@ -1,0 +1,121 @@
+"""What came and left in the last minute, hour and day, by topic and group.
+
+Source: RocketMQ ``BrokerStatsManager``, ``StatsItem`` (release 5.3.3).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+if TYPE_CHECKING:
+    from rmqnet.broker.metrics.traffic import Traffic
+
+    Values = dict[tuple[str, str], "Value"]
+
+SAMPLE_MS = 10_000
+_KINDS = {
+    "statsMinute": (SAMPLE_MS, 7),
+    "statsHour": (600_000, 7),
+    "statsDay": (3_600_000, 25),
+}
+"""How far apart the samples of each window are, ms, and how many are kept."""
+
+
+class Value(NamedTuple):
+    """What was counted since the start, and in how many calls."""
+
+    total: int = 0
+    times: int = 0
+
+
+class _Sample(NamedTuple):
+    time_ms: int
+    values: Values
+
+
+class StatsItems:
+    """Samples the counters of a broker.
+
+    Parameters
+    ----------
+    traffic
+        The counters.
+    cluster
+        Name of the cluster: the key of sums over the whole broker.
+    clock
+        Returns ms since the epoch.
+    """
+
+    def __init__(self, traffic: Traffic, cluster: str, clock: Callable[[], int]) -> None:
+        self._traffic, self._cluster, self._clock = traffic, cluster, clock
+        self._lock = threading.Lock()
+        first = _Sample(clock(), {})
+        self._windows = {name: deque([first], kept) for name, (_, kept) in _KINDS.items()}
+
+    def run_once(self) -> bool:
+        """Take a sample for each window whose time has come; return whether any was."""
+        now = self._clock()
+        with self._lock:
+            due = [
+                window
+                for name, window in self._windows.items()
+                if now - window[-1].time_ms >= _KINDS[name][0]
+            ]
+            if due:
+                sample = _Sample(now, self._values())
+                for window in due:
+                    window.append(sample)
+        return bool(due)
+
+    def data(self, name: str, key: str) -> dict[str, dict[str, float]] | None:
+        """Return sum, rate and mean of each window, with RocketMQ's keys; None if never counted.
+
+        Parameters
+        ----------
+        name
+            ``TOPIC_PUT_NUMS``, ``GROUP_GET_SIZE`` and such.
+        key
+            ``topic``, ``topic@group``, or the name of the cluster for ``BROKER_PUT_NUMS``.
+        """
+        value = self._values().get((name, key))
+        if value is None:
+            return None
+        now = self._clock()
+        with self._lock:
+            oldest = {window: samples[0] for window, samples in self._windows.items()}
+        return {
+            window: _data(value, sample.values.get((name, key), Value()), now - sample.time_ms)
+            for window, sample in oldest.items()
+        }
+
+    def _values(self) -> Values:
+        found: Values = {}
+
+        def add(name: str, key: str, total: int, times: int) -> None:
+            before = found.get((name, key), Value())
+            found[name, key] = Value(before.total + total, before.times + times)
+
+        for incoming, count in self._traffic.incoming.items():
+            calls = sum(count.sizes)
+            add("TOPIC_PUT_NUMS", incoming.topic, count.messages, calls)
+            add("TOPIC_PUT_SIZE", incoming.topic, count.size_bytes, calls)
+            add("BROKER_PUT_NUMS", self._cluster, count.messages, calls)
+        for outgoing, count in self._traffic.outgoing.items():
+            key, calls = f"{outgoing.topic}@{outgoing.group}", sum(count.sizes)
+            add("GROUP_GET_NUMS", key, count.messages, calls)
+            add("GROUP_GET_SIZE", key, count.size_bytes, calls)
+            add("BROKER_GET_NUMS", self._cluster, count.messages, calls)
+        for back, calls in self._traffic.sent_back.items():
+            add("SNDBCK_PUT_NUMS", f"{back.topic}@{back.group}", calls, calls)
+        return found
+
+
+def _data(last: Value, first: Value, elapsed_ms: int) -> dict[str, float]:
+    total, times = last.total - first.total, last.times - first.times
+    return {
+        "sum": total,
+        "tps": total * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0,
+        "avgpt": total / times if times else 0.0,
+    }
