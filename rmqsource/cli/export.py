@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from rmqsource.cli.job import spark_job
-from rmqsource.cli.read import WrongUseError
+from rmqsource.cli.read import WrongUseError, check_for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +27,7 @@ def checked_partitions(names: Sequence[str]) -> list[str]:
 
 def check_target(target: Path) -> None:
     """Raise `WrongUseError` where no files can be written: before Spark starts, not after."""
+    check_for_spark("--output", target)
     try:
         if target.is_dir() and not any(target.iterdir()):
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import NOT_DAMAGE, SourceOptionError
@@ -22,6 +23,7 @@ from store_core.files.store_directory import utf8_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Columns
@@ -47,6 +49,16 @@ _RESERVED = {"path": "PATH", "paths": "PATH", "table": "the command", "config": 
 
 class WrongUseError(Exception):
     """The command line asks for something that cannot be; the text says what to write."""
+
+
+def check_for_spark(what: str, path: str | Path) -> None:
+    """Raise where Spark cannot have a directory: it takes names in UTF-8 only."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError as err:
+        raise WrongUseError(
+            f"{what} {path}: the name is no UTF-8, which Spark needs; name another directory"
+        ) from err
 
 
 def source_options(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> SourceOptions:

@@ -20,7 +20,13 @@ from rmqsource.cli.arguments import (
 )
 from rmqsource.cli.job import spark_job
 from rmqsource.cli.output import Format, row_writer, write_result
-from rmqsource.cli.read import WrongUseError, checking_bodies, option_texts, source_options
+from rmqsource.cli.read import (
+    WrongUseError,
+    check_for_spark,
+    checking_bodies,
+    option_texts,
+    source_options,
+)
 from rmqsource.cli.report import Report, reporting
 from rmqsource.errors import SourceOptionError
 from rmqsource.sink.options import parse_sink_options
@@ -120,6 +126,7 @@ def import_(
     PATH open.
     """
     with reporting(warnings_are_damage=False) as said:
+        check_for_spark("import", directory)
         sink = _sink_options(target, write_option)
         # Needs Spark's modules, which take a while to load.
         from rmqsource.transfer.import_store import (  # noqa: PLC0415

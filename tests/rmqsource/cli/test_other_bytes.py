@@ -38,6 +38,13 @@ def test_commands_take_it(run: Run, root: str, tmp_path: Path) -> None:
     assert run("diff", root, root + "new").code == 0
 
 
+def test_what_spark_would_have_to_name_is_refused(run: Run, root: str) -> None:
+    for command in (("export", root, "-o", root + "out"), ("import", root, root + "new")):
+        answer = run(*command)
+        assert answer.code == 2
+        assert "the name is no UTF-8, which Spark needs" in answer.err
+
+
 def test_python_takes_it(root: str, tmp_path: Path) -> None:
     uri = f"file://{tmp_path}/st%FF%E9re"
     with StoreSnapshot.open(root) as snapshot:
