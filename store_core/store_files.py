@@ -35,8 +35,10 @@ from store_core.log.commit_log import (
 )
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.queue_directories import queue_file_sizes
+from store_core.recovery.end_witness import FilesWitness
 from store_core.recovery.index_proof import index_keys
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
+from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.settle import settle, uncommitted_offset
 from store_core.state.checkpoint_file import CheckpointFile
@@ -283,6 +285,13 @@ def recovery_parts(
         progress=options.progress,
         keys=index_keys(directory, config, checkpoint, last_exit_ok=last_exit_ok),
         trusts_confirmed=options.trusts_confirmed,
+        witness=FilesWitness(
+            directory,
+            config,
+            checkpoint,
+            stopped_cleanly=last_exit_ok,
+            knows_forced=not config.is_slave,
+        ),
     )
 
 
@@ -308,6 +317,8 @@ def _checkpoint(
     checkpoint.load()
     if recovery.last_start >= 0:
         checkpoint.confirm_phy_offset = recovery.last_start
+    if not recovery.last_exit_ok or recovery.loss is not Loss.NOTHING:
+        _forget_what_is_gone(checkpoint, recovery)
     if checkpoint.hold_back(now_ms):
         checkpoint.flush()
     if index is not None and index.flushed_end_timestamp < checkpoint.index_msg_timestamp:
@@ -315,6 +326,15 @@ def _checkpoint(
         checkpoint.index_msg_timestamp = index.flushed_end_timestamp
         checkpoint.flush()
     return checkpoint
+
+
+def _forget_what_is_gone(checkpoint: CheckpointFile, recovery: LogRecovery) -> None:
+    """Lower what the checkpoint says of records after the end: a loss is reported once."""
+    last = recovery.last_timestamp if recovery.last_start >= 0 else 0
+    checkpoint.confirm_phy_offset = max(recovery.last_start, 0)
+    checkpoint.physic_msg_timestamp = min(checkpoint.physic_msg_timestamp, last)
+    checkpoint.logics_msg_timestamp = min(checkpoint.logics_msg_timestamp, last)
+    checkpoint.flush()
 
 
 def _with_sizes(

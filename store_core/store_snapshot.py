@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,11 +28,13 @@ from store_core.layout.store_paths import (
     INDEX_DIR,
 )
 from store_core.log.commit_log import CommitLog, commit_log_directories
+from store_core.log.end_rules import Failure
 from store_core.log.dledger_log import committed_end, dledger_directories
 from store_core.log.log_end import LogEnd, find_log_end
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
+from store_core.queue.lost_end import find_lost_end
 from store_core.queue.queue_database import QueueDatabase
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from store_core.filter.consumer_filter_manager import ConsumerFilterManager, RegisteredFilter
     from store_core.log.record_reader import RecordReader
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
+    from store_core.queue.lost_end import LostEnd
     from store_core.queue.readable_queue import ReadableQueue
     from store_core.queue.stored_units import StoredUnits
     from store_core.queue.unit_states import AnyUnits
@@ -148,12 +152,15 @@ class StoreSnapshot(StoreQueries):
         self._topics: dict[str, TopicConfig] | None = None
         self._topics_read = False
         self._consumer_filters: ConsumerFilterManager | None = None
+        self._lost_end: LostEnd | None = None
+        self._lost_end_sought = False
         try:
             _ = self.queue_database  # before the end: its units are of records of the log then
             given = None if end_offset is None else LogEnd(end_offset, "given", -1, end_offset)
             end = given or self._find_end()
             self.end_offset, self.tail_offset = end.end_offset, end.tail_offset
             self.end_reason = end.reason
+            self._last_start = end.proven_start if end_offset is None else None
             directory.forget(directory.resolve(), below=False)
             if self.state is StoreState.STOPPED:
                 self.state = store_state(directory)  # its end may be that of a run begun since
@@ -204,6 +211,17 @@ class StoreSnapshot(StoreQueries):
     def max_phy_offset(self) -> int:
         """End of the readable log, exclusive; 0 when it is empty."""
         return self.end_offset
+
+    @property
+    def lost_end(self) -> LostEnd | None:
+        """What the rest of the store proves to have followed the end of the log, and is gone.
+
+        None where nothing is lost, where a broker has the store open, and where the end was given.
+        """
+        if not self._lost_end_sought:
+            self._lost_end_sought = True
+            self._lost_end = self._find_lost_end()
+        return self._lost_end
 
     @property
     def queue_paths(self) -> dict[tuple[str, int], str]:
@@ -515,6 +533,29 @@ class StoreSnapshot(StoreQueries):
             )
         self._keep_proof(key, found)
         return found
+
+    def _find_lost_end(self) -> LostEnd | None:
+        from store_core.recovery.end_witness import FilesWitness  # noqa: PLC0415 (workers need none)
+
+        last_start, state = self._last_start, self.state
+        # Nobody can tell whether a broker has a remote store open.
+        maybe_live = state is StoreState.LIVE or (
+            state is StoreState.CRASHED and not self.directory.is_local
+        )
+        if last_start is None or maybe_live or not len(self.log.segments):
+            return None
+        last_ms = self.store_timestamp_at(last_start) or 0 if last_start >= 0 else 0
+        if self.tail_offset < self.end_offset:  # the damaged record may be as new as can be
+            last_ms = sys.maxsize
+        witness = FilesWitness(
+            self.directory,
+            self.config,
+            self.checkpoint,
+            stopped_cleanly=state is StoreState.STOPPED,
+            knows_forced=not (self.config.is_slave or self.dledger_directories),
+            database=self.queue_database,
+        )
+        return find_lost_end(self.log, Failure(self.end_offset, last_start, last_ms), witness)
 
     def _broker_run(self) -> tuple[object, ...]:
         """Return what differs between the runs of a broker on this store."""

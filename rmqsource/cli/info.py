@@ -49,6 +49,8 @@ def store_facts(
     state = "unknown" if problem else snapshot.state.value
     if problem:
         warn(problem)
+    if snapshot.lost_end is not None:
+        warn(str(snapshot.lost_end))
     facts: Facts = {"store": snapshot.directory.uri, "state": state}
     parts: tuple[tuple[Callable[[StoreSnapshot], Facts], tuple[str, ...]], ...] = (
         (lambda view: _broker(view, options), BROKER_FACTS),

@@ -224,6 +224,14 @@ def lost_logs(*options: SourceOptions) -> Iterator[str]:
                 yield text
 
 
+def lost_ends(*options: SourceOptions) -> Iterator[str]:
+    """Yield what to say of each store whose log ends too early, as the rest of it proves."""
+    for snapshot in (snapshot for one in options for snapshot in open_snapshots(one)):
+        with snapshot:
+            if snapshot.lost_end is not None:
+                yield f"store {snapshot.directory.uri}: {snapshot.lost_end}"
+
+
 def checking_bodies(extra: Sequence[str]) -> Flags:
     """Return that a command which sums up or carries off checks bodies, unless it is told not to.
 

@@ -87,7 +87,14 @@ def _tell_not_mended(found: RecoveryResult, report: Report) -> None:
 
 
 def _tell_cut(log: LogRecovery, report: Report, *, dry_run: bool) -> None:
-    """Say what readable records were cut off, and set the exit code."""
+    """Say what was lost, and what readable records were cut off; set the exit code."""
+    if log.lost_end is not None:
+        verb = "would be" if dry_run else "were"
+        flag = ", with --cut only" if dry_run else ""
+        report.damage(
+            f"{log.lost_end.count_text} after offset {log.log_end} {verb} given up{flag}: "
+            f"{'; '.join(log.lost_end.proofs)}"
+        )
     if not log.records_behind:
         return
     verb = "would be" if dry_run else "were"
@@ -116,6 +123,7 @@ def recovery_row(path: str, found: RecoveryResult, *, dry_run: bool) -> dict[str
         "records_cut": log.records_behind,
         "cut_was": log.loss.value if log.cut_bytes else None,
         "copy_of_what_was_cut": log.kept_at or None,
+        "messages_given_up": log.lost_end.messages if log.lost_end is not None else 0,
         "segments_deleted": len(log.deleted_files),
         "units_added": log.dispatched_units,
         "units_repaired": log.repaired_units,
@@ -133,6 +141,8 @@ def _done(found: RecoveryResult) -> str:
         return "recovered, but some queues are not those of the log"
     if found.files_not_mended:
         return "recovered, but some files are not as they have to be"
+    if found.log.lost_end is not None:
+        return "recovered, and lost messages were given up"
     if found.log.records_behind and found.log.loss is not Loss.OLD_CUT:
         return "recovered, and readable records were cut off"
     log = found.log

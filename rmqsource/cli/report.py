@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rmqsource.cli.interrupt import interrupted_once
-from rmqsource.cli.read import WrongUseError, lost_logs, unknown_topics
+from rmqsource.cli.read import WrongUseError, lost_ends, lost_logs, unknown_topics
 from rmqsource.errors import (
     NOT_DAMAGE,
     DamagedStoreError,
@@ -62,7 +62,9 @@ class Report:
             print(printable(text.replace("\n", " ")), file=sys.stderr)
 
     def damage(self, text: str) -> None:
-        """Say what is damaged."""
+        """Say what is damaged, once."""
+        if text in self.damages:
+            return
         self.damages.append(text)
         self.end_with(FOUND)
         self.note(f"damage: {text}")
@@ -78,7 +80,7 @@ class Report:
 
         Topics of messages that were found are ``seen``.
         """
-        for text in lost_logs(*options):
+        for text in (*lost_logs(*options), *lost_ends(*options)):
             self.damage(text)
         self.missing(*unknown_topics(*options, seen=seen))
 

@@ -5,13 +5,14 @@ Pure but for reading the store: no Spark here.
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmqsource.errors import DataLossError, SourceOptionError
+from rmqsource.errors import DamagedStoreError, DataLossError, SourceOptionError
 from rmqsource.options.sql_option import sql_option
 from rmqsource.scan.compacted_path import compacted_notes, plan_compacted
 from rmqsource.scan.index_path import indexed_keys, read_index, record_sizes
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
     from store_core.log.log_scan import LogSlice
     from store_core.store_snapshot import StoreSnapshot
+
+logger = logging.getLogger(__name__)
 
 _SCANNED_AT_ONCE = 1 << 20
 """A batch of a stream with no more bytes is scanned: looking into queues would take longer."""
@@ -98,6 +101,8 @@ def plan_store(
     ------
     DataLossError
         Asked-for queue offsets are gone and ``failOnDataLoss`` is true.
+    DamagedStoreError
+        The end of the log is lost, what was there may be asked for, and ``mode`` is ``FAILFAST``.
     StoreFormatError
         A segment has a wrong size, and ``mode`` is ``FAILFAST``, or the file is too long and
         nothing proves the size of segments.
@@ -126,6 +131,8 @@ def plan_store(
     exact = None if within is None else within[0]
     if within is None:
         way = way._replace(reason="; ".join([way.reason, *compacted_notes(snapshot, predicate)]))
+    if bounds[1] >= snapshot.end_offset:
+        _check_log_end(snapshot, predicate, options)
     splits, bytes_to_read = _splits(snapshot, way, options, exact)
     held = snapshot.end_offset - max(snapshot.min_phy_offset, 0)
     scanned = total_bytes(way.ranges) if way.records is not None else 0
@@ -146,6 +153,23 @@ def plan_store(
 def _shows_gaps(predicate: ScanPredicate, options: SourceOptions) -> bool:
     """Return whether rows of damage are wanted from everywhere, not only from what may match."""
     return options.mode == "PERMISSIVE" and options.access == "auto" and not predicate.drops_gaps
+
+
+def _check_log_end(
+    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
+) -> None:
+    """Raise, or warn, where messages after the end of the log are lost that may be asked for."""
+    if predicate.is_empty or snapshot.lost_end is None:
+        return
+    lost, store = snapshot.lost_end, snapshot.directory.uri
+    ids = predicate.message_ids
+    if ids is not None and all(parse_message_id(text)[1] < lost.end_offset for text in ids):
+        return
+    if options.mode == "FAILFAST":
+        segment = snapshot.log.segments.segments[-1]
+        position = lost.end_offset - segment.from_offset
+        raise DamagedStoreError(store, segment.path, max(position, 0), str(lost))
+    logger.warning("store %s: %s", store, lost)
 
 
 def _check_segment_sizes(snapshot: StoreSnapshot, options: SourceOptions) -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.queue.consume_queue_store import QueueKey
+    from store_core.queue.lost_end import LostEnd
 
 __all__ = ["LogRecovery", "RecoveryParts", "plan_log", "recover_log"]
 
@@ -83,6 +84,8 @@ class LogRecovery:
         Readable records among them.
     loss
         What those are.
+    lost_end
+        What followed the end, and is gone.
     unproven_offset
         All before was on the disk: the store was stopped cleanly, or the checkpoint says so. What
         is after that may have lost bytes where the power was lost; no checksum covers properties.
@@ -110,6 +113,7 @@ class LogRecovery:
     cut_bytes: int = 0
     records_behind: int = 0
     loss: Loss = Loss.NOTHING
+    lost_end: LostEnd | None = None
     unproven_offset: int = 0
     kept_at: str = ""
     deleted_files: tuple[str, ...] = ()
@@ -139,14 +143,15 @@ def recover_log(
     clock
         Returns ms since the epoch.
     cut
-        Cut off readable records that were flushed or dispatched, too.
+        Cut off readable records that were flushed or dispatched, too, and give up what is lost at
+        the end.
     cuts_tail
         Cut off readable records that were neither.
 
     Raises
     ------
     LogDamageError
-        More would be needed. Nothing was cut; after a crash queues may have got units that they
+        More would be needed, or messages after the end are lost. Nothing was cut; after a crash queues may have got units that they
         lacked.
     StoreFormatError
         There are queues, and no log.
@@ -154,7 +159,7 @@ def recover_log(
         A file cannot be written or read.
     """
     _require_log(parts, cut=cut)
-    phantoms = _cut_phantoms(parts)
+    phantoms = cut_phantoms(parts.queues, parts.log)
     evidence = QueueEvidence(parts)
     start = _start(parts)
 
@@ -172,6 +177,7 @@ def recover_log(
         walk, found = _walk(parts, dispatch, start, evidence)
     if not cut:
         _refuse_loss(parts, (walk, found), cuts_tail=cuts_tail)
+    _tell_phantoms(phantoms)
     kept = _keep_cut(parts, (walk, found), root, clock)
     queues_cut = parts.queues.truncate_dirty(walk.end_offset)
     parts.queues.flush()
@@ -188,9 +194,9 @@ def recover_log(
 
 
 def _refuse_loss(parts: RecoveryParts, walked: tuple[LogWalk, Cut], *, cuts_tail: bool) -> None:
-    """Raise where a cut would take away readable records that it may not."""
+    """Raise where a cut would take away readable records, or seal a loss, that it may not."""
     walk, found = walked
-    if found.loss is Loss.MESSAGES or (found.loss is Loss.CRASH_TAIL and not cuts_tail):
+    if found.loss in (Loss.MESSAGES, Loss.END) or (found.loss is Loss.CRASH_TAIL and not cuts_tail):
         raise damage_error(parts.log, walk.end_offset, found)
 
 
@@ -220,12 +226,10 @@ def plan_log(parts: RecoveryParts) -> LogRecovery:
     )
 
 
-def _cut_phantoms(parts: RecoveryParts) -> tuple[QueueKey, ...]:
-    phantoms = cut_phantoms(parts.queues, parts.log)
+def _tell_phantoms(phantoms: tuple[QueueKey, ...]) -> None:
     for topic, queue_id in phantoms:
         logger.warning("the last units of queue %d of topic %s have no records: they are cut off",
                        queue_id, topic)  # fmt: skip
-    return phantoms
 
 
 def _start(parts: RecoveryParts) -> int:
@@ -341,6 +345,7 @@ def _result(
         cut_bytes=found.data_bytes,
         records_behind=found.behind.records,
         loss=found.loss,
+        lost_end=found.lost_end,
         unproven_offset=walk.end_offset if parts.last_exit_ok else walk.flushed_end,
         kept_at=kept_at,
         deleted_files=deleted_files,

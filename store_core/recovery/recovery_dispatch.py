@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from store_core.log.readable_log import ReadableLog
     from store_core.progress import Progress
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+    from store_core.queue.lost_end import EndWitness
     from store_core.recovery.index_proof import IndexProof
     from store_core.recovery.pending_index_entries import PendingIndexEntries
     from store_core.state.store_checkpoint import StoreCheckpoint
@@ -52,6 +53,8 @@ class RecoveryParts:
         Sees all records, for the index; None: it needs none.
     trusts_confirmed
         After a clean stop nothing before the record that the checkpoint confirms is validated.
+    witness
+        What the files beside the log know of its end; None: it may have been longer.
     """
 
     log: ReadableLog
@@ -62,6 +65,7 @@ class RecoveryParts:
     progress: Progress | None = None
     keys: PendingIndexEntries | IndexProof | None = None
     trusts_confirmed: bool = False
+    witness: EndWitness | None = None
 
     def recovered(self, min_offset: int, end_offset: int) -> RecoveredLog:
         """Return what is known for the index when the log was walked and cut."""

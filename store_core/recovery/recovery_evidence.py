@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.queue.lost_end import find_lost_end
 from store_core.queue.queue_range import points_at_record
 from store_core.queue.unit_states import QueueUnitStates
 from store_core.queue.units_behind import unit_blocks
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from store_core.log.end_rules import Failure
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_store import AnyQueueWriter, QueueKey
+    from store_core.queue.lost_end import LostEnd
     from store_core.queue.unit_states import AnyUnits
     from store_core.recovery.recovery_dispatch import RecoveryParts
 
@@ -38,7 +41,7 @@ class QueueEvidence:
         self.confirm_phy_offset = checkpoint.confirm_phy_offset
         self.logics_msg_timestamp = checkpoint.logics_msg_timestamp
         self.physic_msg_timestamp = checkpoint.physic_msg_timestamp
-        self._log, self._queues = parts.log, parts.queues
+        self._log, self._queues, self._witness = parts.log, parts.queues, parts.witness
         self._last_dispatched = -1 if parts.last_exit_ok else self._find_last_dispatched()
 
     def unit_states(self, offset: int, gap_bytes: int) -> QueueUnitStates:
@@ -51,6 +54,10 @@ class QueueEvidence:
     def is_dispatched_behind(self, offset: int) -> bool:
         """Return whether a queue had a unit of a readable record after an offset."""
         return self._last_dispatched > offset
+
+    def lost_end(self, end: Failure) -> LostEnd | None:
+        """Return what followed the end of the log, and is gone."""
+        return None if self._witness is None else find_lost_end(self._log, end, self._witness)
 
     def _units_of(self, topic: str, queue_id: int) -> AnyUnits | None:
         queue = self._queues.find(topic, queue_id)

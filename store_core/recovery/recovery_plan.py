@@ -30,6 +30,7 @@ from store_core.recovery.recovery_walk import Behind, records_behind
 if TYPE_CHECKING:
     from store_core.files.segment_list import Segment
     from store_core.log.readable_log import ReadableLog
+    from store_core.queue.lost_end import LostEnd
     from store_core.recovery.recovery_walk import LogWalk
     from store_core.state.store_checkpoint import StoreCheckpoint
 
@@ -41,6 +42,7 @@ class Loss(Enum):
     OLD_CUT = "records that an earlier cut left: none of the log"
     CRASH_TAIL = "readable records that were neither flushed nor dispatched before a crash"
     MESSAGES = "readable records of the log"
+    END = "nothing readable; records that followed were lost before"
 
 
 class Cut(NamedTuple):
@@ -56,12 +58,15 @@ class Cut(NamedTuple):
         Readable records in them.
     loss
         What those are.
+    lost_end
+        What followed the end, and is gone; None where nothing proves that there was anything.
     """
 
     reason: str
     data_bytes: int
     behind: Behind
     loss: Loss
+    lost_end: LostEnd | None = None
 
 
 class RecoveryEvidence(CutEvidence, Protocol):
@@ -80,6 +85,9 @@ class RecoveryEvidence(CutEvidence, Protocol):
 
     def is_dispatched_behind(self, offset: int) -> bool:
         """Return whether a queue had a unit of a readable record after an offset."""
+
+    def lost_end(self, end: Failure) -> LostEnd | None:
+        """Return what followed the end of the log, and is gone."""
 
 
 def start_of_walk(
@@ -147,11 +155,19 @@ def confirmed_start(
 
 
 def judge_cut(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cut:
-    """Return what a cut at the end of a walk would take away.
+    """Return what a cut at the end of a walk would take away, and what is gone already.
 
     RocketMQ cuts wherever validation fails, and everything behind one damaged record is gone.
     Here ``end_rules`` decides.
     """
+    found = _judge_bytes(log, walk, evidence)
+    if found.loss not in (Loss.NOTHING, Loss.OLD_CUT):
+        return found
+    lost = evidence.lost_end(Failure(walk.end_offset, walk.last_start, walk.last_timestamp))
+    return found if lost is None else found._replace(loss=Loss.END, lost_end=lost)
+
+
+def _judge_bytes(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cut:
     end = walk.end_offset
     data_bytes = _data_bytes(log, end)
     if data_bytes == 0:
@@ -219,6 +235,8 @@ def damage_error(log: ReadableLog, end_offset: int, found: Cut) -> LogDamageErro
     path = segment.path if segment is not None else log.uri
     position = end_offset - (segment.from_offset if segment is not None else 0)
     behind = found.behind
+    if found.lost_end is not None:
+        return lost_end_error(log, found.lost_end)
     text = (
         f"a damaged record; {behind.records} readable records follow, the first at offset "
         f"{behind.first_offset}, and a broker that opens this store would cut them all off. "
@@ -239,6 +257,18 @@ def damage_error(log: ReadableLog, end_offset: int, found: Cut) -> LogDamageErro
             "--cut`, which keeps what it cuts below _cut"
         )
     return LogDamageError(text, path, position, behind.records)
+
+
+def lost_end_error(log: ReadableLog, lost: LostEnd) -> LogDamageError:
+    """Return the error for work that would erase the proof that the end of the log is lost."""
+    segment = log.segments.find(max(lost.end_offset - 1, 0))
+    path = segment.path if segment is not None else log.uri
+    position = lost.end_offset - (segment.from_offset if segment is not None else 0)
+    text = (
+        f"{lost} Nothing was changed. Bring back what is missing, or give it up with "
+        "`rocketmq-store recover --cut`"
+    )
+    return LogDamageError(text, path, position, 0)
 
 
 def _data_bytes(log: ReadableLog, end_offset: int) -> int:

@@ -86,6 +86,13 @@ class FindingKind(Enum):
         "the files of the log are not empty, and no record can be read in them",
         "look whether these are files of a commit log; bring them back from a copy or a replica",
     )
+    LOG_END_LOST = (
+        Severity.DAMAGE,
+        "the log ends too early: the rest of the store names messages that followed, and they are "
+        "lost",
+        "look whether a disk of the log is not mounted, or bring its last files back from a copy "
+        "or a replica; else rocketmq-store recover --cut gives these messages up",
+    )
     SEGMENT_MISSING = (
         Severity.DAMAGE,
         "files of the log are gone between others; their messages are lost",

@@ -281,7 +281,9 @@ class IndexCheck:
             return
         behind = offsets >= self._snapshot.end_offset
         lost = self._log.is_lost(offsets)
-        if self._snapshot.state is not StoreState.LIVE:
+        if self._snapshot.lost_end is not None:
+            self._note(FindingKind.INDEX_OF_LOST_RECORD, cursor, entries, behind)
+        elif self._snapshot.state is not StoreState.LIVE:
             self._note(FindingKind.INDEX_BEHIND_END, cursor, entries, behind)
         self._note(FindingKind.INDEX_OF_LOST_RECORD, cursor, entries, lost & ~behind)
         self._note(FindingKind.INDEX_ENTRY, cursor, entries, ~lost & ~behind)

@@ -255,8 +255,7 @@ class QueueCheck:
         self._counts.expired_units += note(None, expired)
         note(FindingKind.UNIT_WRONG, gone, "its record has expired, those before it have not")
         behind = offset + size > self._snapshot.end_offset
-        live = self._snapshot.state is StoreState.LIVE
-        note(None if live else FindingKind.UNIT_BEHIND_END, behind)
+        note(self._kind_behind_end(), behind)
         note(FindingKind.UNIT_OF_LOST_RECORD, self._log.is_lost(offset))
         rows = np.flatnonzero(left)
         if not len(rows):
@@ -266,6 +265,14 @@ class QueueCheck:
         moved = note(FindingKind.UNIT_MOVED, points_back)
         note(FindingKind.UNIT_WRONG, left.copy())
         return moved
+
+    def _kind_behind_end(self) -> FindingKind | None:
+        """Return what units after the end of the log are; None: a broker is writing."""
+        if self._snapshot.state is StoreState.LIVE:
+            return None
+        if self._snapshot.lost_end is not None:
+            return FindingKind.UNIT_OF_LOST_RECORD
+        return FindingKind.UNIT_BEHIND_END
 
     def _note_units(
         self, queue: AnyQueue, kind: FindingKind, units: Any, numbers: Any, reason: str

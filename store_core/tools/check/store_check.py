@@ -8,7 +8,7 @@ from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadErr
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.queue_range import queue_range
 from store_core.tools.check.compaction_check import check_compaction
-from store_core.tools.check.empty_log import check_log_is_there
+from store_core.tools.check.log_presence import check_log_end, check_log_is_there
 from store_core.tools.check.file_check import check_checkpoint, check_files
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import CheckCounts, CheckReport, Findings
@@ -68,11 +68,13 @@ def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) 
         tell("log", int(frames.column("commit_log_offset")[-1]) - begin, total)
     tell("log", total, total)
     check_log_is_there(snapshot, counts, findings)
+    check_log_end(snapshot, findings)
     queues.finish()
     index.finish()
     check_compaction(snapshot, findings, counts)
     check_timer(snapshot, findings, counts)
-    check_checkpoint(snapshot, log.last_store_timestamp, findings)
+    if snapshot.lost_end is None:  # else the checkpoint is right, and the log is not
+        check_checkpoint(snapshot, log.last_store_timestamp, findings)
     return CheckReport(
         store=snapshot.directory.uri,
         state=snapshot.state.value,

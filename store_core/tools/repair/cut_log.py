@@ -68,22 +68,30 @@ def _lower_checkpoint(log: ReadableLog, root: str, offset: int) -> None:
     """
     with closing(CheckpointFile(str(Path(root) / CHECKPOINT_FILE))) as checkpoint:
         checkpoint.load()
-        newest = _newest_timestamp(log, offset)
+        newest, last_start = _newest_record(log, offset)
+        if checkpoint.confirm_phy_offset >= offset:
+            checkpoint.confirm_phy_offset = last_start
         checkpoint.physic_msg_timestamp = min(checkpoint.physic_msg_timestamp, newest)
         checkpoint.logics_msg_timestamp = min(checkpoint.logics_msg_timestamp, newest)
         checkpoint.index_msg_timestamp = min(checkpoint.index_msg_timestamp, newest)
         checkpoint.flush()
 
 
-def _newest_timestamp(log: ReadableLog, offset: int) -> int:
-    """Return the greatest store time (ms) of the last segment with records before an offset."""
+def _newest_record(log: ReadableLog, offset: int) -> tuple[int, int]:
+    """Return the greatest store time (ms) of the last segment with records, and the last's start.
+
+    Records before an offset count; (0, 0) where there is none.
+    """
     for segment in reversed([s for s in log.segments if s.from_offset < offset]):
         stop = min(offset, segment.from_offset + log.segments.file_size)
         begin = log.next_record(segment.from_offset, stop)
         if begin >= 0:
-            found = scan_frames(log, begin, stop, on_gap=skip_gap)
-            return max(int(frames.column("store_timestamp").max()) for frames in found)
-    return 0
+            newest = last = 0
+            for frames in scan_frames(log, begin, stop, on_gap=skip_gap):
+                newest = max(newest, int(frames.column("store_timestamp").max()))
+                last = int(frames.column("commit_log_offset")[-1])
+            return newest, last
+    return 0, 0
 
 
 def _require_within(log: ReadableLog, offset: int) -> None:

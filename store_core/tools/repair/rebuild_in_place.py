@@ -28,6 +28,7 @@ from store_core.layout.store_paths import (
     CONSUME_QUEUE_EXT_DIR,
     INDEX_DIR,
 )
+from store_core.recovery.recovery_plan import lost_end_error
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_kind import require_queue_files
 from store_core.state.store_lock import StoreLock
@@ -220,6 +221,7 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreSnapsh
     path = os.path.abspath(local_path(root))  # noqa: PTH100 (links stay as they are)
     with StoreSnapshot(directory, config) as view:
         view.kind.require_commit_log()
+        _require_log_end(view)
         if view.state is StoreState.LIVE:
             raise StoreLockedError("a broker has it open; stop that broker first", path)
         require_queue_files(view.directory, "nothing can be rebuilt in it")
@@ -236,6 +238,12 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreSnapsh
                     work.clean()
                     raise
                 work.clean()
+
+
+def _require_log_end(view: StoreSnapshot) -> None:
+    """Raise where the log has lost its end: what is made of it would no longer show that."""
+    if view.lost_end is not None:
+        raise lost_end_error(view.log, view.lost_end)
 
 
 def _run_of_a_broker(view: StoreSnapshot) -> tuple[object, ...]:

@@ -141,7 +141,8 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
         parts = recovery_parts(config, options, log, last_exit_ok=last_exit_ok)
         queues, found = parts.queues, plan_log(parts)
         if found.log_end == uncommitted_offset(directory, log):
-            found = replace(found, reason=_UNCOMMITTED, records_behind=0, loss=Loss.NOTHING)
+            loss = Loss.NOTHING if found.lost_end is None else Loss.END
+            found = replace(found, reason=_UNCOMMITTED, records_behind=0, loss=loss)
         index = IndexDispatcher(root, config, options.clock)
         files = index.plan(parts.recovered(log.min_offset, found.log_end))
         # After a crash it compares what it reads, and mends some.

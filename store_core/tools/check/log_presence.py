@@ -1,4 +1,4 @@
-"""A log without records: a new store, or a disk that is not mounted, or files of something else."""
+"""A log that is not there, or not to its end: a new store, a disk that is not mounted, lost files."""
 
 from __future__ import annotations
 
@@ -47,6 +47,25 @@ def check_log_is_there(snapshot: StoreSnapshot, counts: CheckCounts, findings: F
     if not present or not all(made):
         found = "the directory is empty" if present else "there is no such directory"
         findings.add(FindingKind.LOG_UNKNOWN, place, examples=[found])
+
+
+def check_log_end(snapshot: StoreSnapshot, findings: Findings) -> None:
+    """Note messages that the rest of the store names after the end of the log."""
+    lost = snapshot.lost_end
+    if lost is None:
+        return
+    units = [
+        f"{topic}/{queue_id}: queue offsets {found.queue_offset} to {found.stop - 1}"
+        for (topic, queue_id), found in lost.queues.items()
+    ]
+    findings.add(
+        FindingKind.LOG_END_LOST,
+        snapshot.log.segments.segments[-1].path,
+        commit_log_offset=lost.end_offset,
+        count=max(lost.messages, 1),
+        byte_count=lost.reach - lost.end_offset,
+        examples=[*lost.proofs, *units],
+    )
 
 
 def _traces_of_messages(snapshot: StoreSnapshot) -> Iterator[str]:

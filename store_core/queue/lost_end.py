@@ -1,0 +1,257 @@
+"""What the rest of a store proves to have followed the end of its log.
+
+A log whose last files were deleted, zeroed or cut reads like any shorter one. The checkpoint, the
+queues and the index were written after it, and still name what is gone:
+
+==============  ================================================================================
+after a clean   - the checkpoint confirms a record after the end
+stop            - the checkpoint's times, or that of the last index entry, are later than the last
+                  record: all that was flushed and dispatched is in the log then
+                - a queue has a unit of the record that would begin exactly at the end
+after a crash   the checkpoint alone, and of its times only the one up to which the log was forced:
+                a power cut leaves queues and index that reach further than the log
+==============  ================================================================================
+
+Units that an old cut left (RocketMQ erases none) prove nothing: the log has grown over the place
+of the cut since, or the checkpoint confirms the record before it as the last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, NamedTuple, Protocol
+
+import numpy as np
+
+from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.layout.message import LMQ_PREFIX
+from store_core.log.log_scan import scan_frames, skip_gap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from store_core.log.end_rules import Failure
+    from store_core.log.readable_log import ReadableLog
+    from store_core.state.store_checkpoint import StoreCheckpoint
+
+    QueueKey = tuple[str, int]
+    Units = npt.NDArray[np.void]
+
+_DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
+
+
+class UnitsAfter(NamedTuple):
+    """Units of a queue whose records begin at or after the end of a log.
+
+    Attributes
+    ----------
+    queue_offset, stop
+        Queue offsets of the first one, and after the last.
+    messages
+        Messages in their records.
+    first_start, last_end
+        Where the first record begins and the last one ends.
+    """
+
+    queue_offset: int
+    stop: int
+    messages: int
+    first_start: int
+    last_end: int
+
+
+class LostEnd(NamedTuple):
+    """What followed the end of a log, and is gone.
+
+    Attributes
+    ----------
+    end_offset
+        Where the log ends.
+    messages
+        How many messages the queues name after it; 0 where no queue names any.
+    reach
+        Up to where in the log there were records, as far as is known.
+    queues
+        The units of the lost messages by (topic, queue id).
+    proofs
+        What proves it, a clause each.
+    """
+
+    end_offset: int
+    messages: int
+    reach: int
+    queues: dict[QueueKey, UnitsAfter]
+    proofs: tuple[str, ...]
+
+    @property
+    def count_text(self) -> str:
+        """How many messages are lost, in words."""
+        if not self.messages:
+            return "messages"
+        return f"{self.messages} message{'s'[: self.messages != 1]}"
+
+    def __str__(self) -> str:
+        return (
+            f"the log ends at offset {self.end_offset}, and {self.count_text} that followed "
+            f"{'is' if self.messages == 1 else 'are'} lost: {'; '.join(self.proofs)}. Is a disk of "
+            "the log not mounted, or were its last files not copied?"
+        )
+
+
+class EndWitness(Protocol):
+    """What the rest of a store knows of the end of its log.
+
+    Attributes
+    ----------
+    checkpoint
+        As it was found.
+    stopped_cleanly
+        ``abort`` is absent.
+    knows_forced
+        The checkpoint's first time is one up to which the log was forced. A slave, and DLedger,
+        write that of the last dispatched record there.
+    """
+
+    checkpoint: StoreCheckpoint
+    stopped_cleanly: bool
+    knows_forced: bool
+
+    def units_after(self, offset: int) -> Iterable[tuple[QueueKey, UnitsAfter]]:
+        """Return what the queues have of records at or after an offset of the log."""
+
+    def last_indexed(self) -> tuple[int, int]:
+        """Return start and store time (ms) of the record of the last index entry; (-1, 0): none."""
+
+
+def find_lost_end(log: ReadableLog, end: Failure, witness: EndWitness) -> LostEnd | None:
+    """Return what followed the end of a log, and is gone; None where nothing proves a loss.
+
+    Parameters
+    ----------
+    log
+        All that the files hold.
+    end
+        Where the log ends, and its last record.
+    witness
+        The rest of the store.
+    """
+    proofs = list(_checkpoint_proofs(log, end, witness))
+    if not witness.stopped_cleanly and not proofs:
+        return None
+    confirmed = witness.checkpoint.confirm_phy_offset or 0
+    if not proofs and 0 < confirmed == end.last_start:
+        return None  # a recovery found the log to end here
+    proofs += _index_proof(end, witness)
+    queues = dict(witness.units_after(end.offset))
+    first = min((units.first_start for units in queues.values()), default=-1)
+    if not proofs and first not in _next_starts(log, end.offset):
+        return None
+    reach = max([end.offset, confirmed, *(units.last_end for units in queues.values())])
+    messages = _messages(queues)
+    if messages:
+        queue = "a queue names" if len(queues) == 1 else f"{len(queues)} queues name"
+        proofs.append(f"{queue} {messages} messages after it")
+    return LostEnd(end.offset, messages, reach, queues, tuple(proofs))
+
+
+def simple_units_after(
+    read_units: Callable[[int, int], Units], stop: int, offset: int
+) -> UnitsAfter | None:
+    """Return the last units of a simple queue, from the first on that points after an offset.
+
+    Parameters
+    ----------
+    read_units, stop
+        Reads units, as ``ConsumeQueue.read_units`` does, up to this queue offset.
+    offset
+        Of the log.
+    """
+    try:
+        if stop <= 0 or not _is_after(read_units(stop - 1, stop), offset):
+            return None
+        low, high = 0, stop - 1
+        while low < high:
+            middle = (low + high) // 2
+            if _is_after(read_units(middle, middle + 1), offset):
+                high = middle
+            else:
+                low = middle + 1
+        first, last = read_units(low, low + 1)[0], read_units(stop - 1, stop)[0]
+    except _DAMAGED:  # such a queue proves nothing
+        return None
+    last_end = int(last["commit_log_offset"]) + int(last["message_size"])
+    return UnitsAfter(low, stop, stop - low, int(first["commit_log_offset"]), last_end)
+
+
+def batch_units_after(read_units: Callable[[], Units], offset: int) -> UnitsAfter | None:
+    """Return the same of the units of a batch queue."""
+    try:
+        units = read_units()
+    except _DAMAGED:
+        return None
+    before = np.flatnonzero(units["commit_log_offset"] < offset)
+    units = units[int(before[-1]) + 1 if len(before) else 0 :]
+    if not len(units):
+        return None
+    base, last = units["base_queue_offset"], units[-1]
+    messages = int(units["batch_size"].sum(dtype=np.int64))
+    last_end = int(last["commit_log_offset"]) + int(last["message_size"])
+    stop = int(base[-1]) + int(last["batch_size"])
+    return UnitsAfter(int(base[0]), stop, messages, int(units["commit_log_offset"][0]), last_end)
+
+
+def _is_after(units: Units, offset: int) -> bool:
+    return bool(
+        len(units) and units["commit_log_offset"][0] >= offset and units["message_size"][0] > 0
+    )
+
+
+def _messages(queues: dict[QueueKey, UnitsAfter]) -> int:
+    """Count messages; light queues name some that other queues have."""
+    own = [units for (topic, _), units in queues.items() if not topic.startswith(LMQ_PREFIX)]
+    return sum(units.messages for units in own or queues.values())
+
+
+def _checkpoint_proofs(log: ReadableLog, end: Failure, witness: EndWitness) -> Iterable[str]:
+    point = witness.checkpoint
+    confirmed = point.confirm_phy_offset or 0
+    if confirmed > end.offset:
+        yield f"the checkpoint confirms a record at offset {confirmed}"
+    times = []
+    if witness.stopped_cleanly or witness.knows_forced:
+        times.append(point.physic_msg_timestamp or 0)
+    if witness.stopped_cleanly:
+        times.append(point.logics_msg_timestamp or 0)
+    newest = max(times, default=0)
+    if newest > end.last_timestamp and not _has_time(log, end, newest):
+        last = f"the last record is of {end.last_timestamp}" if end.last_start >= 0 else "it is not"
+        yield f"the checkpoint says that a record of {newest} ms was in the log, but {last}"
+
+
+def _index_proof(end: Failure, witness: EndWitness) -> list[str]:
+    start, time_ms = witness.last_indexed() if witness.stopped_cleanly else (-1, 0)
+    if start < end.offset or time_ms < end.last_timestamp:
+        return []
+    return [f"the index has an entry of a record at offset {start}"]
+
+
+def _has_time(log: ReadableLog, end: Failure, time_ms: int) -> bool:
+    """Return whether some record of the log may be as new as a time: clocks are set back."""
+    segments = [s for s in log.segments if s.from_offset < end.offset]
+    firsts = (log.first_store_timestamp(segment, end.offset) for segment in segments)
+    if any((first or 0) >= time_ms for first in firsts):
+        return True
+    if not segments:
+        return False
+    found = scan_frames(log, segments[-1].from_offset, end.offset, on_gap=skip_gap)
+    return any(int(frames.column("store_timestamp").max()) >= time_ms for frames in found)
+
+
+def _next_starts(log: ReadableLog, offset: int) -> tuple[int, int]:
+    """Return where the record after the end begins: there, or where the next segment does."""
+    segment = log.segments.find(max(offset - 1, 0))
+    if segment is None:
+        return offset, offset
+    border = segment.from_offset + log.segments.file_size
+    return offset + segment.header_bytes, border + segment.header_bytes
