@@ -166,7 +166,15 @@ _TABLES = (
             _QUEUE_ID,
             Column("consumer_offset", "bigint", False, "next offset to consume"),
             Column("broker_offset", "bigint", False, "after the last message of the queue"),
-            Column("lag", "bigint", False, "messages not consumed yet"),
+            Column(
+                "lag",
+                "bigint",
+                False,
+                "messages not consumed yet; below 0: so far is the offset beyond the queue's end",
+            ),
+            Column(
+                "expired", "bigint", False, "messages deleted before they were consumed; part of lag"
+            ),
             Column(
                 "lag_ms",
                 "bigint",

@@ -114,6 +114,8 @@ def _tell_losses(found: SalvageReport, report: Report) -> None:
             f"record at offset {record.commit_log_offset}, queue {record.queue_id} of topic "
             f"{record.topic!r} at {record.queue_offset}: {record.reason}"
         )
+    if found.lost_end is not None:
+        report.damage(str(found.lost_end))
     more = max(len(found.gaps) - _SHOWN, 0) + max(len(found.rejected) - _SHOWN, 0)
     if more:
         report.damage(f"{more} more damaged parts and records: see {report_path(found.target)}")

@@ -20,6 +20,7 @@ from rmqsource.live.errors import ClusterError
 from rmqsource.live.live_queues import LiveQueue, QueueState
 from rmqsource.live.queue_facts import NO_RECORD, NOWHERE, places_of
 from rmqsource.metadata import batches_of
+from rmqsource.metadata.consumer_offsets import lag_and_expired
 from rmqsource.metadata.columns import NO_TIME, nullable, table_part
 from rmqsource.metadata.selection import Selection
 from rmqsource.scan.predicate import from_options
@@ -169,7 +170,7 @@ async def _perms(cluster: Cluster, topics: Iterable[str]) -> dict[str, int]:
 async def _consumer_offsets(cluster: Cluster, options: LiveOptions) -> list[Table]:
     """Return what brokers have noted of groups; a queue that a group never committed has no row.
 
-    A group's queue that is no more has ``broker_offset`` 0, as in the table of files.
+    A group's queue that is no more has ``broker_offset`` 0, as in the table of files, and no lag.
     """
     info = await cluster.patiently("brokers", "", cluster.name_servers.cluster_info)
     selection = Selection(options.reading)
@@ -211,6 +212,8 @@ async def _commit_part(
     places = await places_of(cluster, states, [item for pair in behind.values() for item in pair])
     consumed = _numbers(offset for _, _, offset in commits)
     broker = _numbers(states[queue].max_offset for _, queue, _ in commits)
+    begin = _numbers(states[queue].min_offset for _, queue, _ in commits)
+    lag, expired = lag_and_expired(consumed, begin, broker, (broker == 0).astype(np.int64))
     lags = [_lag_ms(behind.get((queue, offset)), places) for _, queue, offset in commits]
     return table_part(
         "consumer_offsets",
@@ -221,7 +224,8 @@ async def _commit_part(
         queue_id=[queue.queue_id for _, queue, _ in commits],
         consumer_offset=consumed,
         broker_offset=broker,
-        lag=np.maximum(broker - np.maximum(consumed, 0), 0),
+        lag=lag,
+        expired=expired,
         lag_ms=lags,
     )
 

@@ -15,6 +15,7 @@ from store_core.config.config_files import load_consumer_offsets
 from store_core.errors import StoreFormatError
 from store_core.layout.store_paths import CONFIG_DIR
 from store_core.queue.batch_consume_queue import find_unit
+from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Array, Table
     from store_core.store_snapshot import StoreSnapshot
+
+    Int64s = npt.NDArray[np.int64]
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -38,9 +41,14 @@ class _Commit(NamedTuple):
 
 
 class _Standing(NamedTuple):
-    """Of one row: end of the queue, and places of the first record not consumed and the last."""
+    """Of one row: end and begin of the queue, and the first record not consumed and the last.
+
+    ``is_gone``: the queue's topic was deleted.
+    """
 
     broker_offset: int
+    min_offset: int = 0
+    is_gone: bool = False
     next_record: int = NO_RECORD
     last_record: int = NO_RECORD
 
@@ -49,8 +57,9 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """Yield what ``consumerOffset.json`` and ``lmqConsumerOffset.json`` hold of selected queues.
 
     A queue that a group never committed has no row. ``broker_offset`` is 0 where the queue has
-    no directory. ``lag`` is their difference, and 0 where the group is ahead of the queue, as
-    after a cut (RocketMQ's tools show a negative number); a consumer offset below 0 counts as 0.
+    no directory. ``lag`` is their difference: below 0 where the group is beyond the end of the
+    queue, as after a cut. A consumer offset below 0 counts as 0; of a deleted topic nothing is
+    left to consume.
     ``lag_ms`` starts from the first message that is still there; it is 0 where none is left, and
     null where a record is lost.
     """
@@ -66,8 +75,9 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
             kept.append(commit)
             standings.append(standing)
     table = np.array(standings, np.int64).reshape(-1, len(_Standing._fields))
-    broker, next_record, last_record = table.T
+    broker, begin, is_gone, next_record, last_record = table.T
     consumed = np.array([commit.consumer_offset for commit in kept], np.int64)
+    lag, expired = lag_and_expired(consumed, begin, broker, is_gone)
     yield table_part(
         "consumer_offsets",
         snapshot.directory.uri,
@@ -77,9 +87,29 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
         queue_id=[commit.queue_id for commit in kept],
         consumer_offset=consumed,
         broker_offset=broker,
-        lag=np.maximum(broker - np.maximum(consumed, 0), 0),
+        lag=lag,
+        expired=expired,
         lag_ms=_lag_ms(snapshot, options, next_record, last_record),
     )
+
+
+def lag_and_expired(
+    consumed: Int64s, begin: Int64s, end: Int64s, is_gone: Int64s
+) -> tuple[Int64s, Int64s]:
+    """Return how many messages groups have not consumed, and how many of those are deleted.
+
+    Parameters
+    ----------
+    consumed
+        The groups' offsets.
+    begin, end
+        Where their queues begin and end.
+    is_gone
+        The queue is no more: nothing of it can be consumed.
+    """
+    at = np.maximum(consumed, 0)
+    lag = np.where(is_gone, 0, end - at)
+    return lag, np.where(is_gone, 0, np.maximum(begin - at, 0))
 
 
 def _commits(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Commit]:
@@ -115,11 +145,29 @@ class _Queues:
             return None
         at = max(commit.consumer_offset, facts.min_offset)
         if at >= facts.max_offset:
-            return _Standing(facts.max_offset)
+            end = self._end(commit, key, facts)
+            return _Standing(end, facts.min_offset, self._is_gone(commit.topic, facts))
         record: int | None = None
         with skip_damaged(str(key), self._options):
             record = self._record_of(key, at)
-        return None if record is None else _Standing(facts.max_offset, record, facts.last_record)
+        if record is None:
+            return None
+        return _Standing(facts.max_offset, facts.min_offset, False, record, facts.last_record)
+
+    def _is_gone(self, topic: str, facts: QueueFacts) -> bool:
+        """Return whether a queue was deleted with its topic, and not lost."""
+        configs = self._snapshot.topic_configs
+        return facts is _NO_QUEUE and configs is not None and topic not in configs
+
+    def _end(self, commit: _Commit, key: QueueKey, facts: QueueFacts) -> int:
+        """Return where a queue ends; of a running broker, whose offsets are newer, as it is now."""
+        is_stopped = self._snapshot.state is StoreState.STOPPED
+        path = self._snapshot.queue_paths.get((key.topic, key.queue_id))
+        if is_stopped or key.is_batch or path is None or commit.consumer_offset <= facts.max_offset:
+            return facts.max_offset
+        self._snapshot.directory.forget(path)
+        queue = self._snapshot.open_queue(key.topic, key.queue_id, path)
+        return max(facts.max_offset, min(commit.consumer_offset, queue.end_of_units()))
 
     def _facts_of(self, key: QueueKey) -> QueueFacts | None:
         if key not in self._facts:

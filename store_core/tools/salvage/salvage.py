@@ -170,6 +170,7 @@ class _Salvage:
             queues=copy.queues,
             kept_queues=len(kept),
             notes=tuple(self._notes),
+            lost_end=snapshot.lost_end,
         )
 
     def _copy_log(self) -> tuple[LogCopy, list[Gap]]:

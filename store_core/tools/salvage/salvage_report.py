@@ -9,6 +9,7 @@ from store_core.layout.message import INNER_ITEM
 
 if TYPE_CHECKING:
     from store_core.log.log_scan import Gap
+    from store_core.queue.lost_end import LostEnd
     from store_core.tools.salvage.moved_offsets import OffsetRun, QueueOffsets
     from store_core.tools.salvage.readable_rows import RejectedRecord
     from store_core.tools.salvage.store_times import CorrectedTime
@@ -40,6 +41,8 @@ class SalvageReport:
         Queue offsets then and now, by (topic, queue id).
     kept_queues
         Queues without messages that were copied, so that their next message gets the next offset.
+    lost_end
+        What followed the end of the old log, and is gone.
     notes
         What else a person should know.
     """
@@ -58,6 +61,7 @@ class SalvageReport:
     queues: dict[tuple[str, int], QueueOffsets]
     kept_queues: int
     notes: tuple[str, ...]
+    lost_end: LostEnd | None = None
 
     @property
     def lost_bytes(self) -> int:
@@ -71,9 +75,11 @@ class SalvageReport:
 
     @property
     def missing_messages(self) -> int:
-        """Queue offsets between messages that are there, at which there is none."""
+        """Queue offsets between messages that are there, or after the last, at which is none."""
         most = self._most_lost
-        return sum(stop - start for q in self.queues.values() for start, stop in q.lost(most))
+        after = self.lost_end.messages if self.lost_end is not None else 0
+        between = (stop - start for q in self.queues.values() for start, stop in q.lost(most))
+        return sum(between) + after
 
     @property
     def _most_lost(self) -> int:
@@ -90,6 +96,7 @@ class SalvageReport:
                 "begin": self.log_begin,
                 "end": self.log_end,
                 "ends_because": self.log_ends_because,
+                "lost_after_end": None if self.lost_end is None else str(self.lost_end),
             },
             "records": self.records,
             "record_bytes": self.record_bytes,
