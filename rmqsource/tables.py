@@ -172,9 +172,7 @@ _TABLES = (
                 False,
                 "messages not consumed yet; below 0: so far is the offset beyond the queue's end",
             ),
-            Column(
-                "expired", "bigint", False, "messages deleted before they were consumed; part of lag"
-            ),
+            Column("expired", "bigint", False, "of these, messages that are deleted already"),
             Column(
                 "lag_ms",
                 "bigint",

@@ -28,8 +28,8 @@ from store_core.layout.store_paths import (
     INDEX_DIR,
 )
 from store_core.log.commit_log import CommitLog, commit_log_directories
-from store_core.log.end_rules import Failure
 from store_core.log.dledger_log import committed_end, dledger_directories
+from store_core.log.end_rules import Failure
 from store_core.log.log_end import LogEnd, find_log_end
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.consume_queue import ConsumeQueue

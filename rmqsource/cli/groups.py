@@ -37,23 +37,29 @@ from rmqsource.cli.output import Display, Shape
 from rmqsource.cli.read import listed, source_options, table_options
 from rmqsource.cli.report import Report, reporting
 from rmqsource.cli.thresholds import Count, CountOrSpan, Threshold, count, count_or_span
+from rmqsource.exit_codes import FOUND
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, newest_dead_letters
 from rmqsource.explore.group_standing import GROUP_COLUMNS, group_standing
+from rmqsource.explore.offsets_outside import offsets_outside
+from store_core.arrow import pc
 
 if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Table
 
 _LAG = Shape(
-    ("group", "topic", "queue_id", "lag", "lag_ms", "consumer_offset", "broker_offset"),
+    ("group", "topic", "queue_id", "lag", "lag_ms", "expired", "consumer_offset", "broker_offset"),
     columns_of("consumer_offsets"),
-    drop=("store", "broker_offset", "consumer_offset", "queue_id"),
+    drop=("store", "expired", "broker_offset", "consumer_offset", "queue_id"),
     forms={"lag_ms": in_time("lag_time")},
 )
 _GROUPS = Shape(
     GROUP_COLUMNS[:-1],
     GROUP_COLUMNS,
-    drop=("store", "retry_max_times", "queues", "topics", "retry_messages"),
+    drop=(
+        *("store", "retry_max_times", "expired", "beyond_end", "queues", "topics"),
+        "retry_messages",
+    ),
     forms={"lag_ms": in_time("lag_time")},
 )
 _DEAD = Shape(
@@ -61,6 +67,8 @@ _DEAD = Shape(
     DEAD_LETTER_COLUMNS,
     drop=("keys", "body", "why", "tries", "topic", "store_timestamp"),
 )
+
+_SHOWN_OUTSIDE = 10
 
 
 def add_group_commands(app: typer.Typer) -> None:
@@ -96,7 +104,7 @@ def lag(
 
     A row per queue, the furthest behind first. lag_time is how much older the first message not
     consumed is than the newest of the queue. --fail-above looks at each group and topic: messages
-    over all queues, or the longest time.
+    over all queues, or the longest time; and an offset outside of its queue is always an alert.
     """
     with reporting(warnings_are_damage=cluster.namesrv is None) as said:
         most, limited = count_or_span(fail_above), view.limit(limit)
@@ -134,15 +142,29 @@ def _show_lag(table: "Table", shape: Shape, shown: _Shown, said: Report) -> None
     show_rows(rows, shape, shown.display, shown.limit, said)
     if not rows.num_rows:
         said.note("no consumer group has committed an offset here")
+    tell_outside(rows, said, is_alert=shown.most is not None)
     if shown.most is not None:
         _judge_lag(rows, shown.most, said)
+
+
+def tell_outside(rows: "Table", said: Report, *, is_alert: bool = False) -> None:
+    """Say which groups have an offset outside of its queue."""
+    found = offsets_outside(rows)
+    for text in found[:_SHOWN_OUTSIDE]:
+        said.note(f"alert: {text}" if is_alert else text)
+    if len(found) > _SHOWN_OUTSIDE:
+        said.note(f"and {len(found) - _SHOWN_OUTSIDE:,} more offsets outside of their queues")
+    if found and is_alert:
+        said.end_with(FOUND)
 
 
 def _judge_lag(rows: "Table", most: Threshold, said: Report) -> None:
     """Alert for each group and topic that is too far behind."""
     if not rows.num_rows:
         return
-    sums = rows.group_by(["store", "group", "topic"], use_threads=False)
+    at = rows.column_names.index("lag")
+    behind_only = rows.set_column(at, "lag", pc.max_element_wise(rows["lag"], 0))
+    sums = behind_only.group_by(["store", "group", "topic"], use_threads=False)
     for row in sums.aggregate([("lag", "sum"), ("lag_ms", "max")]).to_pylist():
         behind = f"group {row['group']!r} is behind in topic {row['topic']!r}"
         in_time_ = row["lag_ms_max"] or 0
@@ -171,6 +193,7 @@ def groups(
         tell_unknown(wanted, table["group"], "consumer group", said)
         rows = only(table, "group", wanted)
         show_rows(rows, for_stores(_GROUPS, options), display, limit, said)
+        tell_outside(only(whole_table("consumer_offsets", options), "group", wanted), said)
         if not rows.num_rows:
             said.note("the store knows no consumer group")
         said.tell_missing(options)

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 _TEXTS = ("group", "store")
 GROUP_COLUMNS = (
-    *("group", "topics", "queues", "lag", "lag_ms", "retry_messages"),
+    *("group", "topics", "queues", "lag", "lag_ms", "expired", "beyond_end", "retry_messages"),
     *("dead_letters", "retry_max_times", "store"),
 )
-"""``topics`` and ``queues`` are those with an offset, retry topics left out; ``lag`` has them."""
+"""``topics`` and ``queues`` are those with an offset, retry topics left out; ``lag`` has them.
+
+``beyond_end``: by how many messages the group's offsets are beyond the ends of their queues.
+"""
 
 
 def group_standing(options: SourceOptions) -> Table:
@@ -54,8 +57,10 @@ def _rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[dict[str,
             "group": group,
             "topics": len({row["topic"] for row in own}),
             "queues": len(own),
-            "lag": sum(row["lag"] for row in queues),
+            "lag": sum(max(row["lag"], 0) for row in queues),
             "lag_ms": max((row["lag_ms"] or 0 for row in queues), default=None),
+            "expired": sum(row["expired"] for row in queues),
+            "beyond_end": sum(max(-row["lag"], 0) for row in queues),
             "retry_messages": held.get(f"{RETRY_PREFIX}{group}", 0),
             "dead_letters": held.get(f"{DLQ_PREFIX}{group}", 0),
             "retry_max_times": None if limit is None else limit.retry_max_times,

@@ -240,7 +240,7 @@ def consumer_lag(path: Paths, options: Options = None) -> Any:
 def consumer_lag_of(options: SourceOptions) -> Any:
     """Return the same as `consumer_lag`, for checked options."""
     frame = _table("consumer_offsets", options)
-    by_group = frame.groupby("group")["lag"].transform("sum")
+    by_group = frame["lag"].clip(lower=0).groupby(frame["group"]).transform("sum")
     order = frame.assign(_group=-by_group, _lag=-frame["lag"])
     keys = ["_group", "group", "_lag", "topic", "queue_id"]
     return order.sort_values(keys, ignore_index=True).drop(columns=["_group", "_lag"])

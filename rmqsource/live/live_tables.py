@@ -20,8 +20,8 @@ from rmqsource.live.errors import ClusterError
 from rmqsource.live.live_queues import LiveQueue, QueueState
 from rmqsource.live.queue_facts import NO_RECORD, NOWHERE, places_of
 from rmqsource.metadata import batches_of
-from rmqsource.metadata.consumer_offsets import lag_and_expired
 from rmqsource.metadata.columns import NO_TIME, nullable, table_part
+from rmqsource.metadata.consumer_offsets import lag_and_expired
 from rmqsource.metadata.selection import Selection
 from rmqsource.scan.predicate import from_options
 from store_core.config.config_files import TopicConfig, parse_consumer_offsets

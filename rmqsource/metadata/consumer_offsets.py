@@ -150,9 +150,12 @@ class _Queues:
         record: int | None = None
         with skip_damaged(str(key), self._options):
             record = self._record_of(key, at)
-        if record is None:
-            return None
-        return _Standing(facts.max_offset, facts.min_offset, False, record, facts.last_record)
+        held = _Standing(facts.max_offset, facts.min_offset)
+        return (
+            None
+            if record is None
+            else held._replace(next_record=record, last_record=facts.last_record)
+        )
 
     def _is_gone(self, topic: str, facts: QueueFacts) -> bool:
         """Return whether a queue was deleted with its topic, and not lost."""

@@ -76,6 +76,7 @@ def verdict(findings: ReportData, made_at_ms: int) -> list[Judgement]:
         *(_not_read(one, several) for one in findings.standings if one.not_read),
         _damage(findings),
         _lag(findings),
+        *_offsets_outside(findings),
         _dead_letters(findings),
         _transactions(findings),
         *(
@@ -183,6 +184,38 @@ def _lag(findings: ReportData) -> Judgement:
     )
     todo = "" if state == GOOD else "See whether its consumers run, and what they wait for."
     return Judgement("Consumer lag", state, text, todo, _commands("lag", findings))
+
+
+def _offsets_outside(findings: ReportData) -> Iterator[Judgement]:
+    """Yield what is to say of groups whose offsets are outside of their queues."""
+    if not findings.lag_is_known or not len(findings.lag):
+        return
+    frame = findings.lag
+    beyond, expired = frame[frame["lag"] < 0], frame[frame["expired"] > 0]
+    parts = []
+    if len(beyond):
+        worst = beyond.sort_values("lag", kind="stable").iloc[0]
+        parts.append(
+            f"{plural(len(beyond), 'offset')} beyond the end of the queue: that of group "
+            f"{worst['group']} for queue {worst['queue_id']} of topic {worst['topic']} by "
+            f"{plural(-int(worst['lag']), 'message')}."
+        )
+    if len(expired):
+        sums = expired.groupby("group")["expired"].sum().sort_values(ascending=False, kind="stable")
+        parts.append(
+            f"{plural(int(sums.sum()), 'message')} deleted before they were consumed, most of "
+            f"them unread by group {sums.index[0]}."
+        )
+    if parts:
+        yield Judgement(
+            "Consumer offsets",
+            ACT if len(beyond) else LOOK,
+            " ".join(parts),
+            "A group beyond the end gets no new message until its offset is reset."
+            if len(beyond)
+            else "See whether its consumers run.",
+            _commands("lag", findings),
+        )
 
 
 def _dead_letters(findings: ReportData) -> Judgement:

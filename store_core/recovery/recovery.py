@@ -151,8 +151,8 @@ def recover_log(
     Raises
     ------
     LogDamageError
-        More would be needed, or messages after the end are lost. Nothing was cut; after a crash queues may have got units that they
-        lacked.
+        More would be needed, or messages after the end are lost. Nothing was cut; after a crash
+        queues may have got units that they lacked.
     StoreFormatError
         There are queues, and no log.
     StoreWriteError, StoreReadError

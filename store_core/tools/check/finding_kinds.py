@@ -366,6 +366,17 @@ class FindingKind(Enum):
         "the newest records are not in the index yet",
         _NONE,
     )
+    OFFSET_BEYOND_END = (
+        Severity.REPAIRABLE,
+        "the offset of a consumer group is beyond the end of its queue, by so many messages: the "
+        "group misses the next ones that are stored",
+        "reset the group's offset, as with mqadmin resetOffsetByTime, when the broker runs",
+    )
+    OFFSET_EXPIRED = (
+        Severity.INFORMATION,
+        "messages that were deleted before a consumer group consumed them",
+        _NONE,
+    )
     CHECKPOINT = (
         Severity.REPAIRABLE,
         "the checkpoint is not plausible: after a crash recovery may begin too late",

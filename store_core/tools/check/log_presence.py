@@ -1,4 +1,4 @@
-"""A log that is not there, or not to its end: a new store, a disk that is not mounted, lost files."""
+"""A log that is not there, or not to its end: a new store, an unmounted disk, lost files."""
 
 from __future__ import annotations
 
