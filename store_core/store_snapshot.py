@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -545,8 +544,6 @@ class StoreSnapshot(StoreQueries):
         if last_start is None or maybe_live or not len(self.log.segments):
             return None
         last_ms = self.store_timestamp_at(last_start) or 0 if last_start >= 0 else 0
-        if self.tail_offset < self.end_offset:  # the damaged record may be as new as can be
-            last_ms = sys.maxsize
         witness = FilesWitness(
             self.directory,
             self.config,

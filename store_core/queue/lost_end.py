@@ -13,7 +13,8 @@ after a crash   the checkpoint alone, and of its times only the one up to which 
 ==============  ================================================================================
 
 Units that an old cut left (RocketMQ erases none) prove nothing: the log has grown over the place
-of the cut since, or the checkpoint confirms the record before it as the last.
+of the cut since, or the checkpoint confirms the record before it as the last, or the bytes that
+were cut still follow, and the checkpoint's times are not later.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Protocol
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.files.nonzero_bytes import first_nonzero
 from store_core.layout.message import LMQ_PREFIX
 from store_core.log.log_scan import scan_frames, skip_gap
 
@@ -136,16 +138,16 @@ def find_lost_end(log: ReadableLog, end: Failure, witness: EndWitness) -> LostEn
     witness
         The rest of the store.
     """
-    proofs = list(_checkpoint_proofs(log, end, witness))
-    if not witness.stopped_cleanly and not proofs:
+    point = witness.checkpoint
+    confirmed, last_start = point.confirm_phy_offset or 0, end.last_start
+    proofs = _time_proof(log, end, witness)
+    if confirmed > end.offset:
+        proofs.insert(0, f"the checkpoint confirms a record at offset {confirmed}")
+    if not proofs and (not witness.stopped_cleanly or 0 < confirmed == last_start):
         return None
-    confirmed = witness.checkpoint.confirm_phy_offset or 0
-    if not proofs and 0 < confirmed == end.last_start:
-        return None  # a recovery found the log to end here
     proofs += _index_proof(end, witness)
     queues = dict(witness.units_after(end.offset))
-    first = min((units.first_start for units in queues.values()), default=-1)
-    if not proofs and first not in _next_starts(log, end.offset):
+    if confirmed <= end.offset and not _is_proved(log, end, witness, proofs, queues):
         return None
     reach = max([end.offset, confirmed, *(units.last_end for units in queues.values())])
     messages = _messages(queues)
@@ -213,20 +215,47 @@ def _messages(queues: dict[QueueKey, UnitsAfter]) -> int:
     return sum(units.messages for units in own or queues.values())
 
 
-def _checkpoint_proofs(log: ReadableLog, end: Failure, witness: EndWitness) -> Iterable[str]:
-    point = witness.checkpoint
-    confirmed = point.confirm_phy_offset or 0
-    if confirmed > end.offset:
-        yield f"the checkpoint confirms a record at offset {confirmed}"
-    times = []
+def _time_proof(log: ReadableLog, end: Failure, witness: EndWitness) -> list[str]:
+    point, newest = witness.checkpoint, 0
     if witness.stopped_cleanly or witness.knows_forced:
-        times.append(point.physic_msg_timestamp or 0)
+        newest = point.physic_msg_timestamp or 0
     if witness.stopped_cleanly:
-        times.append(point.logics_msg_timestamp or 0)
-    newest = max(times, default=0)
-    if newest > end.last_timestamp and not _has_time(log, end, newest):
-        last = f"the last record is of {end.last_timestamp}" if end.last_start >= 0 else "it is not"
-        yield f"the checkpoint says that a record of {newest} ms was in the log, but {last}"
+        newest = max(newest, point.logics_msg_timestamp or 0)
+    if newest <= end.last_timestamp or _has_time(log, end, newest):
+        return []
+    last = f"the last one is of {end.last_timestamp} ms" if end.last_start >= 0 else "none is there"
+    return [f"the checkpoint says that it had a record of {newest} ms, and {last}"]
+
+
+def _is_proved(
+    log: ReadableLog,
+    end: Failure,
+    witness: EndWitness,
+    proofs: list[str],
+    queues: dict[QueueKey, UnitsAfter],
+) -> bool:
+    """Return whether a loss is proved where the checkpoint confirms no record after the end.
+
+    Bytes after the end may be those of the record that the checkpoint speaks of, damaged, or what
+    an old cut left.
+    """
+    first = min((units.first_start for units in queues.values()), default=-1)
+    if not proofs and first not in _next_starts(log, end.offset):
+        return False
+    if _is_bare(log, end.offset):
+        return True
+    has_time = bool(_time_proof(log, end, witness))
+    return witness.stopped_cleanly and has_time and bool(queues)
+
+
+def _is_bare(log: ReadableLog, offset: int) -> bool:
+    """Return whether nothing follows an offset in its segment but zeros, or a blank record."""
+    segment = log.segments.find(offset)
+    if segment is None:
+        return True
+    records = log.records(segment, segment.from_offset + log.segments.file_size)
+    at = offset - segment.from_offset
+    return records.blank_bytes(at) is not None or first_nonzero(log.source(segment), at) < 0
 
 
 def _index_proof(end: Failure, witness: EndWitness) -> list[str]:
