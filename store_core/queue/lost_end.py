@@ -236,16 +236,24 @@ def _is_proved(
 ) -> bool:
     """Return whether a loss is proved where the checkpoint confirms no record after the end.
 
-    Bytes after the end may be those of the record that the checkpoint speaks of, damaged, or what
-    an old cut left.
+    A time of the checkpoint alone is no proof where the queues end with the last record: it is the
+    checkpoint that is wrong then. Bytes after the end may be those of the record that the
+    checkpoint speaks of, damaged, or what an old cut left.
     """
     first = min((units.first_start for units in queues.values()), default=-1)
     if not proofs and first not in _next_starts(log, end.offset):
+        return False
+    if len(proofs) <= 1 and not queues and _is_dispatched(end.last_start, witness):
         return False
     if _is_bare(log, end.offset):
         return True
     has_time = bool(_time_proof(log, end, witness))
     return witness.stopped_cleanly and has_time and bool(queues)
+
+
+def _is_dispatched(start: int, witness: EndWitness) -> bool:
+    """Return whether a queue has a unit of the record that starts there."""
+    return start >= 0 and any(u.first_start == start for _, u in witness.units_after(start))
 
 
 def _is_bare(log: ReadableLog, offset: int) -> bool:
