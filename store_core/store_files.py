@@ -291,6 +291,7 @@ def recovery_parts(
             checkpoint,
             stopped_cleanly=last_exit_ok,
             knows_forced=not config.is_slave,
+            reach=queues.max_physic_offset,
         ),
     )
 

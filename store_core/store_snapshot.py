@@ -79,6 +79,7 @@ A new run may begin with a recovery that cuts the log before that record and lea
 """
 _MOST_PROVEN_STARTS = 1024  # 100 bytes each; the oldest are forgotten
 _PROOF_BYTES = 88
+_MOST_QUEUES = 64
 
 
 class StoreSnapshot(StoreQueries):
@@ -151,8 +152,7 @@ class StoreSnapshot(StoreQueries):
         self._topics: dict[str, TopicConfig] | None = None
         self._topics_read = False
         self._consumer_filters: ConsumerFilterManager | None = None
-        self._lost_end: LostEnd | None = None
-        self._lost_end_sought = False
+        self._lost_ends: dict[int | None, LostEnd | None] = {}
         try:
             _ = self.queue_database  # before the end: its units are of records of the log then
             given = None if end_offset is None else LogEnd(end_offset, "given", -1, end_offset)
@@ -217,10 +217,17 @@ class StoreSnapshot(StoreQueries):
 
         None where nothing is lost, where a broker has the store open, and where the end was given.
         """
-        if not self._lost_end_sought:
-            self._lost_end_sought = True
-            self._lost_end = self._find_lost_end()
-        return self._lost_end
+        return self._find_lost_end(None)
+
+    @property
+    def evident_lost_end(self) -> LostEnd | None:
+        """What `lost_end` is, where more than the queues of a store with many hints at a loss.
+
+        They are needed only where all that is lost was stored in the millisecond of the last record
+        that is left. Those of a remote store are never asked first.
+        """
+        most = _MOST_QUEUES if self.directory.is_local else 0
+        return None if self._find_lost_end(most) is None else self.lost_end
 
     @property
     def queue_paths(self) -> dict[tuple[str, int], str]:
@@ -533,7 +540,12 @@ class StoreSnapshot(StoreQueries):
         self._keep_proof(key, found)
         return found
 
-    def _find_lost_end(self) -> LostEnd | None:
+    def _find_lost_end(self, most_queues: int | None) -> LostEnd | None:
+        if most_queues not in self._lost_ends:
+            self._lost_ends[most_queues] = self._sought_lost_end(most_queues)
+        return self._lost_ends[most_queues]
+
+    def _sought_lost_end(self, most_queues: int | None) -> LostEnd | None:
         from store_core.recovery.end_witness import FilesWitness  # noqa: PLC0415 (workers need none)
 
         last_start, state = self._last_start, self.state
@@ -551,6 +563,7 @@ class StoreSnapshot(StoreQueries):
             stopped_cleanly=state is StoreState.STOPPED,
             knows_forced=not (self.config.is_slave or self.dledger_directories),
             database=self.queue_database,
+            most_queues=most_queues,
         )
         return find_lost_end(self.log, Failure(self.end_offset, last_start, last_ms), witness)
 

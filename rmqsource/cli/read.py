@@ -228,8 +228,8 @@ def lost_ends(*options: SourceOptions) -> Iterator[str]:
     """Yield what to say of each store whose log ends too early, as the rest of it proves."""
     for snapshot in (snapshot for one in options for snapshot in open_snapshots(one)):
         with snapshot:
-            if snapshot.lost_end is not None:
-                yield f"store {snapshot.directory.uri}: {snapshot.lost_end}"
+            if snapshot.evident_lost_end is not None:
+                yield f"store {snapshot.directory.uri}: {snapshot.evident_lost_end}"
 
 
 def checking_bodies(extra: Sequence[str]) -> Flags:

@@ -159,9 +159,9 @@ def _check_log_end(
     snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
 ) -> None:
     """Raise, or warn, where messages after the end of the log are lost that may be asked for."""
-    if predicate.is_empty or snapshot.lost_end is None:
+    lost, store = snapshot.evident_lost_end, snapshot.directory.uri
+    if predicate.is_empty or lost is None:
         return
-    lost, store = snapshot.lost_end, snapshot.directory.uri
     ids = predicate.message_ids
     if ids is not None and all(parse_message_id(text)[1] < lost.end_offset for text in ids):
         return

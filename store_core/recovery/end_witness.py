@@ -39,6 +39,10 @@ class FilesWitness:
         See ``EndWitness``.
     database
         Has the queues, where they are in no files.
+    reach
+        No queue has a unit of a record that ends after this; None: not known.
+    most_queues
+        More queues are not asked, as that takes long; None: however many.
     """
 
     def __init__(
@@ -50,22 +54,26 @@ class FilesWitness:
         stopped_cleanly: bool,
         knows_forced: bool,
         database: QueueDatabase | None = None,
+        reach: int | None = None,
+        most_queues: int | None = None,
     ) -> None:
         self.checkpoint = checkpoint or StoreCheckpoint()
         self.stopped_cleanly, self.knows_forced = stopped_cleanly, knows_forced
         self._directory, self._config, self._database = directory, config, database
+        self._reach, self._most_queues = reach, most_queues
 
     def units_after(self, offset: int) -> Iterator[tuple[QueueKey, UnitsAfter]]:
         """Return what the queues have of records at or after an offset of the log."""
-        if self._database is not None:
-            for key in self._database.queues():
-                queue = self._database.queue(*key)
-                found = simple_units_after(queue.read_units, queue.end_of_units(), offset)
-                if found is not None:
-                    yield key, found
+        if self._reach is not None and self._reach <= offset:
             return
-        yield from self._simple_units(offset)
-        yield from self._batch_units(offset)
+        if self._database is not None:
+            yield from self._database_units(self._database, offset)
+            return
+        simple = list_consume_queues(self._directory).queues
+        batch = list_consume_queues(self._directory, BATCH_CONSUME_QUEUE).queues
+        if self._most_queues is None or len(simple) + len(batch) <= self._most_queues:
+            yield from self._simple_units(simple, offset)
+            yield from self._batch_units(batch, offset)
 
     def last_indexed(self) -> tuple[int, int]:
         """Return start and store time (ms) of the record of the last index entry; (-1, 0): none."""
@@ -78,18 +86,34 @@ class FilesWitness:
                     return header.end_phy_offset, header.end_timestamp
         return -1, 0
 
-    def _simple_units(self, offset: int) -> Iterator[tuple[QueueKey, UnitsAfter]]:
+    def _database_units(
+        self, database: QueueDatabase, offset: int
+    ) -> Iterator[tuple[QueueKey, UnitsAfter]]:
+        keys = database.queues()
+        if self._most_queues is not None and len(keys) > self._most_queues:
+            return
+        for key in keys:
+            queue = database.queue(*key)
+            found = simple_units_after(queue.read_units, queue.end_of_units(), offset)
+            if found is not None:
+                yield key, found
+
+    def _simple_units(
+        self, paths: dict[QueueKey, str], offset: int
+    ) -> Iterator[tuple[QueueKey, UnitsAfter]]:
         size = self._config.mapped_file_size_consume_queue
-        for key, path in list_consume_queues(self._directory).queues.items():
+        for key, path in paths.items():
             with suppress(*_DAMAGED):
                 with ConsumeQueue.open(self._directory, *key, path, size).held_open() as queue:
                     found = simple_units_after(queue.read_units, queue.end_of_units(), offset)
                 if found is not None:
                     yield key, found
 
-    def _batch_units(self, offset: int) -> Iterator[tuple[QueueKey, UnitsAfter]]:
+    def _batch_units(
+        self, paths: dict[QueueKey, str], offset: int
+    ) -> Iterator[tuple[QueueKey, UnitsAfter]]:
         size = self._config.mapper_file_size_batch_consume_queue
-        for key, path in list_consume_queues(self._directory, BATCH_CONSUME_QUEUE).queues.items():
+        for key, path in paths.items():
             with suppress(*_DAMAGED):
                 queue = BatchConsumeQueue.open(self._directory, *key, path, size)
                 found = batch_units_after(queue.read_units, offset)

@@ -87,6 +87,8 @@ class ReputMessageService(ServiceThread):
         What lies before was dispatched; to be set before the first run.
     dispatched_timestamp
         Store time (ms) of the last record that was dispatched; 0 before there is one.
+    dispatched_start
+        Where that record starts; -1 before there is one.
     """
 
     repeats_while_busy = True
@@ -103,7 +105,7 @@ class ReputMessageService(ServiceThread):
         super().__init__(_INTERVAL_MS)
         self._is_slave, self._publish, self._unpublished = is_slave, publish, 0
         self.reput_from_offset = 0
-        self.dispatched_timestamp = 0
+        self.dispatched_timestamp, self.dispatched_start = 0, -1
         self._log, self._dispatchers, self._end_offset = log, tuple(dispatchers), end_offset
 
     @property
@@ -175,6 +177,7 @@ class ReputMessageService(ServiceThread):
         self._publish_now_or_later(is_backlog and count > 0 and ends[count - 1] < length)
         if count:
             self.dispatched_timestamp = int(part.column("store_timestamp")[-1])
+            self.dispatched_start = int(part.column("commit_log_offset")[-1])
             self.reput_from_offset = base + int(ends[count - 1])
             if self._is_slave:  # whoever appends here does not look at records
                 file.store_timestamp = self.dispatched_timestamp

@@ -83,7 +83,7 @@ class StoreServices:
         dispatchers: Sequence[Dispatcher],
     ) -> None:
         config, log, clock = parts.config, parts.segments, environment.clock
-        root, self._log = parts.lock.root, log
+        root, self._log, self._checkpoint = parts.lock.root, log, parts.checkpoint
         self.pool = _pool(config, log.file_size)
         self.allocate = AllocateMappedFileService(log.file_size, config, self.pool)
         log.allocate = self.allocate.allocate
@@ -193,9 +193,19 @@ class StoreServices:
         self.build_index.settle()
         self.flush_queues.settle()
         self.allocate.settle()
+        self._confirm_last_record()
         self.checkpoint.settle()
         if self.pool is not None:
             self.pool.close()
+
+    def _confirm_last_record(self) -> None:
+        """Let the checkpoint name the last record, so that its loss would be seen.
+
+        RocketMQ notes only the last one that a recovery found.
+        """
+        is_forced = self._log.flushed_where >= self.reput.reput_from_offset
+        if is_forced and not self.is_failing and self.reput.dispatched_start >= 0:
+            self._checkpoint.confirm_phy_offset = self.reput.dispatched_start
 
 
 class _QueuesBehindLog:

@@ -1,0 +1,267 @@
+"""The end of a log that is gone, and that the rest of its store still names."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from store_core import LogDamageError, Message, MessageStore, MessageStoreConfig, PutMessageStatus
+from store_core.config.message_store_config import MessageStoreConfig as Config
+from store_core.layout.checkpoint import CHECKPOINT
+from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.queue.lost_end import LostEnd
+from store_core.store_snapshot import StoreSnapshot
+from store_core.tools.check import Severity, check_store
+from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
+from store_core.tools.repair.store_recovery import plan_recovery, recover_store
+from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
+from tests.golden_dledger import DLEDGER_NAMES, unpack_dledger
+from tests.golden_dledger import OPTIONS as DLEDGER_OPTIONS
+from tests.golden_kinds import KINDS, unpack_kind
+from tests.golden_store import GOLDEN_NAMES, RECOVERED_NAMES, STORE_NAMES, golden
+from tests.store_factory import StoreFactory, small_store
+
+SEGMENT = 8192
+SIZES = Config(max_hash_slot_num=8, max_index_num=64)
+NOW_MS = 1_800_000_000_000
+
+
+def written(root: Path, count: int = 200) -> MessageStoreConfig:
+    """Write a store in one run and stop it cleanly."""
+    config = MessageStoreConfig(
+        store_path_root_dir=str(root),
+        mapped_file_size_commit_log=SEGMENT,
+        max_hash_slot_num=100,
+        max_index_num=400,
+    )
+    with MessageStore(config) as store:
+        for n in range(count):
+            store.put_message(Message("T", b"x" * 100, queue_id=n % 2, keys=[f"k{n}"]))
+    return config
+
+
+def segments(root: Path) -> list[Path]:
+    """Return the segments that hold data."""
+    found = sorted((root / "commitlog").iterdir())
+    return [path for path in found if path.read_bytes().strip(b"\0")]
+
+
+def delete_last(root: Path) -> None:
+    last = segments(root)[-1]
+    for path in (root / "commitlog").iterdir():
+        if path.name >= last.name:
+            path.unlink()
+
+
+def zero_last(root: Path) -> None:
+    segments(root)[-1].write_bytes(b"\0" * SEGMENT)
+
+
+def zero_half(root: Path) -> None:
+    path = segments(root)[-1]
+    data = path.read_bytes()
+    size = int.from_bytes(data[:4], "big")  # of each of the records in the middle
+    path.write_bytes(data[: 20 * size].ljust(SEGMENT, b"\0"))
+
+
+def cut_file(root: Path) -> None:
+    path = segments(root)[-1]
+    path.write_bytes(path.read_bytes()[: SEGMENT // 2])
+
+
+def spoil_last_half(root: Path) -> None:
+    path = segments(root)[-1]
+    used = len(path.read_bytes().rstrip(b"\0"))
+    data = path.read_bytes()[: used // 2] + b"\x5a" * (used - used // 2)
+    path.write_bytes(data.ljust(SEGMENT, b"\0"))
+
+
+LOSSES: tuple[Callable[[Path], None], ...] = (delete_last, zero_last, zero_half)
+
+
+def lost_end(root: Path, config: Config = SIZES) -> LostEnd | None:
+    with StoreSnapshot.open(str(root), config) as view:
+        return view.lost_end
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """Return the files but ``lock``, by name."""
+    found = (path for path in root.rglob("*") if path.is_file() and path.name != "lock")
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_a_clean_store_without_its_end_is_recovered_with_a_flag_only(tmp_path, lose):
+    root = tmp_path / "store"
+    config = written(root)
+    lose(root)
+    before = contents(root)
+    with StoreSnapshot.open(str(root), config) as view:
+        report = check_store(view)
+        assert view.evident_lost_end == view.lost_end
+    (finding,) = report.of(Severity.DAMAGE)
+    lost = 200 - report.counts.records
+    assert lost > 0
+    assert (finding.kind.name, finding.count) == ("LOG_END_LOST", lost)
+    assert f"messages lost, by their queues: {lost}" in report.verdict_text
+    assert not report.of(Severity.REPAIRABLE)  # no repair that would erase the proof is advised
+    for refuse in (
+        lambda: MessageStore(config).load(),
+        lambda: recover_store(str(root), config, clock=lambda: NOW_MS),
+        lambda: rebuild_queues_in_place(str(root), config),
+        lambda: rebuild_queues_in_place(str(root), config, accept_moved=True),
+        lambda: rebuild_index_in_place(str(root), config, clock=lambda: NOW_MS),
+    ):
+        with pytest.raises(LogDamageError, match=f"{lost} messages that followed are lost.*--cut"):
+            refuse()
+        assert contents(root) == before
+    assert plan_recovery(str(root), config).log.lost_end.messages == lost
+    done = recover_store(str(root), config, clock=lambda: NOW_MS, cut=True)
+    assert done.log.lost_end.messages == lost
+    with StoreSnapshot.open(str(root), config) as view:
+        assert check_store(view).findings == ()
+    with MessageStore(config) as store:
+        assert (
+            store.put_message(Message("T", b"next", queue_id=0)).status is PutMessageStatus.PUT_OK
+        )
+    assert lost_end(root, config) is None
+
+
+def test_a_clean_store_whose_end_is_garbage_is_recovered_with_a_flag_only(tmp_path):
+    config = written(tmp_path)
+    spoil_last_half(tmp_path)
+    with pytest.raises(LogDamageError, match="messages that followed are lost"):
+        recover_store(str(tmp_path), config, clock=lambda: NOW_MS)
+
+
+def test_a_clean_store_whose_last_file_is_cut_has_lost_its_end(tmp_path):
+    """The record that is cut in the middle is damage by itself."""
+    config = written(tmp_path)
+    cut_file(tmp_path)
+    found = lost_end(tmp_path, config)
+    with StoreSnapshot.open(str(tmp_path), config) as view:
+        assert found.messages == 200 - check_store(view).counts.records - 1
+
+
+def test_a_salvage_counts_what_is_lost_at_the_end(tmp_path):
+    config = written(tmp_path / "store")
+    delete_last(tmp_path / "store")
+    found = salvage_store(
+        str(tmp_path / "store"), str(tmp_path / "new"), config, SalvageOptions(lambda: NOW_MS)
+    )
+    assert found.missing_messages == 200 - found.records > 0
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_queues_and_index_beyond_the_log_are_what_a_power_cut_leaves(tmp_path, lose):
+    """The checkpoint says of nothing after the end that it was forced."""
+    config = written(tmp_path)
+    lose(tmp_path)
+    (tmp_path / "abort").write_bytes(b"1")
+    set_checkpoint(tmp_path, physic_msg_timestamp=1, confirm_phy_offset=0)
+    assert lost_end(tmp_path, config) is None
+    recover_store(str(tmp_path), config, clock=lambda: NOW_MS)
+    assert lost_end(tmp_path, config) is None
+
+
+@pytest.mark.parametrize("field", ["physic_msg_timestamp", "confirm_phy_offset"])
+def test_what_was_forced_before_a_crash_and_is_gone_is_lost(tmp_path, field):
+    factory = StoreFactory(tmp_path / "store", segment_bytes=1024)
+    for number in range(24):
+        factory.add(queue_id=number % 2)
+    root = factory.write(abort=b"1")
+    last = factory.records[-1]
+    values = {"physic_msg_timestamp": 1, "confirm_phy_offset": 0}
+    values[field] = getattr(
+        last, {"confirm_phy_offset": "commit_log_offset"}.get(field, "store_timestamp")
+    )
+    set_checkpoint(root, **values)
+    gone = [path for path in (root / "commitlog").iterdir() if int(path.name) >= 1024]
+    for path in gone:
+        path.unlink()
+    found = lost_end(root)
+    left = sum(record.commit_log_offset < 1024 for record in factory.records)
+    assert found.messages == 24 - left
+    with pytest.raises(LogDamageError, match="are lost"):
+        recover_store(str(root), SIZES, clock=lambda: NOW_MS)
+    slave = Config(max_hash_slot_num=8, max_index_num=64, broker_role="SLAVE")
+    expected = field == "confirm_phy_offset"  # a slave's time is that of the last dispatch
+    assert (lost_end(root, slave) is not None) == expected
+
+
+def test_a_checkpoint_alone_is_wrong_where_the_queues_end_with_the_log(tmp_path):
+    root = small_store(tmp_path / "store").write()
+    set_checkpoint(root, physic_msg_timestamp=NOW_MS)
+    assert lost_end(root) is None
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "index")
+    assert "the checkpoint says" in str(lost_end(root))
+
+
+def test_a_given_end_is_no_loss(tmp_path):
+    config = written(tmp_path)
+    with StoreSnapshot.open(str(tmp_path), config, 1000) as view:
+        assert view.lost_end is None
+
+
+def set_checkpoint(root: Path, **values: int) -> None:
+    path = root / "checkpoint"
+    data = bytearray(path.read_bytes())
+    for name, value in values.items():
+        at = CHECKPOINT.at(name)
+        data[at : at + 8] = value.to_bytes(8, "big", signed=True)
+    path.write_bytes(data)
+
+
+# What real brokers wrote -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
+def test_no_golden_store_has_lost_its_end(name):
+    for recovered in (False, True) if name in RECOVERED_NAMES else (False,):
+        store = golden(name, recovered=recovered)
+        config = Config.from_properties(store.options)
+        assert lost_end(store.root, config) is None
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_store_of_another_kind_has_lost_its_end(tmp_path, name):
+    assert lost_end(unpack_kind(name, tmp_path), Config.from_properties(DLEDGER_OPTIONS)) is None
+
+
+@pytest.mark.parametrize("name", DLEDGER_NAMES)
+def test_no_dledger_store_has_lost_its_end_and_one_without_it_has(tmp_path, name):
+    root, config = unpack_dledger(name, tmp_path), Config.from_properties(DLEDGER_OPTIONS)
+    assert lost_end(root, config) is None
+    if (root / "abort").exists():
+        return
+    zero_from_last_record(root, config)
+    assert lost_end(root, config).messages == 1
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in STORE_NAMES if n not in {"empty-5x", *RECOVERED_NAMES}]
+)
+def test_a_golden_store_without_its_last_record_has_lost_its_end(tmp_path, name):
+    store = golden(name)
+    root, config = store.copy_to(tmp_path), Config.from_properties(store.options)
+    lost = zero_from_last_record(root, config)
+    found = lost_end(root, config)
+    assert (found.end_offset, found.messages) == (lost, 1)
+
+
+def zero_from_last_record(root: Path, config: Config) -> int:
+    """Erase the last record; return where it began."""
+    with StoreSnapshot.open(str(root), config) as view:
+        log, end, size = view.log, view.end_offset, view.log.segments.file_size
+        segment = log.segments.find(end - 1)
+        last = segment.from_offset
+        for frames in scan_frames(log, last, end, on_gap=skip_gap):
+            last = int(frames.column("commit_log_offset")[-1])
+    at = last - segment.from_offset - segment.header_bytes
+    path = Path(segment.path)
+    path.write_bytes(path.read_bytes()[:at].ljust(size, b"\0"))
+    return last - segment.header_bytes
