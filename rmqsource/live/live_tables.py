@@ -202,7 +202,8 @@ async def _noted(cluster: Cluster, address: str) -> dict[tuple[str, str], dict[i
 async def _commit_part(
     cluster: Cluster, store: str, commits: Sequence[tuple[str, LiveQueue, int]]
 ) -> Table:
-    states = await _states_of(cluster, store, {queue for _, queue, _ in commits})
+    found = await _states_of(cluster, store, {queue for _, queue, _ in commits})
+    states = {queue: state or QueueState(queue, store, 0, 0) for queue, state in found.items()}
     behind = {}
     for _, queue, offset in commits:
         state = states[queue]
@@ -213,7 +214,8 @@ async def _commit_part(
     consumed = _numbers(offset for _, _, offset in commits)
     broker = _numbers(states[queue].max_offset for _, queue, _ in commits)
     begin = _numbers(states[queue].min_offset for _, queue, _ in commits)
-    lag, expired = lag_and_expired(consumed, begin, broker, (broker == 0).astype(np.int64))
+    is_gone = _numbers(found[queue] is None for _, queue, _ in commits)
+    lag, expired = lag_and_expired(consumed, begin, broker, is_gone)
     lags = [_lag_ms(behind.get((queue, offset)), places) for _, queue, offset in commits]
     return table_part(
         "consumer_offsets",
@@ -243,14 +245,14 @@ def _lag_ms(
 
 async def _states_of(
     cluster: Cluster, store: str, queues: Iterable[LiveQueue]
-) -> dict[LiveQueue, QueueState]:
-    """Return the ends of queues that groups have noted; of those that are no more, none."""
+) -> dict[LiveQueue, QueueState | None]:
+    """Return the ends of queues that groups have noted; None for those that are no more."""
 
-    async def state(queue: LiveQueue) -> QueueState:
+    async def state(queue: LiveQueue) -> QueueState | None:
         try:
             return QueueState(queue, store, *(await queue_ends(cluster, queue, named=True)))
         except (BrokerError, ClientError):
-            return QueueState(queue, store, 0, 0)
+            return None
 
     names = sorted(queues)
     return dict(zip(names, await gather(names, state)))

@@ -159,8 +159,7 @@ class _Queues:
 
     def _is_gone(self, topic: str, facts: QueueFacts) -> bool:
         """Return whether a queue was deleted with its topic, and not lost."""
-        configs = self._snapshot.topic_configs
-        return facts is _NO_QUEUE and configs is not None and topic not in configs
+        return facts is _NO_QUEUE and topic not in (self._snapshot.topic_configs or {})
 
     def _end(self, commit: _Commit, key: QueueKey, facts: QueueFacts) -> int:
         """Return where a queue ends; of a running broker, whose offsets are newer, as it is now."""

@@ -19,6 +19,7 @@ were cut still follow, and the checkpoint's times are not later.
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Callable, NamedTuple, Protocol
 
 import numpy as np
@@ -223,8 +224,18 @@ def _time_proof(log: ReadableLog, end: Failure, witness: EndWitness) -> list[str
         newest = max(newest, point.logics_msg_timestamp or 0)
     if newest <= end.last_timestamp or _has_time(log, end, newest):
         return []
-    last = f"the last one is of {end.last_timestamp} ms" if end.last_start >= 0 else "none is there"
-    return [f"the checkpoint says that it had a record of {newest} ms, and {last}"]
+    last = "none is left"
+    if end.last_start >= 0:
+        last = f"the last one that is left is of {_utc(end.last_timestamp)}"
+    return [f"the checkpoint says that it had a record of {_utc(newest)}, and {last}"]
+
+
+def _utc(time_ms: int) -> str:
+    try:
+        time = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
+    except (ValueError, OverflowError, OSError):  # no calendar has it
+        return f"{time_ms} ms"
+    return f"{time:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03d} UTC"
 
 
 def _is_proved(

@@ -68,6 +68,5 @@ def _bounds(snapshot: StoreSnapshot, topic: str, queue_id: int) -> tuple[int, in
     except _DAMAGED:
         return None
     with suppress(StoreError):
-        configs = snapshot.topic_configs
-        return (0, 0) if configs is None or topic in configs else None
+        return (0, 0) if topic in (snapshot.topic_configs or {}) else None
     return None

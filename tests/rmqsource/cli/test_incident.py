@@ -67,6 +67,48 @@ def test_lag_alerts_by_messages_and_by_time(run: Run) -> None:
         ), limit
 
 
+def test_offsets_outside_of_their_queues_are_called_out(run: Run, tmp_path: Path) -> None:
+    root = STORE.copy_to(tmp_path)
+    path = root / "config" / "consumerOffset.json"
+    text = path.read_text("utf-8")  # fastjson: keys that are numbers have no quotes
+    first = text.index('"', text.index('"offsetTable"') + len('"offsetTable"'))
+    path.write_text(f'{text[:first]}"orders@far":{{0:999999}},{text[first:]}', "utf-8")
+    answer = run("lag", root, *JSON, "--group", "far")
+    (row,) = answer.rows
+    assert row["lag"] == row["broker_offset"] - 999_999 < 0
+    assert answer.code == 0
+    said = f"group 'far' is {-row['lag']:,} messages beyond the end of queue 0 of topic 'orders'"
+    assert said in answer.err
+    alert = run("lag", root, *SIZES, "--group", "far", "--fail-above", "1000000000")
+    assert (alert.code, f"alert: {said}" in alert.err) == (1, True)
+    groups = run("groups", root, *JSON, "--group", "far")
+    assert (groups.rows[0]["lag"], groups.rows[0]["beyond_end"]) == (0, -row["lag"])
+    assert said in groups.err
+    check = run("check", root, *JSON)
+    assert "far in orders/0" in check.out
+    assert json.loads(check.out)["verdict"] == "needs repair: 1 findings"
+    lagging = run("lag", root, *SIZES, "--group", "far,cg_orders_lagging", "--fail-above", "173")
+    assert "'cg_orders_lagging' is behind in topic 'orders' by 174 messages" in lagging.err
+
+
+def test_messages_that_expired_before_they_were_consumed_are_called_out(
+    run: Run, tmp_path: Path
+) -> None:
+    store = golden("expired-5x")
+    root = store.copy_to(tmp_path)
+    sizes = ("--config", store.config_file)
+    queues = run("queues", root, *sizes, "--format", "json").rows
+    queue = next(row for row in queues if row["min_offset"] and row["messages"])
+    table = {"offsetTable": {f"{queue['topic']}@late": {queue["queue_id"]: 0}}}
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "consumerOffset.json").write_text(json.dumps(table), "utf-8")
+    answer = run("lag", root, *sizes, "--fail-above", "1000000000")
+    said = f"alert: group 'late' has not consumed {queue['min_offset']:,} messages of queue "
+    assert (answer.code, said in answer.err) == (1, True)
+    assert run("groups", root, *sizes, "--format", "json").rows[0]["expired"] == queue["min_offset"]
+    assert run("check", root, *sizes).code == 0
+
+
 def test_groups(run: Run) -> None:
     rows = {row["group"]: row for row in run("groups", STORE.root, *JSON).rows}
     retry = rows["cg_orders_retry"]

@@ -130,6 +130,14 @@ def test_lag_of_groups_and_alerts(ask, cluster):
     assert "alert: group 'audit' is behind in topic 'orders' by " in alert.err
 
 
+def test_an_offset_beyond_the_end_is_an_alert(ask, cluster):
+    cluster.served.committed[("billing", "orders", 0)] = 999_999
+    found = ask("lag", "--group", "billing", *JSON)
+    assert (found.code, found.rows[0]["lag"] < 0) == (GOOD, True)
+    assert "group 'billing' is 999," in found.err
+    assert ask("lag", "--group", "billing", "--fail-above", "1000000000").code == FOUND
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -113,6 +113,25 @@ def test_consumer_offsets(cluster, store):
     assert len(live) == len(files)
 
 
+def test_consumer_offsets_outside_of_their_queues(cluster):
+    (topic, queue_id), queue = next(
+        (key, queue) for key, queue in cluster.served.queues.items() if len(queue.records) > 3
+    )
+    queue.min_offset += 3
+    cluster.served.committed.update(
+        {
+            ("ahead", topic, queue_id): queue.max_offset + 5,
+            ("late", topic, queue_id): queue.min_offset - 2,
+            ("g", "NoSuchTopic", 0): 7,
+        }
+    )
+    rows = {row["group"]: row for row in live_rows(cluster, "consumer_offsets")}
+    assert (rows["ahead"]["lag"], rows["ahead"]["expired"]) == (-5, 0)
+    held = queue.max_offset - queue.min_offset
+    assert (rows["late"]["lag"], rows["late"]["expired"]) == (held + 2, 2)
+    assert (rows["g"]["lag"], rows["g"]["broker_offset"]) == (0, 0)
+
+
 @pytest.mark.parametrize("code", [ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST])
 def test_a_topic_is_left_out_only_if_it_is_gone(cluster, code):
     """What fails for another reason is not a topic less."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from store_core import Message, MessageStore, MessageStoreConfig
 from store_core.errors import StoreFormatError
 from tests.golden_store import GoldenStore, golden
 from tests.rmqsource.metadata.support import open_snapshot, rows_of, rows_of_store
@@ -67,11 +68,47 @@ def test_offsets_outside_of_the_queue(tmp_path: Path) -> None:
         rows = {row["group"]: row for row in rows_of(snapshot, "consumer_offsets")}
     age = queue["max_store_timestamp"] - queue["min_store_timestamp"]
     assert age > 0
-    assert (rows["ahead"]["lag"], rows["ahead"]["lag_ms"]) == (0, 0)
+    assert (rows["ahead"]["lag"], rows["ahead"]["lag_ms"]) == (-5, 0)  # as mqadmin shows it
     assert rows["ahead"]["consumer_offset"] == queue["max_offset"] + 5
+    expired = {group: row["expired"] for group, row in rows.items()}
+    gone = queue["min_offset"]
+    assert expired == {"ahead": 0, "expired": gone, "negative": gone, "g": 0}
     assert (rows["expired"]["lag"], rows["expired"]["lag_ms"]) == (queue["max_offset"], age)
     assert (rows["negative"]["lag"], rows["negative"]["lag_ms"]) == (queue["max_offset"], age)
     assert (rows["g"]["broker_offset"], rows["g"]["lag"], rows["g"]["lag_ms"]) == (0, 0, 0)
+
+
+def test_a_queue_that_is_lost_is_told_from_one_of_a_deleted_topic(tmp_path: Path) -> None:
+    store = golden("classic-5x")
+    root = write_offsets(store, tmp_path, {"Lost@g": {0: 7}, "Deleted@g": {0: 7}})
+    table = {"topicConfigTable": {"Lost": {"topicName": "Lost"}}}
+    (root / "config" / "topics.json").write_text(json.dumps(table), "utf-8")
+    with open_snapshot(root, store.options) as snapshot:
+        rows = rows_of(snapshot, "consumer_offsets")
+    assert {row["topic"]: row["lag"] for row in rows} == {"Lost": -7, "Deleted": 0}
+
+
+def test_offsets_that_are_newer_than_the_end_of_a_running_store_are_not_beyond_it(
+    tmp_path: Path,
+) -> None:
+    """A broker wrote the file after the end of the log was found."""
+    config = MessageStoreConfig(
+        store_path_root_dir=str(tmp_path),
+        mapped_file_size_commit_log=4096,
+        max_hash_slot_num=10,
+        max_index_num=40,
+    )
+    with MessageStore(config) as store:
+        store.put_message(Message("T", b"1"))
+        assert store.wait_for_dispatch(10)
+        with open_snapshot(tmp_path, {}) as snapshot:
+            store.put_message(Message("T", b"2"))
+            assert store.wait_for_dispatch(10)
+            (tmp_path / "config").mkdir(exist_ok=True)
+            text = json.dumps({"offsetTable": {"T@g": {0: 2}, "T@far": {0: 9}}})
+            (tmp_path / "config" / "consumerOffset.json").write_text(text, "utf-8")
+            rows = {row["group"]: row["lag"] for row in rows_of(snapshot, "consumer_offsets")}
+    assert rows == {"g": 0, "far": -7}
 
 
 def test_batch_queues_and_light_queues_have_lags(tmp_path: Path) -> None:

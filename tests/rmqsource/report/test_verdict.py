@@ -124,7 +124,14 @@ def test_lag(
     healthy: ReportData, state: str, lag: int, lag_ms: int | None, expected: str, words: str
 ) -> None:
     frame = pandas.DataFrame(
-        {"group": ["g", "h"], "topic": "t", "queue_id": 0, "lag": [lag, 0], "lag_ms": [lag_ms, 0]}
+        {
+            "group": ["g", "h"],
+            "topic": "t",
+            "queue_id": 0,
+            "lag": [lag, 0],
+            "expired": 0,
+            "lag_ms": [lag_ms, 0],
+        }
     ).astype({"lag_ms": "Int64"})
     found = replace(healthy, lag=frame, standings=[standing(state=state)])
     one = line(found, "Consumer lag")
@@ -141,6 +148,7 @@ def test_the_worst_lag_is_the_longest_over_the_queues_of_a_topic(healthy: Report
             "topic": ["t", "u", "u", "RMQ_SYS_TRANS_HALF_TOPIC"],
             "queue_id": [0, 0, 1, 0],
             "lag": [900, 2, 3, 5],
+            "expired": 0,
             "lag_ms": [20_000, 60_000, 1, 9 * DAY_MS],
         }
     )
@@ -149,6 +157,25 @@ def test_the_worst_lag_is_the_longest_over_the_queues_of_a_topic(healthy: Report
         "Group old is furthest behind: 5 messages of topic u, by 1 min. 1 other pair of group and "
         "topic behind."
     )
+
+
+def test_offsets_outside_of_their_queues_have_a_line(healthy: ReportData) -> None:
+    frame = pandas.DataFrame(
+        {
+            "group": ["g", "h", "h"],
+            "topic": "t",
+            "queue_id": [0, 1, 2],
+            "lag": [-12, 30, 40],
+            "expired": [0, 7, 2],
+            "lag_ms": [0, 5, 5],
+        }
+    )
+    one = line(replace(healthy, lag=frame), "Consumer offsets")
+    assert one.state == ACT
+    assert "group g for queue 0 of topic t by 12 messages" in one.text
+    assert "9 messages deleted before they were consumed" in one.text
+    one = line(replace(healthy, lag=frame[1:]), "Consumer offsets")
+    assert (one.state, one.commands) == (LOOK, ("rocketmq-store lag /data/store",))
 
 
 def test_a_store_without_groups_has_no_lag(healthy: ReportData) -> None:
