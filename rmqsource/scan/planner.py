@@ -162,6 +162,9 @@ def _check_log_end(
     lost, store = snapshot.evident_lost_end, snapshot.directory.uri
     if predicate.is_empty or lost is None:
         return
+    before_ms = predicate.store_time_ms.stop
+    if before_ms is not None and before_ms + options.store_time_slack_ms <= lost.last_timestamp:
+        return
     ids = predicate.message_ids
     if ids is not None and all(parse_message_id(text)[1] < lost.end_offset for text in ids):
         return

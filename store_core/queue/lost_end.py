@@ -69,8 +69,8 @@ class LostEnd(NamedTuple):
 
     Attributes
     ----------
-    end_offset
-        Where the log ends.
+    end_offset, last_timestamp
+        Where the log ends, and the store time (ms) of the last record that is left; 0: none is.
     messages
         How many messages the queues name after it; 0 where no queue names any.
     reach
@@ -82,6 +82,7 @@ class LostEnd(NamedTuple):
     """
 
     end_offset: int
+    last_timestamp: int
     messages: int
     reach: int
     queues: dict[QueueKey, UnitsAfter]
@@ -155,7 +156,7 @@ def find_lost_end(log: ReadableLog, end: Failure, witness: EndWitness) -> LostEn
     if messages:
         queue = "a queue names" if len(queues) == 1 else f"{len(queues)} queues name"
         proofs.append(f"{queue} {messages} messages after it")
-    return LostEnd(end.offset, messages, reach, queues, tuple(proofs))
+    return LostEnd(end.offset, end.last_timestamp, messages, reach, queues, tuple(proofs))
 
 
 def simple_units_after(
