@@ -42,7 +42,7 @@ class FilesWitness:
     reach
         No queue has a unit of a record that ends after this; None: not known.
     most_queues
-        More queues are not asked, as that takes long; None: however many.
+        More queues are not asked, as that takes long; None: however many. 0: nor is the index.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class FilesWitness:
 
     def units_after(self, offset: int) -> Iterator[tuple[QueueKey, UnitsAfter]]:
         """Return what the queues have of records at or after an offset of the log."""
-        if self._reach is not None and self._reach <= offset:
+        if self._most_queues == 0 or (self._reach is not None and self._reach <= offset):
             return
         if self._database is not None:
             yield from self._database_units(self._database, offset)
@@ -77,6 +77,8 @@ class FilesWitness:
 
     def last_indexed(self) -> tuple[int, int]:
         """Return start and store time (ms) of the record of the last index entry; (-1, 0): none."""
+        if self._most_queues == 0:
+            return -1, 0
         entries = self._directory.list(self._directory.resolve(INDEX_DIR))
         names = sorted((e.name, e.path) for e in entries if not e.is_dir and e.name.isdigit())
         for _, path in names[::-1][:2]:  # a broker may have made the last one, and not used it
