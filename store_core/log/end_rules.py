@@ -16,8 +16,8 @@ row  stopped  what is found                                                     
 5    cleanly  the checkpoint confirms the record before as the last (not row 8)   the end
 6    either   no readable record follows                                          damage, no loss
 7    either   the next readable record is older than the one before (not row 8)   the end
-8    cleanly  the last record that follows is the one that the checkpoint calls   damage
-              dispatched last, or all are dispatched and older than that one
+8    cleanly  the checkpoint does not call the record before dispatched last,     damage
+              but the last that follows; or all that follow are dispatched
 9    cleanly  what follows was never dispatched                                   the end
 10   crashed  nothing that follows was flushed or dispatched                      a crash's tail
 11   either   anything else                                                       damage
@@ -123,18 +123,18 @@ class _Following:
         self._evidence = evidence
 
     @property
-    def is_known_as_last(self) -> bool:
-        """Their last is what the checkpoint calls dispatched last, whatever queues lack.
+    def holds_last(self) -> bool:
+        """The checkpoint does not call the record before dispatched last, but what follows it.
 
-        Or that was damaged, too: then all are dispatched, and none is newer.
+        That is their last one, whatever queues lack; or all are dispatched, and that one is not
+        known: it is damaged, or the clock was set back.
         """
         logics = self._evidence.logics_msg_timestamp or 0
         if self._after < 0 or not self._evidence.stopped_cleanly:
             return False
         if logics <= 0 or logics == self._failure.last_timestamp or self._found.is_replaced:
             return False
-        last = self._found.last_timestamp
-        return last == logics or (last < logics and self._found.is_dispatched)
+        return self._found.last_timestamp == logics or self._found.is_dispatched
 
     @property
     def was_never_dispatched(self) -> bool:
@@ -232,7 +232,7 @@ def reason_for_end(
         The rest of the store.
     """
     following = _Following(log, failure, after, evidence)
-    if following.is_known_as_last:
+    if following.holds_last:
         return None
     confirmed = evidence.confirm_phy_offset or 0
     if evidence.stopped_cleanly and 0 < confirmed == failure.last_start:
