@@ -191,7 +191,7 @@ def read_blocks(part: StagedPart) -> Iterator[StagedBlock]:
     total_bytes = messages = 0
     try:
         check_regular(path)
-        with pa.memory_map(path) as source, pa.ipc.open_stream(source) as rows:
+        with pa.memory_map(os.fsencode(path)) as source, pa.ipc.open_stream(source) as rows:
             for batch in rows:
                 block = _block(batch)
                 _check_block(block, part, path)

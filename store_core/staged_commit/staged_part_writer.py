@@ -87,7 +87,7 @@ class StagedPartWriter:
             # Who commits sees what is in memory here, and is gone when that is.
             self._is_forced = not is_on_this_machine(directory)
             self._records = StagedRecordsWriter(directory, name, is_forced=self._is_forced)
-            self._sink = pa.OSFile(self._rows_path, "wb")
+            self._sink = pa.OSFile(os.fsencode(self._rows_path), "wb")
         except OSError as err:
             raise write_error(err, directory) from err
         self._rows = pa.ipc.new_stream(self._sink, rows_schema())

@@ -166,6 +166,13 @@ def test_a_version_is_committed_once(tmp_path):
     assert bodies(tmp_path) == numbers(range(15))
 
 
+def test_a_path_that_is_no_utf8(tmp_path):
+    root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/st\xff"))
+    write(root, [rows(0, 5)])
+    write(f"file://{tmp_path}/st%FF", [rows(5, 5)])
+    assert bodies(root) == numbers(range(10))
+
+
 def test_nothing_to_write_writes_nothing(tmp_path):
     assert write(tmp_path / "s", [rows(0, 0)]) is None
     assert rmqsource.last_commit(str(tmp_path / "s")) is None
