@@ -132,9 +132,9 @@ def commits_begun(target: str) -> list[Commit]:
 
     A write that succeeded is committed, also where the disk let it note nothing of it.
     """
-    root = StoreDirectory(StoreDirectory(target).resolve())
-    last = Ledger(root.uri).last_commit()
-    return [*([last] if last is not None else []), *open_intents(root).values()]
+    root = StoreDirectory(target).resolve()
+    last = Ledger(root).last_commit()
+    return [*([last] if last is not None else []), *open_intents(StoreDirectory(root)).values()]
 
 
 def _system_topics(options: Mapping[str, str]) -> list[str]:

@@ -171,6 +171,8 @@ def test_a_path_that_is_no_utf8(tmp_path):
     write(root, [rows(0, 5)])
     write(f"file://{tmp_path}/st%FF", [rows(5, 5)])
     assert bodies(root) == numbers(range(10))
+    (commit,) = commits_begun(str(root))
+    assert commit.messages == 5
 
 
 def test_nothing_to_write_writes_nothing(tmp_path):
