@@ -18,7 +18,7 @@ import typer.main
 
 from tests.hostile.base_stores import scratch_parent
 from tests.maintenance.damages import damage
-from tests.maintenance.doors import disagreement
+from tests.maintenance.doors import check, disagreement
 from tests.maintenance.large_operations import LARGE_OPERATIONS, spark_scan
 from tests.maintenance.ledger import Ledger, kept_records, read_ledger
 from tests.maintenance.operations import OPERATIONS, Operation, Outcome
@@ -116,6 +116,17 @@ def _damage(store: Store, run: Run) -> None:
     after = read_ledger(store.root)
     run.steps[-1] += f" ({len(before.records)} -> {len(after.records)} records)"
     _judge_doors(store, after, run)
+    _judge_sight(store, before, after)
+
+
+def _judge_sight(store: Store, before: Ledger, after: Ledger) -> None:
+    """What damage took is seen, unless it looks as if it had expired, or as after a crash."""
+    lost = before.records.keys() - after.records.keys()
+    first = min((record.start for record in after.records.values()), default=0)
+    if after.is_crashed or all(start < first for start, _ in lost):
+        return
+    if not check(store)[0]:
+        raise BrokenError(f"{len(lost)} messages are lost, from {min(lost)[0]} on, and check says 0")
 
 
 def _operate(store: Store, name: str, run: Run) -> None:
