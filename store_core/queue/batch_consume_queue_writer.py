@@ -16,6 +16,7 @@ from store_core.queue.batch_consume_queue import (
     max_queue_offset,
     min_queue_offset,
 )
+from store_core.queue.queue_range import points_at_record
 from store_core.queue.queue_writer import QueueWriter
 from store_core.queue.unit_placement import Appended
 from store_core.queue.unit_verification import first_torn_batch_unit
@@ -82,12 +83,8 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
         """
         units = self._queue.read_units()
         end = len(units)
-        if not trusted and end:
-            start = units["commit_log_offset"]
-            stop = start + units["message_size"]
-            base = units["base_queue_offset"]
-            good = np.ones(end, bool)
-            good[1:] = (start[1:] >= stop[:-1]) & (base[1:] >= base[:-1] + units["batch_size"][:-1])
+        if not trusted:
+            good = _in_order(units)
             end = end if good.all() else int(np.argmin(good))
         self._set_units(units[:end])
         if len(units):
@@ -151,9 +148,22 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
         units = self.read_units()
         return int(np.count_nonzero(units["commit_log_offset"] < phy_offset))
 
-    def proved_end(self, log: ReadableLog) -> int:
-        """Return where the queue ends; batch units are not compared with records."""
-        return self.max_offset
+    def proved_units(self, log: ReadableLog) -> int:
+        """Return how many units, in order, end in the log; the last points at a record of it.
+
+        Beside one that points after the log every record of the queue passes for dispatched.
+        """
+        units = self.read_units()
+        log_end = max((s.from_offset + log.segments.file_size for s in log.segments), default=0)
+        good = _in_order(units) & (units["commit_log_offset"] + units["message_size"] <= log_end)
+        end = len(units) if good.all() else int(np.argmin(good))
+        places = zip(units["commit_log_offset"][:end].tolist(), units["message_size"].tolist())
+        key = (self.topic, self.queue_id)
+        for start, size in reversed([*places]):
+            if points_at_record(log, key, start, size, log_end):
+                break
+            end -= 1
+        return end
 
     def truncate(self, end: int, *, on_disk: bool = True) -> bool:
         """Keep so many units, erase what lies after on the disk; True if there were others."""
@@ -213,3 +223,12 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
     def _last_record(self, segment: Segment) -> int:
         last = self._unit_at(segment.from_offset + self.file_size - self.unit_bytes)
         return int(last["commit_log_offset"][0])
+
+
+def _in_order(units: Units) -> npt.NDArray[np.bool_]:
+    """Return which units come after the one before, in the log and in the queue."""
+    start, base = units["commit_log_offset"], units["base_queue_offset"]
+    stop = start + units["message_size"]
+    good = np.ones(len(units), bool)
+    good[1:] = (start[1:] >= stop[:-1]) & (base[1:] >= base[:-1] + units["batch_size"][:-1])
+    return good

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
+from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
     from store_core.queue.consume_queue_writer import ConsumeQueueWriter
@@ -101,7 +105,20 @@ def cut_phantoms(queues: ConsumeQueueStore, log: ReadableLog) -> tuple[QueueKey,
         if end != queue.max_offset:
             found.append(key)
             queue.truncate(end, on_disk=False)
+    for key, batches in _batch_queues(queues):
+        kept = batches.proved_units(log)
+        if batches.truncate(kept, on_disk=False):
+            found.append(key)
     return tuple(found)
+
+
+def _batch_queues(
+    queues: ConsumeQueueStore,
+) -> Iterator[tuple[QueueKey, BatchConsumeQueueWriter]]:
+    for key in queues.queues():
+        queue = queues.find(*key)
+        if isinstance(queue, BatchConsumeQueueWriter):
+            yield key, queue
 
 
 def _is_moved(queue: ConsumeQueueWriter, rows: DispatchRequests) -> bool:

@@ -126,7 +126,9 @@ def _judge_sight(store: Store, before: Ledger, after: Ledger) -> None:
     if after.is_crashed or all(start < first for start, _ in lost):
         return
     if not check(store)[0]:
-        raise BrokenError(f"{len(lost)} messages are lost, from {min(lost)[0]} on, and check says 0")
+        raise BrokenError(
+            f"{len(lost)} messages are lost, from {min(lost)[0]} on, and check says 0"
+        )
 
 
 def _operate(store: Store, name: str, run: Run) -> None:
@@ -139,9 +141,10 @@ def _operate(store: Store, name: str, run: Run) -> None:
     run.counts[name] += 1
     _judge_loss(before, after, operation, outcome, root)
     if store.root != root:
-        after = read_ledger(store.root)
-        run.steps[-1] += f"; on with {store.root.name} ({len(after.records)} records)"
-        _judge_new_store(before, after, outcome)
+        made = read_ledger(store.root)
+        run.steps[-1] += f"; on with {store.root.name} ({len(made.records)} records)"
+        _judge_new_store(after, made, outcome)
+        after = made
     if not outcome.elsewhere:
         _judge_put(after, outcome)
     _judge_doors(store, after, run)
@@ -180,10 +183,10 @@ def _is_tail(before: Ledger, after: Ledger, lost: set[tuple[int, bytes]]) -> boo
     )
 
 
-def _judge_new_store(before: Ledger, after: Ledger, outcome: Outcome) -> None:
+def _judge_new_store(old: Ledger, new: Ledger, outcome: Outcome) -> None:
     """A salvaged store or a copy has all of the old one's messages but those it names."""
-    bodies = {body for record in after.records.values() for body in record.messages}
-    records = sorted(record for record in before.records.values() if record.is_queued)
+    bodies = {body for record in new.records.values() for body in record.messages}
+    records = sorted(record for record in old.records.values() if record.is_queued)
     lacking = [record for record in records if not bodies.issuperset(record.messages)]
     if len(lacking) > outcome.left_out:
         raise BrokenError(

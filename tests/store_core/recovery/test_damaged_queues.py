@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from store_core import MessageStore
-from tests.store_core.crash.messages import config_of, make_message, numbers_in
+from store_core import Message, MessageStore
+from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from tests.store_core.crash.messages import config_of, make_message, messages_in, numbers_in
 
 _COUNT = 400  # 100 of a queue, in two files
 
@@ -47,3 +48,24 @@ def test_all_messages_of_a_damaged_queue_are_delivered(config, tmp_path, number,
         numbers = numbers_in(store)
     assert numbers["TopicA", 1] == [*range(2, _COUNT + 2, 4), _COUNT + 2]
     assert numbers["TopicB", 0] == [*range(1, _COUNT, 4)]
+
+
+@pytest.mark.parametrize("row", [0, 3, 9])
+@pytest.mark.parametrize("place", [0, 400, 1 << 60, -1], ids=["first", "another", "far", "none"])
+def test_a_batch_queue_with_a_unit_of_another_place(tmp_path, row, place):
+    config = config_of(tmp_path)
+    with MessageStore(config, is_batch_topic=lambda _: True) as store:
+        bodies = [b"message %d" % number for number in range(10)]
+        for body in bodies:
+            store.put_message(Message("Batches", body))
+        store.wait_for_dispatch()
+    (path,) = (tmp_path / "batchconsumequeue" / "Batches" / "0").iterdir()
+    data = bytearray(path.read_bytes())
+    at = row * BATCH_CQ_UNIT.size
+    data[at : at + 8] = place.to_bytes(8, "big", signed=True)
+    path.write_bytes(data)
+    with MessageStore(config, is_batch_topic=lambda _: True) as store:
+        store.put_message(Message("Batches", b"one more"))
+        store.wait_for_dispatch()
+        found = [message.body for message in messages_in(store, "Batches", 0)]
+    assert found == [*bodies, b"one more"]
