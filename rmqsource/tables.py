@@ -259,6 +259,7 @@ _TABLES = (
             Column("index_msg_timestamp", "timestamp", True, "end of the last full index file"),
             Column("master_flushed_offset", "bigint", True, "since 5.0"),
             Column("confirm_phy_offset", "bigint", True, "last record found by recovery, 5.x"),
+            Column("logics_physical_offset", "bigint", True, "last flushed dispatch, since 5.5"),
             _STORE,
         ),
     ),

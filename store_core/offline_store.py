@@ -111,14 +111,15 @@ class OfflineStore:
             parts.queues.flush()
             indexed.result()
         checkpoint = parts.checkpoint
+        last = (-1, 0)
         if self._last is not None:
-            checkpoint.confirm_phy_offset, last_timestamp = self._last
+            last = self._last
+            checkpoint.confirm_phy_offset = last[0]
         elif not parts.recovery.last_exit_ok and parts.recovery.last_start >= 0:
-            last_timestamp = parts.recovery.last_timestamp
-        else:
-            last_timestamp = 0
-        if last_timestamp:
-            checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = last_timestamp
+            last = (parts.recovery.last_start, parts.recovery.last_timestamp)
+        if last[1]:
+            checkpoint.physic_msg_timestamp = last[1]
+        checkpoint.set_dispatched(*last)
         checkpoint.index_msg_timestamp = parts.index.flushed_end_timestamp
         checkpoint.flush()
         self._is_flushed = True

@@ -18,6 +18,7 @@ from store_core.files.file_writing import make_directory, write_error, write_err
 from store_core.files.memory_of_files import read_anew
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
+from store_core.index.tag_entries import with_tag_index
 from store_core.layout.store_paths import (
     CHECKPOINT_FILE,
     CONSUME_QUEUE_DIR,
@@ -222,6 +223,7 @@ def _open(
         segments = open_segments(root, config, log)
         undo.callback(segments.close)
         segments.load()
+        config = with_tag_index(config, directory, log)
         index = IndexDispatcher(root, config, options.clock)
         parts = recovery_parts(config, options, log, last_exit_ok=not lock.is_aborted())
         if parts.last_exit_ok:
@@ -233,7 +235,7 @@ def _open(
         undo.callback(index.close)
         config = _with_sizes(config, segments.file_size, queue_file_sizes(directory, config), files)
         checkpoint = _checkpoint(
-            root, recovery, index if files is not None else None, options.clock()
+            config, recovery, index if files is not None else None, options.clock()
         )
         if parts.keys is not None:
             parts.keys.give(index)
@@ -312,10 +314,14 @@ def _clear_uncommitted(
 
 
 def _checkpoint(
-    root: str, recovery: LogRecovery, index: IndexDispatcher | None, now_ms: int
+    config: MessageStoreConfig,
+    recovery: LogRecovery,
+    index: IndexDispatcher | None,
+    now_ms: int,
 ) -> CheckpointFile:
-    checkpoint = CheckpointFile(str(Path(root) / CHECKPOINT_FILE))
+    checkpoint = CheckpointFile(str(Path(config.store_path_root_dir) / CHECKPOINT_FILE))
     checkpoint.load()
+    checkpoint.for_5_5 |= config.enable_accelerated_recovery or bool(config.tag_index_enable)
     if recovery.last_start >= 0:
         checkpoint.confirm_phy_offset = recovery.last_start
     if not recovery.last_exit_ok or recovery.loss is not Loss.NOTHING:

@@ -140,7 +140,7 @@ class StoreFactory:
         if self._indexed:
             self._write_index()
         times = [self._clock_ms, self._clock_ms, 0]
-        numbers = CHECKPOINT.struct.pack(*times, 0, confirm_phy_offset)
+        numbers = CHECKPOINT.struct.pack(*times, 0, confirm_phy_offset, 0)
         self._put("checkpoint", numbers.ljust(CHECKPOINT_FILE_BYTES, b"\0"))
         self._put("lock", b"lock")
         if abort is not None:

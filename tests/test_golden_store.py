@@ -18,9 +18,9 @@ from tests.golden_store import (
 
 
 def test_all_golden_stores_are_there():
-    assert len(STORE_NAMES) == 10
+    assert len(STORE_NAMES) == 13
     assert CLUSTER_NAMES == ("cluster-4x", "cluster-5x", "cluster-5x-ext")
-    assert RECOVERED_NAMES == ("crashed-5x", "torn-5x")
+    assert RECOVERED_NAMES == ("crashed-551", "crashed-5x", "torn-5x")
 
 
 @pytest.mark.parametrize("name", STORE_NAMES)

@@ -20,6 +20,7 @@ from store_core.codec.hosts import parse_host
 from store_core.config.config_files import load_topics
 from store_core.config.message_store_config import load_broker_config, with_default_sizes
 from store_core.files.store_directory import StoreDirectory
+from store_core.index.tag_entries import with_tag_index
 from store_core.layout.store_paths import (
     ABORT_FILE,
     CHECKPOINT_FILE,
@@ -70,6 +71,7 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
     with closing(CommitLog(directory, config)) as log:
         segment_bytes = log.segments.file_size
         store_host = _store_host(options, log)
+        tag_index = with_tag_index(config, directory, log).tag_index_enable
     sizes = with_default_sizes(config)
     topics = load_topics(directory) or {}
     return SinkPlan(
@@ -82,6 +84,7 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
         topic_queues={name: topic.write_queue_nums for name, topic in topics.items()},
         batch_topics=frozenset(name for name, topic in topics.items() if topic.has_batch_queues),
         property_crc=config.enabled_append_prop_crc,
+        tag_index=bool(tag_index),
     )
 
 

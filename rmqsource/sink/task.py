@@ -81,7 +81,9 @@ def _stage(
             if rows is None:
                 continue
             if writer is None:
-                writer = StagedPartWriter(plan.job_directory, name, plan.delay_levels_ms)
+                writer = StagedPartWriter(
+                    plan.job_directory, name, plan.delay_levels_ms, with_tags=plan.tag_index
+                )
             encoded = encode_records(
                 rows.batch, store_host=plan.store_host, property_crc=plan.property_crc
             )

@@ -32,6 +32,8 @@ class SinkPlan:
         Topics of batch queues, which take inner batches only.
     property_crc
         Records end with ``__CRC32#`` (``enabledAppendPropCRC``).
+    tag_index
+        Tags are indexed, as brokers from 5.4.0 on do (``tagIndexEnable``).
     by_broker
         A broker stores the messages: it puts delayed ones aside itself.
     """
@@ -45,4 +47,5 @@ class SinkPlan:
     topic_queues: dict[str, int] = field(default_factory=dict)
     batch_topics: frozenset[str] = frozenset()
     property_crc: bool = False
+    tag_index: bool = False
     by_broker: bool = False

@@ -30,7 +30,7 @@ def parse_value(key: str, kind: str, text: str) -> Any:
     """Return a value of the kind that a field's annotation names: int, bool, or else text."""
     if kind.startswith("int"):
         return _parse_int(key, text)
-    if kind == "bool":
+    if kind.startswith("bool"):
         value = _BOOLS.get(text.strip().lower())
         if value is None:
             raise StoreConfigError(f"{key}={shortened(text)}: true or false is needed")
@@ -45,7 +45,7 @@ def check_value(key: str, kind: str, value: Any, bounds: tuple[int, int]) -> Non
             raise StoreConfigError(f"{key}={value!r}: a whole number is needed")
         if not bounds[0] <= value <= bounds[1]:
             raise StoreConfigError(f"{key}={value}: must be {bounds[0]} to {bounds[1]}")
-    elif kind == "bool":
+    elif kind.startswith("bool"):
         if not isinstance(value, bool):
             raise StoreConfigError(f"{key}={value!r}: True or False is needed")
     elif not isinstance(value, str):

@@ -207,6 +207,11 @@ class MessageStoreConfig:
     read_un_committed: bool = False
     """Dispatch what is not yet confirmed too."""
     message_index_enable: bool = True
+    tag_index_enable: bool | None = None
+    """Index tags too, as brokers from 5.4.0 on always do; if None, as the store shows. RocketMQ has
+    no such key."""
+    enable_accelerated_recovery: bool = False
+    """For brokers of 5.5.0 and later that recover so: the checkpoint gets what that needs."""
     enable_consume_queue_ext: bool = False
     enable_calc_filter_bit_map: bool = False
     """Write bitmaps of the consumers that want a message into extension units."""

@@ -46,8 +46,9 @@ class IndexDispatcher:
     root
         The store.
     config
-        ``message_index_enable``; ``max_hash_slot_num`` and ``max_index_num`` (None: as the files
-        show, else RocketMQ's defaults).
+        ``message_index_enable``; ``tag_index_enable`` (see ``with_tag_index``);
+        ``max_hash_slot_num`` and ``max_index_num`` (None: as the files show, else RocketMQ's
+        defaults).
     clock
         Returns ms since the epoch, which name new files.
 
@@ -317,7 +318,8 @@ class IndexDispatcher:
         if self._writer is None or len(frames) == 0:
             return
         with self._files.errors():
-            self._writer.append(index_entries(MessageColumns.shared(frames)))
+            columns, with_tags = MessageColumns.shared(frames), bool(self._config.tag_index_enable)
+            self._writer.append(index_entries(columns, with_tags=with_tags))
 
     def _publish(self) -> None:
         if self._writer is not None:

@@ -1,6 +1,7 @@
 """Index entries of many records at once: which keys a record is found by, hashed, in order.
 
-Source: RocketMQ ``IndexService.buildIndex``, ``IndexFile.indexKeyHashMethod`` (release 5.3.3).
+Source: RocketMQ ``IndexService.buildIndex``, ``IndexFile.indexKeyHashMethod`` (releases 5.3.3 and
+5.5.1).
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pc
+from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts
 from store_core.codec.java_string import string_hash, string_hashes
 from store_core.codec.properties import split_keys
 from store_core.codec.property_columns import words_column
-from store_core.index.index_file import key_hash
+from store_core.index.index_file import key_hash, tag_hash
+from store_core.layout.index import TAG_TYPE
 from store_core.layout.message import (
     MAX_PROPERTIES_BYTES,
     PROPERTY_KEYS,
+    PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK_TYPE,
@@ -40,13 +43,14 @@ _UINT32_MAX = 0xFFFFFFFF
 _FIRST_LEAD = -0x40  # as signed bytes, continuation bytes (80 to BF) are below
 _FOUR_BYTE_LEAD = 0xF0  # of characters that are two UTF-16 units
 _KEY_MARK = np.uint32(ord("#"))  # between topic and key
+_TAG_TYPE = np.uint32(ord(TAG_TYPE))
 
 
 class IndexEntries(NamedTuple):
     """Entries of records that follow each other in the log. Parallel columns.
 
     All entries of a record are in the same batch: first its ``UNIQ_KEY``, then the words of
-    ``KEYS`` in order, repeats kept.
+    ``KEYS`` in order, repeats kept, then its ``TAGS`` where tags are indexed.
     """
 
     key_hash: Int32s
@@ -59,7 +63,7 @@ class IndexEntries(NamedTuple):
     """Where the last record of the batch starts, with or without entries; -1: no records."""
 
 
-def index_entries(columns: MessageColumns) -> IndexEntries:
+def index_entries(columns: MessageColumns, *, with_tags: bool) -> IndexEntries:
     """Return the entries of some records.
 
     Every transaction state but ROLLBACK is indexed, under the topic that the record has.
@@ -68,33 +72,41 @@ def index_entries(columns: MessageColumns) -> IndexEntries:
     ----------
     columns
         Of records that follow each other in the log.
+    with_tags
+        Tags have entries too, as those of brokers from 5.4.0 on (see ``tag_entries``).
     """
     frames = columns.frames
     last = int(frames.column("commit_log_offset")[-1]) if len(frames) else -1
     indexed = frames.column("sys_flag") & TRANSACTION_MASK != TRANSACTION_ROLLBACK_TYPE
     texts = columns.few_texts()
     if texts is not None:
-        return _plain_entries(frames, texts, indexed.tolist(), last)
+        return _plain_entries(frames, texts, indexed.tolist(), last, with_tags=with_tags)
     if not indexed.all():
         columns = columns.of_rows(np.flatnonzero(indexed))
         frames = columns.frames
     topic_hash = _topic_hashes(columns)
     unique = columns.property_values(PROPERTY_UNIQ_KEY)
     words = words_column(columns.property_values(PROPERTY_KEYS))
+    tags = columns.property_values(PROPERTY_TAGS) if with_tags else pa.nulls(0, pa.string())
     word_count = pc.fill_null(pc.list_value_length(words), 0).to_numpy(zero_copy_only=False)
-    unique_row = np.flatnonzero(unique.is_valid().to_numpy(zero_copy_only=False))
+    unique_row, tag_row = _valid_rows(unique), _valid_rows(tags)
     count = word_count.astype(np.int64)
     count[unique_row] += 1
+    count[tag_row] += 1
     row = np.repeat(np.arange(len(frames)), count)
     is_unique: Any = slice(0, None, 2)
     is_word: Any = slice(1, None, 2)
-    if len(unique_row) < len(frames) or not (word_count == 1).all():  # they do not alternate
-        is_unique = np.zeros(len(row), bool)
-        is_unique[(np.cumsum(count) - count)[unique_row]] = True
-        is_word = ~is_unique
+    if len(tag_row) or len(unique_row) < len(frames) or not (word_count == 1).all():
+        is_unique, is_word = np.zeros(len(row), bool), np.ones(len(row), bool)
+        end = np.cumsum(count)
+        is_unique[(end - count)[unique_row]] = True
+        is_word[is_unique] = is_word[end[tag_row] - 1] = False
     hashes = np.empty(len(row), np.int32)
     hashes[is_unique] = _hashes(topic_hash[row[is_unique]], unique.drop_null())
     hashes[is_word] = _hashes(topic_hash[row[is_word]], words.flatten())
+    if len(tag_row):
+        typed = (topic_hash[tag_row] * _HASH_FACTOR + _KEY_MARK) * _HASH_FACTOR + _TAG_TYPE
+        hashes[np.cumsum(count)[tag_row] - 1] = _hashes(typed, tags.drop_null())
     return IndexEntries(
         hashes,
         frames.column("commit_log_offset")[row],
@@ -104,7 +116,12 @@ def index_entries(columns: MessageColumns) -> IndexEntries:
 
 
 def _plain_entries(
-    frames: RecordFrames, texts: list[RecordTexts], indexed: list[bool], last: int
+    frames: RecordFrames,
+    texts: list[RecordTexts],
+    indexed: list[bool],
+    last: int,
+    *,
+    with_tags: bool,
 ) -> IndexEntries:
     """Return the entries of a few records, key by key."""
     rows: list[int] = []
@@ -114,8 +131,11 @@ def _plain_entries(
         if PROPERTY_UNIQ_KEY in properties:
             keys.insert(0, properties[PROPERTY_UNIQ_KEY])
         if indexed[row]:
-            rows += [row] * len(keys)
-            hashes += [key_hash(topic, key) for key in keys]
+            of_row = [key_hash(topic, key) for key in keys]
+            if with_tags and PROPERTY_TAGS in properties:
+                of_row.append(tag_hash(topic, properties[PROPERTY_TAGS]))
+            rows += [row] * len(of_row)
+            hashes += of_row
     row_of_entry = np.array(rows, np.int64)
     return IndexEntries(
         np.array(hashes, np.int32),
@@ -134,6 +154,10 @@ def topic_key_hashes(topic: str, keys: Array) -> Int32s:
         Arrow array of strings without nulls, none longer than the properties of a record.
     """
     return _hashes(np.full(1, string_hash(topic) & _UINT32_MAX, np.uint32), keys)
+
+
+def _valid_rows(values: Array) -> Int64s:
+    return np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _topic_hashes(columns: MessageColumns) -> UInt32s:

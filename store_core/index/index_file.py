@@ -14,6 +14,7 @@ from store_core.layout.index import (
     INDEX_HEADER,
     INDEX_SLOT,
     MOST_INDEX_FILE_BYTES,
+    TAG_TYPE,
     index_file_bytes,
 )
 
@@ -39,6 +40,11 @@ def key_hash(topic: str, key: str) -> int:
     """Return the hash stored for a key (``IndexFile.indexKeyHashMethod``, RocketMQ 5.3.3)."""
     value = abs(string_hash(f"{topic}#{key}"))
     return 0 if value > np.iinfo(np.int32).max else value
+
+
+def tag_hash(topic: str, tags: str) -> int:
+    """Return the hash stored for the tags of a message (``IndexService.buildKey``, 5.5.1)."""
+    return key_hash(f"{topic}#{TAG_TYPE}", tags)
 
 
 def key_hashes(topic: str, keys: Sequence[str]) -> Int32s:

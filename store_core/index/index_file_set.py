@@ -123,7 +123,10 @@ def index_file_set(
     start = judge.end if judge.end >= 0 else recovered.min_offset
     end, flushed_ms = recovered.end_offset, recovered.index_msg_timestamp
     is_whole = recovered.last_exit_ok and bool(kept) and reason is None
-    behind = start < end and not (is_whole and not has_keys(recovered.log, start, end, judge.end))
+    with_tags = bool(config.tag_index_enable)
+    behind = start < end and not (
+        is_whole and not _has_entries(recovered.log, start, end, judge.end, with_tags=with_tags)
+    )
     return IndexFileSet(
         sizes=sizes,
         kept=tuple(kept),
@@ -246,20 +249,22 @@ class _Judge:
     def _gap(self, header: IndexHeader) -> str | None:
         """Return that a file is missing before this one; None where none is."""
         log, start = self._recovered.log, max(self.end, self._recovered.min_offset)
-        if has_keys(log, start, header.begin_phy_offset, self.end):
+        # Keys alone: older brokers made no entries for tags.
+        if _has_entries(log, start, header.begin_phy_offset, self.end, with_tags=False):
             return "records before its first have keys that no file has"
         return None
 
 
-def has_keys(log: ReadableLog, start: int, stop: int, border: int) -> bool:
-    """Return whether a record of ``[start, stop)`` has keys; looks at the first MiB only.
+def _has_entries(log: ReadableLog, start: int, stop: int, border: int, *, with_tags: bool) -> bool:
+    """Return whether a record of ``[start, stop)`` has entries; inspects the first MiB only.
 
     The record at ``border`` is left out: it is in an index file.
     """
     probed = min(stop, start + _PROBE_BYTES)
     for frames in scan_frames(log, start, probed, on_gap=skip_gap):
         rows = frames.column("commit_log_offset") != border
-        if len(index_entries(MessageColumns(frames.take(np.flatnonzero(rows)))).key_hash):
+        columns = MessageColumns(frames.take(np.flatnonzero(rows)))
+        if len(index_entries(columns, with_tags=with_tags).key_hash):
             return True
     return False
 

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreReadError
-from store_core.index.index_file import IndexFile, IndexHeader, IndexHits, key_hash, key_hashes
-from store_core.layout.index import INDEX_HEADER
+from store_core.index.index_file import (
+    IndexFile,
+    IndexHeader,
+    IndexHits,
+    key_hash,
+    key_hashes,
+    tag_hash,
+)
+from store_core.layout.index import INDEX_HEADER, TAG_TYPE
 from store_core.ranges import merged_ranges
 
 if TYPE_CHECKING:
@@ -105,11 +112,18 @@ class IndexQueries(ABC):
         """Return slots and entries of the files, or raise StoreConfigError."""
 
     def query_offset(
-        self, topic: str, key: str, max_num: int, begin: int, end: int
+        self,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin: int,
+        end: int,
+        index_type: str | None = None,
     ) -> tuple[list[int], int, int]:
-        """Answer as ``IndexService.queryOffset`` does (RocketMQ 5.3.3), collisions included.
+        """Answer as ``IndexService.queryOffset`` does (RocketMQ 5.5.1), collisions included.
 
-        Times in ms, inclusive. At most ``max_msgs_num_batch`` places come back.
+        Times in ms, inclusive. At most ``max_msgs_num_batch`` places come back. With type ``T`` the
+        key is the tags of a message.
 
         Returns
         -------
@@ -127,7 +141,7 @@ class IndexQueries(ABC):
         self._require_sizes()
         limit = min(max_num, self._max_msgs_num_batch)
         offsets: list[int] = []
-        hash_of_key = key_hash(topic, key)
+        hash_of_key = tag_hash(topic, key) if index_type == TAG_TYPE else key_hash(topic, key)
         for path, header in reversed(self.files):
             if _is_time_matched(header, begin, end):
                 left = limit - len(offsets)

@@ -1,6 +1,6 @@
 """Index files: a header, a table of hash slots, and entries chained from the newest back.
 
-Source: RocketMQ ``IndexFile``, ``IndexHeader`` (release 5.3.3).
+Source: RocketMQ ``IndexFile``, ``IndexHeader`` (release 5.3.3), ``IndexService`` (5.5.1).
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ INDEX_ENTRY = RecordLayout(
     ],
 )
 
+
+TAG_TYPE = "T"
+"""Type of the entries for tags (5.4.0 on), which are those of ``topic#T#tags``.
+
+A key ``T#tags`` has the same hash, in RocketMQ too.
+"""
 
 _MOST_NUMBER = 2**31 - 1  # slots and entries are counted in 32 bits
 

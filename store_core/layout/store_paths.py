@@ -1,7 +1,7 @@
 """What the directories and files of a store are called, below its root.
 
 Source: RocketMQ ``StorePathConfigHelper``, ``BrokerPathConfigHelper``, ``TimerMessageStore``,
-``CompactionStore`` (release 5.3.3).
+``CompactionStore`` (release 5.3.3), ``MessageRocksDBStorage`` (5.5.1).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ TIMER_LOG_DIR = "timerlog"
 TIMER_WHEEL_FILE = "timerwheel"
 TIMER_CHECKPOINT_FILE = "timercheck"  # below CONFIG_DIR
 _WHEEL_SNAPSHOT = re.compile(TIMER_WHEEL_FILE + r"\.([0-9]{1,19})")
+ROCKSDB_STORE_DIR = "rocksdbstore"  # 5.4.0 on: index, timers and transactions in a database
 COMPACTION_DIR = "compaction"
 COMPACTION_LOG_DIR = "compactionLog"  # below COMPACTION_DIR, as the next
 COMPACTION_QUEUE_DIR = "compactionCq"

@@ -173,7 +173,7 @@ class OffsetSearch:
             of_topic = frames.take(np.flatnonzero(is_of_topic(frames, self._wanted.topic)))
             if len(of_topic) == 0:
                 continue
-            entries = index_entries(MessageColumns(of_topic))
+            entries = index_entries(MessageColumns(of_topic), with_tags=False)
             entry, key = self._with_hashes(entries.key_hash)
             at = entries.commit_log_offset[entry]
             row = np.searchsorted(of_topic.column("commit_log_offset"), at)

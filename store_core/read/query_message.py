@@ -1,4 +1,4 @@
-"""A query by key as RocketMQ answers it (``DefaultMessageStore.queryMessage``, 5.3.3)."""
+"""A query by key as RocketMQ answers it (``DefaultMessageStore.queryMessage``, 5.5.1)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ def query_message(
     max_num: int,
     begin_ms: int,
     end_ms: int,
+    index_type: str | None,
 ) -> QueryMessageResult:
     """Ask the index; while none of its places can be read, ask again for older ones."""
     messages: list[Message] = []
     timestamp = phy_offset = 0
     for _ in range(_ROUNDS):
-        offsets, *newest = index.query_offset(topic, key, max_num, begin_ms, end_ms)
+        offsets, *newest = index.query_offset(topic, key, max_num, begin_ms, end_ms, index_type)
         if not offsets:
             break
         timestamp, phy_offset = newest

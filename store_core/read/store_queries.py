@@ -139,18 +139,27 @@ class StoreQueries(ABC):
             )
 
     def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin_ms: int,
+        end_ms: int,
+        index_type: str | None = None,
     ) -> QueryMessageResult:
         """Answer a query by key as RocketMQ does: at most 64, and other keys of equal hash too.
 
         Parameters
         ----------
         topic, key
-            A word of KEYS or a UNIQ_KEY.
+            A word of KEYS or a UNIQ_KEY; with type ``T`` the TAGS of messages.
         max_num
             Most records; the newest ones come. Of an inner batch all its messages come.
         begin_ms, end_ms
             Store times, inclusive; the index knows them to the second only.
+        index_type
+            ``T``: by tags, which brokers before 5.4.0 did not index. ``K``, ``U`` or None: by key;
+            index files do not tell those two apart.
 
         Raises
         ------
@@ -162,8 +171,9 @@ class StoreQueries(ABC):
         from store_core.read.query_message import query_message  # noqa: PLC0415 (see above)
 
         with self._reading() as store:
-            index = store.index
-            return query_message(index, store.reader, topic, key, max_num, begin_ms, end_ms)
+            return query_message(
+                store.index, store.reader, topic, key, max_num, begin_ms, end_ms, index_type
+            )
 
     def find_messages(
         self,

@@ -46,9 +46,12 @@ class IndexProof:
     ----------
     files
         Oldest first; at least one. Their sources may be closed afterwards.
+    with_tags
+        Tags have entries, too.
     """
 
-    def __init__(self, files: Sequence[IndexFile]) -> None:
+    def __init__(self, files: Sequence[IndexFile], *, with_tags: bool) -> None:
+        self._with_tags = with_tags
         self._files = [_Entries(file) for file in files]
         self._names = frozenset(Path(file.path).name for file in files)
         self._begin = files[0].header.begin_phy_offset
@@ -69,7 +72,8 @@ class IndexProof:
         self._agrees = all(file.agree(starts, times, is_indexed) for file in self._files)
         bare = np.flatnonzero(~is_indexed & (starts >= self._begin) & (starts <= self._end))
         if len(bare) and self._agrees:
-            self._agrees = not len(index_entries(MessageColumns(frames.take(bare))).key_hash)
+            columns = MessageColumns(frames.take(bare))
+            self._agrees = not len(index_entries(columns, with_tags=self._with_tags).key_hash)
 
     def give(self, index: IndexDispatcher) -> None:
         """Give nothing: what the index lacks is left to ``IndexDispatcher.catch_up``."""
@@ -125,7 +129,7 @@ def index_proof(
     Parameters
     ----------
     directory, config
-        The store; ``max_hash_slot_num``, ``max_index_num``.
+        The store; ``max_hash_slot_num``, ``max_index_num``, ``tag_index_enable``.
     checkpoint
         Its ``index_msg_timestamp`` tells which files were flushed (`flushed_files`).
 
@@ -154,7 +158,9 @@ def index_proof(
                 found.append(file)
             except (CorruptRecordError, StoreReadError):
                 break
-        return IndexProof(found) if found else None
+        if not found:
+            return None
+        return IndexProof(found, with_tags=bool(config.tag_index_enable))
 
 
 def index_keys(
@@ -170,8 +176,9 @@ def index_keys(
     """
     if not config.message_index_enable:
         return None
+    pending = PendingIndexEntries(with_tags=bool(config.tag_index_enable))
     if last_exit_ok:
         # Before the first change: a refusal leaves the store as it was, stopped cleanly.
         names, _ = names_and_sizes(directory, config, last_exit_ok=True)
-        return None if names else PendingIndexEntries()
-    return index_proof(directory, config, checkpoint) or PendingIndexEntries()
+        return None if names else pending
+    return index_proof(directory, config, checkpoint) or pending

@@ -21,7 +21,8 @@ class PendingIndexEntries:
     Holds a bounded number of entries; the rest is left to ``IndexDispatcher.catch_up``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_tags: bool) -> None:
+        self._with_tags = with_tags
         self._start = -1
         self._entries = 0
         self._held: list[tuple[IndexEntries, int]] = []
@@ -37,7 +38,7 @@ class PendingIndexEntries:
             return
         if self._start < 0:
             self._start = int(frames.column("commit_log_offset")[0])
-        entries = index_entries(MessageColumns.shared(frames))
+        entries = index_entries(MessageColumns.shared(frames), with_tags=self._with_tags)
         end = int(frames.column("commit_log_offset")[-1] + frames.column("total_size")[-1])
         self._held.append((entries, end))
         self._entries += len(entries.key_hash)

@@ -42,7 +42,7 @@ from store_core.recovery.recovery_plan import (
     start_of_walk,
 )
 from store_core.recovery.recovery_walk import LogWalk
-from store_core.recovery.saved_truncation import keep_cut_bytes
+from store_core.recovery.saved_truncation import keep_cut_bytes, lower_dispatched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,6 +179,7 @@ def recover_log(
         _refuse_loss(parts, (walk, found), cuts_tail=cuts_tail)
     _tell_phantoms(phantoms)
     kept = _keep_cut(parts, (walk, found), root, clock)
+    lower_dispatched(parts.log, root, walk.end_offset)
     queues_cut = parts.queues.truncate_dirty(walk.end_offset)
     parts.queues.flush()
     deleted = _cut_log(segments, walk.end_offset)

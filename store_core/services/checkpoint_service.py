@@ -45,8 +45,9 @@ class CheckpointService(ServiceThread):
 class FlushConsumeQueueService(ServiceThread):
     """Forces the queues to the disk every ``flushConsumeQueueThoroughInterval``.
 
-    Only then does ``logics_msg_timestamp`` move. RocketMQ moves it with each dispatch: after a
-    power failure its recovery may begin after units that never reached the disk.
+    Only then do ``logics_msg_timestamp`` and ``logics_physical_offset`` move. RocketMQ moves the
+    first with each dispatch: after a power failure its recovery may begin after units that never
+    reached the disk.
 
     Parameters
     ----------
@@ -58,9 +59,8 @@ class FlushConsumeQueueService(ServiceThread):
         Gets the time, and is written.
     clock
         Milliseconds.
-    dispatched_timestamp
-        Returns the store time (ms) of the last record that was dispatched, 0 if there is none
-        (``ReputMessageService.dispatched_timestamp``).
+    last_dispatched
+        Returns ``ReputMessageService.last_dispatched``.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class FlushConsumeQueueService(ServiceThread):
         config: MessageStoreConfig,
         checkpoint: CheckpointFile,
         clock: Callable[[], int],
-        dispatched_timestamp: Callable[[], int],
+        last_dispatched: Callable[[], tuple[int, int]],
     ) -> None:
         super().__init__(config.flush_interval_consume_queue)
         self._queues, self._checkpoint, self._clock = queues, checkpoint, clock
-        self._dispatched_timestamp = dispatched_timestamp
+        self._last_dispatched = last_dispatched
         self._thorough_interval_ms = config.flush_consume_queue_thorough_interval
         self._flushed_at = clock()
 
@@ -92,9 +92,8 @@ class FlushConsumeQueueService(ServiceThread):
         self._flush()
 
     def _flush(self) -> None:
-        timestamp = self._dispatched_timestamp()  # before: dispatch goes on meanwhile
+        last = self._last_dispatched()  # before: dispatch goes on meanwhile
         self._queues.flush()
-        if timestamp > 0:
-            self._checkpoint.logics_msg_timestamp = timestamp
+        self._checkpoint.set_dispatched(*last)
         self._checkpoint.hold_back(self._clock())
         self._checkpoint.flush()

@@ -85,10 +85,8 @@ class ReputMessageService(ServiceThread):
     ----------
     reput_from_offset
         What lies before was dispatched; to be set before the first run.
-    dispatched_timestamp
-        Store time (ms) of the last record that was dispatched; 0 before there is one.
-    dispatched_start
-        Where that record starts; -1 before there is one.
+    last_dispatched
+        Start and store time (ms) of the last record that was dispatched; (-1, 0) if none was.
     """
 
     repeats_while_busy = True
@@ -105,8 +103,18 @@ class ReputMessageService(ServiceThread):
         super().__init__(_INTERVAL_MS)
         self._is_slave, self._publish, self._unpublished = is_slave, publish, 0
         self.reput_from_offset = 0
-        self.dispatched_timestamp, self.dispatched_start = 0, -1
+        self.last_dispatched = (-1, 0)
         self._log, self._dispatchers, self._end_offset = log, tuple(dispatchers), end_offset
+
+    @property
+    def dispatched_timestamp(self) -> int:
+        """Store time (ms) of the last record that was dispatched; 0 before there is one."""
+        return self.last_dispatched[1]
+
+    @property
+    def dispatched_start(self) -> int:
+        """Where that record starts; -1 before there is one."""
+        return self.last_dispatched[0]
 
     @property
     def behind_bytes(self) -> int:
@@ -176,11 +184,11 @@ class ReputMessageService(ServiceThread):
         is_backlog = good == len(frames) and not walk.failed and not walk.blank
         self._publish_now_or_later(is_backlog and count > 0 and ends[count - 1] < length)
         if count:
-            self.dispatched_timestamp = int(part.column("store_timestamp")[-1])
-            self.dispatched_start = int(part.column("commit_log_offset")[-1])
+            last = int(part.column("store_timestamp")[-1])
+            self.last_dispatched = (base + int(walk.starts[count - 1]), last)
             self.reput_from_offset = base + int(ends[count - 1])
             if self._is_slave:  # whoever appends here does not look at records
-                file.store_timestamp = self.dispatched_timestamp
+                file.store_timestamp = last
         if good < len(frames) or walk.failed:
             at = int(walk.starts[good]) if good < len(frames) else walk.stop
             self._pass(file, data, base, at)

@@ -98,7 +98,7 @@ class StoreServices:
             is_slave=config.is_slave,
         )
         self.reput.reput_from_offset = parts.recovery.log_end
-        self.reput.dispatched_timestamp = parts.recovery.last_timestamp
+        self.reput.last_dispatched = (parts.recovery.last_start, parts.recovery.last_timestamp)
         self.build_index = BuildIndexService(
             parts.index,
             log,
@@ -109,7 +109,7 @@ class StoreServices:
         )
         self._queues = _QueuesBehindLog(self.flush_log, parts.queues)
         self.flush_queues = FlushConsumeQueueService(
-            self._queues, config, parts.checkpoint, clock, lambda: self.reput.dispatched_timestamp
+            self._queues, config, parts.checkpoint, clock, lambda: self.reput.last_dispatched
         )
         self.checkpoint = CheckpointService(parts.checkpoint, clock)
         self.clean_commit_log = CleanCommitLogService(

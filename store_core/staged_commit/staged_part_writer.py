@@ -66,6 +66,8 @@ class StagedPartWriter:
         No other attempt of any task has it.
     delay_levels_ms
         Delay of each level, level 1 first.
+    with_tags
+        Tags are indexed, too.
 
     Raises
     ------
@@ -73,8 +75,10 @@ class StagedPartWriter:
         A file cannot be made or written.
     """
 
-    def __init__(self, directory: str, name: str, delay_levels_ms: Sequence[int]) -> None:
-        self._is_multi_dispatch = False
+    def __init__(
+        self, directory: str, name: str, delay_levels_ms: Sequence[int], *, with_tags: bool = False
+    ) -> None:
+        self._is_multi_dispatch, self._with_tags = False, with_tags
         self._decoder = DispatchDecoder(delay_levels_ms)
         self._directory, self._name = directory, name
         self._rows_path = os.path.join(directory, name + ROWS_SUFFIX)
@@ -190,7 +194,7 @@ class StagedPartWriter:
         if requests.light.any():
             self._is_multi_dispatch = True
             requests = requests.take(~requests.light)
-        entries = index_entries(columns)
+        entries = index_entries(columns, with_tags=self._with_tags)
         bounds = np.searchsorted(entries.commit_log_offset, np.append(starts, len(records.block)))
         offsets = pa.array(bounds.astype(np.int32))
         return requests.tags_code, pa.ListArray.from_arrays(offsets, pa.array(entries.key_hash))

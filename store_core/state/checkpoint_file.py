@@ -1,6 +1,6 @@
 """The ``checkpoint`` file of a running store.
 
-Source: RocketMQ ``StoreCheckpoint`` (release 5.3.3).
+Source: RocketMQ ``StoreCheckpoint`` (release 5.5.1).
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ class CheckpointFile:
     ----------
     physic_msg_timestamp, logics_msg_timestamp, index_msg_timestamp
         Store times (ms), as in `StoreCheckpoint`; 0 while unknown.
-    master_flushed_offset, confirm_phy_offset
-        Offsets of the log.
+    master_flushed_offset, confirm_phy_offset, logics_physical_offset
+        Offsets of the log, as in `StoreCheckpoint`.
+    for_5_5
+        Brokers from 5.5.0 on read the file, and `set_dispatched` has an effect.
     """
 
     physic_msg_timestamp: int
@@ -35,10 +37,13 @@ class CheckpointFile:
     index_msg_timestamp: int
     master_flushed_offset: int
     confirm_phy_offset: int
+    logics_physical_offset: int
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._file = RewrittenFile(path)
+        self.for_5_5 = False
+        self._rest = bytes(CHECKPOINT_FILE_BYTES - CHECKPOINT.size)
         self._set(StoreCheckpoint())
 
     def load(self) -> None:
@@ -51,6 +56,22 @@ class CheckpointFile:
         """
         data = self._file.read(CHECKPOINT_FILE_BYTES)
         self._set(StoreCheckpoint.from_bytes(data))
+        self.for_5_5 |= self.logics_physical_offset != 0
+        # Fields of later releases stay as they are: zeros there may stop a broker.
+        self._rest = data.ljust(CHECKPOINT_FILE_BYTES, b"\0")[CHECKPOINT.size :]
+
+    def set_dispatched(self, commit_log_offset: int, store_timestamp: int) -> None:
+        """Note up to which record queue units are on the disk.
+
+        Parameters
+        ----------
+        commit_log_offset, store_timestamp
+            Start of the record (-1: none), and its store time in ms (0: not known).
+        """
+        if store_timestamp > 0:
+            self.logics_msg_timestamp = store_timestamp
+        if self.for_5_5 and commit_log_offset > 0:
+            self.logics_physical_offset = commit_log_offset
 
     @property
     def min_timestamp(self) -> int:
@@ -82,8 +103,9 @@ class CheckpointFile:
             self.index_msg_timestamp,
             self.master_flushed_offset,
             self.confirm_phy_offset,
+            self.logics_physical_offset,
         )
-        self._file.write(CHECKPOINT.struct.pack(*numbers).ljust(CHECKPOINT_FILE_BYTES, b"\0"))
+        self._file.write(CHECKPOINT.struct.pack(*numbers) + self._rest)
 
     def close(self) -> None:
         """Close the file. Flushes nothing."""
@@ -96,4 +118,5 @@ class CheckpointFile:
             self.index_msg_timestamp,
             self.master_flushed_offset,
             self.confirm_phy_offset,
+            self.logics_physical_offset,
         ) = (number or 0 for number in astuple(read))

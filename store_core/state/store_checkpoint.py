@@ -18,7 +18,8 @@ _MARGIN_MS = 3_000
 class StoreCheckpoint:
     """Content of the file; times in ms. A field that a short file does not hold is None.
 
-    4.x writes the first three fields only: its files have zeros in the others.
+    4.x writes the first three fields only, releases from 5.0.0 to 5.4.0 all but the last: their
+    files have zeros in the others.
     """
 
     physic_msg_timestamp: int | None = None
@@ -29,11 +30,14 @@ class StoreCheckpoint:
     """End of the last full index file; 0 before there is one."""
     master_flushed_offset: int | None = None
     confirm_phy_offset: int | None = None
+    logics_physical_offset: int | None = None
+    """Start of the last record whose queue units are on the disk: accelerated recovery of 5.5.0 and
+    later begins there."""
 
     @classmethod
     def from_bytes(cls, data: bytes) -> StoreCheckpoint:
         """Decode the file's content, however short it is."""
-        held = len(data[: CHECKPOINT.size]) // 8  # five numbers of eight bytes
+        held = len(data[: CHECKPOINT.size]) // 8  # numbers of eight bytes
         row = CHECKPOINT.unpack(data[: CHECKPOINT.size].ljust(CHECKPOINT.size, b"\0"))
         return cls(*(value if i < held else None for i, value in enumerate(row)))
 

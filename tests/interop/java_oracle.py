@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 ORACLE = Path(__file__).parent / "oracle"
 APIS = ("v5", "v4")
 """The adapters: RocketMQ 5.3.3 and 4.9.7."""
+NEWEST = "v551"
+"""The adapter for RocketMQ 5.5.1."""
 
 _INT = struct.Struct(">i")
 _TIMEOUT_SECONDS = 300
@@ -42,12 +44,12 @@ class OracleError(Exception):
     """The program or its build ended with an error; the message holds what it said."""
 
 
-def generate(profile: str, seed: int, out: Path) -> Path:
+def generate(profile: str, seed: int, out: Path, *, api: str | None = None) -> Path:
     """Write ``OUT/store`` and ``OUT/config.json``; return the store's path.
 
-    The profile's ending (``-5x``, ``-4x``) picks the release of RocketMQ.
+    Unless an adapter is named, the profile's ending (``-5x``, ``-4x``) picks the release.
     """
-    _java(_api_of(profile), "generate", profile, str(seed), str(out))
+    _java(api or _api_of(profile), "generate", profile, str(seed), str(out))
     return out / "store"
 
 
@@ -61,12 +63,21 @@ def dump(store: Path, out: Path, *, api: str = "v5", keep: Path | None = None) -
     return out
 
 
-def check(store: Path, *, api: str = "v5", may_cut: bool = False) -> dict[str, Any]:
+def check(
+    store: Path,
+    *,
+    api: str = "v5",
+    may_cut: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Open `store` in place and return what RocketMQ and the program found.
 
-    Key ``ok`` is added: the program's own verdict. `may_cut` allows records that recovery cuts off.
+    Key ``ok`` is added: the program's own verdict. `may_cut` allows records that recovery cuts off,
+    `settings` are RocketMQ's keys beside those of ``config.json``.
     """
     options = ["-Doracle.mayCut=true"] if may_cut else []
+    if settings:
+        options.append("-Doracle.set=" + ",".join(f"{key}={settings[key]}" for key in settings))
     done = _run(api, "check", str(store), options=options)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
@@ -185,7 +196,7 @@ def _build(api: str) -> Path:
     libraries = jar.parent / "dependency"
     if jar.exists() and libraries.is_dir() and jar.stat().st_mtime >= newest:
         return jar
-    profile = ["-Pv4"] if api == "v4" else []
+    profile = [] if api == "v5" else [f"-P{api}"]
     command = ["mvn", "-q", "-B", *profile, "package", "dependency:copy-dependencies"]
     done = _execute(command, cwd=ORACLE, timeout=_BUILD_TIMEOUT_SECONDS)
     if done.returncode or not jar.exists():

@@ -148,4 +148,14 @@ def check_checkpoint(
     confirmed = point.confirm_phy_offset or 0
     if confirmed > snapshot.log.segments.max_offset or confirmed < -1:
         wrong.append(f"confirm_phy_offset is {confirmed}, the log ends at {snapshot.end_offset}")
+    dispatched = point.logics_physical_offset or 0
+    if dispatched < 0 or not _is_dispatched(snapshot, dispatched):
+        wrong.append(f"logics_physical_offset is {dispatched}, where no record starts")
     findings.add(FindingKind.CHECKPOINT, path, count=len(wrong), examples=wrong)
+
+
+def _is_dispatched(snapshot: StoreSnapshot, commit_log_offset: int) -> bool:
+    """Return whether a record starts there, or none can be looked for: 5.5 may recover from it."""
+    if commit_log_offset <= snapshot.min_phy_offset or snapshot.dledger_directories:
+        return True
+    return snapshot.store_timestamp_at(commit_log_offset) is not None

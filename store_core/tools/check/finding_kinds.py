@@ -361,6 +361,12 @@ class FindingKind(Enum):
         "by key do not find them",
         _INDEX_FIX,
     )
+    NOT_FOUND_BY_TAG = (
+        Severity.INFORMATION,
+        "records whose tags are not in the index, as brokers before 5.4.0 leave them: RocketMQ's "
+        "query by tag does not find them",
+        "rocketmq-store rebuild-index indexes them, if that query is needed",
+    )
     NOT_INDEXED_YET = (
         Severity.INFORMATION,
         "the newest records are not in the index yet",

@@ -10,6 +10,7 @@ from store_core.codec.message_batch_codec import MessageColumns
 from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile
+from store_core.index.tag_entries import with_tag_index
 from store_core.state.store_state import StoreState
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
@@ -85,6 +86,17 @@ def _joined(parts: list[_Entries]) -> _Entries:
     return _Entries(*(np.concatenate(columns) for columns in zip(_empty(), *parts)))
 
 
+def _codes(entries: Any, base: int) -> Any:
+    """Return place and hash of entries as one number each."""
+    return ((entries.commit_log_offset - base) << _HASH_BITS) | entries.key_hash
+
+
+def _counts_of(distinct: Any, codes: Any) -> Any:
+    """Return how often each of some ascending numbers is among others."""
+    ordered = np.sort(codes)
+    return np.searchsorted(ordered, distinct, "right") - np.searchsorted(ordered, distinct)
+
+
 class IndexCheck:
     """Checks each file by itself (`files`), then takes the log's records in order.
 
@@ -104,6 +116,11 @@ class IndexCheck:
         self._first_missing = -1
         self._examples: list[str] = []
         self._late = 0
+        self._with_tags = bool(
+            with_tag_index(snapshot.config, snapshot.directory, snapshot.log).tag_index_enable
+        )
+        self._untagged = 0
+        self._first_untagged = -1
         self.is_known = True
         self._is_whole = True  # every file may be read
 
@@ -156,7 +173,6 @@ class IndexCheck:
         """Compare the keys of a batch of records with the entries that point there."""
         if not self.is_known:
             return
-        expected = index_entries(MessageColumns(frames))
         base = int(frames.column("commit_log_offset")[0])
         end = int(frames.column("commit_log_offset")[-1]) + 1
         for cursor in self._cursors:
@@ -164,26 +180,29 @@ class IndexCheck:
         found = [cursor.below(end) for cursor in self._cursors]
         for cursor, entries in zip(self._cursors, found):
             self._times(cursor, entries, frames)
-        wanted = ((expected.commit_log_offset - base) << _HASH_BITS) | expected.key_hash
-        codes = [((e.commit_log_offset - base) << _HASH_BITS) | e.key_hash for e in found]
+        columns = MessageColumns(frames)
+        codes = [_codes(entries, base) for entries in found]
         have = np.concatenate([np.empty(0, np.int64), *codes])
-        if len(wanted) == len(have) and np.array_equal(wanted, have):
+        wanted = _codes(index_entries(columns, with_tags=self._with_tags), base)
+        if np.array_equal(wanted, have):
             return  # the usual case
-        self._compare(wanted, have, base, found, codes)
+        other = _codes(index_entries(columns, with_tags=not self._with_tags), base)
+        if np.array_equal(other, have) and not self._with_tags:
+            return
+        keyed, tagged = (other, wanted) if self._with_tags else (wanted, other)
+        self._compare(keyed, tagged, base, found, codes)
 
     def _compare(
-        self, wanted: Any, have: Any, base: int, found: list[_Entries], codes: list[Any]
+        self, keyed: Any, tagged: Any, base: int, found: list[_Entries], codes: list[Any]
     ) -> None:
-        distinct, count = np.unique(wanted, return_counts=True)
-        held, times = np.unique(have, return_counts=True)
-        at = np.searchsorted(held, distinct)
-        inside = at < len(held)
-        same = np.zeros(len(distinct), bool)
-        same[inside] = held[at[inside]] == distinct[inside]
-        got = np.zeros(len(distinct), np.int64)
-        got[same] = times[at[same]]
-        short = np.maximum(count - got, 0)
+        """Compare entries with what brokers make before and from 5.4.0 on (keys; and tags too)."""
+        distinct, count = np.unique(tagged, return_counts=True)
+        needed = _counts_of(distinct, keyed)
+        got = _counts_of(distinct, np.concatenate([np.empty(0, np.int64), *codes]))
+        short = np.maximum(needed - got, 0)
         self._note_missing((distinct[short > 0] >> _HASH_BITS) + base, short[short > 0])
+        if self._with_tags:
+            self._note_untagged((distinct[count > np.maximum(got, needed)] >> _HASH_BITS) + base)
         double = got - count
         self._note_double((distinct[double > 0] >> _HASH_BITS) + base, double[double > 0])
         for cursor, entries, code in zip(self._cursors, found, codes):
@@ -204,6 +223,13 @@ class IndexCheck:
         if self._late:
             self._findings.add(
                 FindingKind.NOT_INDEXED_YET, commit_log_offset=self._indexed_until, count=self._late
+            )
+        if self._untagged and self._is_whole:
+            self._findings.add(
+                FindingKind.NOT_FOUND_BY_TAG,
+                commit_log_offset=self._first_untagged,
+                count=self._untagged,
+                examples=[f"the first: record at {self._first_untagged}"],
             )
         if self._missing and self._is_whole:
             self._findings.add(
@@ -264,6 +290,13 @@ class IndexCheck:
             self._first_missing = int(records[0])
         self._examples += [f"record at {offset}" for offset in records[:4].tolist()]
         del self._examples[4:]
+
+    def _note_untagged(self, offsets: Any) -> None:
+        if self._snapshot.state is not StoreState.STOPPED:
+            offsets = offsets[offsets < self._indexed_until]
+        if len(offsets) and self._first_untagged < 0:
+            self._first_untagged = int(offsets[0])
+        self._untagged += len(offsets)
 
     def _note_double(self, offsets: Any, more: Any) -> None:
         if len(offsets):

@@ -12,7 +12,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.store_paths import CHECKPOINT_FILE
 from store_core.log.commit_log import CommitLog, open_segments
 from store_core.log.log_scan import scan_frames, skip_gap
-from store_core.recovery.saved_truncation import keep_cut_bytes
+from store_core.recovery.saved_truncation import dispatched_before, keep_cut_bytes
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import StoreLock
 
@@ -74,6 +74,8 @@ def _lower_checkpoint(log: ReadableLog, root: str, offset: int) -> None:
         checkpoint.physic_msg_timestamp = min(checkpoint.physic_msg_timestamp, newest)
         checkpoint.logics_msg_timestamp = min(checkpoint.logics_msg_timestamp, newest)
         checkpoint.index_msg_timestamp = min(checkpoint.index_msg_timestamp, newest)
+        if checkpoint.logics_physical_offset >= offset:
+            checkpoint.logics_physical_offset = dispatched_before(log, offset)
         checkpoint.flush()
 
 

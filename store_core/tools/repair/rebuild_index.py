@@ -10,6 +10,7 @@ from store_core.errors import StoreFormatError
 from store_core.files.file_writing import flush_directory
 from store_core.index.index_entries import index_entries
 from store_core.index.index_writer import IndexWriter, index_file_names
+from store_core.index.tag_entries import with_tag_index
 from store_core.layout.store_paths import INDEX_DIR
 from store_core.log.log_scan import Gap, scan_log
 
@@ -84,6 +85,7 @@ def _write_entries(
     view: StoreSnapshot, writer: IndexWriter, progress: Callable[[int, int], None] | None
 ) -> tuple[int, int, tuple[Gap, ...]]:
     """Write the entries of all records; return how many records and entries, and the damage."""
+    config = with_tag_index(view.config, view.directory, view.log)
     records = entry_count = 0
     gaps = []
     start = max(view.min_phy_offset, 0)
@@ -92,7 +94,7 @@ def _write_entries(
         if isinstance(part, Gap):
             gaps.append(part)
             continue
-        entries = index_entries(MessageColumns(part))
+        entries = index_entries(MessageColumns(part), with_tags=bool(config.tag_index_enable))
         writer.append(entries)
         writer.flush_full()
         records += len(part)

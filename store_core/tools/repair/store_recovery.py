@@ -11,6 +11,7 @@ from store_core.errors import StoreConfigError, StoreError, StoreNotFoundError
 from store_core.files.file_writing import write_errors
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
+from store_core.index.tag_entries import with_tag_index
 from store_core.layout.store_paths import (
     ABORT_FILE,
     CHECKPOINT_FILE,
@@ -138,6 +139,7 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
     config = replace(config, store_path_root_dir=root)
     options = OpenOptions(clock=lambda: 0)
     with closing(CommitLog(directory, config)) as log:
+        config = with_tag_index(config, directory, log)
         parts = recovery_parts(config, options, log, last_exit_ok=last_exit_ok)
         queues, found = parts.queues, plan_log(parts)
         if found.log_end == uncommitted_offset(directory, log):
@@ -190,6 +192,7 @@ def _write_checkpoint(parts: StoreParts) -> None:
             file.physic_msg_timestamp = last
         if not found.last_exit_ok or not 0 <= file.logics_msg_timestamp <= last:
             file.logics_msg_timestamp = last
+        file.set_dispatched(found.last_start, 0)
     file.flush()
 
 

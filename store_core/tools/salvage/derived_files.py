@@ -50,6 +50,7 @@ class DerivedFiles:
         self._queues = ConsumeQueueStore(root, config, is_batch_topic=is_batch_topic)
         self._decoder = DispatchDecoder(config.delay_levels_ms)
         self._index: IndexWriter | None = None
+        self._with_tags = bool(config.tag_index_enable)
         if config.message_index_enable:
             sizes = config.max_hash_slot_num or 0, config.max_index_num or 0
             self._index = IndexWriter(Path(root, INDEX_DIR), *sizes, clock)
@@ -95,4 +96,5 @@ class DerivedFiles:
     def _dispatch(self, frames: RecordFrames) -> None:
         self._queues.put(self._decoder.decode(frames).queued())
         if self._index is not None:
-            self._index.append(index_entries(MessageColumns.shared(frames)))
+            columns = MessageColumns.shared(frames)
+            self._index.append(index_entries(columns, with_tags=self._with_tags))

@@ -21,6 +21,7 @@ from store_core.files.file_writing import (
 )
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.store_directory import StoreDirectory, local_path
+from store_core.index.tag_entries import with_tag_index
 from store_core.layout.store_paths import (
     BATCH_CONSUME_QUEUE_DIR,
     CHECKPOINT_FILE,
@@ -129,7 +130,7 @@ class _Salvage:
         sizes = queue_file_sizes(snapshot.directory, snapshot.config)
         slots, entries = _index_sizes(snapshot)
         self._config = replace(
-            snapshot.config,
+            with_tag_index(snapshot.config, snapshot.directory, snapshot.log),
             max_hash_slot_num=slots,
             max_index_num=entries,
             enable_multi_dispatch=snapshot.has_light_queues,
@@ -238,8 +239,9 @@ class _Salvage:
         put_file(str(self._root / LOCK_FILE), LOCK_TEXT)
         checkpoint = CheckpointFile(str(self._root / CHECKPOINT_FILE))
         with closing(checkpoint):
+            checkpoint.for_5_5 = bool(self._config.tag_index_enable)
             checkpoint.physic_msg_timestamp = copy.last_store_timestamp
-            checkpoint.logics_msg_timestamp = copy.last_store_timestamp
+            checkpoint.set_dispatched(copy.last_record_offset, copy.last_store_timestamp)
             checkpoint.index_msg_timestamp = index_msg_timestamp
             checkpoint.confirm_phy_offset = max(copy.last_record_offset, 0)
             checkpoint.flush()

@@ -23,5 +23,5 @@ def test_a_missing_file_gives_nulls_and_a_short_one_what_it_holds(tmp_path: Path
     (root / "checkpoint").unlink()
     with open_snapshot(root, store.options) as snapshot:
         (missing,) = rows_of(snapshot, "checkpoint")
-    assert list(short.values())[:-1] == [5000, None, None, None, None]
-    assert list(missing.values())[:-1] == [None] * 5
+    assert list(short.values())[:-1] == [5000, *[None] * 5]
+    assert list(missing.values())[:-1] == [None] * 6

@@ -8,7 +8,7 @@ import pytest
 from store_core.errors import CorruptRecordError, StoreFormatError
 from store_core.files.byte_source import ByteSource
 from store_core.files.store_directory import StoreDirectory
-from tests.golden_store import GoldenStore, golden
+from tests.golden_store import RECOVERED_NAMES, GoldenStore, golden
 from tests.rmqsource.metadata.support import open_snapshot, rows_of, rows_of_store, snapshot_of
 
 KINDS = {"consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "timerlog"}
@@ -35,7 +35,7 @@ def test_every_file_is_listed_once(golden_store: GoldenStore) -> None:
 
 
 def test_segments_of_the_log(plain_golden_store: GoldenStore) -> None:
-    if plain_golden_store.name in {"crashed-5x", "torn-5x"}:
+    if plain_golden_store.name in RECOVERED_NAMES:
         plain_golden_store = golden(plain_golden_store.name, recovered=True)
     times = {
         m["commit_log_offset"]: m["store_timestamp"] for m in plain_golden_store.dump("messages")

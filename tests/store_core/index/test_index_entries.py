@@ -15,9 +15,10 @@ from store_core.codec.properties import (
 )
 from store_core.codec.record_frames import RecordFrames
 from store_core.index.index_entries import index_entries
-from store_core.index.index_file import key_hash
+from store_core.index.index_file import key_hash, tag_hash
 from tests.store_factory import BORN_HOST, STORE_HOST
 
+NAMES = {"UNIQ_KEY": "unique", "KEYS": "keys", "TAGS": "tags"}
 ROLLBACK, PREPARED, COMMIT = 0xC, 0x4, 0x8
 BASE = 1 << 40
 words = st.text(st.sampled_from("ab é漢😀#"), max_size=12)
@@ -28,6 +29,7 @@ messages = st.fixed_dictionaries(
         "topic": st.sampled_from([b"A", "Thème".encode(), b"\xff\xe9", "😀".encode()]),
         "unique": st.none() | raw_keys,
         "keys": st.none() | raw_keys,
+        "tags": st.none() | raw_keys,
         "sys_flag": st.sampled_from([0, 0, ROLLBACK, PREPARED, COMMIT]),
         "store_timestamp": st.integers(-(2**63), 2**63 - 1),
     }
@@ -44,7 +46,8 @@ def _way(request):
 def frames_of(rows):
     data, starts = bytearray(), []
     for row in rows:
-        pairs = [("UNIQ_KEY", row.get("unique")), ("TAGS", b"t"), ("KEYS", row.get("keys"))]
+        tags = row.get("tags", b"t")
+        pairs = [("UNIQ_KEY", row.get("unique")), ("TAGS", tags), ("KEYS", row.get("keys"))]
         raw = b"".join(n.encode() + b"\1" + v + b"\2" for n, v in pairs if v is not None)
         starts.append(len(data))
         data += encode_message(
@@ -65,20 +68,22 @@ def frames_of(rows):
     return frames
 
 
-def entries_of(frames):
-    return index_entries(MessageColumns(frames))
+def entries_of(frames, *, with_tags=False):
+    return index_entries(MessageColumns(frames), with_tags=with_tags)
 
 
-def expected(rows, frames):
+def expected(rows, frames, *, with_tags=False):
     """Return the entries record by record, as ``IndexService.buildIndex`` makes them."""
     found = []
     for row, offset in zip(rows, frames.column("commit_log_offset").tolist()):
         if row.get("sys_flag", 0) == ROLLBACK:
             continue
-        pairs = {"UNIQ_KEY": row.get("unique"), "KEYS": row.get("keys")}
+        pairs = {name: row.get(key) for name, key in NAMES.items()}
         raw = b"".join(n.encode() + b"\1" + v + b"\2" for n, v in pairs.items() if v is not None)
         properties = string_to_properties(raw)
         keys = [properties.get("UNIQ_KEY"), *split_keys(properties.get("KEYS", ""))]
+        if with_tags and "TAGS" in properties:
+            keys.append(f"T#{properties['TAGS']}")
         topic = decode_utf8(row["topic"])
         time = row.get("store_timestamp", 5)
         found += [(key_hash(topic, key), offset, time) for key in keys if key]
@@ -90,11 +95,11 @@ def as_rows(entries):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(messages, min_size=1, max_size=8))
-def test_entries_equal_those_made_one_by_one(rows):
+@given(st.lists(messages, min_size=1, max_size=8), st.booleans())
+def test_entries_equal_those_made_one_by_one(rows, with_tags):
     frames = frames_of(rows)
-    entries = entries_of(frames)
-    assert as_rows(entries) == expected(rows, frames)
+    entries = entries_of(frames, with_tags=with_tags)
+    assert as_rows(entries) == expected(rows, frames, with_tags=with_tags)
     assert entries.last_record_offset == BASE + int(frames.position[-1])
     assert [column.dtype.name for column in entries[:3]] == ["int32", "int64", "int64"]
 
@@ -103,6 +108,13 @@ def test_unique_key_comes_first_and_repeats_stay():
     frames = frames_of([{"topic": b"T", "keys": b"a  b a ", "unique": b"U"}])
     hashes = [key_hash("T", key) for key in ("U", "a", "b", "a")]
     assert entries_of(frames).key_hash.tolist() == hashes
+
+
+def test_tags_come_last_as_one_text():
+    frames = frames_of([{"topic": b"T", "keys": b"a", "unique": b"U", "tags": b"b c"}])
+    hashes = [key_hash("T", key) for key in ("U", "a", "T#b c")]
+    assert entries_of(frames, with_tags=True).key_hash.tolist() == hashes
+    assert tag_hash("T", "b c") == hashes[-1]
 
 
 def test_known_hashes():

@@ -79,7 +79,7 @@ class CutStore:
         elif kind == "damaged":
             path.write_bytes(b"\0" * 4096)
         else:
-            data = CHECKPOINT.struct.pack(time_ms, time_ms, 0, 0, confirmed)
+            data = CHECKPOINT.struct.pack(time_ms, time_ms, 0, 0, confirmed, 0)
             path.write_bytes(data.ljust(4096, b"\0"))
 
 
@@ -191,7 +191,7 @@ def crashed(root: Path, *, units: int, flushed: int) -> tuple[StoreFactory, int]
     factory.data[at + 90] ^= 0xFF
     factory.write(abort=b"1")
     time_ms = factory.records[flushed - 1].store_timestamp
-    data = CHECKPOINT.struct.pack(time_ms, START_MS, 0, 0, 0)
+    data = CHECKPOINT.struct.pack(time_ms, START_MS, 0, 0, 0, 0)
     (root / "checkpoint").write_bytes(data.ljust(4096, b"\0"))
     return factory, at
 

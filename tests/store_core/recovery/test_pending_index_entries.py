@@ -26,7 +26,7 @@ def without_index(copy):
 
 
 def held(opened, start=0, stop=None):
-    keys = PendingIndexEntries()
+    keys = PendingIndexEntries(with_tags=False)
     for frames in scan_frames(
         opened.log, start, opened.end if stop is None else stop, on_gap=skip_gap
     ):

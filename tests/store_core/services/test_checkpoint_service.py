@@ -54,10 +54,10 @@ class Queues:
 
 
 class Dispatched:
-    timestamp = 0
+    offset, timestamp = -1, 0
 
     def __call__(self):
-        return self.timestamp
+        return self.offset, self.timestamp
 
 
 @pytest.fixture
@@ -116,3 +116,14 @@ def test_the_end_flushes_everything_and_keeps_a_known_time(checkpoint, parts):
     service.start()
     service.shutdown()
     assert (queues.flushes, stored(checkpoint)) == (1, (0, 40))
+
+
+def test_a_checkpoint_for_5_5_gets_the_place_of_the_last_dispatch(log, checkpoint, parts):
+    service, _, dispatched = parts
+    checkpoint.for_5_5 = True
+    dispatched.offset, dispatched.timestamp = 700, 50
+    log.clock.now += 60_000
+    service.run_once()
+    again = CheckpointFile(checkpoint.path)
+    again.load()
+    assert again.logics_physical_offset == 700

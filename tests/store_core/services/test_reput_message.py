@@ -64,7 +64,7 @@ def test_nothing_to_do(log, reput, seen):
     log.add(10)
     assert reput.run_once()
     assert not reput.run_once()
-    assert (seen.batches, reput.dispatched_timestamp) == ([[0]], log.clock.now)
+    assert (seen.batches, reput.last_dispatched) == ([[0]], (0, log.clock.now))
 
 
 def test_goes_over_segments_and_follows_the_log(log, reput, seen):
@@ -138,7 +138,7 @@ def test_what_cannot_be_published_is_dispatched_again(log, seen):
     log.add(1, 2)
     with pytest.raises(OSError, match="disk full"):
         reput.run_once()
-    assert (reput.reput_from_offset, reput.dispatched_timestamp) == (0, 0)
+    assert (reput.reput_from_offset, reput.last_dispatched) == (0, (-1, 0))
     assert reput.run_once()
     assert (seen.batches, reput.behind_bytes) == ([log.offsets] * 2, 0)
 

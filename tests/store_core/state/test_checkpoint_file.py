@@ -17,6 +17,7 @@ NAMES = (
     "index_msg_timestamp",
     "master_flushed_offset",
     "confirm_phy_offset",
+    "logics_physical_offset",
 )
 
 
@@ -33,12 +34,12 @@ def checkpoint(tmp_path):
 
 def test_a_missing_file_has_zeros_and_is_made_by_the_first_flush(checkpoint, tmp_path):
     checkpoint.load()
-    assert numbers(checkpoint) == [0] * 5
+    assert numbers(checkpoint) == [0] * 6
     checkpoint.physic_msg_timestamp = 5
     checkpoint.confirm_phy_offset = 1 << 40
     checkpoint.flush()
     data = (tmp_path / "store" / "checkpoint").read_bytes()
-    assert data == struct.pack(">5q", 5, 0, 0, 0, 1 << 40).ljust(4096, b"\0")
+    assert data == struct.pack(">6q", 5, 0, 0, 0, 1 << 40, 0).ljust(4096, b"\0")
 
 
 def test_what_was_flushed_is_loaded(checkpoint):
@@ -47,28 +48,28 @@ def test_what_was_flushed_is_loaded(checkpoint):
     checkpoint.flush()
     again = CheckpointFile(checkpoint.path)
     again.load()
-    assert numbers(again) == [100, 101, 102, 103, 104]
+    assert numbers(again) == [100, 101, 102, 103, 104, 105]
 
 
-@pytest.mark.parametrize("length", [0, 7, 24, 39])
+@pytest.mark.parametrize("length", [0, 7, 24, 39, 47])
 def test_a_short_file_is_filled_up_with_zeros(checkpoint, tmp_path, length):
     path = tmp_path / "store" / "checkpoint"
     path.parent.mkdir()
-    path.write_bytes(struct.pack(">5q", 1, 2, 3, 4, 5)[:length])
+    path.write_bytes(struct.pack(">6q", 1, 2, 3, 4, 5, 6)[:length])
     checkpoint.load()
     whole = length // 8
-    assert numbers(checkpoint) == [1, 2, 3, 4, 5][:whole] + [0] * (5 - whole)
+    assert numbers(checkpoint) == [1, 2, 3, 4, 5, 6][:whole] + [0] * (6 - whole)
     checkpoint.flush()
     assert path.stat().st_size == 4096
 
 
-@pytest.mark.parametrize("name", ["classic-5x", "classic-4x"])
+@pytest.mark.parametrize("name", ["classic-5x", "classic-4x", "crashed-551"])
 def test_rocketmqs_own_files(name):
     store = golden(name)
     path = store.root / "checkpoint"
     checkpoint = CheckpointFile(str(path))
     checkpoint.load()
-    assert path.read_bytes()[:40] == struct.pack(">5q", *numbers(checkpoint))
+    assert path.read_bytes()[:48] == struct.pack(">6q", *numbers(checkpoint))
     assert 0 < checkpoint.min_timestamp <= checkpoint.physic_msg_timestamp - 3000
 
 
@@ -100,3 +101,27 @@ def test_a_failed_flush_is_done_again(checkpoint, monkeypatch):
 def test_what_cannot_be_read_is_an_error(tmp_path):
     with pytest.raises(StoreReadError, match="directory"):
         CheckpointFile(str(tmp_path)).load()
+
+
+def test_fields_of_later_releases_stay_as_they_are(checkpoint, tmp_path):
+    path = tmp_path / "store" / "checkpoint"
+    path.parent.mkdir()
+    path.write_bytes(struct.pack(">8q", *range(1, 9)).ljust(4096, b"\0"))
+    checkpoint.load()
+    checkpoint.physic_msg_timestamp = 100
+    checkpoint.flush()
+    assert path.read_bytes() == struct.pack(">8q", 100, *range(2, 9)).ljust(4096, b"\0")
+
+
+@pytest.mark.parametrize(
+    ("before", "for_5_5", "after"), [(0, False, 0), (0, True, 9), (3, False, 9)]
+)
+def test_the_place_of_the_last_dispatch_is_kept_for_5_5_alone(checkpoint, before, for_5_5, after):
+    checkpoint.logics_physical_offset = before
+    checkpoint.flush()
+    again = CheckpointFile(checkpoint.path)
+    again.load()
+    again.for_5_5 |= for_5_5
+    again.set_dispatched(9, 50)
+    again.set_dispatched(-1, 0)
+    assert numbers(again) == [0, 50, 0, 0, 0, after]

@@ -8,7 +8,7 @@ from store_core.tools.check import Severity
 from tests.golden_store import GOLDEN_NAMES, RECOVERED_NAMES, golden, tree_state
 from tests.store_core.tools.check.support import all_kinds, checked, kinds
 
-CLEAN = tuple(name for name in GOLDEN_NAMES if name not in {"crashed-5x", "torn-5x"})
+CLEAN = tuple(name for name in GOLDEN_NAMES if name not in RECOVERED_NAMES)
 
 
 @pytest.mark.parametrize("name", CLEAN)
@@ -34,11 +34,12 @@ def test_counts_are_those_of_the_dumps(name: str) -> None:
     queues = list(store.dump("consume_queue"))
     assert counts.units == sum(len(q.get("batch_units") or q["units"]) for q in queues)
     assert counts.queues == len(queues)
-    assert counts.property_crcs == (counts.records if name == "batch-5x" else 0)
+    assert counts.property_crcs == (counts.records if name.startswith("batch") else 0)
 
 
-def test_crashed_store_has_no_damage_and_tells_what_is_not_dispatched() -> None:
-    store = golden("crashed-5x")
+@pytest.mark.parametrize("name", ["crashed-5x", "crashed-551"])
+def test_crashed_store_has_no_damage_and_tells_what_is_not_dispatched(name: str) -> None:
+    store = golden(name)
     report = checked(store.root, store.config_properties)
     assert report.is_good
     found = {finding.kind.name: finding.count for finding in report.findings}
@@ -64,8 +65,10 @@ def test_recovered_stores_have_no_damage(name: str) -> None:
     store = golden(name, recovered=True)
     report = checked(store.root, store.config_properties)
     assert report.of(Severity.DAMAGE) == ()
-    expected = {"UNIT_BEHIND_END"} if name == "torn-5x" else set()
-    assert {f.kind.name for f in report.of(Severity.REPAIRABLE)} == expected
+    expected = {"torn-5x": {"UNIT_BEHIND_END"}, "crashed-551": {"NOT_FOUND_BY_KEY"}}
+    assert {f.kind.name for f in report.of(Severity.REPAIRABLE)} == expected.get(name, set())
+    if name == "crashed-551":  # its recovery begins later, and leaves a hole in the index
+        return
     double = next(f for f in report.findings if f.kind.name == "INDEX_DOUBLE")
     assert (double.commit_log_offset, double.count) == (219136, 3)
 

@@ -92,6 +92,7 @@ def physic_time(value: int) -> Callable[[StoreFactory], object]:
     return lambda s: put(s.root / "checkpoint", CHECKPOINT.at("physic_msg_timestamp"), data)
 
 
+NINE = (9).to_bytes(8, "big")
 CASES = {
     "frame": Case(record_byte(0), {"LOG_GAP": 1}),
     "body": Case(record_byte(90), {"BODY_CRC": 1}),
@@ -138,6 +139,10 @@ CASES = {
         {"INDEX_HEADER": 1},
     ),
     "checkpoint": Case(physic_time(1 << 50), {"CHECKPOINT": 1}),
+    "checkpoint dispatch": Case(
+        lambda s: put(s.root / "checkpoint", CHECKPOINT.at("logics_physical_offset"), NINE),
+        {"CHECKPOINT": 1},
+    ),
     "checkpoint sign": Case(physic_time(-5), {"CHECKPOINT": 1}),
     "topics": Case(new_file("config/topics.json", b"{no json"), {"TOPICS": 1}),
 }

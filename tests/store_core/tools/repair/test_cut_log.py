@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from store_core.errors import OffsetOutOfRangeError, StoreClosedError, StoreLockedError
 from store_core.files.mapped_file_queue import MappedFileQueue
+from store_core.files.store_directory import StoreDirectory
 from store_core.message_store import MessageStore
+from store_core.state.store_checkpoint import load_checkpoint
 from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.cut_log import cut_log
 from tests.store_core.ha.stores import SEGMENT, assert_clean, log_bytes, put, queues, store_config
@@ -128,3 +132,34 @@ def test_the_checkpoint_knows_nothing_of_what_was_cut(config):
         assert 0 < view.checkpoint.physic_msg_timestamp <= now - 3_600_000
         assert 0 < view.checkpoint.logics_msg_timestamp <= now - 3_600_000
     assert_clean(config.store_path_root_dir, config)
+
+
+def test_a_checkpoint_for_5_5_names_no_record_that_was_cut(config, ends, monkeypatch):
+    """5.5 would take the place of it for the end of the log."""
+    config = replace(config, enable_accelerated_recovery=True)
+    root = config.store_path_root_dir
+    with MessageStore(config) as store:
+        put(store, 1, COUNT)
+    assert dispatched_of(config) == ends[-1]
+
+    def killed(queue, offset):
+        assert is_kept(dispatched_of(config)), "it is written before the log is cut"
+        raise KeyboardInterrupt
+
+    def is_kept(offset):
+        with StoreSnapshot.open(root, config) as view:
+            return 0 < offset < ends[99] and view.look_message_by_offset(offset) is not None
+
+    monkeypatch.setattr(MappedFileQueue, "truncate_dirty_files", killed)
+    with pytest.raises(KeyboardInterrupt):
+        cut_log(root, config, ends[99], clock=lambda: 0)
+    monkeypatch.undo()
+    cut_log(root, config, ends[99], clock=lambda: 0)
+    assert is_kept(dispatched_of(config))
+    with MessageStore(config):
+        pass
+    assert dispatched_of(config) == ends[98]
+
+
+def dispatched_of(config):
+    return load_checkpoint(StoreDirectory(config.store_path_root_dir)).logics_physical_offset

@@ -25,8 +25,9 @@ from tests.store_factory import StoreFactory, small_store
 
 ROOTS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
 WHOLE = [
-    "batch-5x", "classic-4x", "classic-5x", "cluster-4x", "cluster-5x", "cluster-5x-ext",
-    "crashed-5x", "empty-5x", "ext-5x", "multipath-5x", "onefile-5x",
+    "batch-551", "batch-5x", "classic-4x", "classic-5x", "cluster-4x", "cluster-5x",
+    "cluster-5x-ext", "crashed-551", "crashed-5x", "empty-5x", "ext-5x", "multipath-5x",
+    "onefile-551", "onefile-5x",
 ]  # fmt: skip
 """Stores all of whose queue files are what their log says, every byte of them."""
 
