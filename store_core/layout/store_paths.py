@@ -20,7 +20,6 @@ TIMER_LOG_DIR = "timerlog"
 TIMER_WHEEL_FILE = "timerwheel"
 TIMER_CHECKPOINT_FILE = "timercheck"  # below CONFIG_DIR
 _WHEEL_SNAPSHOT = re.compile(TIMER_WHEEL_FILE + r"\.([0-9]{1,19})")
-ROCKSDB_STORE_DIR = "rocksdbstore"  # 5.4.0 on: index, timers and transactions in a database
 COMPACTION_DIR = "compaction"
 COMPACTION_LOG_DIR = "compactionLog"  # below COMPACTION_DIR, as the next
 COMPACTION_QUEUE_DIR = "compactionCq"

@@ -156,6 +156,6 @@ def check_checkpoint(
 
 def _is_dispatched(snapshot: StoreSnapshot, commit_log_offset: int) -> bool:
     """Return whether a record starts there, or none can be looked for: 5.5 may recover from it."""
-    if commit_log_offset <= snapshot.min_phy_offset or snapshot.dledger_directories:
+    if commit_log_offset <= max(snapshot.min_phy_offset, 0) or snapshot.dledger_directories:
         return True
     return snapshot.store_timestamp_at(commit_log_offset) is not None
