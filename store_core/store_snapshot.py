@@ -565,7 +565,14 @@ class StoreSnapshot(StoreQueries):
             database=self.queue_database,
             most_queues=most_queues,
         )
-        return find_lost_end(self.log, Failure(self.end_offset, last_start, last_ms), witness)
+        found = find_lost_end(self.log, Failure(self.end_offset, last_start, last_ms), witness)
+        return None if found is None or self._was_opened_since() else found
+
+    def _was_opened_since(self) -> bool:
+        """Return whether a broker has opened the store since the end of its log was found."""
+        self.directory.forget(self.directory.resolve(), below=False)
+        is_same = load_checkpoint(self.directory) == self.checkpoint
+        return not is_same or store_state(self.directory) is not self.state
 
     def _broker_run(self) -> tuple[object, ...]:
         """Return what differs between the runs of a broker on this store."""

@@ -207,6 +207,15 @@ def test_a_given_end_is_no_loss(tmp_path):
         assert view.lost_end is None
 
 
+def test_what_a_broker_has_added_since_is_no_loss(tmp_path):
+    """It opened the store and stopped it again while the store was read."""
+    config = written(tmp_path, 50)
+    with StoreSnapshot.open(str(tmp_path), config) as view:
+        with MessageStore(config) as store:
+            store.put_message(Message("T", b"more", queue_id=0))
+        assert view.lost_end is None
+
+
 def set_checkpoint(root: Path, **values: int) -> None:
     path = root / "checkpoint"
     data = bytearray(path.read_bytes())
