@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Callable, TypeVar
 from store_core.config.lenient_json import (
     json_field,
     json_flag,
-    json_number_or_text,
     json_object,
+    json_whole_number,
     parse_lenient_json,
 )
 
@@ -167,7 +167,7 @@ def parse_subscription(data: dict[str, Any]) -> SubscriptionData:
         str(json_field(data, "topic") or ""),
         str(json_field(data, "subString") or ""),
         tuple(sorted(str(tag) for tag in _list(data, "tagsSet"))),
-        tuple(sorted(json_number_or_text(code, "codeSet") for code in _list(data, "codeSet"))),
+        tuple(sorted(json_whole_number(code, "codeSet") for code in _list(data, "codeSet"))),
         _number(data, "subVersion", _now_ms),
         str(json_field(data, "expressionType") or TAG),
     )
@@ -194,7 +194,7 @@ def _choice(data: dict[str, Any], name: str, declared: tuple[E, ...], default: E
 
 def _number(data: dict[str, Any], name: str, missing: Callable[[], int]) -> int:
     value = json_field(data, name)
-    return missing() if value is None else json_number_or_text(value, name)
+    return missing() if value is None else json_whole_number(value, name)
 
 
 def _now_ms() -> int:

@@ -7,7 +7,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.errors import NOT_DAMAGE, SourceOptionError
+from rmqsource.errors import SourceOptionError
 from rmqsource.explore.store_standing import lost_log
 from rmqsource.metadata import read_metadata
 from rmqsource.options.option_values import did_you_mean, parse_list
@@ -18,7 +18,7 @@ from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import TABLES
 from store_core.config.message_store_config import KEYS as CONFIG_KEYS
 from store_core.config.message_store_config import load_broker_config
-from store_core.errors import StoreError
+from store_core.errors import NOT_DAMAGE, StoreError
 from store_core.files.store_directory import utf8_path
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ import typer
 from rmqsource.cli.interrupt import interrupted_once
 from rmqsource.cli.read import WrongUseError, lost_ends, lost_logs, unknown_topics
 from rmqsource.errors import (
-    NOT_DAMAGE,
     DamagedStoreError,
     DataLossError,
     SourceError,
@@ -23,6 +22,7 @@ from rmqsource.exit_codes import FOUND, GOOD, INTERRUPTED, NOT_DONE
 from rmqsource.live.errors import ClusterError
 from rmqsource.safe_text import printable
 from store_core.errors import (
+    NOT_DAMAGE,
     StoreConfigError,
     StoreError,
     StoreKindError,

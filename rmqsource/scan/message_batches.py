@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, Union
 
 import numpy as np
 
-from rmqsource.errors import NOT_DAMAGE, DamagedStoreError
+from rmqsource.errors import DamagedStoreError
 from rmqsource.scan.key_rows import explode_keys, repeated_parts
 from rmqsource.scan.row_filter import (
     bounds_queue_offsets,
@@ -25,6 +25,7 @@ from store_core.codec.decoded_parts import decoded_parts
 from store_core.codec.inner_columns import UnwrappedColumns, holds_inner_batch
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.codec.record_crcs import body_crc_failures
+from store_core.errors import NOT_DAMAGE
 from store_core.layout.message import COMPRESSED_FLAG
 from store_core.log.log_scan import Gap, LogSlice
 

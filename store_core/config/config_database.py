@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from store_core.config.data_version import DataVersion, parse_data_version
-from store_core.config.lenient_json import json_object, parse_lenient_json
+from store_core.config.lenient_json import decode_lenient_json, json_object
 from store_core.database.read_only_database import (
     ReadOnlyDatabase,
     database_path,
@@ -140,4 +140,4 @@ def _text(name: bytes) -> str:
 
 
 def _json(data: bytes) -> dict[Any, Any]:
-    return json_object(parse_lenient_json(data.decode()), "a value")
+    return json_object(decode_lenient_json(data), "a value")

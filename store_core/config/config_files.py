@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Callable, TypeVar, Union
 
@@ -14,8 +15,17 @@ from store_core.config.config_database import (
     settings_of_databases,
 )
 from store_core.config.data_version import DataVersion, parse_data_version
-from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
-from store_core.errors import StoreFormatError
+from store_core.config.lenient_json import (
+    decode_lenient_json,
+    is_unset,
+    json_field,
+    json_flag_or_default,
+    json_number_or_default,
+    json_object,
+    json_text,
+    json_whole_number,
+)
+from store_core.errors import NOT_DAMAGE, StoreError, StoreFormatError, StorePermissionError
 from store_core.layout.message import LMQ_PREFIX
 from store_core.layout.store_paths import CONFIG_DIR
 
@@ -24,8 +34,14 @@ if TYPE_CHECKING:
 
     from store_core.files.store_directory import StoreDirectory
 
+logger = logging.getLogger(__name__)
+
 _T = TypeVar("_T")
 _LMQ_QUEUE_ID = 0
+_INT_BITS = 32
+_LONGS = frozenset({"broker_id", "which_broker_when_consume_slowly"})
+_TYPE = "@type"  # of a Java class; fastjson skips it in a map
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 QUEUE_TYPE_ATTRIBUTE, BATCH_QUEUE_TYPE = "queue.type", "BatchCQ"
 
 
@@ -78,24 +94,35 @@ AnyConfig = Union[TopicConfig, SubscriptionGroupConfig]
 def load_topics(directory: StoreDirectory) -> dict[str, TopicConfig] | None:
     """Return the topics of ``topics.json``, or of a database, by name; None without any.
 
+    A file that cannot be read counts as missing, with a warning; so it does for the other functions
+    of this module whose names begin with ``load``.
+
     Raises
     ------
-    StoreFormatError
-        The file is neither empty nor readable, and no ``.bak`` is readable either.
     StoreReadError
-        It may not be read. (Both hold for the other functions of this module too.)
+        The store cannot be read.
     """
     return _load_settings(directory, "topics.json", TOPICS, parse_topic_configs) or None
 
 
-def load_consumer_offsets(directory: StoreDirectory) -> dict[tuple[str, str], dict[int, int]]:
+def load_consumer_offsets(
+    directory: StoreDirectory, *, is_needed: bool = False
+) -> dict[tuple[str, str], dict[int, int]]:
     """Return the next queue offset by queue id, by (group, topic).
 
     Of ``consumerOffset.json`` or a database and, for light queues, of ``lmqConsumerOffset.json``.
     A group named ``group@broadcast`` is what a 5.x broker notes beside a broadcasting group's own
     offsets.
+
+    Raises
+    ------
+    StoreFormatError
+        ``is_needed``, and a file cannot be read.
     """
     name, light = "consumerOffset.json", "lmqConsumerOffset.json"
+    if is_needed:
+        for each in (name, light):
+            find_config_file(directory, each, parse_consumer_offsets)
     found = _load_settings(directory, name, CONSUMER_OFFSETS, parse_consumer_offsets) or {}
     return {**found, **(load_config_file(directory, light, parse_consumer_offsets) or {})}
 
@@ -118,8 +145,13 @@ def _load_settings(
     table: ConfigTable,
     convert: Callable[[dict[str, Any]], _T],
 ) -> _T | None:
-    content = content_of_databases(directory, name, table)
-    return load_config_file(directory, name, convert) if content is None else convert(content)
+    try:
+        content = content_of_databases(directory, name, table)
+        if content is not None:
+            return convert(content)
+    except (StoreFormatError, ValueError) as err:
+        _warn_unread(err)
+    return load_config_file(directory, name, convert)
 
 
 def content_of_databases(
@@ -133,15 +165,15 @@ def content_of_databases(
     if stored is None:
         return None
     try:
-        version = load_config_file(directory, name, _version_of_file)
-    except StoreFormatError:  # the database is whole
-        version = None
-    is_file_newer = version is not None and version.counter > stored.version.counter
+        found = find_config_file(directory, name, _version_of_file)
+    except (StoreFormatError, StorePermissionError):  # the database is whole
+        found = None
+    is_file_newer = found is not None and found[0].counter > stored.version.counter
     return None if is_file_newer else stored.content
 
 
 def _version_of_file(data: dict[str, Any]) -> DataVersion:
-    return parse_data_version(data.get("dataVersion"))
+    return parse_data_version(json_field(data, "dataVersion"))
 
 
 def is_deleted_topic(topic: str, topics: Collection[str] | None) -> bool:
@@ -162,15 +194,32 @@ def is_deleted_topic(topic: str, topics: Collection[str] | None) -> bool:
 def load_config_file(
     directory: StoreDirectory, name: str, convert: Callable[[dict[str, Any]], _T]
 ) -> _T | None:
-    """Read a file, or its ``.bak`` where it is missing, empty or unreadable (``ConfigManager``)."""
-    found = find_config_file(directory, name, convert)
+    """Read a file, or its ``.bak`` where it is missing, empty or unreadable (``ConfigManager``).
+
+    None without both, and, with a warning, where neither can be read.
+    """
+    try:
+        found = find_config_file(directory, name, convert)
+    except (StoreFormatError, StorePermissionError) as err:
+        _warn_unread(err)
+        return None
     return None if found is None else found[0]
+
+
+def _warn_unread(err: Exception) -> None:
+    logger.warning("%s; it counts as missing here", err, extra={NOT_DAMAGE: True})
 
 
 def find_config_file(
     directory: StoreDirectory, name: str, convert: Callable[[dict[str, Any]], _T]
 ) -> tuple[_T, bool] | None:
-    """Do as `load_config_file`; return also whether the file itself was readable."""
+    """Do as `load_config_file`; return also whether the file itself was readable.
+
+    Raises
+    ------
+    StoreFormatError
+        Neither the file nor its ``.bak`` is what a broker writes, and one of them is not empty.
+    """
     return find_json_file(directory, directory.resolve(CONFIG_DIR, name), convert)
 
 
@@ -178,30 +227,52 @@ def find_json_file(
     directory: StoreDirectory, path: str, convert: Callable[[dict[str, Any]], _T]
 ) -> tuple[_T, bool] | None:
     """Do as `find_config_file` for a file at any place."""
-    failure: StoreFormatError | None = None
+    failure: StoreError | None = None
     for candidate in (path, path + ".bak"):
         try:
-            data = directory.read_bytes(candidate)
-            if not data or not data.strip():
-                continue
-            value = parse_lenient_json(data.decode())
-            if not isinstance(value, dict):
-                raise ValueError("not an object")  # noqa: TRY004 (one kind of failure)
-            return convert(value), candidate == path
-        except ValueError as err:
-            if failure is None and candidate == path:
-                failure = StoreFormatError(f"not what a broker writes: {err}", candidate)
-        except StoreFormatError as err:  # its size alone says that it is none
+            data = read_json_file(directory, candidate)
+            if data is not None:
+                return _converted(convert, data, candidate), candidate == path
+        except (StoreFormatError, StorePermissionError) as err:
             failure = failure or err
     if failure is not None:
         raise failure
     return None
 
 
+def read_json_file(directory: StoreDirectory, path: str) -> dict[str, Any] | None:
+    """Return the object in a file; None without the file, and where it is empty.
+
+    Raises
+    ------
+    StoreFormatError
+        It is something else, or far too large.
+    """
+    data = directory.read_bytes(path)
+    if not data or not data.strip():
+        return None
+
+    def as_object(value: Any) -> dict[str, Any]:
+        return json_object(value, "the file")
+
+    return _converted(as_object, data, path, decode=decode_lenient_json)
+
+
+def _converted(
+    convert: Callable[[Any], _T], data: Any, path: str, decode: Callable[[Any], Any] | None = None
+) -> _T:
+    try:
+        return convert(data if decode is None else decode(data))
+    except ValueError as err:
+        raise StoreFormatError(f"not what a broker writes: {err}", path) from err
+
+
 def parse_topic_configs(data: dict[str, Any]) -> dict[str, TopicConfig]:
     """Return the topics of field ``topicConfigTable``; ValueError names what is wrong."""
+    table = "topicConfigTable"
     return {
-        topic: parse_topic_config(topic, item) for topic, item in _objects(data, "topicConfigTable")
+        topic: TopicConfig(topic, **_values(TopicConfig(""), item, f"{table}.{topic}."))
+        for topic, item in entries_of(data, table)
     }
 
 
@@ -212,9 +283,10 @@ def parse_topic_config(topic: str, item: dict[str, Any]) -> TopicConfig:
 
 def parse_group_configs(data: dict[str, Any]) -> dict[str, SubscriptionGroupConfig]:
     """Return the groups of field ``subscriptionGroupTable``; ValueError names what is wrong."""
+    table, standard = "subscriptionGroupTable", SubscriptionGroupConfig("")
     return {
-        group: parse_group_config(group, item)
-        for group, item in _objects(data, "subscriptionGroupTable")
+        group: SubscriptionGroupConfig(group, **_values(standard, item, f"{table}.{group}."))
+        for group, item in entries_of(data, table)
     }
 
 
@@ -235,72 +307,90 @@ def _names(config: Any) -> list[tuple[str, str]]:
     return [(each.name, camel_case(each.name)) for each in fields(config)]
 
 
-def _values(default: AnyConfig, item: dict[str, Any]) -> dict[str, Any]:
+def _values(default: AnyConfig, item: dict[str, Any], place: str = "") -> dict[str, Any]:
     """Return the fields of a JSON object, but for the first, which is the name."""
     values: dict[str, Any] = {}
-    for field_name, name in _names(default)[1:]:
+    for field_name, key in _names(default)[1:]:
         standard = getattr(default, field_name)
+        value, name = json_field(item, key), place + key
         if isinstance(standard, dict):
-            values[field_name] = _attributes(item)
+            values[field_name] = _attributes(value, name)
         elif isinstance(standard, bool):
-            values[field_name] = _bool(item, name, default=standard)
+            values[field_name] = json_flag_or_default(value, name, default=standard)
         elif isinstance(standard, int):
-            values[field_name] = _int(item, name, standard)
+            bits = 64 if field_name in _LONGS else _INT_BITS
+            values[field_name] = json_number_or_default(value, name, standard, bits)
         else:
-            values[field_name] = str(item.get(name, standard))
+            values[field_name] = _filter_type(value, name, standard)
     return values
+
+
+def _filter_type(value: Any, name: str, default: str) -> str:
+    """Return the type of tags that a topic's messages have: by its name, or by its number."""
+    if is_unset(value):
+        return default
+    if isinstance(value, (int, float)) and 0 <= value < len(_FILTER_TYPES):
+        return _FILTER_TYPES[int(value)]
+    if not isinstance(value, str):
+        raise ValueError(  # noqa: TRY004 (one kind of failure)
+            f"{name}: one of {', '.join(_FILTER_TYPES)} was expected, not {value!r:.80}"
+        )
+    return value.upper() if value.upper() in _FILTER_TYPES else default
 
 
 def parse_delay_offsets(data: dict[str, Any]) -> dict[int, int]:
     """Return what `load_delay_offsets` does of a file, or of a broker's answer."""
-    return _int_map(data.get("offsetTable"), "offsetTable")
+    return _int_map(json_field(data, "offsetTable"), "offsetTable")
 
 
 def parse_consumer_offsets(data: dict[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
-    """Return what `load_consumer_offsets` does of one file, or of a broker's answer."""
+    """Return what `load_consumer_offsets` does of one file, or of a broker's answer.
+
+    Keys that are not ``topic@group`` name no group; brokers skip them too.
+    """
     offsets: dict[tuple[str, str], dict[int, int]] = {}
-    for key, table in json_object(data.get("offsetTable"), "offsetTable").items():
-        offsets[_group_and_topic(key)] = _int_map(table, f"offsetTable.{key}")
+    for key, table in entries_of(data, "offsetTable"):
+        queues = _int_map(table, f"offsetTable.{key}")
+        if place := _group_and_topic(key):
+            offsets[place] = queues
     lmq = "lmqOffsetTable"
-    for key, offset in _int_map(data.get(lmq), lmq, str).items():
-        offsets[_group_and_topic(key)] = {_LMQ_QUEUE_ID: offset}
+    for key, offset in _table(json_field(data, lmq), lmq).items():
+        next_offset = json_whole_number(offset, f"{lmq}.{key}")
+        if place := _group_and_topic(str(key)):
+            offsets[place] = {_LMQ_QUEUE_ID: next_offset}
     return offsets
 
 
-def _group_and_topic(key: Any) -> tuple[str, str]:
+def _group_and_topic(key: str) -> tuple[str, str] | None:
     # Written topic@group. No topic holds "@" (TopicValidator); groups do: what a 5.x broker notes
     # for a broadcasting group is kept as group@broadcast (BroadcastOffsetManager).
-    topic, separator, group = str(key).partition("@")
-    if not separator:
-        raise ValueError(f"{key!r} is not topic@group")
-    return group, topic
+    topic, _, group = key.partition("@")
+    return (group, topic) if topic and group else None
 
 
-def _objects(data: dict[str, Any], table: str) -> list[tuple[str, dict[str, Any]]]:
-    return [
-        (str(name), json_object(item, f"{table}.{name}"))
-        for name, item in json_object(data.get(table), table).items()
-    ]
+def entries_of(data: dict[str, Any], table: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the entries of a table; fastjson reads no table that has ``null`` for one."""
+    found = []
+    for key, item in _table(json_field(data, table), table).items():
+        if item is None:
+            raise ValueError(f"{table}.{key}: an object was expected, not null")
+        if key != _TYPE:
+            found.append((str(key), json_object(item, f"{table}.{key}")))
+    return found
 
 
-def _attributes(item: dict[str, Any]) -> dict[str, str]:
-    attributes = json_object(item.get("attributes"), "attributes")
-    return {str(name): str(value) for name, value in attributes.items()}
+def _table(value: Any, name: str) -> dict[Any, Any]:
+    return json_object(None if is_unset(value) else value, name)
 
 
-def _int_map(value: Any, name: str, key_type: Callable[[Any], Any] = int) -> dict[Any, int]:
+def _attributes(value: Any, name: str) -> dict[str, str]:
+    attributes = _table(value, name)
+    return {str(key): json_text(each) for key, each in attributes.items() if each is not None}
+
+
+def _int_map(value: Any, name: str) -> dict[int, int]:
     return {
-        key_type(key): json_whole_number(number, f"{name}.{key}")
-        for key, number in json_object(value, name).items()
+        json_whole_number(key, name, _INT_BITS): json_whole_number(number, f"{name}.{key}")
+        for key, number in _table(value, name).items()
+        if key != _TYPE
     }
-
-
-def _int(item: dict[str, Any], key: str, default: int) -> int:
-    return json_whole_number(item[key], key) if key in item else default
-
-
-def _bool(item: dict[str, Any], key: str, *, default: bool) -> bool:
-    value = item.get(key, default)
-    if not isinstance(value, bool):
-        raise ValueError(f"{key}: true or false was expected, not {value!r:.80}")  # noqa: TRY004
-    return value

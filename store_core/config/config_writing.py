@@ -7,15 +7,22 @@ Source: RocketMQ ``ConfigManager.persist``, ``TopicConfigSerializeWrapper``,
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
-from store_core.config.config_files import TopicConfig, config_json
+from store_core.config.config_files import (
+    TopicConfig,
+    config_json,
+    parse_consumer_offsets,
+    parse_delay_offsets,
+    parse_topic_configs,
+)
 from store_core.config.data_version import parse_data_version
 from store_core.config.fastjson import to_fastjson
-from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
-from store_core.errors import StoreFormatError
+from store_core.config.lenient_json import decode_lenient_json, json_number_or_default, json_object
+from store_core.errors import NOT_DAMAGE, StoreFormatError
 from store_core.files.file_writing import make_directory, write_error
 from store_core.files.regular_file import read_file
 from store_core.layout.store_paths import CONFIG_DIR
@@ -23,12 +30,19 @@ from store_core.layout.store_paths import CONFIG_DIR
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+logger = logging.getLogger(__name__)
+
 Replace = Callable[[str, bytes], None]
 """Puts a file in place, whole or not at all."""
 
 _QUEUES = 16  # of a topic whose entry does not say
 _STYLE: dict[str, Any] = {"indent": "\t", "separators": (",", ":"), "sort_keys": True}
 _TOPICS, _DELAYS, _CONSUMERS = "topics.json", "delayOffset.json", "consumerOffset.json"
+_CHECKS: dict[str, Callable[[dict[Any, Any]], Any]] = {
+    _TOPICS: parse_topic_configs,
+    _DELAYS: parse_delay_offsets,
+    _CONSUMERS: parse_consumer_offsets,
+}
 
 
 def merge_topics(root: str, queues: Mapping[str, int], now_ms: int, replace: Replace) -> bool:
@@ -55,7 +69,7 @@ def merge_topics(root: str, queues: Mapping[str, int], now_ms: int, replace: Rep
         The file that is there is not what a broker writes.
     """
     path = Path(root, CONFIG_DIR, _TOPICS)
-    data, source = _load(path)
+    data, source = _load_or_set_aside(path)
     with _broker_file(source):
         changed = _add_topics(data, queues)
         _count_version(data, now_ms)
@@ -87,7 +101,12 @@ def merge_delay_offsets(
         The file that is there is not what a broker writes.
     """
     path = Path(root, CONFIG_DIR, _DELAYS)
-    data, source = _load(path)
+    try:
+        data, source = _load(path)
+    except StoreFormatError:
+        if not offsets:
+            return False  # nothing is to be noted in it
+        raise
     with _broker_file(source):
         before = _levels(data)
     after = dict(before)
@@ -198,7 +217,7 @@ def require_delay_offsets(root: str) -> None:
 
 def _next_delay_offsets(path: Path, now_ms: int) -> tuple[dict[str, Any], dict[int, int], bool]:
     """Return the file's next version, its offsets, and whether they are not those of the backup."""
-    data, source = _load_whole(path)
+    data, source = _load(path)
     is_sound = bool(data) and source == path
     with _broker_file(source):
         levels = {int(level): at for level, at in _levels(data).items()}
@@ -230,7 +249,7 @@ def merge_consumer_offsets(
         The file that is there is not what a broker writes.
     """
     path = Path(root, CONFIG_DIR, _CONSUMERS)
-    data, source = _load_whole(path)
+    data, source = _load(path)
     name, changed = "offsetTable", False
     with _broker_file(source):
         table = data[name] = json_object(data.get(name), name)
@@ -259,22 +278,17 @@ def _add_topics(data: dict[str, Any], queues: Mapping[str, int]) -> bool:
             continue
         place = f"{name}.{topic}"
         known = json_object(table[topic], place)
-        read = json_whole_number(known.get("readQueueNums", _QUEUES), f"{place}.readQueueNums")
+        key = "readQueueNums"
+        read = json_number_or_default(known.get(key), f"{place}.{key}", _QUEUES)
         if read < count:
-            known["readQueueNums"] = count
+            known[key] = count
             changed = True
     return changed
 
 
 def _levels(data: dict[str, Any]) -> dict[str, int]:
     """Return the offsets by delay level in the content of ``delayOffset.json``."""
-    name = "offsetTable"
-    table = json_object(data.get(name), name)
-    for level, at in table.items():
-        if not level.isdecimal():
-            raise ValueError(f"{name}: a delay level was expected as a key, not {level!r:.80}")
-        json_whole_number(at, f"{name}.{level}")
-    return dict(table)
+    return {str(level): at for level, at in parse_delay_offsets(data).items()}
 
 
 @contextmanager
@@ -283,41 +297,79 @@ def _broker_file(path: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as err:
-        advice = "restore the file, or move it away: a broker makes it anew"
-        raise StoreFormatError(f"not what a broker writes: {err}. {advice}", str(path)) from err
+        raise StoreFormatError(f"not what a broker writes: {err}", str(path)) from err
 
 
 def _load(path: Path) -> tuple[dict[str, Any], Path]:
+    """Do as `_read`; the error says what to do."""
+    try:
+        return _read(path)
+    except StoreFormatError as err:
+        advice = "restore the file, or move it away: a broker makes it anew"
+        raise StoreFormatError(f"{err.reason}. {advice}", err.path) from err
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Path]:
     """Return the file's content, or its ``.bak``'s, as a broker does, and where it was read.
 
     Empty where there is none.
     """
+    failure: StoreFormatError | None = None
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
-            text = read_file(str(candidate)).decode()
-        except FileNotFoundError:
+            content = _content(candidate, _CHECKS[path.name])
+        except StoreFormatError as err:
+            failure = failure or err
             continue
-        except (OSError, UnicodeDecodeError) as err:
-            raise StoreFormatError(f"cannot be read: {err}", str(candidate)) from err
-        if not text.strip():
-            continue
-        with _broker_file(candidate):
-            value = parse_lenient_json(text)
-            if not isinstance(value, dict):
-                raise ValueError("not an object")  # noqa: TRY004 (one kind of failure)
-            return _with_text_keys(value), candidate
+        if content is not None:
+            return content, candidate
+    if failure is not None:
+        raise failure
     return {}, path
 
 
-def _load_whole(path: Path) -> tuple[dict[str, Any], Path]:
-    """Return the same; of a file that a killed broker left torn, its backup."""
+def _content(path: Path, check: Callable[[dict[Any, Any]], Any]) -> dict[str, Any] | None:
     try:
-        return _load(path)
-    except StoreFormatError:
-        backup = path.with_name(path.name + ".bak")
-        if not backup.exists():
-            raise
-        return _load(backup)
+        data = read_file(str(path))
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise StoreFormatError(f"cannot be read: {err}", str(path)) from err
+    if not data.strip():
+        return None
+    with _broker_file(path):
+        content = _with_text_keys(json_object(decode_lenient_json(data), "the file"))
+        parse_data_version(content.get("dataVersion"))
+        check(content)
+        return content
+
+
+def _load_or_set_aside(path: Path) -> tuple[dict[str, Any], Path]:
+    """Return the same; nothing where neither can be read, and what is there gets another name."""
+    try:
+        return _read(path)
+    except StoreFormatError as err:
+        kept = set_aside(str(path))
+        logger.warning("%s; it is made anew, and kept as %s", err, kept, extra={NOT_DAMAGE: True})
+        return {}, path
+
+
+def set_aside(place: str) -> str:
+    """Rename a file that cannot be read, before it is written anew; return its new name.
+
+    Raises
+    ------
+    StoreWriteError
+        It cannot be renamed.
+    """
+    kept = f"{place}.unreadable"
+    try:
+        Path(place).replace(kept)
+    except FileNotFoundError:  # only its backup is there
+        return f"{place}.bak"
+    except OSError as err:
+        raise write_error(err, kept) from err
+    return kept
 
 
 def _with_text_keys(value: dict[Any, Any]) -> dict[str, Any]:

@@ -11,12 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store_core.config.config_files import load_config_file
-from store_core.config.lenient_json import json_object, json_whole_number
+from store_core.config.lenient_json import (
+    json_field,
+    json_number_or_default,
+    json_object,
+    json_text,
+    json_whole_number,
+)
 from store_core.files.file_writing import make_directory, write_error
 from store_core.layout.store_paths import CONFIG_DIR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from store_core.config.config_writing import Replace
     from store_core.files.store_directory import StoreDirectory
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
 CONSUMER_FILTER_FILE = "consumerFilter.json"
 SQL92 = "SQL92"
 _TABLE = "filterDataByTopic"
+_INT_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ def load_consumer_filters(directory: StoreDirectory) -> tuple[ConsumerFilterData
     StoreReadError
         It may not be read.
     """
-    return load_config_file(directory, CONSUMER_FILTER_FILE, _filters)
+    return load_config_file(directory, CONSUMER_FILTER_FILE, parse_consumer_filters)
 
 
 def save_consumer_filters(
@@ -125,37 +132,46 @@ def _fields(data: ConsumerFilterData) -> dict[str, Any]:
     return fields
 
 
-def _filters(data: dict[str, Any]) -> tuple[ConsumerFilterData, ...]:
+def parse_consumer_filters(data: dict[str, Any]) -> tuple[ConsumerFilterData, ...]:
+    """Return the filters of field ``filterDataByTopic``; ValueError names what is wrong."""
     found = []
-    for topic, item in json_object(data.get(_TABLE), _TABLE).items():
+    for topic, item in _entries(json_field(data, _TABLE), _TABLE):
         place = f"{_TABLE}.{topic}"
-        groups = json_object(item, place).get("groupFilterData")
-        for group, entry in json_object(groups, f"{place}.groupFilterData").items():
-            if entry is not None:
-                found.append(_filter(str(topic), str(group), entry, f"{place}.{group}"))
+        groups = f"{place}.groupFilterData"
+        for group, entry in _entries(json_field(item, "groupFilterData"), groups):
+            found.append(_filter(topic, group, entry, f"{place}.{group}"))
     return tuple(found)
 
 
-def _filter(topic: str, group: str, entry: Any, place: str) -> ConsumerFilterData:
-    fields = json_object(entry, place)
+def _entries(table: Any, place: str) -> Iterator[tuple[str, dict[Any, Any]]]:
+    for name, entry in json_object(table, place).items():
+        if entry is None:
+            raise ValueError(f"{place}.{name}: an object was expected, not null")
+        yield str(name), json_object(entry, f"{place}.{name}")
 
-    def number(name: str) -> int:
-        return json_whole_number(fields.get(name, 0), f"{place}.{name}")
 
-    bloom = json_object(fields.get("bloomFilterData"), f"{place}.bloomFilterData")
-    positions = bloom.get("bitPos")
+def _filter(topic: str, group: str, fields: dict[Any, Any], place: str) -> ConsumerFilterData:
+    def number(name: str, values: dict[Any, Any], bits: int = 64) -> int:
+        return json_number_or_default(json_field(values, name), f"{place}.{name}", 0, bits)
+
+    def text(name: str) -> str:
+        value = json_field(fields, name)
+        return "" if value is None else json_text(value)
+
+    bloom = json_object(json_field(fields, "bloomFilterData") or None, f"{place}.bloomFilterData")
+    positions = json_field(bloom, "bitPos")
     if positions is not None and not isinstance(positions, list):
         raise ValueError(f"{place}.bitPos: a list was expected, not {positions!r:.80}")
     return ConsumerFilterData(
         topic=topic,
         consumer_group=group,
-        expression=str(fields.get("expression") or ""),
-        expression_type=str(fields.get("expressionType") or SQL92),
-        born_timestamp=number("bornTime"),
-        dead_timestamp=number("deadTime"),
-        client_version=number("clientVersion"),
-        bit_count=json_whole_number(bloom.get("bitNum", 0), f"{place}.bitNum"),
+        expression=text("expression"),
+        expression_type=text("expressionType") or SQL92,
+        born_timestamp=number("bornTime", fields),
+        dead_timestamp=number("deadTime", fields),
+        client_version=number("clientVersion", fields),
+        bit_count=number("bitNum", bloom, _INT_BITS),
         bit_positions=None
         if positions is None
-        else tuple(json_whole_number(bit, f"{place}.bitPos") for bit in positions),
+        else tuple(json_whole_number(bit, f"{place}.bitPos", _INT_BITS) for bit in positions),
     )

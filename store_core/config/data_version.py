@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from store_core.config.lenient_json import json_object, json_whole_number
+from store_core.config.lenient_json import json_field, json_number_or_default, json_object
 
 
 @dataclass(frozen=True, order=True)
@@ -39,7 +39,7 @@ def parse_data_version(value: Any) -> DataVersion:
     fields = json_object(value, "dataVersion")
     return DataVersion(
         *(
-            json_whole_number(fields.get(name, 0), f"dataVersion.{name}")
+            json_number_or_default(json_field(fields, name), f"dataVersion.{name}", 0)
             for name in ("stateVersion", "counter", "timestamp")
         )
     )

@@ -1,28 +1,62 @@
-"""JSON as brokers and clients write it (fastjson 1.2): keys may be bare numbers or objects.
+"""JSON as RocketMQ reads it with fastjson, 1.2 in releases up to 5.3 and 2 later.
 
-Also what a file of theirs must hold at a place, where it is not taken on trust.
+Taken is what any of them takes; the answers of real brokers are pinned in
+``tests/store_core/config/fastjson_answers.json``. Also what fastjson makes of a value where a
+number, a flag or a text is declared.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from decimal import Decimal
 from typing import Any
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_BARE_KEY = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
-_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
-_DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"(?:[\x00-\x20\x7f]+|//[^\n]*|/\*.*?\*/|/\*.*\Z)*", re.DOTALL)
+_SPACE_OR_COMMAS = re.compile(r"(?:[\x00-\x20\x7f,]+|//[^\n]*|/\*.*?\*/|/\*.*\Z)*", re.DOTALL)
+_NUMBER = re.compile(
+    r"([+-]?(?:[0-9]+(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?)([LSBFD]?)(?![\w.$])", re.ASCII
+)
+_NUMBER_TEXT = re.compile(r"[+-]?\d{1,19}(?:,\d{3})*(\.\d*)?([eE][+-]?\d{1,2})?")
+_BARE_WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
+_STRING = {
+    quote: re.compile(rf"{quote}([^{quote}\\]*(?:\\.[^{quote}\\]*)*){quote}", re.DOTALL)
+    for quote in "\"'"
+}
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|.)", re.DOTALL)
+_ESCAPED = {
+    **{"b": "\b", "f": "\f", "F": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"},
+    **{each: each for each in "\"'/\\"},
+    **{str(code): chr(code) for code in range(8)},
+}
+_WORDS: dict[str, Any] = {
+    **{"true": True, "false": False},
+    **dict.fromkeys(("null", "undefined", "NaN")),
+}
+_TRUE, _FALSE = frozenset({"true", "1", "y", "t"}), frozenset({"false", "0", "n", "f"})
+_FLAGS = {"true": 1, "false": 0}
+_UNSET = (None, "", "null", "NULL")
 _MAX_DIGITS = 4000  # Python itself refuses longer numbers
+_EXACT_FLOATS = 2**53
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+def decode_lenient_json(data: bytes) -> Any:
+    """Parse the bytes of a file as RocketMQ does: as UTF-8, with or without a byte order mark.
+
+    Bytes that are not UTF-8 become U+FFFD.
+    """
+    return parse_lenient_json(data.decode("utf-8", "replace").removeprefix(_BYTE_ORDER_MARK))
 
 
 def parse_lenient_json(text: str) -> Any:
-    """Parse strict JSON with two additions: whole numbers and objects as keys of objects.
+    """Parse what fastjson takes.
 
-    A number as key becomes an int; an object as key becomes the frozenset of its items (whose
-    values must not be lists or objects). Of repeated keys the last wins.
+    That is JSON, also with comments, single quotes, bare words as keys, commas too many or missing,
+    and numbers such as ``4L``. Keys of objects may be numbers, which become ints, and objects,
+    which become frozensets of their items (whose values must not be lists or objects). Of repeated
+    keys the last wins.
 
     Raises
     ------
@@ -30,16 +64,16 @@ def parse_lenient_json(text: str) -> Any:
         The text is anything else; the message names the position.
     """
     try:
-        return json.loads(text, parse_constant=_refuse)
-    except json.JSONDecodeError:
-        pass  # maybe for one of the two additions
+        return json.loads(text, parse_constant=_refuse, parse_float=_decimal)
+    except ValueError:
+        pass  # maybe for one of the additions
     except RecursionError as err:
         raise ValueError("nested too deeply") from err
     try:
         value, end = _value(text, _skip(text, 0))
     except RecursionError as err:
         raise ValueError("nested too deeply") from err
-    if _skip(text, end) != len(text):
+    if _skip_commas(text, end) != len(text):
         raise json.JSONDecodeError("text after the value", text, end)
     return value
 
@@ -53,22 +87,50 @@ def json_object(value: Any, name: str) -> dict[Any, Any]:
     return value
 
 
-def json_whole_number(value: Any, name: str) -> int:
-    """Return a whole number; ValueError, which names the field, for all else."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(  # noqa: TRY004 (one kind of failure)
-            f"{name}: a whole number was expected, not {value!r:.80}"
-        )
-    return value
+def json_whole_number(value: Any, name: str, bits: int = 64) -> int:
+    """Return what fastjson reads where a number of so many bits is declared.
 
-
-def json_number_or_text(value: Any, name: str) -> int:
-    """Return a whole number, also one written as text; ValueError for all else.
-
-    Clients in C++ and Go write some so, and fastjson reads them.
+    Decimals lose their fraction, flags count 1 and 0, texts are read as numbers. ValueError, which
+    names the field, for all else, and for a number that does not fit.
     """
-    is_text = isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value)
-    return json_whole_number(int(value) if is_text else value, name)
+    number = _number(value)
+    if number is None:
+        raise ValueError(f"{name}: a whole number was expected, not {value!r:.80}")
+    if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+        raise ValueError(f"{name}: {number} does not fit {bits} bits")
+    return number
+
+
+def json_number_or_default(value: Any, name: str, default: int, bits: int = 64) -> int:
+    """Return the same of a field that keeps its default for ``null`` and empty texts."""
+    return default if is_unset(value) else json_whole_number(value, name, bits)
+
+
+def json_flag_or_default(value: Any, name: str, *, default: bool) -> bool:
+    """Return what fastjson reads where a flag is declared; the default for ``null``, empty texts.
+
+    ValueError, which names the field, for what is neither.
+    """
+    if is_unset(value):
+        return default
+    if isinstance(value, (int, float)):
+        return 1 <= value < 2  # noqa: PLR2004 (fastjson drops the fraction)
+    word = value.lower() if isinstance(value, str) else ""
+    if word not in _TRUE | _FALSE:
+        raise ValueError(f"{name}: true or false was expected, not {value!r:.80}")
+    return word in _TRUE
+
+
+def json_text(value: Any) -> str:
+    """Return what fastjson reads where a text is declared; lists and objects become JSON."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def is_unset(value: Any) -> bool:
+    """Return whether fastjson leaves a field at its default for this value."""
+    return not isinstance(value, (dict, list, frozenset)) and value in _UNSET
 
 
 def json_flag(value: Any) -> bool:
@@ -92,6 +154,26 @@ def _plain_name(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
+def _number(value: Any) -> int | None:
+    """Return a whole number; None for what is none."""
+    if isinstance(value, str):
+        found = _NUMBER_TEXT.fullmatch(value)
+        if found is None:
+            return _FLAGS.get(value)
+        plain = value.replace(",", "")
+        value = int(plain) if found.groups() == (None, None) else _decimal(plain)
+    if isinstance(value, float):
+        return int(value) if math.isfinite(value) else None
+    return int(value) if isinstance(value, int) else None
+
+
+def _decimal(text: str) -> float | int:
+    """Return a number as exact as its digits where it is too large for a fraction."""
+    value = float(text)
+    is_exact = abs(value) < _EXACT_FLOATS or "e" in text.lower()
+    return value if is_exact else int(Decimal(text))
+
+
 def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
 
@@ -101,70 +183,97 @@ def _skip(text: str, at: int) -> int:
     return found.end() if found else at
 
 
+def _skip_commas(text: str, at: int) -> int:
+    found = _SPACE_OR_COMMAS.match(text, at)
+    return found.end() if found else at
+
+
 def _value(text: str, at: int) -> tuple[Any, int]:
     first = text[at : at + 1]
-    if first == '"':
-        return _DECODER.raw_decode(text, at)
     if first == "{":
         return _object(text, at)
     if first == "[":
         return _array(text, at)
-    for word, constant in _WORDS.items():
-        if text.startswith(word, at):
-            return constant, at + len(word)
+    if first in _STRING:
+        return _string(text, at)
+    word = _BARE_WORD.match(text, at)
+    if word is not None and word.group() in _WORDS:
+        return _WORDS[word.group()], word.end()
+    return _parse_number(text, at)
+
+
+def _parse_number(text: str, at: int) -> tuple[Any, int]:
     number = _NUMBER.match(text, at)
     if number is None or number.end() - at > _MAX_DIGITS:
         raise json.JSONDecodeError("a value was expected", text, at)
-    is_whole = number.group(1) is None and number.group(2) is None
-    return (int if is_whole else float)(number.group()), number.end()
+    digits, *fraction, suffix = number.groups()
+    is_whole = fraction == [None] * len(fraction) and suffix not in {"F", "D"}
+    return (int if is_whole else _decimal)(digits), number.end()
+
+
+def _string(text: str, at: int) -> tuple[str, int]:
+    found = _STRING[text[at]].match(text, at)
+    if found is None:
+        raise json.JSONDecodeError("unterminated text", text, at)
+    if "\\" not in found.group(1):
+        return found.group(1), found.end()
+
+    def plain(escape: re.Match[str]) -> str:
+        code = escape.group(1)
+        if len(code) > 1:
+            return chr(int(code[1:], 16))
+        if code not in _ESCAPED:
+            raise json.JSONDecodeError("no such escape", text, at)
+        return _ESCAPED[code]
+
+    return _joined(_ESCAPE.sub(plain, found.group(1))), found.end()
+
+
+def _joined(text: str) -> str:
+    """Return a text whose pairs of half characters are whole ones."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _object(text: str, at: int) -> tuple[dict[Any, Any], int]:
     members: dict[Any, Any] = {}
-    at = _skip(text, at + 1)
-    if text[at : at + 1] == "}":
-        return members, at + 1
-    while True:
+    at = _skip_commas(text, at + 1)
+    while text[at : at + 1] != "}":
         key, at = _key(text, at)
         at = _skip(text, at)
         if text[at : at + 1] != ":":
             raise json.JSONDecodeError("':' was expected", text, at)
         members[key], at = _value(text, _skip(text, at + 1))
-        at = _skip(text, at)
-        if text[at : at + 1] == "}":
-            return members, at + 1
-        if text[at : at + 1] != ",":
-            raise json.JSONDecodeError("',' or '}' was expected", text, at)
-        at = _skip(text, at + 1)
+        at = _skip_commas(text, at)
+    return members, at + 1
 
 
 def _key(text: str, at: int) -> tuple[Any, int]:
     first = text[at : at + 1]
-    if first == '"':
-        return _DECODER.raw_decode(text, at)
+    if first in _STRING:
+        return _string(text, at)
     if first == "{":
         members, end = _object(text, at)
         try:
             return frozenset(members.items()), end
         except TypeError as err:
             raise json.JSONDecodeError("a key holds a list or an object", text, at) from err
-    number = _BARE_KEY.match(text, at)
-    if number is None or number.end() - at > _MAX_DIGITS:
+    word = _BARE_WORD.match(text, at)
+    if word is not None:
+        return word.group(), word.end()
+    try:
+        number, end = _parse_number(text, at)
+    except json.JSONDecodeError as err:
+        raise json.JSONDecodeError("a key was expected", text, at) from err
+    if not math.isfinite(number):
         raise json.JSONDecodeError("a key was expected", text, at)
-    return int(number.group()), number.end()
+    return int(number), end
 
 
 def _array(text: str, at: int) -> tuple[list[Any], int]:
     values: list[Any] = []
-    at = _skip(text, at + 1)
-    if text[at : at + 1] == "]":
-        return values, at + 1
-    while True:
+    at = _skip_commas(text, at + 1)
+    while text[at : at + 1] != "]":
         value, at = _value(text, at)
         values.append(value)
-        at = _skip(text, at)
-        if text[at : at + 1] == "]":
-            return values, at + 1
-        if text[at : at + 1] != ",":
-            raise json.JSONDecodeError("',' or ']' was expected", text, at)
-        at = _skip(text, at + 1)
+        at = _skip_commas(text, at)
+    return values, at + 1

@@ -69,8 +69,8 @@ class DelayOffsets:
             A file cannot be read.
         """
         try:
-            found = load_delay_offsets(StoreDirectory(self._root)) or {}
             require_delay_offsets(self._root)
+            found = load_delay_offsets(StoreDirectory(self._root)) or {}
         except StoreFormatError as err:
             raise StoreFormatError(f"{err.reason}. {_ADVICE}", err.path) from err
         if again and found == self._saved:

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
+from store_core.config.lenient_json import (
+    decode_lenient_json,
+    json_field,
+    json_number_or_default,
+    json_object,
+)
+from store_core.errors import NOT_DAMAGE
 from store_core.files.file_writing import make_directory, write_error
 from store_core.files.regular_file import read_file
 from store_core.layout.store_paths import CONFIG_DIR
@@ -53,11 +59,11 @@ class TransactionMetrics:
         """Read the file, or its ``.bak``; what cannot be read counts as nothing, as in a broker."""
         for path in (self._path, self._path.with_name(self._path.name + ".bak")):
             try:
-                self._take(parse_lenient_json(read_file(str(path)).decode()))
+                self._take(decode_lenient_json(read_file(str(path))))
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as err:
-                logger.warning("%s is not used: %s", path, err)
+                logger.warning("%s is not used: %s", path, err, extra={NOT_DAMAGE: True})
                 continue
             return
 
@@ -124,4 +130,4 @@ class TransactionMetrics:
 
 
 def _whole(values: dict[Any, Any], name: str) -> int:
-    return json_whole_number(values.get(name, 0), name)
+    return json_number_or_default(json_field(values, name), name, 0)

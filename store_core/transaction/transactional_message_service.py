@@ -451,9 +451,8 @@ class TransactionalMessageService:
         if self._offsets is not None:
             return self._offsets.query(TRANSACTION_GROUP, topic, _QUEUE_ID)
         directory = StoreDirectory(self._store.config.store_path_root_dir)
-        return (
-            load_consumer_offsets(directory).get((TRANSACTION_GROUP, topic), {}).get(_QUEUE_ID, 0)
-        )
+        offsets = load_consumer_offsets(directory, is_needed=True)  # they are saved there, too
+        return offsets.get((TRANSACTION_GROUP, topic), {}).get(_QUEUE_ID, 0)
 
     def _persist_metrics(self) -> bool:
         with self._store.reading():  # a store that is closed belongs to others

@@ -10,7 +10,7 @@ from rmqnet.broker.roles.broker_role import BrokerRole
 from rmqnet.broker.state.offsets_file import OffsetsBesideStore
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from store_core.config.config_files import BATCH_QUEUE_TYPE, QUEUE_TYPE_ATTRIBUTE, TopicConfig
-from store_core.errors import StoreFormatError
+from store_core.errors import StoreFormatError, StorePermissionError
 from store_core.filter.bloom_filter import BloomFilter
 from store_core.filter.consumer_filter_manager import ConsumerFilterManager
 from store_core.layout.message import LMQ_PREFIX
@@ -130,7 +130,7 @@ class ReadOnlyRole(BrokerRole):
     def _load(self, manager: ConfigManager) -> None:
         try:
             manager.load()
-        except StoreFormatError as err:
+        except (StoreFormatError, StorePermissionError) as err:
             logger.warning("%s; the store is served without it", err)
 
     def _topics_file_now(self) -> FileEntry | None:

@@ -36,7 +36,7 @@ class WrittenStoreRole(BrokerRole):
 
     def open(self, dispatched: Dispatched, is_awaited: IsAwaited) -> LogRecovery:
         """Load the state and the store; see ``MessageStore.load``."""
-        self.topics.load()  # recovery makes queues, which asks for topics
+        self.topics.load_or_set_aside()  # recovery makes queues, which asks for topics
         self.store = store = MessageStore(
             self.store_config,
             store_host=store_host(self.config.broker_ip1, self.config.listen_port),
@@ -48,8 +48,8 @@ class WrittenStoreRole(BrokerRole):
         )
         recovery = store.load()
         try:
-            self.groups.load()
-            self.offsets.load()
+            self.groups.load_or_set_aside()
+            self.offsets.load()  # without them groups would get again what they have consumed
         except BaseException:
             store.shutdown()
             raise

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
 from rmqnet.client.queue_json import to_queue_json
 from store_core.config.config_files import find_config_file
-from store_core.config.config_writing import config_path, save_config_at
+from store_core.config.config_writing import config_path, save_config_at, set_aside
 from store_core.config.data_version import DataVersion, parse_data_version
-from store_core.errors import StoreError
+from store_core.errors import StoreError, StoreFormatError
 from store_core.files.file_writing import replace_file
 from store_core.files.store_directory import StoreDirectory
 
@@ -77,6 +77,17 @@ class ConfigManager(ABC):
         directory = StoreDirectory(self._root)
         found = find_config_file(directory, self.FILE_NAME, self.assign)
         self._is_sound = found is not None and found[1]
+
+    def load_or_set_aside(self) -> None:
+        """Do as `load`; a file that cannot be read counts as missing, with a warning.
+
+        What is there is kept beside it: the next `persist` writes the file anew.
+        """
+        try:
+            self.load()
+        except StoreFormatError as err:
+            kept = set_aside(self._path())
+            logger.warning("%s; it counts as missing, and is kept as %s", err, kept)
 
     def assign(self, data: dict[str, Any], *, whole: bool = False) -> None:
         """Take over the content of the file, or of a master's answer that has the same form.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable
 
 from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
 from store_core.config.config_files import find_json_file
-from store_core.errors import StoreConfigError, StoreFormatError
+from store_core.errors import StoreConfigError, StoreFormatError, StorePermissionError
 from store_core.files.store_directory import StoreDirectory
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class OffsetsBesideStore(ConsumerOffsetManager):
         """
         try:
             super().load()
-        except StoreFormatError as err:
+        except (StoreFormatError, StorePermissionError) as err:
             logger.warning("%s; groups begin as if nothing were noted of them", err)
         if self._file is None:
             return

@@ -16,6 +16,7 @@ from rmqnet.errors import ClientError
 from store_core.config.config_files import (
     SubscriptionGroupConfig,
     config_json,
+    entries_of,
     parse_group_configs,
 )
 from store_core.config.lenient_json import json_object, json_whole_number
@@ -195,7 +196,7 @@ class SubscriptionGroupManager(ConfigManager):
         }
         if whole:
             self._groups, self._unknown, self._forbidden = {}, {}, {}
-        self._unknown.update((name, data[_TABLE][name] or {}) for name in groups)
+        self._unknown.update(entries_of(data, _TABLE))
         self._groups.update(groups)
         self._forbidden.update(forbidden)
         return without(data, _TABLE, _FORBIDDEN)

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from rmqnet.broker.state.attributes import TOPIC_ATTRIBUTES, changed_attributes
 from rmqnet.broker.state.config_manager import ConfigManager, without
-from store_core.config.config_files import TopicConfig, config_json, parse_topic_configs
+from store_core.config.config_files import (
+    TopicConfig,
+    config_json,
+    entries_of,
+    parse_topic_configs,
+)
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.topics import (
     DATABASE_OP_TOPIC,
@@ -291,7 +296,7 @@ class TopicConfigManager(ConfigManager):
         topics = parse_topic_configs(data)
         if whole:
             self._topics, self._unknown = {}, {}
-        self._unknown.update((name, data[_TABLE][name] or {}) for name in topics)
+        self._unknown.update(entries_of(data, _TABLE))
         self._topics.update(topics)
         return without(data, _TABLE)
 

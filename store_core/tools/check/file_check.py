@@ -95,11 +95,7 @@ def _state(snapshot: StoreSnapshot, findings: Findings) -> None:
 
 
 def _topics(snapshot: StoreSnapshot, findings: Findings) -> None:
-    try:
-        configs = snapshot.topic_configs
-    except StoreError as err:
-        findings.add(unread(err, FindingKind.TOPICS), examples=[str(err)])
-        return
+    configs = snapshot.topic_configs
     if not configs:
         return
     unknown = set()

@@ -393,10 +393,27 @@ class FindingKind(Enum):
         "there is no whole checkpoint: recovery reads the whole log",
         _NONE,
     )
-    TOPICS = (
+    SETTINGS_STOP = (
         Severity.REPAIRABLE,
-        "topics.json cannot be read",
-        "restore it, or topics.json.bak",
+        "a file of settings cannot be read, and its .bak cannot either: a broker does not start",
+        "restore one of them; moved away, they are forgotten, and a broker starts without",
+    )
+    SETTINGS_LOST = (
+        Severity.REPAIRABLE,
+        "a file of settings cannot be read, and has no .bak that can: a broker starts, and all "
+        "that it said is forgotten",
+        "restore it before you start a broker, which writes it anew",
+    )
+    SETTINGS_OLD = (
+        Severity.REPAIRABLE,
+        "a file of settings cannot be read: a broker takes its .bak, which says what was before",
+        "copy the .bak over it, if what it says is new enough",
+    )
+    SETTINGS_BACKUP = (
+        Severity.INFORMATION,
+        "the .bak of a file of settings cannot be read: a broker does not start once the file "
+        "itself cannot be read",
+        _NONE,
     )
     TOPIC_UNKNOWN = (
         Severity.INFORMATION,

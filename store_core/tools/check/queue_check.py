@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from store_core.arrow import pa, pc
 from store_core.codec.gather import gather_binary
 from store_core.config.config_files import is_deleted_topic
-from store_core.errors import StoreError
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
@@ -76,9 +74,7 @@ class QueueCheck:
         self._first_matched: dict[str, int] = {}
         self._restarts: list[tuple[str, int, MissingRecords]] = []
         self._has_light = snapshot.has_light_queues
-        self._configs: Any = None
-        with suppress(StoreError):  # what is wrong with it is found elsewhere
-            self._configs = snapshot.topic_configs
+        self._configs = snapshot.topic_configs
 
     def _simple_queues(self) -> dict[tuple[str, int], str]:
         """Return those that are there now; of a database, those that it has."""

@@ -8,6 +8,7 @@ from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadErr
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.queue_range import queue_range
 from store_core.tools.check.compaction_check import check_compaction
+from store_core.tools.check.config_check import check_config
 from store_core.tools.check.consumer_offset_check import check_consumer_offsets
 from store_core.tools.check.file_check import check_checkpoint, check_files
 from store_core.tools.check.finding_kinds import FindingKind
@@ -56,6 +57,7 @@ def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) 
     notes = snapshot.kind.unread()
     findings.add(FindingKind.NOT_READ, count=len(notes), examples=notes)
     check_files(snapshot, findings)
+    check_config(snapshot.directory, findings)
     dispatched_end = _dispatched_end(snapshot)
     log = LogCheck(snapshot, findings, counts)
     queues = QueueCheck(snapshot, dispatched_end, log, findings, counts)

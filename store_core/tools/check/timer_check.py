@@ -65,6 +65,10 @@ def check_timer(snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts
         return
     if progress is None or slots is None:  # a broker makes the timer anew
         return
+    if progress.read_ms <= 0 and len(units.units):
+        said = "config/timercheck does not say how far the timer has come"
+        findings.add(FindingKind.TIMER_FILES, "timer", examples=[said])
+        return
     counts.timer_units, counts.timer_slots = len(units.units), len(slots)
     check = _TimerCheck(snapshot, _Timer(progress, slots, units), findings)
     check.units()

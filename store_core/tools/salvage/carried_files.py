@@ -24,7 +24,7 @@ from store_core.config.config_files import (
 )
 from store_core.config.config_writing import merge_topics
 from store_core.config.data_version import DataVersion
-from store_core.config.lenient_json import parse_lenient_json
+from store_core.config.lenient_json import decode_lenient_json
 from store_core.database.read_only_database import databases_are_readable
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, put_file
@@ -192,7 +192,7 @@ class ConfigFiles:
                 continue
             was_there = True
             try:
-                value = parse_lenient_json(data.decode())
+                value = decode_lenient_json(data)
             except ValueError:
                 continue
             if isinstance(value, dict):

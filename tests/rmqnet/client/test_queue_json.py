@@ -27,7 +27,7 @@ def test_all_else_is_json() -> None:
         '{"offsetTable":{"a":1}}',
         '{"offsetTable":{{"topic":"t"}:1}}',
         '{"offsetTable":{1:1}}',
-        '{"offsetTable":{{"topic":"t","brokerName":"b","queueId":0}:"1"}}',
+        '{"offsetTable":{{"topic":"t","brokerName":"b","queueId":0}:"x"}}',
     ],
 )
 def test_no_offsets_of_queues(text: str) -> None:

@@ -154,7 +154,7 @@ def test_a_json_header_is_laid_out_as_rocketmq_does():
 
 
 def test_keys_of_header_objects_may_be_what_fastjson_writes():
-    header = b"{code:0}"
+    header = b"{code=0}"
     with pytest.raises(RemotingFormatError, match="not JSON"):
         decode(raw_frame(header))
     header = b'{"code":0,"opaque":1,"extFields":{0:"10.0.0.1:10911"}}'

@@ -75,16 +75,26 @@ def test_the_backup_is_read_where_the_file_is_unusable(store, broken):
     assert load_delay_offsets(store) == {1: 57, 3: 12}
 
 
-def test_garbage_without_backup_is_an_error_that_names_the_file(store):
-    write(store, "topics.json", '{"topicConfigTable":{"a":{"perm":"x"}}}')
-    write(store, "topics.json.bak", "garbage")
-    with pytest.raises(StoreFormatError, match=r"topics\.json: .*'x'"):
-        load_topics(store)
-
-
-def test_a_garbage_backup_of_a_missing_file_is_no_error(store):
+@pytest.mark.parametrize("garbage", ["x", "\0" * 100, '{"topicConfigTable":{"a":{"perm":"x"}}}'])
+def test_garbage_without_backup_counts_as_missing_with_a_warning(store, caplog, garbage):
+    write(store, "topics.json", garbage)
     write(store, "topics.json.bak", "garbage")
     assert load_topics(store) is None
+    assert "topics.json: not what a broker writes: " in caplog.text
+    assert caplog.text.rstrip().endswith("; it counts as missing here")
+
+
+def test_a_garbage_backup_of_a_missing_file_counts_as_missing_too(store, caplog):
+    write(store, "topics.json.bak", "garbage")
+    assert load_topics(store) is None
+    assert "topics.json.bak: not what a broker writes: " in caplog.text
+
+
+def test_garbage_is_an_error_where_the_offsets_are_needed(store):
+    write(store, "consumerOffset.json", "\0" * 100)
+    assert load_consumer_offsets(store) == {}
+    with pytest.raises(StoreFormatError, match=r"consumerOffset\.json: not what a broker writes"):
+        load_consumer_offsets(store, is_needed=True)
 
 
 def test_missing_fields_have_rocketmqs_defaults(store):
@@ -107,7 +117,6 @@ def test_light_queues_and_odd_groups(store):
     }
 
 
-def test_a_key_without_group_is_garbage(store):
-    write(store, "consumerOffset.json", '{"offsetTable":{"orders":{0:1}}}')
-    with pytest.raises(StoreFormatError, match="topic@group"):
-        load_consumer_offsets(store)
+def test_a_key_without_group_is_skipped(store):
+    write(store, "consumerOffset.json", '{"offsetTable":{"orders":{0:1},"a@g":{0:2},"@g":{}}}')
+    assert load_consumer_offsets(store) == {("g", "a"): {0: 2}}

@@ -66,21 +66,14 @@ def test_an_empty_file_is_that_of_before(tmp_path):
     assert set(load_topics(StoreDirectory(str(tmp_path)))) == {"old", "new"}
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"topicConfigTable":[]}', "\udcff"])
-def test_what_no_broker_wrote_is_left_alone(tmp_path, text):
-    path = config(tmp_path, "topics.json", "")
-    path.write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(StoreFormatError, match=r"topics\.json"):
-        merge_topics(str(tmp_path), {"a": 1}, 7, put)
-    assert path.read_bytes() == text.encode(errors="surrogateescape")
-
-
 DAMAGED_TOPICS = {
     '{"topicConfigTable":{"a":[]}}': "topicConfigTable.a: an object was expected, not []",
     '{"topicConfigTable":{"a":{"readQueueNums":"x"}}}': "topicConfigTable.a.readQueueNums: a whole",
-    '{"topicConfigTable":{"a":{"readQueueNums":null}}}': "readQueueNums: a whole number was",
     '{"topicConfigTable":{},"dataVersion":[1]}': "dataVersion: an object was expected",
-    '{"topicConfigTable":{},"dataVersion":{"counter":"1"}}': "dataVersion.counter: a whole number",
+    '{"topicConfigTable":{},"dataVersion":{"counter":"x"}}': "dataVersion.counter: a whole number",
+    "{": "a key was expected",
+    "[]": "the file: an object was expected, not []",
+    "\0" * 100: "a value was expected",
     '{"topicConfigTable":{},"dataVersion":{"stateVersion":{}}}': "dataVersion.stateVersion: a",
     '{"topicConfigTable":{{"x":1}:2}}': "an object as a key: {'x': 1}",
     '{"topicConfigTable":{},"x":1e999}': "JSON compliant",
@@ -90,28 +83,41 @@ DAMAGED_DELAYS = {
     '{"offsetTable":[1]}': "offsetTable: an object was expected, not [1]",
     '{"offsetTable":{"3":"x"}}': "offsetTable.3: a whole number was expected, not 'x'",
     '{"offsetTable":{3:[4]}}': "offsetTable.3: a whole number was expected, not [4]",
-    '{"offsetTable":{"x":4}}': "a delay level was expected as a key, not 'x'",
+    '{"offsetTable":{"x":4}}': "offsetTable: a whole number was expected, not 'x'",
     '{"offsetTable":{},"dataVersion":7}': "dataVersion: an object was expected, not 7",
     '{"offsetTable":{},"dataVersion":{"counter":[]}}': "dataVersion.counter: a whole number",
 }
 
 
 @pytest.mark.parametrize("suffix", ["", ".bak"])
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        *(("topics.json", *case) for case in DAMAGED_TOPICS.items()),
-        *(("delayOffset.json", *case) for case in DAMAGED_DELAYS.items()),
-    ],
-)
-def test_a_field_of_another_kind_is_named_with_its_file(tmp_path, name, text, said, suffix):
-    path = config(tmp_path, name + suffix, text)
-    merge = merge_topics if name == "topics.json" else merge_delay_offsets
-    wanted = {"a": 99} if name == "topics.json" else {1: (0, 0)}
+@pytest.mark.parametrize(("text", "said"), DAMAGED_TOPICS.items())
+def test_topics_that_cannot_be_read_are_made_anew_and_kept(tmp_path, caplog, text, said, suffix):
+    path = config(tmp_path, "topics.json" + suffix, text)
+    assert merge_topics(str(tmp_path), {"a": 99}, 7, put)
+    assert said in caplog.text
+    assert load_topics(StoreDirectory(str(tmp_path)))["a"].read_queue_nums == 99
+    kept = path if suffix else path.with_name("topics.json.unreadable")
+    assert kept.read_text() == text
+    assert kept.name in caplog.text
+
+
+@pytest.mark.parametrize("suffix", ["", ".bak"])
+@pytest.mark.parametrize(("text", "said"), DAMAGED_DELAYS.items())
+def test_delay_offsets_that_cannot_be_read_are_named_and_left_alone(tmp_path, text, said, suffix):
+    path = config(tmp_path, "delayOffset.json" + suffix, text)
     with pytest.raises(StoreFormatError, match=re.escape(said)) as told:
-        merge(str(tmp_path), wanted, 7, put)
+        merge_delay_offsets(str(tmp_path), {1: (0, 0)}, 7, put)
     assert told.value.path == str(path)
     assert path.read_text() == text
+    assert not merge_delay_offsets(str(tmp_path), {}, 7, put)
+
+
+def test_what_a_torn_file_said_before_counts(tmp_path):
+    config(tmp_path, "topics.json", '{"topicConfigTable":{"old":{"topi')
+    config(tmp_path, "topics.json.bak", '{"topicConfigTable":{"old":{"perm":4}}}')
+    merge_topics(str(tmp_path), {"new": 1}, 7, put)
+    topics = load_topics(StoreDirectory(str(tmp_path)))
+    assert {name: topic.perm for name, topic in topics.items()} == {"old": 4, "new": 6}
 
 
 def test_bare_numbers_as_keys_are_the_same_topics_and_levels(tmp_path):

@@ -10,7 +10,6 @@ from store_core.config.consumer_filter_file import (
     load_consumer_filters,
     save_consumer_filters,
 )
-from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
 from tests.golden_store import CLUSTER_NAMES, golden
 
@@ -44,7 +43,7 @@ def test_a_brokers_file_is_written_as_it_was_read(name, tmp_path):
 
 
 def test_what_is_missing_has_defaults(tmp_path):
-    text = '{"filterDataByTopic":{"t":{"groupFilterData":{"g":{"expression":"a"},"h":null}}}}'
+    text = '{"filterDataByTopic":{"t":{"groupFilterData":{"g":{"expression":"a"}}}}}'
     assert loaded(given(tmp_path, text)) == (ConsumerFilterData("t", "g", "a"),)
     save_consumer_filters(str(tmp_path), loaded(tmp_path), put)
     assert loaded(tmp_path) == (ConsumerFilterData("t", "g", "a"),)
@@ -60,12 +59,13 @@ def test_no_file_and_an_empty_one(tmp_path):
     [
         "[]",
         '{"filterDataByTopic":[]}',
+        '{"filterDataByTopic":{"t":{"groupFilterData":{"g":null}}}}',
         '{"filterDataByTopic":{"t":{"groupFilterData":{"g":7}}}}',
         '{"filterDataByTopic":{"t":{"groupFilterData":{"g":{"bornTime":"x"}}}}}',
         '{"filterDataByTopic":{"t":{"groupFilterData":{"g":{"bloomFilterData":{"bitPos":7}}}}}}',
         '{"filterDataByTopic":{"t":{"groupFilterData":{"g":{"bloomFilterData":{"bitPos":["x"]}}}}}}',
     ],
 )
-def test_a_file_that_no_broker_writes(text, tmp_path):
-    with pytest.raises(StoreFormatError, match="not what a broker writes"):
-        loaded(given(tmp_path, text))
+def test_a_file_that_no_broker_writes_counts_as_missing_with_a_warning(text, tmp_path, caplog):
+    assert loaded(given(tmp_path, text)) is None
+    assert "consumerFilter.json: not what a broker writes" in caplog.text

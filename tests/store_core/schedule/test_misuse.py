@@ -78,7 +78,7 @@ def test_one_service_delivers(opened):
 @pytest.mark.parametrize(
     "content",
     [
-        '{"offsetTable":{-1:5,1:0}}',
+        '{"offsetTable":{"x":5,1:0}}',
         '{"offsetTable":{"1_0":5}}',
         '{"offsetTable":{" 1":0}}',
         '{"dataVersion":{"counter":"x"},"offsetTable":{1:0}}',

@@ -116,19 +116,19 @@ def test_a_torn_file_without_a_backup_is_refused_and_stays(tmp_path, cls):
 @pytest.mark.parametrize(
     ("cls", "data"),
     [
-        (TopicConfigManager, {"topicConfigTable": {"t": {"perm": "6"}}}),
+        (TopicConfigManager, {"topicConfigTable": {"t": {"perm": "six"}}}),
         (TopicConfigManager, {"topicConfigTable": [1]}),
-        (SubscriptionGroupManager, {"subscriptionGroupTable": {"g": {"consumeEnable": 1}}}),
+        (SubscriptionGroupManager, {"subscriptionGroupTable": {"g": {"consumeEnable": "on"}}}),
         (SubscriptionGroupManager, {"forbiddenTable": {"g": {"t": "x"}}}),
-        (ConsumerOffsetManager, {"offsetTable": {"no group": {0: 1}}}),
+        (ConsumerOffsetManager, {"offsetTable": {"t@g": None}}),
         (ConsumerOffsetManager, {"offsetTable": {"t@g": {0: None}}}),
-        (ConsumerOffsetManager, {"dataVersion": {"counter": "1"}}),
+        (ConsumerOffsetManager, {"dataVersion": {"counter": "x"}}),
     ],
 )
 def test_what_is_wrong_is_refused_whole(tmp_path, cls, data):
     manager = manager_at(cls, tmp_path)
     before = manager.to_json()
-    with pytest.raises(ValueError, match=r"expected|topic@group"):
+    with pytest.raises(ValueError, match="expected"):
         manager.assign({"dataVersion": {"counter": 3}, **data})
     assert manager.to_json() == before
 

@@ -144,7 +144,7 @@ CASES = {
         {"CHECKPOINT": 1},
     ),
     "checkpoint sign": Case(physic_time(-5), {"CHECKPOINT": 1}),
-    "topics": Case(new_file("config/topics.json", b"{no json"), {"TOPICS": 1}),
+    "topics": Case(new_file("config/topics.json", b"{no json"), {"SETTINGS_LOST": 1}),
 }
 
 

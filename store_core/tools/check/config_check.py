@@ -1,0 +1,125 @@
+"""Check the files of settings below ``config``, as a broker reads them when it starts.
+
+Source: RocketMQ ``ConfigManager.load``, ``BrokerController.initialize`` (release 5.3.3). A broker
+takes the ``.bak`` of a file that it cannot read; without one it starts with nothing, and where the
+``.bak`` cannot be read either it does not start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+from store_core.config.config_files import (
+    entries_of,
+    parse_consumer_offsets,
+    parse_delay_offsets,
+    parse_group_configs,
+    parse_topic_configs,
+    read_json_file,
+)
+from store_core.config.consumer_filter_file import CONSUMER_FILTER_FILE, parse_consumer_filters
+from store_core.config.data_version import parse_data_version
+from store_core.config.lenient_json import json_field
+from store_core.errors import StoreFormatError, StorePermissionError
+from store_core.layout.store_paths import CONFIG_DIR
+from store_core.tools.check.finding_kinds import FindingKind
+from store_core.tools.check.findings import unread
+
+if TYPE_CHECKING:
+    from store_core.files.store_directory import StoreDirectory
+    from store_core.tools.check.findings import Findings
+
+    Parse = Callable[[dict[str, Any]], Any]
+
+_Unread = (StoreFormatError, StorePermissionError)
+
+
+class _SettingsFile(NamedTuple):
+    """A file, what makes sense of it, what it says, and whether a broker starts without it."""
+
+    name: str
+    parse: Parse
+    says: str
+    is_optional: bool = False
+
+
+def _table(name: str) -> Parse:
+    return lambda data: entries_of(data, name)
+
+
+_FILES = (
+    _SettingsFile("topics.json", parse_topic_configs, "all topics"),
+    _SettingsFile(
+        "topicQueueMapping.json", _table("topicQueueMappingInfoMap"), "the queues of static topics"
+    ),
+    _SettingsFile(
+        "consumerOffset.json",
+        parse_consumer_offsets,
+        "how far groups are, so that they begin anew",
+    ),
+    _SettingsFile(
+        "lmqConsumerOffset.json",
+        parse_consumer_offsets,
+        "how far groups of light queues are, so that they begin anew",
+    ),
+    _SettingsFile("subscriptionGroup.json", parse_group_configs, "the settings of groups"),
+    _SettingsFile(CONSUMER_FILTER_FILE, parse_consumer_filters, "the filters of groups"),
+    _SettingsFile(
+        "consumerOrderInfo.json", _table("table"), "which messages of ordered groups are out"
+    ),
+    _SettingsFile(
+        "delayOffset.json",
+        parse_delay_offsets,
+        "which delayed messages were delivered, so that all come once more",
+    ),
+    _SettingsFile("timermetrics", _table("timingCount"), "the counts of timer messages"),
+    _SettingsFile(
+        "transactionMetrics",
+        _table("transactionCount"),
+        "the counts of open transactions",
+        is_optional=True,
+    ),
+    _SettingsFile(
+        "messageRequestMode.json",
+        _table("messageRequestModeMap"),
+        "which groups take messages by pop",
+        is_optional=True,
+    ),
+)
+
+
+def check_config(directory: StoreDirectory, findings: Findings) -> None:
+    """Note each file of settings that a broker cannot read, and what it would do."""
+    for file in _FILES:
+        path = directory.resolve(CONFIG_DIR, file.name)
+        main, backup = (_content(directory, place, file.parse) for place in (path, path + ".bak"))
+        if isinstance(main, _Unread):
+            lost = f"forgotten is {file.says}"
+            findings.add(unread(main, _kind(file, backup)), path, examples=[str(main), lost])
+        elif isinstance(backup, _Unread):
+            kind = FindingKind.SETTINGS_BACKUP
+            if main is None and not file.is_optional:
+                kind = FindingKind.SETTINGS_STOP
+            findings.add(unread(backup, kind), path + ".bak", examples=[str(backup)])
+
+
+def _kind(file: _SettingsFile, backup: object) -> FindingKind:
+    """Return what an unreadable file means, by its backup."""
+    if backup is None or (file.is_optional and isinstance(backup, _Unread)):
+        return FindingKind.SETTINGS_LOST
+    return FindingKind.SETTINGS_STOP if isinstance(backup, _Unread) else FindingKind.SETTINGS_OLD
+
+
+def _content(directory: StoreDirectory, path: str, parse: Parse) -> object:
+    """Return what a file says, None without the file, or the error that reading it ends with."""
+    try:
+        data = read_json_file(directory, path)
+        if data is None:
+            return None
+        try:
+            parse_data_version(json_field(data, "dataVersion"))
+            return parse(data)
+        except ValueError as err:
+            raise StoreFormatError(f"not what a broker writes: {err}", path) from err
+    except _Unread as err:
+        return err
