@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import string
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ _BOUNDS = {
 }
 _SPELLINGS = {"broker_ip1": "brokerIP1"}
 _FIXED_KEYS = ("brokerConfigPath", "configBlackList", "brokerName", "brokerId", "listenPort")
+_BLANKS = string.whitespace  # not those of Unicode, as in Java
 _FIXED_ENDS = ("ThreadPoolNums", "QueueCapacity")
 
 
@@ -229,7 +231,7 @@ _KEYS: dict[str, str] = {name: _SPELLINGS.get(name, camel_case(name)) for name i
 
 def _parsed(properties: Mapping[str, str]) -> dict[str, Any]:
     return {
-        name: parse_value(key, _KINDS[name], properties[key].strip())
+        name: parse_value(key, _KINDS[name], properties[key].strip(_BLANKS))
         for name, key in _KEYS.items()
         if key in properties
     }

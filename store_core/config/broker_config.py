@@ -1,10 +1,13 @@
-"""A broker's configuration: Java properties, in a file or sent as text."""
+"""A broker's configuration: Java properties, in a file or sent as text.
+
+Source: ``java.util.Properties.load``, RocketMQ ``MixAll.properties2Object`` (release 5.3.3), whose
+answers are pinned in ``tests/store_core/config/properties_answers.json``.
+"""
 
 from __future__ import annotations
 
-import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.errors import StoreConfigError, StoreReadError
 from store_core.files.regular_file import read_file
@@ -12,11 +15,20 @@ from store_core.files.regular_file import read_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_BYTE_ORDER_MARK = "\ufeff".encode().decode("latin-1")  # which Java takes for a part of a key
 
-def load_broker_config(path: str | os.PathLike[str]) -> dict[str, str]:
-    r"""Read a Java ``.properties`` file, as ``-c broker.conf`` of a broker.
 
-    See `parse_properties`. The file is taken as UTF-8, or as Latin-1 where it is no UTF-8.
+class Property(NamedTuple):
+    """A value, and the line of the file on which it begins, from 1."""
+
+    value: str
+    line: int
+
+
+def read_properties(path: str) -> dict[str, Property]:
+    r"""Read a Java ``.properties`` file as Java does: as Latin-1.
+
+    See `parse_properties`.
 
     Raises
     ------
@@ -25,18 +37,13 @@ def load_broker_config(path: str | os.PathLike[str]) -> dict[str, str]:
     StoreConfigError
         A ``\u`` escape is malformed.
     """
-    path = os.fspath(path)
     try:
         data = read_file(path)
     except OSError as err:
         raise StoreReadError(err.strerror or str(err), path) from err
     except ValueError as err:  # a NUL, or half a character, in the path
         raise StoreReadError(str(err), path) from err
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    return parse_properties(text, path)
+    return dict(_properties(data.decode("latin-1"), path))
 
 
 def parse_properties(text: str, origin: str) -> dict[str, str]:
@@ -57,23 +64,31 @@ def parse_properties(text: str, origin: str) -> dict[str, str]:
     StoreConfigError
         A ``\u`` escape is malformed.
     """
-    return dict(_split_property(line, origin) for line in _logical_lines(text))
+    return {key: found.value for key, found in _properties(text, origin)}
 
 
-def _logical_lines(text: str) -> Iterator[str]:
-    pending = ""
-    for natural in re.split(r"\r\n|\n|\r", text):
+def _properties(text: str, origin: str) -> Iterator[tuple[str, Property]]:
+    for number, line in _logical_lines(text):
+        key, value = _split_property(line, f"{origin}, line {number}")
+        yield key, Property(value, number)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are no comments, those that go on joined, and where each begins."""
+    pending, begin, goes_on = "", 0, False
+    for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
         line = natural.lstrip(" \t\f")
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        pending += line
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            pending = pending[:-1]
-            continue
-        yield pending
-        pending = ""
+        if not goes_on:
+            if not line or line[0] in "#!":
+                continue
+            begin = number
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        pending += line[:-1] if goes_on else line
+        if not goes_on:
+            yield begin, pending
+            pending = ""
     if pending:
-        yield pending
+        yield begin, pending
 
 
 _PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
@@ -81,14 +96,19 @@ _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def _split_property(line: str, path: str) -> tuple[str, str]:
+def _split_property(line: str, place: str) -> tuple[str, str]:
     parts = _PROPERTY.fullmatch(line)
     key, value = parts.groups() if parts else (line, "")
 
     def plain(found: re.Match[str]) -> str:
         code = found.group(1)
         if code == "u":
-            raise StoreConfigError(f"{path}: malformed \\u escape in {line!r}")
+            raise StoreConfigError(f"{place}: malformed \\u escape in {line!r}")
         return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROLS.get(code, code)
 
     return _ESCAPE.sub(plain, key), _ESCAPE.sub(plain, value)
+
+
+def has_byte_order_mark(key: str) -> bool:
+    """Return whether a key begins with the mark that some editors write first into a file."""
+    return key.startswith(_BYTE_ORDER_MARK)

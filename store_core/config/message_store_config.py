@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from store_core.config.broker_config import load_broker_config
+from store_core.config.broker_config import has_byte_order_mark, read_properties
 from store_core.config.config_checks import (
     INT_MAX,
     camel_case,
@@ -16,12 +18,17 @@ from store_core.config.config_checks import (
     parse_delay_levels,
     parse_hours,
     parse_value,
+    shortened,
 )
+from store_core.config.rocketmq_keys import java_type
+from store_core.errors import NOT_DAMAGE, StoreConfigError
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.timer import TIMER_BLANK_SLOTS, TIMER_SLOTS_TOTAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+logger = logging.getLogger(__name__)
 
 __all__ = [
     "DEFAULT_MAX_HASH_SLOT_NUM",
@@ -46,6 +53,15 @@ DEFAULT_SIZES: dict[str, int] = {
     "max_hash_slot_num": DEFAULT_MAX_HASH_SLOT_NUM,
     "max_index_num": DEFAULT_MAX_INDEX_NUM,
 }
+_OLD_SPELLINGS = {
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}
+"""Of releases up to 4.5.1."""
+_JAVA_BITS = {"int": 32, "long": 64}
+_JAVA_BLANKS = "".join(map(chr, range(33)))
+_JAVA_NUMBER = re.compile(r"[+-]?\d{1,100}")
+_JAVA_DOUBLE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?|[+-]?(NaN|Infinity)")
 SYNC_MASTER = "SYNC_MASTER"
 SLAVE = "SLAVE"
 _CHOICES = {
@@ -318,7 +334,8 @@ class MessageStoreConfig:
     def from_properties(cls, properties: Mapping[str, str]) -> MessageStoreConfig:
         """Make a configuration of RocketMQ's keys and their texts.
 
-        Keys of a broker's file that the store has no use for are ignored.
+        Keys of a broker's file that the store has no use for are ignored. The spelling of releases
+        up to 4.5.1 (``mapedFileSizeCommitLog``) counts where the newer one is not given.
 
         Raises
         ------
@@ -326,8 +343,12 @@ class MessageStoreConfig:
             The text of a number is none, or a value is out of bounds.
         """
         values: dict[str, Any] = {}
+        old = {new: key for key, new in _OLD_SPELLINGS.items() if key in properties}
         for key, name in KEYS.items():
             text = properties.get(key)
+            if text is None and key in old:
+                text = properties[old[key]]
+                _say(f"{old[key]}={text} counts as {key}, as up to release 4.5.1")
             if text is not None:
                 text = text.strip() if name in _CHOICES else text
                 values[name] = parse_value(key, _KINDS[name], text)
@@ -335,14 +356,14 @@ class MessageStoreConfig:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> MessageStoreConfig:
-        """Read a broker's configuration file, as ``-c broker.conf`` of a broker.
+        r"""Read a broker's configuration file, as ``-c broker.conf`` of a broker.
 
         Raises
         ------
         StoreReadError
             The file cannot be read.
         StoreConfigError
-            As `from_properties`.
+            A ``\u`` escape is malformed.
         """
         return cls.from_properties(load_broker_config(path))
 
@@ -350,6 +371,73 @@ class MessageStoreConfig:
 _KINDS: dict[str, str] = {f.name: str(f.type) for f in fields(MessageStoreConfig)}
 KEYS: dict[str, str] = {camel_case(name): name for name in _KINDS}
 """RocketMQ's key -> field of `MessageStoreConfig`."""
+
+
+def load_broker_config(path: str | os.PathLike[str]) -> dict[str, str]:
+    r"""Return the settings in a broker's file (``-c broker.conf``) by RocketMQ's keys.
+
+    It is read as a broker reads it: Java properties in Latin-1. A value that RocketMQ cannot parse
+    (``fileReservedTime=48 # two days``), or that no store can have, is left out, so that the
+    default counts, with a warning that names file and line. Whatever is neither ``true`` nor
+    ``false`` is ``false`` where one of them is declared.
+
+    Raises
+    ------
+    StoreReadError
+        The file cannot be read, or is far too large.
+    StoreConfigError
+        A ``\u`` escape is malformed: a broker does not start with that.
+    """
+    path, found = os.fspath(path), {}
+    for key, given in read_properties(path).items():
+        place = f"{path}, line {given.line}"
+        if has_byte_order_mark(key):
+            _say(f"{place}: begins with a byte order mark, so that RocketMQ does not know this key")
+        try:
+            found[key] = _as_java_reads(key, given.value, place)
+        except StoreConfigError as err:
+            _say(f"{place}: {err}; the default counts, as in RocketMQ")
+    return found
+
+
+def _as_java_reads(key: str, text: str, place: str) -> str:
+    """Return what RocketMQ makes of a value, as text.
+
+    Source: ``MixAll.properties2Object`` (release 5.3.3).
+
+    Raises
+    ------
+    StoreConfigError
+        It is none of what Java declares for the key, or a store cannot have it.
+    """
+    kind = java_type(key)
+    if kind == "boolean":
+        if text.lower() not in {"true", "false"}:
+            _say(f"{place}: {key}={shortened(text)} is false, as in RocketMQ: true was expected")
+        return str(text.lower() == "true").lower()
+    if kind in _JAVA_BITS:
+        text = str(_java_number(key, text, _JAVA_BITS[kind]))
+    elif kind == "double" and not _JAVA_DOUBLE.fullmatch(text.strip()):
+        raise StoreConfigError(f"{key}={shortened(text)}: a number is needed")
+    elif kind is not None:
+        text = text.strip(_JAVA_BLANKS)
+    name = _OLD_SPELLINGS.get(key, key)
+    if name in KEYS:
+        MessageStoreConfig.from_properties({name: text})  # raises for what a store cannot have
+    return text
+
+
+def _java_number(key: str, text: str, bits: int) -> int:
+    number = int(text) if _JAVA_NUMBER.fullmatch(text) else None
+    if number is None or not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+        raise StoreConfigError(f"{key}={shortened(text)}: a whole number of {bits} bits is needed")
+    return number
+
+
+@lru_cache(maxsize=1000)
+def _say(text: str) -> None:
+    """Warn, of the same thing once: a file is read several times."""
+    logger.warning(text, extra={NOT_DAMAGE: True})
 
 
 def config_key_names() -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from store_core.config.broker_config import load_broker_config
 from store_core.config.config_files import (
     load_consumer_offsets,
     load_delay_offsets,
@@ -17,7 +16,7 @@ from store_core.config.config_files import (
     load_topics,
 )
 from store_core.config.config_writing import merge_topics
-from store_core.config.message_store_config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig, load_broker_config
 from store_core.errors import StoreFormatError, StoreReadError
 from store_core.files.regular_file import SMALL_FILE_BYTES
 from store_core.files.store_directory import StoreDirectory
