@@ -11,6 +11,7 @@ from rmqsource.scan.store_versions import open_snapshots
 from store_core.config.message_store_config import load_broker_config
 from store_core.errors import StoreError
 from store_core.layout.store_paths import CHECKPOINT_FILE, LOCK_FILE
+from store_core.log.commit_log import commit_log_directories
 from store_core.services.disk_space import DiskSpace, disk_space
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ UNKNOWN = "unknown"
 _TEMPLATE, _REPLY, _SYSTEM, _INHERIT = "TBW102", "_REPLY_TOPIC", "rmq_sys_", 1
 _MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)
 _NO_TRACE = (
-    "the commit log has no file, and nothing says that a broker made this store; is its disk "
+    "the commit log has no file in {}, and nothing says that a broker made this store; is its disk "
     "mounted, and is the path right?"
 )
 
@@ -146,9 +147,15 @@ def lost_log(snapshot: StoreSnapshot) -> str:
     if len(snapshot.log.segments) > 0 or stored_ms <= 0:
         return ""
     return (
-        f"{snapshot.directory.uri}: the commit log has no file, though messages were stored until "
-        f"{moment(stored_ms)} UTC; is its disk mounted, and is storePathCommitLog right?"
+        f"{snapshot.directory.uri}: the commit log has no file in {_log_places(snapshot)}, though "
+        f"messages were stored until {moment(stored_ms)} UTC; is its disk mounted, and is "
+        "storePathCommitLog right?"
     )
+
+
+def _log_places(snapshot: StoreSnapshot) -> str:
+    places = commit_log_directories(snapshot.directory, snapshot.config)
+    return ", ".join([*places, *snapshot.dledger_directories])
 
 
 def no_log(snapshot: StoreSnapshot) -> str:
@@ -156,7 +163,8 @@ def no_log(snapshot: StoreSnapshot) -> str:
     if not len(snapshot.log.segments):
         directory = snapshot.directory
         made = [directory.stat(directory.resolve(name)) for name in _MADE_BY_A_BROKER]
-        return "" if all(made) else f"{directory.uri}: {_NO_TRACE}"
+        told = _NO_TRACE.format(_log_places(snapshot))
+        return "" if all(made) else f"{directory.uri}: {told}"
     begin = max(snapshot.min_phy_offset, 0)
     first = snapshot.log.segments.find(begin)
     end = snapshot.end_offset

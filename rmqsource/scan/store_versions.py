@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
 
 _T = TypeVar("_T")
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 VANISHED_ATTEMPTS = 64
 """So often a store is listed anew where files of it vanish between listing and reading: a broker
 that is told to may delete a segment each millisecond, and a look takes some."""
@@ -48,18 +50,40 @@ def store_properties(options: SourceOptions) -> dict[str, str]:
     properties = {}
     if options.config:
         properties = load_broker_config(str(Path(options.working_directory, options.config)))
-    root = properties.get("storePathRootDir", "").rstrip("/")
+    given = {key: str(value) for key, value in options.store_config}
+    root = _with_slashes(properties.get("storePathRootDir", "").strip()).rstrip("/")
     for key in _PATH_KEYS:
-        if root and key in properties:
-            properties[key] = _below_root(properties[key], root)
-    properties.update((key, str(value)) for key, value in options.store_config)
-    return properties
+        if key in properties and key not in given:
+            properties[key] = _below_root(key, properties[key], root)
+    return {**properties, **given}
 
 
-def _below_root(paths: str, root: str) -> str:
-    """Make a broker's absolute directories relative, so that they hold where the store lies now."""
-    names = (name.strip() for name in paths.split(","))
-    return ",".join(n[len(root) + 1 :] if n.startswith(root + "/") else n for n in names)
+def _below_root(key: str, paths: str, root: str) -> str:
+    """Make a broker's absolute directories relative, so that they hold where the store lies now.
+
+    Raises
+    ------
+    SourceOptionError
+        One is a path of Windows, elsewhere than below the root: it cannot be on this machine.
+    """
+    names = []
+    for name in (_with_slashes(each.strip()) for each in paths.split(",")):
+        if root and name.startswith(root + "/"):
+            names.append(name[len(root) + 1 :])
+        elif _WINDOWS_PATH.match(name):
+            raise SourceOptionError(
+                "config",
+                f"{key}={name} is a path of Windows, which is not on this machine; say where the "
+                f"directory is now with option {key!r}",
+            )
+        else:
+            names.append(name)
+    return ",".join(names)
+
+
+def _with_slashes(path: str) -> str:
+    """Return a path of Windows as the same one with slashes; any other as it is."""
+    return path.replace("\\", "/") if _WINDOWS_PATH.match(path) else path
 
 
 def open_snapshots(options: SourceOptions) -> Iterator[StoreSnapshot]:

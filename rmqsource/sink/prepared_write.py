@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqsource.errors import SourceOptionError
+from rmqnet.broker.store_host import store_host
+from rmqnet.errors import ClientError
 from rmqsource.options.option_values import parse_int
 from rmqsource.options.source_options import SourceOptions
 from rmqsource.scan.store_versions import store_config
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from rmqsource.sink.columns import SinkColumns
     from rmqsource.sink.options import SinkOptions
     from store_core.config.message_store_config import MessageStoreConfig
+
+logger = logging.getLogger(__name__)
 
 _BROKER_PORT = 10911
 _MAX_PORT = 65_535
@@ -70,7 +74,7 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
     require_writable(directory)
     with closing(CommitLog(directory, config)) as log:
         segment_bytes = log.segments.file_size
-        store_host = _store_host(options, log)
+        host = _store_host(options, log)
         tag_index = with_tag_index(config, directory, log).tag_index_enable
     sizes = with_default_sizes(config)
     topics = load_topics(directory) or {}
@@ -78,7 +82,7 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
         options,
         columns,
         str(Path(options.path, STAGING_DIRECTORY, uuid.uuid4().hex)),
-        store_host=store_host,
+        store_host=host,
         segment_bytes=segment_bytes or sizes.mapped_file_size_commit_log or 1 << 30,
         delay_levels_ms=tuple(config.delay_levels_ms),
         topic_queues={name: topic.write_queue_nums for name, topic in topics.items()},
@@ -131,8 +135,9 @@ def _check_root(options: SinkOptions) -> None:
 def _store_host(options: SinkOptions, log: CommitLog) -> bytes:
     """Return the broker's address, which offset message ids hold: tools ask there for a message.
 
-    As the broker's file says; else that of the messages which the store has: their broker will
-    serve the new ones, too. A new store gets the address of this machine.
+    As the broker's file says, where the address of a name that it gives is known; else that of the
+    messages which the store has: their broker will serve the new ones, too. A new store gets the
+    address of this machine.
     """
     broker = load_broker_config(options.config) if options.config else {}
     address, port = broker.get("brokerIP1", "").strip(), _BROKER_PORT
@@ -140,9 +145,9 @@ def _store_host(options: SinkOptions, log: CommitLog) -> bytes:
         port = parse_int("config", broker["listenPort"], 0, _MAX_PORT)
     if address:
         try:
-            return parse_host(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
-        except ValueError as err:
-            raise SourceOptionError("config", f"brokerIP1={address!r}: {err}") from err
+            return parse_host(store_host(address, port))
+        except (ClientError, ValueError) as err:
+            logger.warning("%s: brokerIP1=%s does not count: %s", options.config, address, err)
     return _newest_host(log) or address_bytes(local_address(), port)
 
 

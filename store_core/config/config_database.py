@@ -1,14 +1,15 @@
 """Topics, consumer offsets and groups that a broker keeps in RocksDB databases.
 
-Version 1 has a database for each of them below ``config``, version 2 one for all
+Version 1 has a database for each of them below ``config``, or, from 5.4 on with
+``useSingleRocksDBForAllConfigs``, one with column families for each; version 2 one for all
 (``configManagerVersion``). Source: RocketMQ ``RocksDBTopicConfigManager``,
-``RocksDBConsumerOffsetManager``, ``TopicConfigManagerV2``, ``ConsumerOffsetManagerV2``
-(release 5.3.3).
+``RocksDBConsumerOffsetManager`` (5.3.3, 5.5.1), ``TopicConfigManagerV2``,
+``ConsumerOffsetManagerV2`` (5.3.3).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from store_core.config.data_version import DataVersion, parse_data_version
 from store_core.config.lenient_json import decode_lenient_json, json_object
@@ -39,19 +40,33 @@ if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
 
 _VERSION_2_DIR = "rdb"
+_SINGLE_DIR = "metadata"
 
 
 class ConfigTable(NamedTuple):
-    """One kind of settings: its database of version 1, its table of version 2, its JSON field."""
+    """One kind of settings: where it is in each kind of database, and its JSON field.
+
+    The database of version 1, the families of the single one, the table of version 2.
+    """
 
     database: str
+    family: str
     table: int
     field: str
 
+    @property
+    def version_family(self) -> str:
+        """The column family of the data version in the single database."""
+        return f"{self.family}Version"
 
-TOPICS = ConfigTable("topics", TOPIC_TABLE, "topicConfigTable")
-GROUPS = ConfigTable("subscriptionGroups", GROUP_TABLE, "subscriptionGroupTable")
-CONSUMER_OFFSETS = ConfigTable("consumerOffsets", CONSUMER_OFFSET_TABLE, "offsetTable")
+
+TOPICS = ConfigTable("topics", "topic", TOPIC_TABLE, "topicConfigTable")
+GROUPS = ConfigTable(
+    "subscriptionGroups", "subscriptionGroup", GROUP_TABLE, "subscriptionGroupTable"
+)
+CONSUMER_OFFSETS = ConfigTable(
+    "consumerOffsets", "consumerOffset", CONSUMER_OFFSET_TABLE, "offsetTable"
+)
 
 
 class StoredSettings(NamedTuple):
@@ -64,12 +79,17 @@ class StoredSettings(NamedTuple):
 def config_databases(directory: StoreDirectory) -> tuple[str, ...]:
     """Return the paths of the databases of settings that a store has."""
     names = [table.database for table in (TOPICS, GROUPS, CONSUMER_OFFSETS)]
-    found = (database_path(directory, CONFIG_DIR, name) for name in (*names, _VERSION_2_DIR))
+    found = (
+        database_path(directory, CONFIG_DIR, name) for name in (*names, _SINGLE_DIR, _VERSION_2_DIR)
+    )
     return tuple(sorted(path for path in found if path))
 
 
 def settings_of_databases(directory: StoreDirectory, table: ConfigTable) -> StoredSettings | None:
     """Return what a database holds of one kind; None where there is none, or no library to read it.
+
+    Where there is the single database and one of its kind alone, the newer one counts: a broker
+    takes over what the other one says.
 
     Raises
     ------
@@ -80,27 +100,53 @@ def settings_of_databases(directory: StoreDirectory, table: ConfigTable) -> Stor
     """
     if not databases_are_readable():
         return None
-    for name, read in ((_VERSION_2_DIR, _of_version_2), (table.database, _of_version_1)):
-        path = database_path(directory, CONFIG_DIR, name)
-        if path:
-            database = ReadOnlyDatabase(directory, path)
-            try:
-                return read(database, table)
-            except ValueError as err:
-                raise StoreFormatError(f"not what a broker writes: {err}", path) from err
-            finally:
-                database.close()
-    return None
+    readers = (
+        (_VERSION_2_DIR, _of_version_2),
+        (_SINGLE_DIR, _of_single),
+        (table.database, _of_version_1),
+    )
+    found = [_read(directory, name, read, table) for name, read in readers]
+    return max((each for each in found if each), key=lambda each: each.version, default=None)
+
+
+def _read(
+    directory: StoreDirectory,
+    name: str,
+    read: Callable[[ReadOnlyDatabase, ConfigTable], StoredSettings | None],
+    table: ConfigTable,
+) -> StoredSettings | None:
+    path = database_path(directory, CONFIG_DIR, name)
+    if not path:
+        return None
+    database = ReadOnlyDatabase(directory, path)
+    try:
+        return read(database, table)
+    except ValueError as err:
+        raise StoreFormatError(f"not what a broker writes: {err}", path) from err
+    finally:
+        database.close()
 
 
 def _of_version_1(database: ReadOnlyDatabase, table: ConfigTable) -> StoredSettings:
+    return _of_families(database, table, DEFAULT_FAMILY, VERSION_FAMILY)
+
+
+def _of_single(database: ReadOnlyDatabase, table: ConfigTable) -> StoredSettings | None:
+    if not database.has_family(table.family):
+        return None
+    return _of_families(database, table, table.family, table.version_family)
+
+
+def _of_families(
+    database: ReadOnlyDatabase, table: ConfigTable, family: str, version_family: str
+) -> StoredSettings:
     content: dict[str, Any] = {}
-    for key, value in database.items(DEFAULT_FAMILY):
+    for key, value in database.items(family):
         item = _json(value)
         content[_text(key)] = item.get(table.field) if table is CONSUMER_OFFSETS else item
     version = None
-    if database.has_family(VERSION_FAMILY):
-        version = database.get(VERSION_FAMILY, VERSION_KEY)
+    if database.has_family(version_family):
+        version = database.get(version_family, VERSION_KEY)
     return StoredSettings(
         {table.field: content},
         parse_data_version(_json(version)) if version else DataVersion(),
@@ -110,7 +156,9 @@ def _of_version_1(database: ReadOnlyDatabase, table: ConfigTable) -> StoredSetti
 def _of_version_2(database: ReadOnlyDatabase, table: ConfigTable) -> StoredSettings:
     items = database.items(DEFAULT_FAMILY, table_prefix(table.table))
     content = dict(_offsets(items) if table is CONSUMER_OFFSETS else _configs(items))
-    return StoredSettings({table.field: content}, DataVersion(counter=_ALWAYS))
+    return StoredSettings(
+        {table.field: content}, DataVersion(state_version=_ALWAYS, counter=_ALWAYS)
+    )
 
 
 _ALWAYS = 2**63 - 1

@@ -394,21 +394,32 @@ def load_broker_config(path: str | os.PathLike[str]) -> dict[str, str]:
         if has_byte_order_mark(key):
             _say(f"{place}: begins with a byte order mark, so that RocketMQ does not know this key")
         try:
-            found[key] = _as_java_reads(key, given.value, place)
+            text = as_java_reads(key, given.value, place)
+            name = _OLD_SPELLINGS.get(key, key)
+            if name in KEYS:
+                MessageStoreConfig.from_properties({name: text})  # what no store can have, raises
+            found[key] = text
         except StoreConfigError as err:
             _say(f"{place}: {err}; the default counts, as in RocketMQ")
     return found
 
 
-def _as_java_reads(key: str, text: str, place: str) -> str:
+def as_java_reads(key: str, text: str, place: str) -> str:
     """Return what RocketMQ makes of a value, as text.
 
     Source: ``MixAll.properties2Object`` (release 5.3.3).
 
+    Parameters
+    ----------
+    key, text
+        The setting, and its value as given.
+    place
+        Where it was given, for warnings.
+
     Raises
     ------
     StoreConfigError
-        It is none of what Java declares for the key, or a store cannot have it.
+        It is none of what Java declares for the key: RocketMQ leaves such a setting as it was.
     """
     kind = java_type(key)
     if kind == "boolean":
@@ -421,9 +432,6 @@ def _as_java_reads(key: str, text: str, place: str) -> str:
         raise StoreConfigError(f"{key}={shortened(text)}: a number is needed")
     elif kind is not None:
         text = text.strip(_JAVA_BLANKS)
-    name = _OLD_SPELLINGS.get(key, key)
-    if name in KEYS:
-        MessageStoreConfig.from_properties({name: text})  # raises for what a store cannot have
     return text
 
 

@@ -76,7 +76,6 @@ class ScheduleMessageService(ServiceThread):
         self._store, self._clock = store, clock or store.clock
         self._offsets = DelayOffsets(store.config.store_path_root_dir)
         self._delays_ms = store.config.delay_levels_ms
-        self._save_interval_s = store.config.flush_delay_offset_interval / 1000
         self._saved_at = time.monotonic()
         self._turn = threading.RLock()
         self._is_loaded = False
@@ -148,7 +147,8 @@ class ScheduleMessageService(ServiceThread):
                     was_busy |= self._deliver(level, delay_ms, now)
                 except Exception as err:  # one level does not keep the others waiting
                     failure = failure or err
-            if time.monotonic() - self._saved_at >= self._save_interval_s:
+            rest_s = self._store.config.flush_delay_offset_interval / 1000
+            if time.monotonic() - self._saved_at >= rest_s:
                 self.save()
             if failure is not None:
                 raise failure

@@ -20,7 +20,8 @@ from rmqnet.remoting.headers import (
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.config.data_version import DataVersion
-from store_core.config.message_store_config import KEYS, MessageStoreConfig
+from store_core.config.message_store_config import KEYS, MessageStoreConfig, as_java_reads
+from store_core.errors import StoreConfigError
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.message_store import NO_TRANSIENT_POOL, MessageStore
 from store_core.topics import TIMER_TOPIC
@@ -43,8 +44,9 @@ _LIVE_STORE_KEYS = (
     "maxFilterMessageSize",
     "accessMessageInMemoryMaxRatio",
     "travelCqFileNumWhenGetMessage",
+    "flushDelayOffsetInterval",
 )
-"""Settings of a store that each query looks up."""
+"""Settings of a store that are looked up whenever they are needed."""
 _KIB = 1024
 _UNITS = "KMGTPE"
 
@@ -71,8 +73,8 @@ class AdminRuntime:
         }
 
     def update_config(self, request: RemotingCommand) -> RemotingCommand:
-        """Change settings, of this run only (25)."""
-        properties = parse_config_text(request.body.decode())
+        """Change settings, of this run only (25); values that RocketMQ cannot parse are ignored."""
+        properties = _parsed(parse_config_text(request.body.decode()))
         broker = self._broker
         refused = [
             *broker.config.fixed_keys(properties),
@@ -212,6 +214,16 @@ class AdminRuntime:
         store = self._broker.store
         message = store.look_stored_message(max(store.min_phy_offset, 0))
         return -1 if message is None else message.store_timestamp
+
+
+def _parsed(properties: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for key, text in properties.items():
+        try:
+            found[key] = as_java_reads(key, text, "a request to change settings")
+        except StoreConfigError as err:
+            logger.warning("%s stays as it is: %s", key, err)
+    return found
 
 
 def human_bytes(count: int) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 import rmqsource
 from rmqsource.errors import DataLossError, SourceOptionError
+from rmqsource.metadata import read_metadata
 from rmqsource.scan.prepared_read import plan_columns, plan_text
 from rmqsource.scan.store_versions import make_token, open_snapshots, parse_token, store_config
 from store_core.errors import StoreNotFoundError
@@ -228,6 +229,59 @@ def test_a_broker_configuration_file():
     assert len(rows) == len(expected_rows(store))
     config = store_config(parsed(store.root, config=store.config_file, maxIndexNum=77))
     assert config.max_index_num == 77, "an option wins over the file"
+
+
+def test_a_brokers_directories_of_windows_follow_the_store(tmp_path):
+    store = golden("multipath-5x")
+    conf = tmp_path / "broker.conf"
+    names = [f"D:\\\\rocketmq\\\\store\\\\{d}" for d in store.config["commitlog_dirs"]]
+    conf.write_text(
+        f"storePathRootDir=D:/rocketmq/store/\nstorePathCommitLog={','.join(names)}\n"
+        "mappedFileSizeCommitLog=32768\n"
+    )
+    assert len(read_rows(store.root, ("topic",), config=conf)) == len(expected_rows(store))
+    conf.write_text("storePathRootDir=D:/rocketmq/store\nstorePathCommitLog=E:\\\\log\n")
+    with pytest.raises(SourceOptionError, match="storePathCommitLog=E:/log is a path of Windows"):
+        read_rows(store.root, ("topic",), config=conf)
+    given = parsed(store.root, config=conf, storePathCommitLog="commitlog")
+    assert store_config(given).store_path_commit_log == "commitlog"
+
+
+def test_a_value_that_rocketmq_cannot_parse_does_not_stop_a_read(tmp_path, caplog):
+    store = golden("classic-5x")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"brokerName=a\nfileReservedTime=48 # hours\n{_sizes(store)}")
+    assert len(read_rows(store.root, ("topic",), config=conf)) == len(expected_rows(store))
+    assert f"{conf}, line 2: fileReservedTime='48 # hours': " in caplog.text
+
+
+def _sizes(store) -> str:
+    return "".join(f"{key}={value}\n" for key, value in store.config_properties.items())
+
+
+@pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json", "subscriptionGroup.json"])
+@pytest.mark.parametrize("table", ["messages", "topics", "consumer_offsets", "queues"])
+def test_a_settings_file_of_zeros_is_no_worse_than_none(tmp_path, name, table):
+    store = golden("cluster-5x")
+    root = store.copy_to(tmp_path)
+    for each in (name, f"{name}.bak"):
+        (root / "config" / each).unlink(missing_ok=True)
+    without = rows_of_table(root, table, store)
+    for each in (name, f"{name}.bak"):
+        (root / "config" / each).write_bytes(b"\0" * 100)
+    assert rows_of_table(root, table, store) == without
+
+
+def rows_of_table(root, table, store) -> int:
+    options = parsed(root, config=store.config_file, table=table)
+    if table == "messages":
+        return len(read_rows(root, ("topic",), config=store.config_file))
+    found = 0
+    for snapshot in open_snapshots(options):
+        with snapshot:
+            for batch in read_metadata(table, snapshot, options):
+                found += len(next(iter(batch.values())))
+    return found
 
 
 def test_a_brokers_absolute_directories_follow_the_store(tmp_path):

@@ -109,6 +109,15 @@ def test_new_messages_name_the_broker_that_has_the_store(tmp_path):
     write(tmp_path / "s", [rows(90, 60)], config=config)
     write(tmp_path / "s", [rows(150, 1)])
     assert store_hosts(tmp_path / "s") == {"10.1.2.3:20911", "[2001:db8:0:0:0:0:0:7]:10911"}
+    config.write_text("brokerIP1=[2001:db8::8]")
+    write(tmp_path / "bracketed", [rows(0, 1)], config=config)
+    assert store_hosts(tmp_path / "bracketed") == {"[2001:db8:0:0:0:0:0:8]:10911"}
+    config.write_text("brokerIP1=localhost")
+    write(tmp_path / "named", [rows(0, 1)], config=config)
+    assert store_hosts(tmp_path / "named") == {"127.0.0.1:10911"}
+    config.write_text("brokerIP1=no.such.host.invalid")
+    write(tmp_path / "bracketed", [rows(1, 1)], config=config)
+    assert store_hosts(tmp_path / "bracketed") == {"[2001:db8:0:0:0:0:0:8]:10911"}
     write(tmp_path / "new", [rows(0, 1)])
     assert store_hosts(tmp_path / "new") == {f"{socket.inet_ntoa(local_address())}:10911"}
 

@@ -157,3 +157,46 @@ def test_what_no_broker_writes_is_named(
     made.close()
     with pytest.raises(StoreFormatError, match="config/rdb: not what a broker writes"):
         settings_of_databases(version_2, table)  # type: ignore[arg-type]
+
+
+def single_database(root: Path, counter: int = 5) -> None:
+    """Write what ``useSingleRocksDBForAllConfigs`` of 5.5.1 makes: two families for each kind."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    (root / "config").mkdir(parents=True, exist_ok=True)
+    made = Rdict(str(root / "config" / "metadata"), options)
+    for family, key, value in (
+        ("topic", b"a", {"topicName": "a", "readQueueNums": 3}),
+        ("subscriptionGroup", b"g", {"groupName": "g", "retryMaxTimes": 2}),
+        ("consumerOffset", b"a@g", {"offsetTable": {"0": 7}}),
+    ):
+        made.create_column_family(family, Options(raw_mode=True))[key] = json.dumps(value).encode()
+        version = made.create_column_family(f"{family}Version", Options(raw_mode=True))
+        version[VERSION_KEY] = version_of(counter)
+    made.close()
+
+
+def test_one_database_for_all_settings(tmp_path):
+    single_database(tmp_path)
+    directory = StoreDirectory(str(tmp_path))
+    assert load_topics(directory)["a"].read_queue_nums == 3
+    assert load_subscription_groups(directory)["g"].retry_max_times == 2
+    assert load_consumer_offsets(directory) == {("g", "a"): {0: 7}}
+    assert [Path(path).name for path in config_databases(directory)] == ["metadata"]
+
+
+@pytest.mark.parametrize(("counter", "queues"), [(4, 9), (6, 3)])
+def test_the_newer_of_the_single_database_and_one_of_its_own_counts(tmp_path, counter, queues):
+    single_database(tmp_path, counter)
+    topic = json.dumps({"topicName": "a", "readQueueNums": 9}).encode()
+    database(tmp_path / "config" / "topics", {b"a": topic}, version_of(5))
+    assert load_topics(StoreDirectory(str(tmp_path)))["a"].read_queue_nums == queues
+
+
+def test_a_damaged_database_counts_as_missing_with_a_warning(tmp_path, caplog):
+    (tmp_path / "config" / "metadata").mkdir(parents=True)
+    (tmp_path / "config" / "metadata" / "CURRENT").write_text("MANIFEST-000001\n")
+    (tmp_path / "config" / "topics.json").write_text('{"topicConfigTable":{"a":{}}}')
+    assert list(load_topics(StoreDirectory(str(tmp_path)))) == ["a"]
+    assert "config/metadata" in caplog.text
+    assert "counts as missing" in caplog.text

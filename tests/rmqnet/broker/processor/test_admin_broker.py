@@ -528,7 +528,7 @@ class TestRuntime:
             ({"configBlackList": "x"}, ResponseCode.NO_PERMISSION, "configBlackList: cannot be"),
             ({"listenPort": "1", "brokerName": "x"}, 16, "listenPort, brokerName: cannot be"),
             ({"flushDiskType": "SYNC_FLUSH"}, 16, "flushDiskType: cannot be changed"),
-            ({"brokerPermission": "x"}, 1, "brokerPermission='x': a whole number is needed"),
+            ({"brokerPermission": "99"}, 1, "brokerPermission=99: must be 0 to 15"),
             ({"maxFilterMessageSize": "-1", "traceOn": "false"}, 1, "maxFilterMessageSize=-1"),
         ],
     )
@@ -537,6 +537,17 @@ class TestRuntime:
             admin(small, "update_broker_config", change)
         assert err.value.code == code
         assert small.broker.config.trace_on
+
+    def test_what_java_cannot_parse_is_ignored(self, small, caplog):
+        change = {"defaultTopicQueueNums": "abc", "defaultQueryMaxNum": "x", "traceOn": "no"}
+        before = admin(small, "broker_config")
+        admin(small, "update_broker_config", change)
+        assert admin(small, "broker_config") == {**before, "traceOn": "false"}
+        assert "defaultTopicQueueNums stays as it is: defaultTopicQueueNums='abc'" in caplog.text
+
+    def test_the_rest_between_saves_of_delay_offsets_is_changed(self, small):
+        admin(small, "update_broker_config", {"flushDelayOffsetInterval": "77"})
+        assert small.store.config.flush_delay_offset_interval == 77
 
     def test_another_permission_of_the_broker_is_told(self, small):
         told = []
