@@ -73,16 +73,16 @@ def test_info_of_stores_in_other_states(run: Run, name: str) -> None:
     assert answer.rows[0]["state"] == expected
 
 
-def test_info_of_a_damaged_part_tells_the_rest(run: Run, tmp_path: Path) -> None:
+def test_info_goes_on_without_topics_that_cannot_be_read(run: Run, tmp_path: Path) -> None:
     root = tmp_path / "store"
     shutil.copytree(golden("cluster-5x").root, root, ignore=shutil.ignore_patterns("timer*"))
     for name in ("topics.json", "topics.json.bak"):
         (root / "config" / name).write_text("{not json at all")
     answer = run("info", str(root), "--format", "json")
-    assert answer.code == 1
-    assert answer.err.startswith("damage: ")
-    assert "topics.json" in answer.err
-    assert answer.rows[0]["topics"] is None
+    assert answer.code == 0
+    assert "topics.json: not what a broker writes: " in answer.err
+    assert "; it counts as missing here" in answer.err
+    assert answer.rows[0]["topics"] > 0  # those that have queues
     assert answer.rows[0]["log_end"] is not None
 
 

@@ -73,11 +73,14 @@ def test_several_stores_know_topics_together() -> None:
     assert list(unknown_topics(asked)) == ["the stores know no topic 'nobody-at-all'"]
 
 
-def test_topics_that_cannot_be_read_are_no_hint(tmp_path: Path) -> None:
+def test_topics_that_cannot_be_read_count_as_missing(tmp_path: Path) -> None:
     root = STORE.copy_to(tmp_path)
     for name in ("topics.json", "topics.json.bak"):
         (root / "config" / name).write_text("{not json at all")
-    assert list(unknown_topics(options_for(str(root), {"topic": "Order"}))) == []
+    told = list(unknown_topics(options_for(str(root), {"topic": "Order"})))
+    for name in ("topics.json", "topics.json.bak"):
+        (root / "config" / name).unlink()
+    assert told == list(unknown_topics(options_for(str(root), {"topic": "Order"}))) != []
     for name in ("config", "consumequeue"):
         shutil.rmtree(root / name)
     assert list(unknown_topics(options_for(str(root), {"topic": "Order"}))) == []
