@@ -69,6 +69,13 @@ class BrokerConfig:
 
     default_topic_queue_nums: int = 8
     """Queues of topics that are created by a send, at most."""
+    max_queues_per_topic: int = 16_384
+    """That a request may give a topic, or a group for its retries; not in RocketMQ."""
+    max_topics_per_request: int = 1000
+    """That one request may make, and that the groups of one heartbeat may want each; not in
+    RocketMQ."""
+    max_groups_per_request: int = 1000
+    """That one request or heartbeat may name; not in RocketMQ."""
     auto_create_topic_enable: bool = True
     auto_create_subscription_group: bool = True
     enable_create_sys_group: bool = True

@@ -5,12 +5,18 @@ Source: RocketMQ ``BrokerController.initializeResources`` (release 5.3.3).
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import TYPE_CHECKING
 
 from rmqnet.remoting.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker_config import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+_STOP_SECONDS = 4.0
 
 
 class Pools:
@@ -71,6 +77,13 @@ class Pools:
             pool.start()
 
     def stop(self) -> None:
-        """Wait for what runs; what waits is dropped."""
+        """Wait a while for what runs; what waits is dropped.
+
+        Who asked is disconnected by now and has no answer: what is late is nobody's loss.
+        """
         for pool in self.all:
-            pool.stop()
+            pool.end()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for pool in self.all:
+            if not pool.stop(max(deadline - time.monotonic(), 0)):
+                logger.warning("a request is still worked on in pool %s: it is left", pool.name)

@@ -1,8 +1,9 @@
 """Between the typed fields of a header and the texts that travel.
 
-A header is a dataclass, declared with `header_class`. Its fields are ``str``, ``int`` or ``bool``;
-one without a default is required, an optional one is None where it is absent. On the wire a name
-is the field's name in camel case, unless `wire_name` says otherwise.
+A header is a dataclass, declared with `header_class`. Its fields are ``str``, ``int`` (32 bits, as
+in Java), ``Long`` (64) or ``bool``; one without a default is required, an optional one is None
+where it is absent. On the wire a name is the field's name in camel case, unless `wire_name` says
+otherwise. Every number of every request is checked here, before anything is done with it.
 """
 
 from __future__ import annotations
@@ -22,19 +23,24 @@ else:
 
 __all__ = [
     "Header",
+    "Long",
     "RequestHeader",
     "decode_header",
     "encode_header",
     "header_class",
+    "one_of",
     "short_name",
     "wire_name",
 ]
 
 _WIRE_NAME = "wire_name"
 _SHORT_NAME = "short_name"
-_WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,19}", re.ASCII)
-_SAFE_DIGITS = 19  # fewer are no more than 64 bits
-_MIN_NUMBER, _MAX_NUMBER = -(1 << 63), (1 << 63) - 1
+_ONE_OF = "one_of"
+_WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
+_SAFE_INT_DIGITS, _SAFE_LONG_DIGITS = 10, 19  # fewer are no more than 32 and 64 bits
+
+Long = int
+"""Annotates a field of 64 bits; one of 32 is an ``int``."""
 
 H = TypeVar("H", bound="Header")
 
@@ -66,6 +72,7 @@ class _Field(NamedTuple):
     wire_name: str
     parse: Callable[[str, str], Any]
     is_required: bool
+    texts: tuple[str, ...]
 
 
 def wire_name(name: str) -> dict[str, str]:
@@ -76,6 +83,11 @@ def wire_name(name: str) -> dict[str, str]:
 def short_name(name: str) -> dict[str, str]:
     """Return a field's metadata: its name on the wire in V2 headers."""
     return {_SHORT_NAME: name}
+
+
+def one_of(*texts: str) -> dict[str, tuple[str, ...]]:
+    """Return a field's metadata: the only texts that it may have on the wire."""
+    return {_ONE_OF: texts}
 
 
 def encode_header(header: Header) -> dict[str, str]:
@@ -100,12 +112,16 @@ def decode_header(cls: type[H], ext_fields: dict[str, str]) -> H:
     Raises
     ------
     RemotingFormatError
-        A required field is missing, or one is not the number it must be; the message names it.
+        A required field is missing, or one is not the number it must be, or not in its range; the
+        message names it.
     """
     values = {}
-    for name, wire, parse, is_required in _fields(cls):
+    for name, wire, parse, is_required, texts in _fields(cls):
         text = ext_fields.get(wire)
         if text is not None:
+            if texts and text not in texts:
+                wanted = ", ".join(texts)
+                raise RemotingFormatError(f"the field {wire} must be one of {wanted}: {text!r:.80}")
             values[name] = parse(text, wire)
         elif is_required:
             raise RemotingFormatError(f"{cls.__name__}: the field {wire} is missing")
@@ -137,6 +153,7 @@ def _declared(cls: type[Header]) -> list[_Field]:
             _wire_name_of(cls, field),
             _PARSERS[field.type.removesuffix(" | None")],
             field.default is dataclasses.MISSING,
+            field.metadata.get(_ONE_OF, ()),
         )
         for field in dataclasses.fields(cls)  # type: ignore[arg-type]  # each is a dataclass
     ]
@@ -156,14 +173,26 @@ def _text(text: str, _: str) -> str:
     return text
 
 
-def _number(text: str, wire: str) -> int:
-    if text.isdecimal() and text.isascii() and len(text) < _SAFE_DIGITS:
+def _int(text: str, wire: str) -> int:
+    if len(text) < _SAFE_INT_DIGITS and text.isdecimal() and text.isascii():
         return int(text)  # nearly all: a third of the time of what follows
+    return _number(text, wire, 32)
+
+
+def _long(text: str, wire: str) -> int:
+    if len(text) < _SAFE_LONG_DIGITS and text.isdecimal() and text.isascii():
+        return int(text)
+    return _number(text, wire, 64)
+
+
+def _number(text: str, wire: str, bits: int) -> int:
     if _WHOLE_NUMBER.fullmatch(text) is not None:
-        number = int(text)
-        if _MIN_NUMBER <= number <= _MAX_NUMBER:
+        number, limit = int(text), 1 << (bits - 1)
+        if -limit <= number < limit:
             return number
-    raise RemotingFormatError(f"the field {wire} must be a whole number, not {text!r:.80}")
+    raise RemotingFormatError(
+        f"the field {wire} must be a whole number of {bits} bits, not {text!r:.80}"
+    )
 
 
 def _truth(text: str, _: str) -> bool:
@@ -171,4 +200,9 @@ def _truth(text: str, _: str) -> bool:
 
 
 # By the text of the annotation: it is evaluated nowhere, and Python 3.9 could not.
-_PARSERS: dict[str, Callable[[str, str], Any]] = {"str": _text, "int": _number, "bool": _truth}
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
+    "str": _text,
+    "int": _int,
+    "Long": _long,
+    "bool": _truth,
+}

@@ -12,8 +12,10 @@ from dataclasses import field
 from rmqnet.remoting.codes import RequestCode
 from rmqnet.remoting.header_fields import (
     Header,
+    Long,
     RequestHeader,
     header_class,
+    one_of,
     short_name,
     wire_name,
 )
@@ -31,7 +33,7 @@ class SendMessageRequestHeader(RequestHeader):
     default_topic_queue_nums: int = field(metadata=short_name("d"))
     queue_id: int = field(metadata=short_name("e"))
     sys_flag: int = field(metadata=short_name("f"))
-    born_timestamp: int = field(metadata=short_name("g"))
+    born_timestamp: Long = field(metadata=short_name("g"))
     flag: int = field(metadata=short_name("h"))
     properties: str | None = field(default=None, metadata=short_name("i"))
     reconsume_times: int | None = field(default=None, metadata=short_name("j"))
@@ -58,12 +60,12 @@ class PullMessageRequestHeader(RequestHeader):
     consumer_group: str
     topic: str
     queue_id: int
-    queue_offset: int
+    queue_offset: Long
     max_msg_nums: int
     sys_flag: int
-    commit_offset: int
-    suspend_timeout_millis: int
-    sub_version: int
+    commit_offset: Long
+    suspend_timeout_millis: Long
+    sub_version: Long
     subscription: str | None = None
     expression_type: str | None = None
     max_msg_bytes: int | None = None
@@ -83,8 +85,12 @@ class QueryMessageRequestHeader(RequestHeader):
     topic: str
     key: str
     max_num: int
-    begin_timestamp: int
-    end_timestamp: int
+    begin_timestamp: Long
+    end_timestamp: Long
+    index_type: str | None = None
+    """``K``: key, ``U``: unique key, ``T``: tag; since 5.4."""
+    last_key: str | None = None
+    """Where the page before ended; since 5.4, of indexes in RocksDB."""
     unique_key_query: bool | None = field(default=None, metadata=wire_name("_UNIQUE_KEY_QUERY"))
     bname: str | None = None
 
@@ -111,7 +117,7 @@ class UpdateConsumerOffsetRequestHeader(RequestHeader):
     consumer_group: str
     topic: str
     queue_id: int
-    commit_offset: int
+    commit_offset: Long
     bname: str | None = None
 
 
@@ -126,7 +132,7 @@ class CreateTopicRequestHeader(RequestHeader):
     read_queue_nums: int
     write_queue_nums: int
     perm: int
-    topic_filter_type: str
+    topic_filter_type: str = field(metadata=one_of("SINGLE_TAG", "MULTI_TAG"))
     order: bool
     topic_sys_flag: int | None = None
     attributes: str | None = None
@@ -142,7 +148,7 @@ class SearchOffsetRequestHeader(RequestHeader):
 
     topic: str
     queue_id: int
-    timestamp: int
+    timestamp: Long
     boundary_type: str | None = None
     bname: str | None = None
 
@@ -187,7 +193,7 @@ class ViewMessageRequestHeader(RequestHeader):
 
     REQUEST_CODE = RequestCode.VIEW_MESSAGE_BY_ID
 
-    offset: int
+    offset: Long
     topic: str | None = None
 
 
@@ -209,7 +215,7 @@ class ConsumerSendMsgBackRequestHeader(RequestHeader):
 
     REQUEST_CODE = RequestCode.CONSUMER_SEND_MSG_BACK
 
-    offset: int
+    offset: Long
     group: str
     delay_level: int
     origin_msg_id: str | None = None
@@ -226,9 +232,9 @@ class EndTransactionRequestHeader(RequestHeader):
     REQUEST_CODE = RequestCode.END_TRANSACTION
 
     producer_group: str
-    tran_state_table_offset: int
-    commit_log_offset: int
-    commit_or_rollback: int
+    tran_state_table_offset: Long
+    commit_log_offset: Long
+    commit_or_rollback: int = field(metadata=one_of("0", "8", "12"))
     msg_id: str
     topic: str | None = None
     from_transaction_check: bool | None = None
@@ -252,8 +258,8 @@ class CheckTransactionStateRequestHeader(RequestHeader):
 
     REQUEST_CODE = RequestCode.CHECK_TRANSACTION_STATE
 
-    tran_state_table_offset: int
-    commit_log_offset: int
+    tran_state_table_offset: Long
+    commit_log_offset: Long
     topic: str | None = None
     msg_id: str | None = None
     transaction_id: str | None = None
@@ -312,8 +318,8 @@ class RegisterBrokerRequestHeader(RequestHeader):
     broker_addr: str
     cluster_name: str
     ha_server_addr: str
-    broker_id: int
-    heartbeat_timeout_millis: int | None = None
+    broker_id: Long
+    heartbeat_timeout_millis: Long | None = None
     enable_acting_master: bool | None = None
     compressed: bool | None = None
     body_crc32: int | None = None
@@ -328,7 +334,7 @@ class UnRegisterBrokerRequestHeader(RequestHeader):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Long
 
 
 @header_class
@@ -465,11 +471,11 @@ class BrokerHeartbeatRequestHeader(RequestHeader):
     cluster_name: str
     broker_addr: str
     broker_name: str
-    broker_id: int | None = None
+    broker_id: Long | None = None
     epoch: int | None = None
-    max_offset: int | None = None
-    confirm_offset: int | None = None
-    heartbeat_timeout_mills: int | None = None
+    max_offset: Long | None = None
+    confirm_offset: Long | None = None
+    heartbeat_timeout_mills: Long | None = None
     election_priority: int | None = None
 
 
@@ -490,10 +496,10 @@ class ResetOffsetRequestHeader(RequestHeader):
 
     group: str
     topic: str
-    timestamp: int
+    timestamp: Long
     is_force: bool
     queue_id: int | None = None
-    offset: int | None = None
+    offset: Long | None = None
     bname: str | None = None
 
 
@@ -575,7 +581,7 @@ class QueryConsumeQueueRequestHeader(RequestHeader):
 
     topic: str | None = None
     queue_id: int | None = None
-    index: int | None = None
+    index: Long | None = None
     count: int | None = None
     consumer_group: str | None = None
     bname: str | None = None
@@ -590,7 +596,7 @@ class QueryDataVersionRequestHeader(RequestHeader):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Long
 
 
 @header_class
@@ -605,11 +611,11 @@ class ReplyMessageRequestHeader(RequestHeader):
     default_topic_queue_nums: int
     queue_id: int
     sys_flag: int
-    born_timestamp: int
+    born_timestamp: Long
     flag: int
     born_host: str
     store_host: str
-    store_timestamp: int
+    store_timestamp: Long
     properties: str | None = None
     reconsume_times: int | None = None
     unit_mode: bool | None = None
@@ -741,7 +747,7 @@ class SendMessageResponseHeader(Header):
 
     msg_id: str
     queue_id: int
-    queue_offset: int
+    queue_offset: Long
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
@@ -753,11 +759,11 @@ class SendMessageResponseHeader(Header):
 class PullMessageResponseHeader(Header):
     """Where to go on; the body is the messages."""
 
-    suggest_which_broker_id: int
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
-    offset_delta: int | None = None
+    suggest_which_broker_id: Long
+    next_begin_offset: Long
+    min_offset: Long
+    max_offset: Long
+    offset_delta: Long | None = None
     topic_sys_flag: int | None = None
     group_sys_flag: int | None = None
     forbidden_type: int | None = None
@@ -777,43 +783,43 @@ class HeartbeatResponseHeader(Header):
 class QueryMessageResponseHeader(Header):
     """How far the index goes; the body is the messages."""
 
-    index_last_update_timestamp: int
-    index_last_update_phyoffset: int
+    index_last_update_timestamp: Long
+    index_last_update_phyoffset: Long
 
 
 @header_class
 class QueryConsumerOffsetResponseHeader(Header):
     """Where a group is in a queue."""
 
-    offset: int
+    offset: Long
 
 
 @header_class
 class SearchOffsetResponseHeader(Header):
     """The offset at a time."""
 
-    offset: int
+    offset: Long
 
 
 @header_class
 class GetMaxOffsetResponseHeader(Header):
     """The end of a queue."""
 
-    offset: int
+    offset: Long
 
 
 @header_class
 class GetMinOffsetResponseHeader(Header):
     """The begin of a queue."""
 
-    offset: int
+    offset: Long
 
 
 @header_class
 class GetEarliestMsgStoretimeResponseHeader(Header):
     """When the first message was stored, in ms; -1: never."""
 
-    timestamp: int
+    timestamp: Long
 
 
 @header_class
@@ -866,6 +872,20 @@ class RecallMessageResponseHeader(Header):
     msg_id: str
 
 
+@header_class
+class GetAllTopicConfigResponseHeader(Header):
+    """How many topics there are; since 5.5."""
+
+    total_topic_num: int | None = None
+
+
+@header_class
+class GetAllSubscriptionGroupResponseHeader(Header):
+    """How many groups there are; since 5.5."""
+
+    total_group_num: int | None = None
+
+
 _ALSO: dict[int, type[RequestHeader]] = {
     RequestCode.SEND_BATCH_MESSAGE: SendMessageRequestHeaderV2,
     RequestCode.SEND_REPLY_MESSAGE: SendMessageRequestHeader,
@@ -907,6 +927,8 @@ RESPONSE_HEADERS: dict[int, type[Header]] = {
     RequestCode.QUERY_DATA_VERSION: QueryDataVersionResponseHeader,
     RequestCode.WIPE_WRITE_PERM_OF_BROKER: WipeWritePermOfBrokerResponseHeader,
     RequestCode.ADD_WRITE_PERM_OF_BROKER: AddWritePermOfBrokerResponseHeader,
+    RequestCode.GET_ALL_TOPIC_CONFIG: GetAllTopicConfigResponseHeader,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: GetAllSubscriptionGroupResponseHeader,
     RequestCode.RECALL_MESSAGE: RecallMessageResponseHeader,
 }
 """The class of the fields of a successful answer, by request code."""

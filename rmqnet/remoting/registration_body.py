@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rmqnet.errors import RemotingFormatError
+from rmqnet.remoting.config_ranges import check_topic_ranges
 from store_core.config.config_files import TopicConfig, config_json, parse_topic_configs
 from store_core.config.data_version import DataVersion, parse_data_version
 from store_core.config.lenient_json import json_object, parse_lenient_json
@@ -90,9 +91,12 @@ def decode_registration_body(body: bytes, *, compressed: bool = False) -> Regist
         return RegistrationBody()
     compressed = compressed or body.startswith(_ZLIB_BEGIN)
     try:
-        return _from_stream(_inflated(body)) if compressed else _from_json(body)
+        found = _from_stream(_inflated(body)) if compressed else _from_json(body)
+        for topic in found.topics.values():
+            check_topic_ranges(topic)
     except (ValueError, zlib.error, struct.error) as err:
         raise RemotingFormatError(f"the body of the registration of a broker: {err}") from err
+    return found
 
 
 def _from_json(body: bytes) -> RegistrationBody:

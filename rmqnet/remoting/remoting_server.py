@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from rmqnet.errors import ClientError, RemotingConnectError, RemotingError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.current_request import working_for
 from rmqnet.remoting.frame_codec import MAX_FRAME_BYTES, encode_frame
 from rmqnet.remoting.listener import Listener
 from rmqnet.remoting.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
@@ -425,7 +426,8 @@ class RemotingServer:
             # Nobody waits for it any more, and others do: thousands may be left of one client.
             self.release(connection, command)
             return
-        response = _respond(handler, connection, command)
+        with working_for(connection):
+            response = _respond(handler, connection, command)
         if response is not None:
             self.answer(connection, command, response)
         elif command.is_oneway:

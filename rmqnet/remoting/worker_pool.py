@@ -66,17 +66,28 @@ class WorkerPool:
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> None:
-        """Wait for the tasks that run; those that wait are dropped."""
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Wait for the tasks that run; those that wait are dropped.
+
+        Return False where one runs on after the timeout; nobody waits for it any more.
+        """
+        self.end()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                left = None if deadline is None else max(deadline - time.monotonic(), 0)
+                thread.join(left)
+        is_late = any(each.is_alive() for each in self._threads)
+        self._threads = []
+        return not is_late
+
+    def end(self) -> None:
+        """Begin no further task; those that wait are dropped."""
         with self._lock:
             self._is_running = False
             self._waiting.clear()
             while self._idle:
                 self._idle.pop().release()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
-        self._threads = []
 
     def submit(self, task: Task) -> bool:
         """Have a task run; False where too many wait, or the pool does not run."""

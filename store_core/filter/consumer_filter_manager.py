@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
@@ -20,7 +21,7 @@ from store_core.filter.bloom_filter import BloomFilter
 from store_core.filter.sql_filter import SqlFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
@@ -79,6 +80,7 @@ class ConsumerFilterManager:
         self._clock, self._clean_time_span_ms = clock, clean_time_span_ms
         self._on_change = on_change
         self._changing = threading.RLock()
+        self._is_saving_later = self._is_unsaved = False
         self._by_topic: dict[str, dict[str, RegisteredFilter]] = {}
         self._refused: dict[tuple[str, str, str], None] = {}
 
@@ -199,6 +201,24 @@ class ConsumerFilterManager:
                 if known is not None and not known.data.is_dead:
                     self._put(known, dead_timestamp=self._clock())
 
+    @contextmanager
+    def saved_together(self) -> Iterator[None]:
+        """Save what a block changes once, at its end; other threads change nothing meanwhile.
+
+        Raises
+        ------
+        StoreWriteError
+            The filters cannot be saved.
+        """
+        with self._changing:
+            self._is_saving_later = True
+            try:
+                yield
+            finally:
+                self._is_saving_later = False
+                if self._is_unsaved:
+                    self._changed()
+
     def get(self, topic: str, group: str) -> RegisteredFilter | None:
         """Return the filter of a group of a topic; None: it has none."""
         return self._by_topic.get(topic, {}).get(group)
@@ -246,8 +266,12 @@ class ConsumerFilterManager:
             del self._by_topic[topic]
 
     def _changed(self) -> None:
+        self._is_unsaved = True
+        if self._is_saving_later:
+            return
         if self._on_change is not None:
             self._on_change(self.all())
+        self._is_unsaved = False
 
 
 def open_consumer_filters(

@@ -8,9 +8,11 @@ from rmqnet.broker.processor.bodies import body_of, json_answer, success
 from rmqnet.broker.processor.message_checks import RefusedError
 from rmqnet.client.names import check_group_name
 from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.config_ranges import check_count, check_group_ranges
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
     DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader,
     GetSubscriptionGroupConfigRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
@@ -51,7 +53,7 @@ class AdminGroups:
     def update(self, request: RemotingCommand) -> RemotingCommand:
         """Make or change a group (200)."""
         with body_of(request) as data:
-            change = _parsed(data)
+            change = self._parsed(data)
         self._broker.groups.update(*change)
         return success(request)
 
@@ -59,13 +61,16 @@ class AdminGroups:
         """Make or change several groups (225)."""
         with body_of(request) as data:
             items = data.get("groupConfigList") or []
-            changes = [_parsed(json_object(each, "groupConfigList")) for each in items]
+            check_count("groups", len(items), self._broker.config.max_groups_per_request)
+            changes = [self._parsed(json_object(each, "groupConfigList")) for each in items]
         self._broker.groups.update_all(changes)
         return success(request)
 
     def all_configs(self, request: RemotingCommand) -> RemotingCommand:
         """Return all groups (201), for slaves, too."""
-        return json_answer(request, self._broker.groups.to_json())
+        groups = self._broker.groups.to_json()
+        header = GetAllSubscriptionGroupResponseHeader(len(groups["subscriptionGroupTable"]))
+        return json_answer(request, groups, header)
 
     def config(self, request: RemotingCommand) -> RemotingCommand:
         """Return one group, made if that is allowed (352)."""
@@ -106,7 +111,7 @@ class AdminGroups:
         found = load_config_file(directory, "messageRequestMode.json", dict)
         return json_answer(request, found or {"messageRequestModeMap": {}})
 
-
-def _parsed(item: dict[str, Any]) -> tuple[SubscriptionGroupConfig, dict[str, Any]]:
-    name = check_group_name(str(item.get("groupName") or ""))
-    return parse_group_config(name, item), item
+    def _parsed(self, item: dict[str, Any]) -> tuple[SubscriptionGroupConfig, dict[str, Any]]:
+        config = parse_group_config(check_group_name(str(item.get("groupName") or "")), item)
+        check_group_ranges(config, self._broker.config.max_queues_per_topic)
+        return config, item

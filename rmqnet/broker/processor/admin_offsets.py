@@ -9,6 +9,7 @@ from rmqnet.broker.processor.bodies import json_answer, success
 from rmqnet.client.admin_results import QueueConsumption
 from rmqnet.client.queue_json import queue_json
 from rmqnet.remoting.codes import RequestCode
+from rmqnet.remoting.current_request import check_wanted
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
     CloneGroupOffsetRequestHeader,
@@ -157,6 +158,7 @@ class AdminOffsets:
         }
 
     def _queue_consumption(self, group: str, topic: str, queue_id: int) -> QueueConsumption:
+        check_wanted()
         store, offsets = self._broker.store, self._broker.offsets
         end = store.get_max_offset_in_queue(topic, queue_id)
         offset = max(offsets.query(group, topic, queue_id), 0)
@@ -167,6 +169,7 @@ class AdminOffsets:
         return QueueConsumption(end, offset, pulled, timestamp)
 
     def _span(self, group: str, topic: str, queue_id: int) -> dict[str, Any]:
+        check_wanted()
         broker = self._broker
         time_of = broker.store.get_message_store_timestamp
         first = broker.store.get_earliest_message_time(topic, queue_id)

@@ -9,6 +9,7 @@ from rmqnet.broker.processor.bodies import json_answer
 from rmqnet.broker.processor.message_checks import RefusedError
 from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
 from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.current_request import check_wanted
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import ResetOffsetRequestHeader
 
@@ -104,6 +105,7 @@ class AdminResets:
         return offsets
 
     def _by_time(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+        check_wanted()
         store = self._broker.dispatched_store
         if header.timestamp < 0:
             return int(store.get_max_offset_in_queue(header.topic, queue_id))

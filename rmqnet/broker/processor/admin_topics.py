@@ -13,10 +13,13 @@ from rmqnet.client.message_queue import MessageQueue
 from rmqnet.client.names import check_topic_name
 from rmqnet.errors import ClientError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.config_ranges import check_count, check_topic_ranges
+from rmqnet.remoting.current_request import check_wanted
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
+    GetAllTopicConfigResponseHeader,
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
@@ -69,6 +72,7 @@ class AdminTopics:
             header.topic_sys_flag or 0,
             header.order,
         )
+        check_topic_ranges(config, self._broker.config.max_queues_per_topic)
         changes = parse_attribute_changes(header.attributes)
         self._check_message_type(changes)
         if changes or config != self._broker.topics.select(header.topic):
@@ -82,7 +86,9 @@ class AdminTopics:
                 json_object(each, "topicConfigList") for each in data.get("topicConfigList") or []
             ]
             configs = [parse_topic_config(str(each.get("topicName", "")), each) for each in items]
+        check_count("topics", len(configs), self._broker.config.max_topics_per_request)
         for config in configs:
+            check_topic_ranges(config, self._broker.config.max_queues_per_topic)
             self._check(config.topic_name)
             self._check_message_type(config.attributes)
         self._broker.topics.update_all((config, config.attributes) for config in configs)
@@ -95,7 +101,10 @@ class AdminTopics:
             "mappingDataVersion": DataVersion().to_json(),
             "topicQueueMappingDetailMap": {},
         }
-        return json_answer(request, {**self._broker.topics.to_json(), **mapping})
+        # All of them, whichever page is wanted: as 5.5 does without enableSplitMetadata.
+        topics = self._broker.topics.to_json()
+        header = GetAllTopicConfigResponseHeader(len(topics["topicConfigTable"]))
+        return json_answer(request, {**topics, **mapping}, header)
 
     def config(self, request: RemotingCommand) -> RemotingCommand:
         """Return one topic (351)."""
@@ -164,6 +173,7 @@ class AdminTopics:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, remark)
 
     def _queue_stats(self, topic: str, queue_id: int) -> QueueStats:
+        check_wanted()
         store = self._broker.store
         end = store.get_max_offset_in_queue(topic, queue_id)
         timestamp = store.get_message_store_timestamp(topic, queue_id, end - 1) if end > 0 else 0

@@ -14,6 +14,8 @@ from store_core.config.lenient_json import json_object, parse_lenient_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqnet.remoting.header_fields import Header
+
 
 @contextmanager
 def body_of(request: RemotingCommand) -> Iterator[dict[str, Any]]:
@@ -31,10 +33,12 @@ def body_of(request: RemotingCommand) -> Iterator[dict[str, Any]]:
         raise RemotingFormatError(f"the body of {name} is not understood: {err}") from err
 
 
-def json_answer(request: RemotingCommand, value: Any) -> RemotingCommand:
+def json_answer(
+    request: RemotingCommand, value: Any, header: Header | None = None
+) -> RemotingCommand:
     """Return the answer of success whose body is JSON; keys may be queues or whole numbers."""
     body = to_queue_json(value).encode()
-    return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+    return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, header, body)
 
 
 def success(request: RemotingCommand) -> RemotingCommand:

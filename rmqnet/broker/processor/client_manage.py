@@ -14,9 +14,11 @@ from rmqnet.broker.processor.bodies import body_of, refusal, success
 from rmqnet.client.heartbeat_data import TAG, ConsumeType, parse_heartbeat, parse_subscription
 from rmqnet.errors import RemotingFormatError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.config_ranges import check_count
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import HeartbeatResponseHeader, UnregisterClientRequestHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core.config.config_files import TopicConfig
 from store_core.config.consumer_filter_file import SQL92
 from store_core.config.lenient_json import json_object
 from store_core.errors import FilterSyntaxError
@@ -61,9 +63,8 @@ class ClientManageProcessor:
         client = ClientChannelInfo(
             connection, data.client_id, request.language, request.version, self._broker.clock()
         )
-        is_changed = False
-        for consumer in data.consumers:
-            is_changed |= self._register_consumer(client, data, consumer)
+        self._check_counts(data)
+        is_changed = self._register_consumers(client, data)
         for group in data.producer_groups:
             self._broker.producers.register(group, client)
         if not connection.is_open:  # it ended meanwhile: nobody will tell again
@@ -115,34 +116,52 @@ class ClientManageProcessor:
             return refusal(request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(err))
         return success(request)
 
-    def _register_consumer(
-        self, client: ClientChannelInfo, data: HeartbeatData, consumer: ConsumerData
-    ) -> bool:
-        """Note one group of a client; return whether its fingerprint has changed."""
-        broker = self._broker
-        is_active = consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
-        if is_active and broker.config.reject_pull_consumer_enable:
-            return False
-        is_changed = self._has_other_fingerprint(consumer.group_name, data.fingerprint)
-        config = broker.groups.find(consumer.group_name)
-        if config is None:
-            return is_changed
-        self._make_retry_topic(consumer, config)
-        broker.consumers.register(
-            client,
-            consumer,
-            is_notifying=config.notify_consumer_ids_changed_enable,
-            is_without_subscriptions=bool(data.fingerprint) and data.is_without_subscriptions,
-        )
+    def _check_counts(self, data: HeartbeatData) -> None:
+        config = self._broker.config
+        most_groups, most_topics = config.max_groups_per_request, config.max_topics_per_request
+        check_count("groups", len(data.consumers), most_groups)
+        check_count("groups of producers", len(data.producer_groups), most_groups)
+        for consumer in data.consumers:
+            count = len(consumer.subscriptions)
+            check_count(f"topics of group {consumer.group_name:.120}", count, most_topics)
+
+    def _register_consumers(self, client: ClientChannelInfo, data: HeartbeatData) -> bool:
+        """Note the groups of a client; return whether the fingerprint of one has changed.
+
+        What they need is made and saved together: a save waits for the disk.
+        """
+        broker, is_changed = self._broker, False
+        consumers = [each for each in data.consumers if self._is_taken(each)]
+        for consumer in consumers:
+            is_changed |= self._has_other_fingerprint(consumer.group_name, data.fingerprint)
+        configs = broker.groups.find_all(each.group_name for each in consumers)
+        known = [
+            (each, configs[each.group_name]) for each in consumers if each.group_name in configs
+        ]
+        broker.topics.create_all([self._retry_topic(*each) for each in known])
+        with broker.filters.saved_together():
+            for consumer, config in known:
+                broker.consumers.register(
+                    client,
+                    consumer,
+                    is_notifying=config.notify_consumer_ids_changed_enable,
+                    is_without_subscriptions=bool(data.fingerprint)
+                    and data.is_without_subscriptions,
+                )
         return is_changed
 
-    def _make_retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> None:
-        topics = self._broker.topics
-        topics.create_in_send_message_back(
+    def _is_taken(self, consumer: ConsumerData) -> bool:
+        is_active = consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
+        return not (is_active and self._broker.config.reject_pull_consumer_enable)
+
+    def _retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> TopicConfig:
+        is_order = self._broker.topics.is_order_topic
+        return TopicConfig(
             RETRY_PREFIX + consumer.group_name,
             config.retry_queue_nums,
-            order=any(topics.is_order_topic(each.topic) for each in consumer.subscriptions),
-            sys_flag=_UNIT_SUBSCRIPTION_FLAG if consumer.unit_mode else 0,
+            config.retry_queue_nums,
+            topic_sys_flag=_UNIT_SUBSCRIPTION_FLAG if consumer.unit_mode else 0,
+            order=any(is_order(each.topic) for each in consumer.subscriptions),
         )
 
     def _has_other_fingerprint(self, group: str, fingerprint: int) -> bool:

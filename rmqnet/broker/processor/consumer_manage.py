@@ -11,6 +11,7 @@ from rmqnet.broker.processor.bodies import body_of, json_answer, refusal, succes
 from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
 from rmqnet.client.queue_json import queue_json, queue_of
 from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.config_ranges import check_int
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
     GetConsumerListByGroupRequestHeader,
@@ -71,6 +72,9 @@ class ConsumerManageProcessor:
         header = decode_header(UpdateConsumerOffsetRequestHeader, request.ext_fields)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         broker = self._broker
+        if queue_id < 0:
+            remark = f"queueId[{queue_id}] is illegal, topic:[{topic}]"
+            return refusal(request, ResponseCode.INVALID_PARAMETER, remark)
         if broker.groups.get(group) is None:
             remark = f"Group {group} not exist!"
             return refusal(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
@@ -127,6 +131,8 @@ def _locks_of(request: RemotingCommand) -> tuple[str, str, list[MessageQueue]]:
         queues: Any = data.get("mqSet") or []
         try:
             found = [queue_of(each) for each in queues]
+            for each in found:
+                check_int("mqSet: queueId", each.queue_id)
         except (KeyError, TypeError, ValueError) as err:
             raise ValueError(f"mqSet: queues were expected, not {queues!r:.200}") from err
         return str(data.get("consumerGroup", "")), str(data.get("clientId", "")), found

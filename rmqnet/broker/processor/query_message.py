@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqnet.remoting.server_connection import ServerConnection
     from store_core.message import Message
 
-_IS_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
+_TAG_INDEX = "T"
 
 
 class QueryMessageProcessor:
@@ -46,15 +46,20 @@ class QueryMessageProcessor:
         server.register((RequestCode.VIEW_MESSAGE_BY_ID,), self.view, pools.query)
 
     def query(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
-        """Return the messages of a topic with a key in a range of time."""
+        """Return the messages of a topic with a key, or a tag, in a range of time.
+
+        ``lastKey`` counts for indexes in RocksDB only, as in RocketMQ: files have no pages.
+        """
         del connection
         header = decode_header(QueryMessageRequestHeader, request.ext_fields)
-        most = header.max_num
+        most, key = header.max_num, header.key
         store = self._broker.store
-        if request.ext_fields.get(_IS_UNIQUE_KEY) == "true":
+        if header.unique_key_query:
             most = store.config.default_query_max_num
+        elif header.index_type == _TAG_INDEX:
+            key = f"{_TAG_INDEX}#{key}"  # what follows the topic in entries of tags; since 5.4
         result = store.query_message(
-            header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
+            header.topic, key, most, header.begin_timestamp, header.end_timestamp
         )
         answer = QueryMessageResponseHeader(
             result.index_last_update_timestamp, result.index_last_update_phy_offset

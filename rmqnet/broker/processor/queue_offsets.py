@@ -20,6 +20,7 @@ from rmqnet.remoting.headers import (
     SearchOffsetResponseHeader,
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core.queue.readable_queue import LOWER, UPPER
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
@@ -74,7 +75,8 @@ class QueueOffsetProcessor:
         """Return the offset at a time."""
         del connection
         header = decode_header(SearchOffsetRequestHeader, request.ext_fields)
-        boundary = (header.boundary_type or "LOWER").lower()
+        # As RocketMQ: what is no name of a boundary is the lower one.
+        boundary = UPPER if (header.boundary_type or "").lower() == UPPER else LOWER
         offset = self._broker.dispatched_store.get_offset_in_queue_by_time(
             header.topic, header.queue_id, header.timestamp, boundary
         )

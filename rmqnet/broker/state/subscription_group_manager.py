@@ -73,7 +73,22 @@ class SubscriptionGroupManager(ConfigManager):
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """Return the settings of a group, made if that is allowed; None: there is none."""
-        return self._groups.get(group) or self._create(group)
+        return self._groups.get(group) or self.find_all([group]).get(group)
+
+    def find_all(self, groups: Iterable[str]) -> dict[str, SubscriptionGroupConfig]:
+        """Do `find` for several groups, with one save; those that there are not are left out."""
+        found, is_any_new = {}, False
+        with self._lock:
+            for group in groups:
+                known = self._groups.get(group)
+                if known is None and self._may_create(group):
+                    known, is_any_new = SubscriptionGroupConfig(group), True
+                    self._put(known)
+                if known is not None:
+                    found[group] = known
+        if is_any_new:
+            self._persist_or_log()
+        return found
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """Return the settings of a group; None: there is none."""
@@ -159,26 +174,19 @@ class SubscriptionGroupManager(ConfigManager):
             self._count_version()
         self.persist()
 
-    def _create(self, group: str) -> SubscriptionGroupConfig | None:
+    def _may_create(self, group: str) -> bool:
         config = self._config
         is_system = group.startswith(SYSTEM_GROUP_PREFIX)
         if not config.auto_create_subscription_group and not (
             is_system and config.enable_create_sys_group
         ):
-            return None
+            return False
         try:
             check_group_name(group)
         except ClientError as err:
             logger.warning("a group is not made: %s", err)
-            return None
-        with self._lock:
-            known = self._groups.get(group)
-            if known is not None:
-                return known
-            made = SubscriptionGroupConfig(group)
-            self._put(made)
-        self._persist_or_log()
-        return made
+            return False
+        return True
 
     def _put(self, config: SubscriptionGroupConfig) -> None:
         logger.info("group %s: %s", config.group_name, config)

@@ -61,7 +61,7 @@ _ALWAYS_SYSTEM = (
 )
 
 TopicListener = Callable[[Optional[TopicConfig]], object]
-"""Called with a topic that is new or has changed; None: look at all, some may be gone."""
+"""Called with a topic that is new or has changed; None: look at all, several are or are gone."""
 
 
 class TopicConfigManager(ConfigManager):
@@ -181,21 +181,25 @@ class TopicConfigManager(ConfigManager):
         sys_flag: int = 0,
     ) -> TopicConfig:
         """Return a topic that the broker itself needs (retries, dead letters), made if need be."""
+        wanted = TopicConfig(
+            topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag, order=order
+        )
+        self.create_all([wanted])
+        return self._topics.get(topic, wanted)
+
+    def create_all(self, wanted: Iterable[TopicConfig]) -> None:
+        """Make those topics that are not there, and change ``order`` of others, with one save."""
+        made = []
         with self._lock:
-            known = self._topics.get(topic)
-            if known is not None and known.order == order:
-                return known
-            made = (
-                TopicConfig(
-                    topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag, order=order
-                )
-                if known is None
-                else replace(known, order=order)
-            )
-            self._put(made)
-        self._persist_or_log()
-        self._tell(made)
-        return made
+            for config in wanted:
+                known = self._topics.get(config.topic_name)
+                if known is None or known.order != config.order:
+                    new = config if known is None else replace(known, order=config.order)
+                    self._put(new)
+                    made.append(new)
+        if made:
+            self._persist_or_log()
+            self._tell(*made)
 
     def update(self, config: TopicConfig, attribute_changes: Mapping[str, str]) -> TopicConfig:
         """Make or change a topic; return what it is now.
@@ -288,9 +292,12 @@ class TopicConfigManager(ConfigManager):
             self._tell(*changed)
 
     def _tell(self, *changed: TopicConfig | None) -> None:
-        for config in changed:
-            for listener in self._listeners:
-                listener(config)
+        if not changed:
+            return
+        # Many are told as one: each telling asks all name servers.
+        config = changed[0] if len(changed) == 1 else None
+        for listener in self._listeners:
+            listener(config)
 
     def _take(self, data: dict[str, Any], whole: bool) -> Mapping[str, Any]:
         topics = parse_topic_configs(data)

@@ -45,7 +45,9 @@ class MessageQueries:
 
     async def by_unique_key(self, topic: str, unique_key: str) -> list[Message]:
         """Return messages with a client's id, oldest first."""
-        header = QueryMessageRequestHeader(topic, unique_key, _MAX_REPEATS, 0, NO_END, True)
+        header = QueryMessageRequestHeader(
+            topic, unique_key, _MAX_REPEATS, 0, NO_END, unique_key_query=True
+        )
         return [each for each in await self._query(header) if each.unique_key == unique_key]
 
     async def by_id(self, topic: str, message_id: str) -> Message:

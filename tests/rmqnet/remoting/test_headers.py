@@ -33,12 +33,15 @@ PULL_STATUSES = {
 }
 VALUES = {
     "str": st.text(),
-    "int": st.integers(-(1 << 63), (1 << 63) - 1),
+    "int": st.integers(-(1 << 31), (1 << 31) - 1),
+    "Long": st.integers(-(1 << 63), (1 << 63) - 1),
     "bool": st.booleans(),
 }
 
 
 def values_of(field):
+    if "one_of" in field.metadata:
+        return st.sampled_from(field.metadata["one_of"]).map(int if field.type == "int" else str)
     kind = VALUES[field.type.replace(" | None", "")]
     return kind if field.default is dataclasses.MISSING else st.none() | kind
 
@@ -84,7 +87,7 @@ def test_every_class_of_a_request_stands_under_its_code():
 def test_wire_names_of_one_class_differ():
     for cls in CLASSES:
         names = [f.name for f in dataclasses.fields(cls)]
-        full = cls(**{f.name: {"str": "x", "int": 1, "bool": True}[f.type.split(" ")[0]]
+        full = cls(**{f.name: {"str": "x", "int": 1, "Long": 1, "bool": True}[f.type.split(" ")[0]]
                       for f in dataclasses.fields(cls)})  # fmt: skip
         assert len(encode_header(full)) == len(names), cls
 
@@ -157,10 +160,12 @@ def test_a_missing_field_is_named():
 
 
 @pytest.mark.parametrize(
-    "text", ["", " 1", "1_0", "0x1", "1.0", "٣", "9" * 20, str(1 << 63), "true"]
+    "text", ["", " 1", "1_0", "0x1", "1.0", "٣", "9" * 20, str(1 << 63), "true", "-" + "9" * 30]
 )
 def test_a_bad_number_is_named(text):
-    with pytest.raises(RemotingFormatError, match="the field offset must be a whole number, not '"):
+    with pytest.raises(
+        RemotingFormatError, match="the field offset must be a whole number of 64 bits, not '"
+    ):
         decode_header(QueryConsumerOffsetResponseHeader, {"offset": text})
 
 

@@ -473,6 +473,17 @@ class TestQueries:
         header = QueryMessageRequestHeader(topic, "none", 32, 0, 1 << 60)
         assert broker.ask("query_message", header).body == b""
 
+    def test_by_type_of_index(self, broker, topic):
+        # What 5.5 indexes for the tag "red" is what it indexes for such a key.
+        broker.send(topic, b"red", {"KEYS": "T#red", "UNIQ_KEY": "0E" * 16})
+        broker.store.wait_for_dispatch()
+        for index_type, bodies in (("T", [b"red"]), ("K", []), ("U", []), ("", [])):
+            header = QueryMessageRequestHeader(
+                topic, "red", 32, 0, 1 << 60, index_type=index_type, last_key="any"
+            )
+            answer = broker.ask("query_message", header)
+            assert [m.body for m in _messages(broker, answer)] == bodies
+
     def test_by_place(self, broker, topic):
         broker.send(topic, b"here")
         _, (message,) = _pulled(broker, topic)

@@ -1,0 +1,78 @@
+"""Ranges of the numbers of topics and groups, which come in bodies and headers of requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqnet.errors import RemotingFormatError
+
+if TYPE_CHECKING:
+    from store_core.config.config_files import SubscriptionGroupConfig, TopicConfig
+
+MAX_INT, MAX_LONG = (1 << 31) - 1, (1 << 63) - 1
+_MOST_PERM = 7
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+def check_topic_ranges(config: TopicConfig, most_queues: int = MAX_INT) -> None:
+    """Raise RemotingFormatError for a topic that has a number out of range, and name both.
+
+    Parameters
+    ----------
+    config
+        As somebody wants it.
+    most_queues
+        That it may have.
+    """
+    name = config.topic_name
+    for key, number, least, most in (
+        ("readQueueNums", config.read_queue_nums, 0, most_queues),
+        ("writeQueueNums", config.write_queue_nums, 0, most_queues),
+        ("perm", config.perm, 0, _MOST_PERM),
+        ("topicSysFlag", config.topic_sys_flag, -MAX_INT - 1, MAX_INT),
+    ):
+        _check(f"topic {name}: {key}", number, least, most)
+    if config.topic_filter_type not in _FILTER_TYPES:
+        wanted = " or ".join(_FILTER_TYPES)
+        raise RemotingFormatError(
+            f"topic {name}: topicFilterType must be {wanted}, not {config.topic_filter_type!r:.80}"
+        )
+
+
+def check_group_ranges(config: SubscriptionGroupConfig, most_queues: int = MAX_INT) -> None:
+    """Raise RemotingFormatError for a group that has a number out of range, and name both.
+
+    Parameters
+    ----------
+    config
+        As somebody wants it.
+    most_queues
+        That its retry topic may have.
+    """
+    name = config.group_name
+    for key, number, least, most in (
+        ("retryQueueNums", config.retry_queue_nums, 0, most_queues),
+        ("retryMaxTimes", config.retry_max_times, -MAX_INT - 1, MAX_INT),
+        ("brokerId", config.broker_id, 0, MAX_LONG),
+        ("whichBrokerWhenConsumeSlowly", config.which_broker_when_consume_slowly, 0, MAX_LONG),
+        ("groupSysFlag", config.group_sys_flag, -MAX_INT - 1, MAX_INT),
+        ("consumeTimeoutMinute", config.consume_timeout_minute, -MAX_INT - 1, MAX_INT),
+    ):
+        _check(f"group {name}: {key}", number, least, most)
+
+
+def check_count(what: str, count: int, most: int) -> None:
+    """Raise RemotingFormatError where one request names too many of something."""
+    if count > most:
+        raise RemotingFormatError(f"{count} {what} in one request: at most {most} are taken")
+
+
+def check_int(name: str, number: int) -> int:
+    """Return a number of 32 bits; RemotingFormatError for a larger one."""
+    _check(name, number, -MAX_INT - 1, MAX_INT)
+    return number
+
+
+def _check(what: str, number: int, least: int, most: int) -> None:
+    if not least <= number <= most:
+        raise RemotingFormatError(f"{what} must be from {least} to {most}, not {number}")
