@@ -587,7 +587,11 @@ class MessageStore(StoreQueries):
         self._opened().rebuild_index(progress)
 
     def rebuild_consume_queue(
-        self, *, accept_moved: bool = False, progress: Progress | None = None
+        self,
+        *,
+        accept_moved: bool = False,
+        accept_lost: bool = False,
+        progress: Progress | None = None,
     ) -> RebuiltQueues:
         """Make all queues anew from the log; see ``rebuild_queues_in_place``.
 
@@ -598,14 +602,16 @@ class MessageStore(StoreQueries):
         Parameters
         ----------
         accept_moved
-            Go on where damage in the log moves messages to other queue offsets.
+            Go on where messages get other queue offsets, as after damage in the log.
+        accept_lost
+            Go on where queues lose messages that the log has.
         progress
             Called with the bytes of the log that are done, and all of them.
 
         Raises
         ------
         StoreFormatError
-            Messages would move. The old queues are in place, the store is open again.
+            Messages would move, or be lost to consumers. The old queues are in place, the store is open again.
         StoreLockedError
             A broker has opened the store in the short time in which it was not locked.
         StoreWriteError
@@ -614,7 +620,11 @@ class MessageStore(StoreQueries):
         root = self.config.store_path_root_dir
         with self._shut_meanwhile():
             return rebuild_queues_in_place(
-                root, self.config, accept_moved=accept_moved, progress=progress
+                root,
+                self.config,
+                accept_moved=accept_moved,
+                accept_lost=accept_lost,
+                progress=progress,
             )
 
     def cut_log(self, offset: int) -> str:

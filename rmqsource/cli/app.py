@@ -22,7 +22,7 @@ from rmqsource.cli.arguments import (
     View,
 )
 from rmqsource.cli.arguments import examples as _examples
-from rmqsource.cli.check import check_and_tell, rebuild_index, rebuild_queues
+from rmqsource.cli.check import Accepted, check_and_tell, rebuild_index, rebuild_queues
 from rmqsource.cli.cluster_source import ClusterSource
 from rmqsource.cli.explore import add_commands
 from rmqsource.cli.follow import add_follow_command
@@ -277,7 +277,11 @@ def index(
 
 @app.command(
     "rebuild-queues",
-    epilog=_examples("rebuild-queues /data/store", "rebuild-queues /data/store --accept-moved"),
+    epilog=_examples(
+        "rebuild-queues /data/store --dry-run",
+        "rebuild-queues /data/store",
+        "rebuild-queues /data/store --accept-moved",
+    ),
 )
 def queues(
     path: Path,
@@ -285,8 +289,16 @@ def queues(
         bool,
         typer.Option(
             "--accept-moved",
-            help="Go on where damage in the log gives messages other queue offsets.",
+            help="Go on where messages get other queue offsets than consumers know.",
         ),
+    ] = False,
+    accept_lost: Annotated[
+        bool,
+        typer.Option("--accept-lost", help="Go on where queues lose messages that are in the log."),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what would be done; change nothing."),
     ] = False,
     *,
     source: Source,
@@ -294,11 +306,13 @@ def queues(
 ) -> None:
     """Make all consume queues of a store anew from its log. No broker may have the store open.
 
-    The new files are written beside the old ones and then put in their place at once.
+    The new files are written beside the old ones and then put in their place at once. A dry run
+    writes them to the directory for temporary files (TMPDIR), and removes them.
     """
+    accepted = Accepted(moved=accept_moved, lost=accept_lost)
     with reporting() as report:
         options = table_options("checkpoint", [path], source.config, source.option)
-        rebuild_queues(options, view.display(), report, accept_moved=accept_moved)
+        rebuild_queues(options, view.display(), report, None if dry_run else accepted)
 
 
 add_commands(app)

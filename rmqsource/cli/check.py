@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqsource.cli.output import Display, Format, row_writer, write_record, write_result
 from rmqsource.cli.read import WrongUseError, lost_logs
@@ -17,7 +17,12 @@ from store_core.files.store_directory import expand_paths
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.layout.store_paths import CONSUME_QUEUE_DIR
 from store_core.tools.check import Severity, check_store
-from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
+from store_core.tools.repair.rebuild_in_place import (
+    loss_text,
+    plan_queues,
+    rebuild_index_in_place,
+    rebuild_queues_in_place,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,30 +176,57 @@ def rebuild_index(options: SourceOptions, display: Display, report: Report) -> N
     write_result(row, display)
 
 
+class Accepted(NamedTuple):
+    """What consumers may lose by queues that are made anew."""
+
+    moved: bool
+    lost: bool
+
+
 def rebuild_queues(
-    options: SourceOptions, display: Display, report: Report, *, accept_moved: bool
+    options: SourceOptions, display: Display, report: Report, accepted: Accepted | None
 ) -> None:
-    """Make the queues of a store anew, and say so."""
+    """Make the queues of a store anew, and say so; None: say what would be done."""
     path = one_path(options)
     if tell_lost_log(options, report):
         return
-    with stage_progress() as progress:
-        rebuilt = rebuild_queues_in_place(
-            path,
-            config_to_write(options, report),
-            accept_moved=accept_moved,
-            progress=lambda done, total: progress.step("queues", done, total),
-        )
+    config = config_to_write(options, report)
+    with stage_progress() as bars:
+
+        def progress(done: int, total: int) -> None:
+            bars.step("queues", done, total)
+
+        if accepted is None:
+            rebuilt = plan_queues(path, config, progress)
+        else:
+            rebuilt = rebuild_queues_in_place(
+                path,
+                config,
+                accept_moved=accepted.moved,
+                accept_lost=accepted.lost,
+                progress=progress,
+            )
     result = rebuilt.result
     _tell_gaps(result.gaps, report)
     for (topic, queue_id), rows in result.refused.items():
         report.note(f"no directory can be made for queue {topic!r}/{queue_id}: {rows} records")
-    write_result(queues_row(path, rebuilt), display)
-    if result.moved or result.repeated:
-        report.note(
-            f"{result.moved} units do not stand at the queue offset of their record, "
-            f"{result.repeated} records got none as their queue offset was taken"
+    write_result({**queues_row(path, rebuilt), "done": accepted is not None}, display)
+    if result.moved:
+        report.note(f"{result.moved} units do not stand at the queue offset of their record")
+    if result.unusable:
+        report.note(f"{result.unusable} records got no unit: none can be made of them")
+    if result.contradicted:
+        report.damage(
+            f"{result.contradicted} records have another queue offset than those before and after "
+            "them in the queue leave room for; they have their place in it"
         )
+    if rebuilt.losses:
+        report.damage(f"what consumers lose, by queue: {loss_text(rebuilt.losses)}")
+    if accepted is None:
+        if any(loss.lost or loss.earlier for loss in rebuilt.losses.values()):
+            report.note("it would be refused without --accept-lost")
+        if any(loss.moved for loss in rebuilt.losses.values()):
+            report.note("it would be refused without --accept-moved")
 
 
 def queues_row(path: str, rebuilt: RebuiltQueues) -> dict[str, Any]:
@@ -208,7 +240,11 @@ def queues_row(path: str, rebuilt: RebuiltQueues) -> dict[str, Any]:
         "queues_kept_without_records": rebuilt.kept,
         "queues_not_made": len(result.refused),
         "units_moved": result.moved,
-        "records_without_unit": result.repeated,
+        "queue_offsets_contradicted": result.contradicted,
+        "records_without_unit": result.unusable,
+        "records_of_earlier_lives": sum(result.earlier.values()),
+        "messages_lost": sum(loss.lost for loss in rebuilt.losses.values()),
+        "messages_moved": sum(loss.moved for loss in rebuilt.losses.values()),
         "damaged_parts": len(result.gaps),
     }
 

@@ -5,6 +5,7 @@ Source: RocketMQ ``BatchConsumeQueue`` (release 5.3.3).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
@@ -18,7 +19,7 @@ from store_core.queue.batch_consume_queue import (
 )
 from store_core.queue.queue_range import points_at_record
 from store_core.queue.queue_writer import QueueWriter
-from store_core.queue.unit_placement import Appended
+from store_core.queue.unit_placement import Appended, believed_bases
 from store_core.queue.unit_verification import first_torn_batch_unit
 
 if TYPE_CHECKING:
@@ -92,11 +93,12 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
             self.last_found = (int(last["commit_log_offset"]), int(last["message_size"]))
         self._look_for_loss(self._wrote, trusted=trusted)
 
-    def append(self, requests: DispatchRequests) -> Appended:
+    def append(self, requests: DispatchRequests, *, from_zero: bool = False) -> Appended:
         """Add a unit for each row, in the order of the log; readers see them when all are written.
 
         Skipped are rows whose record starts at or before the last one in the queue, and those that
-        no reader would take for a unit: without messages, or with a negative queue offset.
+        no reader would take for a unit: without messages, or with a negative queue offset. Rows
+        whose neighbours belie their queue offset get the one that follows (`believed_bases`).
 
         Raises
         ------
@@ -107,8 +109,9 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
             start = requests.commit_log_offset
             before = np.maximum.accumulate(np.concatenate([[self._last_start], start]))[:-1]
             fresh = start > before
-            is_unit = (requests.base_queue_offset >= 0) & (requests.batch_size > 0)
-            rows = requests.take(fresh & is_unit)
+            rows = requests.take(fresh & (requests.batch_size > 0))
+            rows = replace(rows, base_queue_offset=self._bases(rows, from_zero=from_zero))
+            rows = rows.take(rows.base_queue_offset >= 0)
             known = len(requests) - int(fresh.sum())
             if len(rows):
                 self._write(rows)
@@ -122,6 +125,10 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
                 end = int(rows.base_queue_offset[-1]) + int(rows.batch_size[-1])
                 self._span = (first, end)
             return Appended(len(rows), known, len(requests) - known - len(rows))
+
+    def _bases(self, rows: DispatchRequests, *, from_zero: bool) -> npt.NDArray[np.int64]:
+        next_offset = self._span[1] if self.max_physic_offset >= 0 else 0 if from_zero else None
+        return believed_bases(rows.base_queue_offset, rows.batch_size, next_offset)
 
     def cut_torn(
         self, requests: DispatchRequests, before: Callable[[], None] = lambda: None

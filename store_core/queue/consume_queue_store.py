@@ -128,13 +128,16 @@ class ConsumeQueueStore:
         for queue in self._all():
             queue.recover(trusted=trusted)
 
-    def put(self, requests: DispatchRequests) -> Appended:
+    def put(self, requests: DispatchRequests, *, from_zero: bool = False) -> Appended:
         """Add the units of records; what is there is skipped, so a call may be repeated.
 
         Parameters
         ----------
         requests
             In log order, without those that get no unit (`DispatchRequests.queued`).
+        from_zero
+            They go back without a gap to the very first record of the log, which is at 0: so each
+            queue that begins with them begins at 0.
 
         Raises
         ------
@@ -143,14 +146,17 @@ class ConsumeQueueStore:
         """
         counts = Appended()
         for key, rows in self.by_queue(requests):
-            counts = Appended(*(a + b for a, b in zip(counts, self.put_queue(key, rows))))
+            appended = self.put_queue(key, rows, from_zero=from_zero)
+            counts = Appended(*(a + b for a, b in zip(counts, appended)))
         return counts
 
-    def put_queue(self, key: QueueKey, rows: DispatchRequests) -> Appended:
+    def put_queue(
+        self, key: QueueKey, rows: DispatchRequests, *, from_zero: bool = False
+    ) -> Appended:
         """Add the units of records of one queue (`put`)."""
         queue = self._queue(*key)
         with self.errors_of(key):
-            return queue.append(rows)
+            return queue.append(rows, from_zero=from_zero)
 
     def by_queue(self, requests: DispatchRequests) -> list[tuple[QueueKey, DispatchRequests]]:
         """Return the rows of each queue; those that can have no directory are `refused`."""

@@ -153,7 +153,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         if self.lost_from is not None:
             self.last_found = self._last_found()
 
-    def append(self, requests: DispatchRequests) -> Appended:
+    def append(self, requests: DispatchRequests, *, from_zero: bool = False) -> Appended:
         """Add a unit for each row (`place_units`); readers see them when all are written.
 
         Raises
@@ -171,7 +171,9 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
                     self._append_units(units, self.max_offset, self.min_offset)
                     return Appended(len(requests))
             next_offset = None if is_empty else self.max_offset
-            rows, start, counts = place_units(requests, next_offset, self.max_physic_offset)
+            rows, start, counts = place_units(
+                requests, next_offset, self.max_physic_offset, from_zero=from_zero
+            )
             if len(rows):
                 if is_empty:
                     self._pre_blank(start)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 import numpy as np
 
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
+from store_core.queue.unit_placement import count_misplaced, first_queue_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,8 @@ def put_again(
     requests: DispatchRequests,
     min_phy_offset: int,
     before_cut: Callable[[], None],
+    *,
+    from_zero: bool = False,
 ) -> PutAgain:
     """Give queues the units that they lack, and make those anew that a power failure tore.
 
@@ -48,8 +51,8 @@ def put_again(
     ----------
     queues
         The queues, recovered.
-    requests
-        See `ConsumeQueueStore.put`.
+    requests, from_zero
+        See `ConsumeQueueStore.put`; no record of the log is missing between them.
     min_phy_offset
         Where the log begins.
     before_cut
@@ -71,9 +74,9 @@ def put_again(
                 repaired += queue.cut_torn(rows, before_cut)
             if simple is not None:
                 is_moved = _is_moved(simple, rows)
-        appended = queues.put_queue(key, rows)
+        appended = queues.put_queue(key, rows, from_zero=from_zero)
         put += appended.units
-        if is_moved or appended.moved or appended.repeated:
+        if is_moved or _is_move(appended.moved, appended.units) or appended.unusable:
             moved.append(key)
     return PutAgain(repaired, put, tuple(moved))
 
@@ -128,7 +131,16 @@ def _is_moved(queue: ConsumeQueueWriter, rows: DispatchRequests) -> bool:
     starts = queue.stored_units(first, first + len(rows))["commit_log_offset"]
     at = np.minimum(np.searchsorted(rows.commit_log_offset, starts), len(rows) - 1)
     is_row = rows.commit_log_offset[at] == starts
-    return bool((is_row & (rows.queue_offset[at] != first + np.arange(len(starts)))).any())
+    wanted = np.where(is_row, rows.queue_offset[at], first + np.arange(len(starts)))
+    return _is_move(count_misplaced(wanted, first)[0], len(starts))
+
+
+def _is_move(moved: int, units: int) -> bool:
+    """Return whether units stand elsewhere than their records say because some are missing.
+
+    A last one alone is contradicted by those before it: no record is missing between them.
+    """
+    return moved > 1 or 0 < moved == units
 
 
 def _drop_expired(queue: ConsumeQueueWriter, rows: DispatchRequests, min_phy_offset: int) -> None:
@@ -139,7 +151,7 @@ def _drop_expired(queue: ConsumeQueueWriter, rows: DispatchRequests, min_phy_off
     """
     if (
         0 <= queue.max_physic_offset <= min_phy_offset
-        and int(rows.queue_offset[0]) > queue.max_offset
+        and first_queue_offset(rows) > queue.max_offset
     ):
         logger.warning("queue %d of topic %s lacks units before %d, which expired",
                        queue.queue_id, queue.topic, rows.queue_offset[0])  # fmt: skip

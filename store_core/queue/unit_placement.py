@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout.message import MIN_RECORD_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,16 +32,21 @@ class Appended(NamedTuple):
         Units written.
     known
         Rows that were skipped because their record is in the queue.
-    repeated
-        Rows that were skipped because their queue offset is taken (or is none).
+    unusable
+        Rows that were skipped because no unit can be made of them.
     moved
-        Of ``units`` those that do not stand at their queue offset: units before them are missing.
+        Of ``units`` those after the last one at the queue offset of its record: units before them
+        are missing.
+    contradicted
+        Of ``units`` those of records whose queue offset cannot be right: records before and after
+        them agree on another one, and have their units there.
     """
 
     units: int = 0
     known: int = 0
-    repeated: int = 0
+    unusable: int = 0
     moved: int = 0
+    contradicted: int = 0
 
 
 class Placement(NamedTuple):
@@ -52,22 +58,33 @@ class Placement(NamedTuple):
 
 
 def place_units(
-    requests: DispatchRequests, next_queue_offset: int | None, max_physic_offset: int
+    requests: DispatchRequests,
+    next_queue_offset: int | None,
+    max_physic_offset: int,
+    *,
+    from_zero: bool = False,
 ) -> Placement:
     """Return which rows get a unit, in the order of the log.
 
-    Skipped are rows whose record ends at or before ``max_physic_offset``, and rows whose queue
-    offset is taken. A row whose queue offset lies ahead gets the next unit all the same.
+    Skipped are rows whose record ends at or before ``max_physic_offset``. All others get a unit,
+    one after the other, whatever queue offset their header has: no CRC covers it, and a record
+    that is in no queue is lost to consumers. RocketMQ leaves out a record whose queue offset is
+    taken, and lets a new queue begin wherever its first record says.
 
     Parameters
     ----------
     requests
         Records of one queue.
     next_queue_offset
-        End of the units that are there; None: the queue has none, and begins with the first row.
+        End of the units that are there; None: the queue has none, and begins where its first
+        records agree.
     max_physic_offset
         End of the last record that is in the queue; -1 for none.
+    from_zero
+        A queue that begins here begins at 0: nothing that was ever in the log is missing before.
     """
+    if next_queue_offset is None and from_zero:
+        next_queue_offset = 0
     if _continues(requests, next_queue_offset, max_physic_offset):
         return Placement(requests, next_queue_offset or 0, Appended(len(requests)))
     end = requests.commit_log_offset + requests.message_size
@@ -75,12 +92,82 @@ def place_units(
     fresh = end > before
     rows = requests if fresh.all() else requests.take(fresh)
     known = len(requests) - len(rows)
-    start = _start(rows.queue_offset, next_queue_offset)
-    accepted = _accepted(rows.queue_offset, start)
-    placed = rows if accepted.all() else rows.take(accepted)
-    moved = int((placed.queue_offset != start + np.arange(len(placed))).sum())
-    counts = Appended(len(placed), known, len(rows) - len(placed), moved)
+    start = first_queue_offset(rows) if next_queue_offset is None else next_queue_offset
+    room = max(_MAX_QUEUE_OFFSET - start, 0)
+    placed = rows if len(rows) <= room else rows.take(slice(room))
+    moved, contradicted = count_misplaced(placed.queue_offset, start)
+    counts = Appended(len(placed), known, len(rows) - len(placed), moved, contradicted)
     return Placement(placed, start, counts)
+
+
+def count_misplaced(queue_offset: Int64s, start: int) -> tuple[int, int]:
+    """Return how many units from ``start`` on are moved, and how many contradicted (`Appended`)."""
+    differs = queue_offset != start + np.arange(len(queue_offset))
+    in_place = np.flatnonzero(~differs)
+    trusted = int(in_place[-1]) + 1 if len(in_place) else 0
+    return len(differs) - trusted, int(np.count_nonzero(differs[:trusted]))
+
+
+def first_queue_offset(rows: DispatchRequests) -> int:
+    """Return where a new queue begins: as the first two records say that agree.
+
+    Without such a pair it is the least that one says, as records that are lost only make those of
+    later ones larger; 0 where none can be right. A queue offset cannot be more than the records
+    that fit into the log before it. One of 0 that comes first is believed: so a queue begins.
+    """
+    queue_offset, number = rows.queue_offset, np.arange(len(rows))
+    usable = (queue_offset >= number) & (queue_offset <= _MAX_QUEUE_OFFSET)
+    usable &= queue_offset <= rows.commit_log_offset // MIN_RECORD_BYTES
+    if not usable.any() or queue_offset[0] == 0:
+        return 0
+    begin = queue_offset - number
+    agrees = (begin[1:] == begin[:-1]) & usable[1:] & usable[:-1]
+    return int(begin[np.argmax(agrees)]) if agrees.any() else int(begin[usable].min())
+
+
+def begin_of_life(queue_offset: Int64s) -> int | None:
+    """Return the row from which on a topic that was deleted lives again; None: it does not.
+
+    Its queue begins at 0 again: records of 0, 1 follow others. A lone 0 among others is none that
+    was stored.
+    """
+    is_begin = (queue_offset[:-1] == 0) & (queue_offset[1:] == 1)
+    rows = np.flatnonzero(is_begin)
+    return int(rows[-1]) if len(rows) else None
+
+
+def believed_bases(
+    base: Int64s, size: npt.NDArray[np.int16], next_queue_offset: int | None
+) -> Int64s:
+    """Return the first queue offsets of batches, each that its neighbours belie put right.
+
+    A batch unit holds its own queue offset, so batches after a gap stay where they say. Belied is
+    a batch that does not follow the one before, while the one after fits exactly behind both; the
+    last one where it lies before the end of the one before, but at 0, where a topic lives again;
+    and a first one that lies after those that follow it.
+
+    Parameters
+    ----------
+    base, size
+        First queue offset and number of messages of batches in the order of the log.
+    next_queue_offset
+        End of the batches before them; None: there are none, nor is known where they ended.
+    """
+    if len(base) == 0:
+        return base
+    begin = base[0] if next_queue_offset is None else next_queue_offset
+    before = np.concatenate([[begin], (base + size)[:-1]])
+    if (base == before).all():
+        return base
+    found, count = base.copy(), size.astype(np.int64)
+    is_alone = np.append(base[1:] == (before + count)[:-1], 0 != base[-1] < before[-1])
+    is_alone &= base != before
+    is_alone[1:] &= ~is_alone[:-1]  # what follows a belied one is compared with that one's place
+    found[is_alone] = before[is_alone]
+    is_first = next_queue_offset is None and len(base) > 1
+    if is_first and not 0 <= base[0] <= base[1] and base[1] >= count[0]:
+        found[0] = base[1] - count[0]
+    return found
 
 
 def few_units(
@@ -114,27 +201,3 @@ def _continues(requests: DispatchRequests, start: int | None, max_physic_offset:
     if (requests.queue_offset != np.arange(start, stop)).any():
         return False
     return bool((begin >= np.append(max_physic_offset, (begin + size)[:-1])).all())
-
-
-def _start(queue_offset: Int64s, next_queue_offset: int | None) -> int:
-    if next_queue_offset is not None:
-        return next_queue_offset
-    usable = (queue_offset >= 0) & (queue_offset <= _MAX_QUEUE_OFFSET)
-    return int(queue_offset[np.argmax(usable)]) if usable.any() else _MAX_QUEUE_OFFSET
-
-
-def _accepted(queue_offset: Int64s, start: int) -> npt.NDArray[np.bool_]:
-    """Return which rows get a unit when the next one is ``start``.
-
-    Queue offset 0 is never taken for a repetition: so a topic that was deleted begins anew.
-    """
-    usable: npt.NDArray[np.bool_] = queue_offset >= start + np.arange(len(queue_offset))
-    usable |= queue_offset == 0
-    usable &= queue_offset <= _MAX_QUEUE_OFFSET
-    if usable.all():
-        return usable
-    at = start
-    for row, wanted in enumerate(queue_offset.tolist()):  # each row depends on those before it
-        usable[row] = wanted == 0 or at <= wanted <= _MAX_QUEUE_OFFSET
-        at += int(usable[row])
-    return usable

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from store_core.queue.dispatch_request import DispatchRequests
 
     Units = npt.NDArray[np.void]
+    _Sample = tuple[int, int, int, QueueKey]
+    """A unit: start and size of its record, its queue offset, its queue."""
 
 _LAST_UNITS = 1 << 16
 _MULTI = PROPERTY_INNER_MULTI_DISPATCH.encode()
@@ -47,7 +49,8 @@ def queues_not_of_log(
     log, end_offset
         The log, and where it ends.
     """
-    wrong, samples = set(), []
+    wrong: set[QueueKey] = set()
+    samples: list[_Sample] = []
     for key in queues.queues():
         queue = queues.find_simple(*key)
         if queue is None:
@@ -62,8 +65,15 @@ def queues_not_of_log(
             samples += [(int(unit[0]), int(unit[1]), at, key) for at, unit in queue.border_units()]
         except (CorruptRecordError, StoreReadError):
             wrong.add(key)
-    samples.sort()
-    wrong.update(_misplaced(samples, log, end_offset))
+    misplaced = _misplaced(samples, log, end_offset)
+    beside = [one for _, _, at, key in misplaced for one in _units_beside(queues, key, at)]
+    agreeing = {one[2:] for one in beside} - {
+        one[2:] for one in _misplaced(beside, log, end_offset)
+    }
+    for _, _, at, key in misplaced:
+        # No CRC covers a queue offset. Where the next unit has that of its record, one is damaged.
+        if not {(at - 1, key), (at + 1, key)} & agreeing:
+            wrong.add(key)
     return tuple(key for key in queues.queues() if key in wrong)
 
 
@@ -115,11 +125,21 @@ def _is_ordered(units: Units) -> bool:
     return bool((start >= 0).all() and (stop > start).all() and (start[1:] >= stop[:-1]).all())
 
 
-def _misplaced(
-    samples: list[tuple[int, int, int, QueueKey]], log: ReadableLog, end_offset: int
-) -> set[QueueKey]:
+def _units_beside(queues: ConsumeQueueStore, key: QueueKey, at: int) -> list[_Sample]:
+    queue = queues.find_simple(*key)
+    if queue is None:
+        return []
+    first = max(at - 1, queue.min_offset)
+    units = queue.stored_units(first, at + 2).tolist()
+    placed = [(unit[0], unit[1], first + row, key) for row, unit in enumerate(units)]
+    return [sample for sample in placed if sample[2] != at]
+
+
+def _misplaced(samples: list[_Sample], log: ReadableLog, end_offset: int) -> list[_Sample]:
+    """Return the samples that are not the units of records of their queue and queue offset."""
+    samples = sorted(samples)
     starts, size = np.array([sample[0] for sample in samples], np.int64), log.segments.file_size
-    wrong = {key for start, length, _, key in samples if start + length > end_offset}
+    wrong = [sample for sample in samples if sample[0] + sample[1] > end_offset]
     for segment in log.segments:
         low, high = np.searchsorted(starts, (segment.from_offset, segment.from_offset + size))
         if low == high:
@@ -127,9 +147,10 @@ def _misplaced(
         frames = log.frames_at(
             segment, starts[low:high], min(end_offset, segment.from_offset + size)
         )
-        for row, (_, length, queue_offset, key) in enumerate(samples[low:high]):
+        for row, sample in enumerate(samples[low:high]):
+            _, length, queue_offset, key = sample
             if not _is_unit_of(frames, row, key, length, queue_offset):
-                wrong.add(key)
+                wrong.append(sample)
     return wrong
 
 

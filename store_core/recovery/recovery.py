@@ -172,7 +172,7 @@ def recover_log(
             judged = (walk, judge_cut(parts.log, walk, evidence))
             _refuse_loss(parts, judged, cuts_tail=cuts_tail)
 
-    dispatch = RecoveryDispatch(parts, PutUnits(parts, before_units))
+    dispatch = RecoveryDispatch(parts, PutUnits(parts, before_units), start)
     with _forced_log(segments, start, is_needed=not parts.last_exit_ok):
         walk, found = _walk(parts, dispatch, start, evidence)
     if not cut:
@@ -212,8 +212,8 @@ def plan_log(parts: RecoveryParts) -> LogRecovery:
     _require_log(parts, cut=False)
     phantoms = cut_phantoms(parts.queues, parts.log)
     evidence = QueueEvidence(parts)
-    dispatch = RecoveryDispatch(parts, CountUnits(parts))
     start = _start(parts)
+    dispatch = RecoveryDispatch(parts, CountUnits(parts), start)
     walk, found = _walk(parts, dispatch, start, evidence)
     size, end = parts.log.segments.file_size, walk.end_offset
     behind = [s.path for s in parts.log.segments if s.from_offset > end and s.from_offset >= size]

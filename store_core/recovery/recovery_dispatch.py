@@ -86,11 +86,15 @@ class RecoveryDispatch:
     that lack some, or that hold other units, are handed on: most of them are as they should be.
     """
 
-    def __init__(self, parts: RecoveryParts, target: PutUnits | CountUnits) -> None:
+    def __init__(
+        self, parts: RecoveryParts, target: PutUnits | CountUnits, start_offset: int
+    ) -> None:
         self.target = target
         self._decoder = DispatchDecoder(parts.config.delay_levels_ms, parts.queues.filter_bitmaps)
         # After a clean stop nothing before this is missing in any queue.
         self._from_offset = parts.queues.dispatch_from if parts.last_exit_ok else -1
+        is_whole = start_offset == parts.log.min_offset == 0
+        target.from_zero = is_whole and self._from_offset <= 0
         self._held: list[DispatchRequests] = []
         self._keys, self._log, self._queues = parts.keys, parts.log, parts.queues
         config = parts.config
@@ -142,7 +146,14 @@ class PutUnits:
     before
         Called once before any unit is put, or after a crash before any is cut off: it may raise.
         Units of records that follow damage tell that these were dispatched.
+
+    Attributes
+    ----------
+    from_zero
+        See `ConsumeQueueStore.put`.
     """
+
+    from_zero = False
 
     def __init__(self, parts: RecoveryParts, before: Callable[[], None]) -> None:
         self._before: Callable[[], None] | None = before
@@ -154,13 +165,15 @@ class PutUnits:
     def put(self, requests: DispatchRequests) -> None:
         """Add rows in log order."""
         if self._repair:
-            done = put_again(self._queues, requests, self._min_offset, self._ask)
+            done = put_again(
+                self._queues, requests, self._min_offset, self._ask, from_zero=self.from_zero
+            )
             self.repaired += done.repaired
             self.units += done.put
             self.moved += done.moved
         elif len(requests):
             self._ask()
-            self.units += self._queues.put(requests).units
+            self.units += self._queues.put(requests, from_zero=self.from_zero).units
 
     def _ask(self) -> None:
         if self._before is not None:
@@ -170,6 +183,8 @@ class PutUnits:
 
 class CountUnits:
     """Only counts what queues lack."""
+
+    from_zero = False
 
     def __init__(self, parts: RecoveryParts) -> None:
         self.units = self.repaired = 0

@@ -16,7 +16,7 @@ from store_core.queue.queue_directories import (
     list_consume_queues,
     queue_file_sizes,
 )
-from store_core.queue.unit_placement import Appended
+from store_core.queue.unit_placement import Appended, begin_of_life
 
 if TYPE_CHECKING:
     from store_core.progress import Progress
@@ -58,8 +58,12 @@ class RebuildResult(NamedTuple):
         Queues that records belong to.
     units
         Units written, batch units included.
-    known, repeated, moved
+    known, unusable, moved, contradicted
         See `Appended`.
+    earlier
+        Records that queues had before they began at 0 again, later in the log: they are in none.
+    moved_from
+        Queue offset from which on messages of a queue stand at another than they say.
     refused
         Queues that no directory can be made for, and the rows that each would have got.
     gaps
@@ -70,8 +74,11 @@ class RebuildResult(NamedTuple):
     queues: int
     units: int
     known: int
-    repeated: int
+    unusable: int
     moved: int
+    contradicted: int
+    earlier: dict[tuple[str, int], int]
+    moved_from: dict[tuple[str, int], int]
     refused: dict[tuple[str, int], int]
     gaps: tuple[Gap, ...]
 
@@ -114,9 +121,15 @@ def rebuild_consume_queues(
     decoder = DispatchDecoder(view.config.delay_levels_ms, rebuild.filter_bitmaps)
     begin = max(view.min_phy_offset, 0)
     total = max(view.max_phy_offset - begin, 0)
-    records, held, gaps = 0, [], []
+    records = 0
+    held: list[DispatchRequests] = []
+    gaps: list[Gap] = []
     for part in scan_log(view.log, begin, view.end_offset):
         if isinstance(part, Gap):
+            if held:
+                rebuild.write(concat_requests(held))
+                held = []
+            rebuild.pass_gap()
             gaps.append(part)
             continue
         records += len(part)
@@ -153,27 +166,74 @@ class _Rebuild:
             enable_multi_dispatch=True,
         )
         self._counts = Appended()
+        self._earlier: dict[tuple[str, int], int] = {}
+        self._moved_from: dict[tuple[str, int], int] = {}
         self._queues = ConsumeQueueStore(
             str(root),
             config,
             is_batch_topic=batch_topics.__contains__,
             filter_bitmaps=options.filter_bitmaps,
         )
+        self._from_zero = view.min_phy_offset == 0
 
     @property
     def filter_bitmaps(self) -> FilterBitmapsOf | None:
         return self._queues.filter_bitmaps
 
+    def pass_gap(self) -> None:
+        """Take note that records after this may be the first of their queues that are left."""
+        self._from_zero = False
+
     def write(self, requests: DispatchRequests) -> None:
-        appended = self._queues.put(requests)
+        for key, rows in self._queues.by_queue(requests):
+            self._write_queue(key, self._of_last_life(key, rows))
+
+    def _write_queue(self, key: tuple[str, int], rows: DispatchRequests) -> None:
+        appended = self._queues.put_queue(key, rows, from_zero=self._from_zero)
         self._counts = Appended(*(a + b for a, b in zip(self._counts, appended)))
+        queue = self._queues.find_simple(*key)
+        if queue is None:
+            return
+        if appended.units > appended.moved:  # what came before stands where these want it
+            self._moved_from.pop(key, None)
+        if appended.moved:
+            self._moved_from.setdefault(key, queue.max_offset - appended.moved)
+
+    def _of_last_life(self, key: tuple[str, int], rows: DispatchRequests) -> DispatchRequests:
+        """Return the rows since a topic was made once more; what its queue had before is gone."""
+        begin = begin_of_life(rows.queue_offset)
+        if begin is None or self._queues.is_batch_topic(key[0]):
+            return rows
+        queue, count = self._queues.find_simple(*key), begin
+        if queue is not None:
+            count += queue.max_offset - queue.min_offset
+            queue.truncate(0)
+            self._moved_from.pop(key, None)
+        if count:
+            self._earlier[key] = self._earlier.get(key, 0) + count
+        return rows.take(slice(begin, None))
 
     def flush(self) -> None:
         self._queues.flush()
 
     def result(self, records: int, gaps: tuple[Gap, ...]) -> RebuildResult:
         queues = self._queues
-        return RebuildResult(records, len(queues.queues()), *self._counts, queues.refused, gaps)
+        if not gaps:  # a last one alone is belied by those before it: none is missing between
+            for key in [key for key in self._moved_from if self._is_last_alone(key)]:
+                del self._moved_from[key]
+        return RebuildResult(
+            records,
+            len(queues.queues()),
+            *self._counts,
+            self._earlier,
+            self._moved_from,
+            queues.refused,
+            gaps,
+        )
+
+    def _is_last_alone(self, key: tuple[str, int]) -> bool:
+        queue, start = self._queues.find_simple(*key), self._moved_from[key]
+        return queue is not None and queue.min_offset + 1 < start == queue.max_offset - 1
 
 
 def _batch_topics(view: StoreSnapshot, options: RebuildOptions) -> frozenset[str]:

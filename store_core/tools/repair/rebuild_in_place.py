@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
@@ -38,9 +40,10 @@ from store_core.tools.repair.keep_queues import keep_queues_without_records
 from store_core.tools.repair.queue_file_times import set_queue_file_times
 from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from store_core.tools.repair.rebuild_index import rebuild_index
+from store_core.tools.repair.rebuild_losses import QueueLoss, rebuild_losses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.progress import Progress
@@ -51,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 WORK_DIRECTORY = "_rebuild"
 _NEW, _OLD = "new", "old"
+_QUEUES_TOLD = 10
+_LOSS_WORDS = ("lost", "of an earlier life of its topic", "moved")
 
 
 class RebuiltQueues(NamedTuple):
@@ -63,10 +68,13 @@ class RebuiltQueues(NamedTuple):
     kept
         Queues all of whose records have expired: their last file was kept, so that their next
         message gets the next queue offset.
+    losses
+        Queues that take something from their consumers.
     """
 
     result: RebuildResult
     kept: int
+    losses: dict[tuple[str, int], QueueLoss]
 
 
 def rebuild_index_in_place(
@@ -118,6 +126,7 @@ def rebuild_queues_in_place(
     config: MessageStoreConfig,
     *,
     accept_moved: bool = False,
+    accept_lost: bool = False,
     progress: Progress | None = None,
 ) -> RebuiltQueues:
     """Build all queues of a store anew from its log; a kill leaves old or new ones.
@@ -130,14 +139,17 @@ def rebuild_queues_in_place(
     root, config, progress
         As for `rebuild_index_in_place`; sizes of queue files likewise.
     accept_moved
-        Go on where the log has gaps: messages after them may get other queue offsets.
+        Go on where messages get other queue offsets than consumers know, as after damaged parts
+        of the log.
+    accept_lost
+        Go on where queues lose messages that the log has.
 
     Raises
     ------
     StoreLockedError
         A broker or another process has the store open.
     StoreFormatError
-        The log has gaps that would move messages to other queue offsets.
+        Messages would be lost to consumers, or move, and that was not accepted.
     StoreWriteError
         A file cannot be written; the old queues are in place.
     """
@@ -145,20 +157,72 @@ def rebuild_queues_in_place(
         had_ext = work.left_ext or (work.root / CONSUME_QUEUE_EXT_DIR).is_dir()
         options = RebuildOptions(consume_queue_ext=had_ext)
         result = rebuild_consume_queues(view, str(work.new), options, progress)
-        if result.moved and not accept_moved:
-            raise StoreFormatError(
-                f"the log has {len(result.gaps)} damaged parts, so {result.moved} messages would "
-                "get other queue offsets than consumers know; nothing was changed. Accept that "
-                "(accept_moved, --accept-moved), or bring back the damaged files",
-                str(work.root),
-            )
+        losses = rebuild_losses(view, work.new, result)
+        _require_accepted(losses, str(work.root), moved=accept_moved, lost=accept_lost)
         set_queue_file_times(view, work.new)
         kept = keep_queues_without_records(view, work.new)
         work.set_aside(CONSUME_QUEUE_EXT_DIR)
         work.put(CONSUME_QUEUE_DIR)
         work.put(CONSUME_QUEUE_EXT_DIR)
         work.put(BATCH_CONSUME_QUEUE_DIR)
-        return RebuiltQueues(result, kept)
+        return RebuiltQueues(result, kept, losses)
+
+
+def plan_queues(
+    root: str, config: MessageStoreConfig, progress: Progress | None = None
+) -> RebuiltQueues:
+    """Return what `rebuild_queues_in_place` would do if all were accepted; changes nothing.
+
+    The queues are built in a directory for temporary files, which needs as much room as they do.
+
+    Raises
+    ------
+    StoreKindError, StoreConfigError, StoreWriteError
+        As `rebuild_queues_in_place`.
+    """
+    with StoreSnapshot(StoreDirectory(root), config) as view, TemporaryDirectory() as target:
+        view.kind.require_commit_log()
+        require_queue_files(view.directory, "nothing can be rebuilt in it")
+        has_ext = view.directory.stat(view.directory.resolve(CONSUME_QUEUE_EXT_DIR)) is not None
+        options = RebuildOptions(consume_queue_ext=has_ext)
+        with write_errors(target):
+            result = rebuild_consume_queues(view, target, options, progress)
+            losses = rebuild_losses(view, Path(target), result)
+            return RebuiltQueues(result, keep_queues_without_records(view, Path(target)), losses)
+
+
+def loss_text(losses: Mapping[tuple[str, int], QueueLoss]) -> str:
+    """Return in words what queues made anew take from consumers, queue by queue."""
+    told = []
+    for (topic, queue_id), loss in islice(losses.items(), _QUEUES_TOLD):
+        counts = [f"{count} {word}" for count, word in zip(loss, _LOSS_WORDS) if count]
+        told.append(f"{topic}/{queue_id}: {', '.join(counts)}")
+    more = len(losses) - len(told)
+    return "; ".join(told) + (f"; and {more} more queues" if more > 0 else "")
+
+
+def _require_accepted(
+    losses: Mapping[tuple[str, int], QueueLoss], root: str, *, moved: bool, lost: bool
+) -> None:
+    """Raise where queues would take something from consumers that nobody agreed to."""
+    gone = sum(loss.lost + loss.earlier for loss in losses.values())
+    away = sum(loss.moved for loss in losses.values())
+    wanted = []
+    if gone and not lost:
+        wanted.append(
+            f"{gone} messages that are in the log would be in no queue (accept_lost, --accept-lost)"
+        )
+    if away and not moved:
+        wanted.append(
+            f"{away} messages would get other queue offsets than consumers know (accept_moved, "
+            "--accept-moved)"
+        )
+    if wanted:
+        raise StoreFormatError(
+            f"{'; '.join(wanted)}; nothing was changed. By queue: {loss_text(losses)}. Accept "
+            "that, or bring back damaged files of the log",
+            root,
+        )
 
 
 class _Work:

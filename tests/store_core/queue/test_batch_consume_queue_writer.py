@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
@@ -60,6 +61,24 @@ def test_what_is_in_the_queue_is_skipped(tmp_path):
 def test_what_readers_would_stop_at_is_left_out(tmp_path):
     writer = open_batch_writer(tmp_path, FILE_SIZE)
     rows = batches([0, -2, 1, 1])
-    rows.base_queue_offset[:] = [0, 0, 0, -1]
-    assert writer.append(rows) == Appended(1, repeated=3)
-    assert [unit[0] for unit in read(tmp_path)] == [20]
+    rows.base_queue_offset[:] = [0, 0, -2, -1]
+    assert writer.append(rows) == Appended(0, unusable=4)
+
+
+@pytest.mark.parametrize(
+    ("said", "stored"),
+    [
+        ([5, 7, 8], [5, 7, 8]),
+        ([5, 99, 8], [5, 7, 8]),
+        ([5, -1, 8], [5, 7, 8]),
+        ([99, 7, 8], [5, 7, 8]),
+        ([5, 7, 3], [5, 7, 8]),
+        ([5, 7, 0], [5, 7, 0]),  # the topic was made once more
+        ([5, 17, 18], [5, 17, 18]),  # batches between them are lost
+    ],
+)
+def test_a_queue_offset_that_its_neighbours_belie_is_put_right(tmp_path, said, stored):
+    rows = batches([2, 1, 4])
+    rows.base_queue_offset[:] = said
+    assert open_batch_writer(tmp_path, FILE_SIZE).append(rows) == Appended(3)
+    assert [unit[4] for unit in read(tmp_path)] == stored

@@ -91,48 +91,73 @@ def test_what_is_in_the_queue_is_skipped(tmp_path):
     assert [unit[0] for unit in units_in(queue)[0]] == [1000, 1010, 1020, 1030]
 
 
-def test_queue_offsets_taken_ahead_and_impossible(tmp_path):
+@pytest.mark.parametrize(
+    ("wanted", "first", "counts"),
+    [
+        ([99, 6, 7, 8], 5, Appended(4, contradicted=1)),
+        ([2, 6, 7, 8], 5, Appended(4, contradicted=1)),
+        ([-7, 6, 7], 5, Appended(3, contradicted=1)),
+        ([5, 6, 99, 8], 5, Appended(4, contradicted=1)),
+        ([5, 6, 0, 8], 5, Appended(4, contradicted=1)),
+        ([5, 6, 7, 1 << 60], 5, Appended(4, moved=1)),
+        ([5, 6, 7, 3], 5, Appended(4, moved=1)),
+        ([5, 8, 9], 7, Appended(3, contradicted=1)),
+        ([5, 6, 9, 10], 5, Appended(4, moved=2)),
+        ([9, 3], 2, Appended(2, contradicted=1)),
+        ([0, 5, 6], 0, Appended(3, moved=2)),
+        ([-5, -4], 0, Appended(2, moved=2)),
+        ([99], 0, Appended(1, moved=1)),
+    ],
+)
+def test_every_record_gets_a_unit_where_most_agree(tmp_path, wanted, first, counts):
+    """No CRC covers a queue offset; a record of 1000 has room for ten messages before it."""
     writer = writer_in(tmp_path / "q")
-    wanted = [-1, 1 << 60, 2, 2, 7, 4, 0]
-    assert writer.append(in_row(wanted)) == Appended(4, repeated=3, moved=2)
-    assert [unit[0] for unit in units_in(tmp_path / "q")[0]] == [0, 0, 1020, 1040]
-    assert [unit[0] for unit in units_in(tmp_path / "q")[4]] == [1050, 1060, 0, 0]
+    assert writer.append(in_row(wanted)) == counts
+    assert (writer.min_offset, writer.max_offset) == (first, first + len(wanted))
+    starts = writer.read_units(first, first + len(wanted))["commit_log_offset"]
+    assert starts.tolist() == [1000 + 10 * row for row in range(len(wanted))]
+
+
+def test_a_queue_that_begins_with_the_log_begins_at_0(tmp_path):
+    writer = writer_in(tmp_path / "q")
+    assert writer.append(in_row([7, 1, 2]), from_zero=True) == Appended(3, contradicted=1)
+    assert writer.append(in_row([3], 1030), from_zero=True) == Appended(1)
+    assert (writer.min_offset, writer.max_offset) == (0, 4)
 
 
 def test_nothing_to_write_creates_nothing(tmp_path):
     writer = writer_in(tmp_path / "q")
     assert writer.append(in_row([])) == Appended()
-    assert writer.append(in_row([-5, -4])) == Appended(repeated=2)
     writer.flush()
     assert list(tmp_path.iterdir()) == []
 
 
 def reference(batches):
-    """RocketMQ's rule, one record after the other."""
+    """RocketMQ's rule, one record after the other, but none is left out."""
     units: dict[int, tuple[int, int, int]] = {}
     at, most = None, -1
     for rows in batches:
         for number, (offset, size, wanted) in enumerate(rows):
-            if offset + size <= most or wanted < 0:
+            if offset + size <= most:
                 continue
             if at is None:
                 at = wanted
                 units.update({q: BLANK for q in range(wanted - wanted % PER_FILE, wanted)})
-            if wanted != 0 and wanted < at:
-                continue
             units[at] = (offset, size, 100 + number)
             at, most = at + 1, offset + size
     return units
 
 
 record_steps = st.tuples(st.integers(0, 2), st.integers(1, 50), st.integers(-2, 30))
+FIRST = [[(2000, 10, 5), (2010, 10, 6)]]
+"""Records by which the queue begins at 5, whatever those after them say."""
 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(record_steps, max_size=8), max_size=6), st.integers(0, 9))
 def test_equal_to_the_rule_one_by_one(tmp_path_factory, steps, first):
     directory = tmp_path_factory.mktemp("queue")
-    batches, end = [], 0
+    batches, end = list(FIRST), 2020
     for batch in steps:
         rows = []
         for repeats, size, jump in batch:
@@ -150,6 +175,7 @@ def test_equal_to_the_rule_one_by_one(tmp_path_factory, steps, first):
     assert {q: unit for q, unit in flat.items() if unit != UNWRITTEN} == expected
     assert sum(c.units for c in counts) == sum(unit != BLANK for unit in expected.values())
     assert sum(sum(c[:3]) for c in counts) == sum(map(len, batches))
+    assert sum(c.unusable for c in counts) == 0
 
 
 def test_a_failed_call_can_be_repeated(tmp_path, monkeypatch):

@@ -79,7 +79,7 @@ def test_files_are_those_of_rocketmq(name, tmp_path):
     store, result = rebuild_golden(name, tmp_path)
     assert files_of(tmp_path) == files_of(store.root)
     assert tree_state(store.root) == before
-    assert (result.known, result.repeated, result.moved) == (0, 0, 0)
+    assert (result.known, result.unusable, result.moved) == (0, 0, 0)
     assert (result.refused, result.gaps) == ({}, ())
 
 
@@ -104,7 +104,7 @@ def test_an_expired_store_gets_fillers_for_what_is_gone(tmp_path):
         assert set(mine[gone].tolist()) <= {(0, 0x7FFFFFFF, 0)}
         fillers += int(gone.sum())
     assert fillers
-    assert (result.repeated, result.moved) == (0, 0)
+    assert (result.unusable, result.moved) == (0, 0)
 
 
 def test_a_recovered_store_has_no_stale_units(tmp_path):

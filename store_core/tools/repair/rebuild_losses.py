@@ -1,0 +1,197 @@
+"""What queues made anew would take from consumers: told by the units of the old ones."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.files.store_directory import StoreDirectory
+from store_core.queue.batch_consume_queue import BatchConsumeQueue
+from store_core.queue.consume_queue import ConsumeQueue
+from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, list_consume_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from store_core.queue.stored_units import StoredUnits
+    from store_core.store_snapshot import StoreSnapshot
+    from store_core.tools.repair.rebuild_consume_queue import RebuildResult
+
+    Bools = npt.NDArray[np.bool_]
+    Int64s = npt.NDArray[np.int64]
+    QueueKey = tuple[str, int]
+    Units = npt.NDArray[np.void]
+
+_BLOCK_UNITS = 1 << 16
+_DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
+
+
+class QueueLoss(NamedTuple):
+    """What a queue that was made anew takes from its consumers.
+
+    Attributes
+    ----------
+    lost
+        Messages of the log that the old queue has, and the new one has not.
+    earlier
+        Messages that its queue had before it began at 0 again: the topic was deleted, and made
+        once more, or the queue was lost.
+    moved
+        Messages that get another queue offset than consumers know.
+    """
+
+    lost: int = 0
+    earlier: int = 0
+    moved: int = 0
+
+
+def rebuild_losses(
+    view: StoreSnapshot, new_root: Path, result: RebuildResult
+) -> dict[QueueKey, QueueLoss]:
+    """Compare new queues with the old ones; return those that take something from consumers.
+
+    Parameters
+    ----------
+    view
+        The store, with the old queues; those that cannot be read tell nothing.
+    new_root, result
+        The new ones are below it, and what was said of them when they were made.
+    """
+    comparison = _Comparison(view, StoreDirectory(str(new_root)))
+    keys = {*view.queue_paths, *view.batch_queue_paths, *result.moved_from, *result.earlier}
+    found = {}
+    for key in sorted(keys):
+        lost, moved = comparison.of(key, result.moved_from.get(key))
+        found[key] = QueueLoss(lost, max(result.earlier.get(key, 0) - lost, 0), moved)
+    return {key: loss for key, loss in found.items() if loss != QueueLoss()}
+
+
+class _Comparison:
+    """The old queues of a store, and the new ones."""
+
+    def __init__(self, view: StoreSnapshot, directory: StoreDirectory) -> None:
+        self._view = view
+        simple = list_consume_queues(directory).queues.items()
+        batch = list_consume_queues(directory, BATCH_CONSUME_QUEUE).queues.items()
+        self._new = {key: ConsumeQueue.open(directory, *key, path, None) for key, path in simple}
+        self._new_batch = {
+            key: BatchConsumeQueue.open(directory, *key, path, None) for key, path in batch
+        }
+
+    def of(self, key: QueueKey, moved_from: int | None) -> tuple[int, int]:
+        """Return how many messages a queue loses, and how many are moved."""
+        new = self._new.get(key)
+        moved = 0 if new is None or moved_from is None else new.end_of_units() - moved_from
+        with suppress(*_DAMAGED):
+            if key in self._view.queue_paths:
+                old = self._view.open_queue(*key, self._view.queue_paths[key])
+                if new is not None and moved_from is not None:
+                    moved = _moved(old, new, moved_from)
+                return self._lost(key, old), moved
+            old_batch = self._view.batch_consume_queue(*key)
+            if old_batch is not None:
+                return self._lost_of_batches(key, old_batch), moved
+        return 0, moved
+
+    def _lost(self, key: QueueKey, old: StoredUnits) -> int:
+        begin, end, new = old.first_unit_offset(), old.end_of_units(), self._new.get(key)
+        lost = 0
+        for at in range(begin, end, _BLOCK_UNITS):
+            units = old.read_units(at, min(at + _BLOCK_UNITS, end))
+            rows = np.flatnonzero(_differ(units, new, at))
+            lost += self._count_lost(key, units[rows], at + rows)
+        return lost
+
+    def _lost_of_batches(self, key: QueueKey, old: BatchConsumeQueue) -> int:
+        units, new = old.read_units(), self._new_batch.get(key)
+        if new is not None:
+            held = new.read_units()["commit_log_offset"]
+            units = units[~np.isin(units["commit_log_offset"], held)]
+        return self._count_lost(key, units, units["base_queue_offset"].astype(np.int64))
+
+    def _count_lost(self, key: QueueKey, units: Units, numbers: Int64s) -> int:
+        """Return of how many units the new queue does not have the record anywhere.
+
+        A record that says to be of another queue is of that one if it has its place there, at its
+        queue offset: then the unit was garbage.
+        """
+        start, size = units["commit_log_offset"], units["message_size"]
+        good = (size > 0) & (start >= max(self._view.min_phy_offset, 0))
+        rows = np.flatnonzero(good & (start + size <= self._view.end_offset))
+        rows = rows[np.argsort(start[rows], kind="stable")]
+        new, lost = self._new.get(key), 0
+        if new is not None and len(rows):
+            rows = rows[~_has(new, start[rows])]
+        for row, own in self._named(start[rows], size[rows], numbers[rows]):
+            number, at = int(numbers[rows[row]]), int(start[rows[row]])
+            lost += own == key or not self._is_placed(own, number, at)
+        return lost
+
+    def _named(
+        self, start: Int64s, size: Int64s, numbers: Int64s
+    ) -> Iterator[tuple[int, QueueKey]]:
+        """Yield (row, queue) of the records with a place (ascending), size and queue offset."""
+        log, end, at = self._view.log, self._view.end_offset, 0
+        while at < len(start):
+            segment, first = log.segments.find(int(start[at])), at
+            at += 1
+            if segment is None:
+                continue
+            limit = segment.from_offset + log.segments.file_size
+            at = max(int(np.searchsorted(start, limit)), at)
+            part = slice(first, at)
+            frames = log.frames_at(segment, start[part].astype(np.int64), end)
+            same = frames.ok & (frames.column("total_size") == size[part])
+            same &= frames.column("queue_offset") == numbers[part]
+            for row in np.flatnonzero(same).tolist():
+                begin = int(frames.topic_start[row])
+                topic = frames.data[begin : begin + int(frames.topic_length[row])].tobytes()
+                yield first + row, (os.fsdecode(topic), int(frames.column("queue_id")[row]))
+
+    def _is_placed(self, key: QueueKey, number: int, start: int) -> bool:
+        """Return whether a queue that was there before has a record at its queue offset now."""
+        if key in self._view.queue_paths and key in self._new:
+            units = self._new[key].read_units(number, number + 1)
+            return len(units) == 1 and int(units["commit_log_offset"][0]) == start
+        if key in self._view.batch_queue_paths and key in self._new_batch:
+            return bool((self._new_batch[key].read_units()["commit_log_offset"] == start).any())
+        return False
+
+
+def _moved(old: StoredUnits, new: StoredUnits, start: int) -> int:
+    """Return how many units from one on stand where consumers do not know them from."""
+    begin, end, stop = old.first_unit_offset(), old.end_of_units(), new.end_of_units()
+    moved = max(min(begin, stop) - start, 0) + max(stop - max(end, start), 0)
+    for at in range(max(start, begin), min(end, stop), _BLOCK_UNITS):
+        upto = min(at + _BLOCK_UNITS, end, stop)
+        moved += int(np.count_nonzero(_differ(old.read_units(at, upto), new, at)))
+    return moved
+
+
+def _differ(units: Units, new: StoredUnits | None, at: int) -> Bools:
+    """Return which units, of queue offsets from ``at`` on, a new queue has not in their place."""
+    differs = np.ones(len(units), bool)
+    if new is None:
+        return differs
+    begin, stop = max(at, new.first_unit_offset()), min(at + len(units), new.end_of_units())
+    if begin < stop:
+        other, part = new.read_units(begin, stop), units[begin - at : stop - at]
+        same = part["commit_log_offset"] == other["commit_log_offset"]
+        same &= part["message_size"] == other["message_size"]
+        differs[begin - at : stop - at] = ~same
+    return differs
+
+
+def _has(queue: StoredUnits, starts: Int64s) -> Bools:
+    """Return which records, given where they start (ascending), a queue in log order has."""
+    end = queue.end_of_units()
+    first = queue.correct_min_offset(int(starts[0]), end)
+    stop = queue.correct_min_offset(int(starts[-1]) + 1, end)
+    return np.isin(starts, queue.read_units(first, max(stop, first))["commit_log_offset"])
