@@ -611,7 +611,8 @@ class MessageStore(StoreQueries):
         Raises
         ------
         StoreFormatError
-            Messages would move, or be lost to consumers. The old queues are in place, the store is open again.
+            Messages would move, or be lost to consumers. The old queues are in place, the store is
+            open again.
         StoreLockedError
             A broker has opened the store in the short time in which it was not locked.
         StoreWriteError

@@ -211,6 +211,12 @@ def rebuild_queues(
     for (topic, queue_id), rows in result.refused.items():
         report.note(f"no directory can be made for queue {topic!r}/{queue_id}: {rows} records")
     write_result({**queues_row(path, rebuilt), "done": accepted is not None}, display)
+    _tell_units(rebuilt, report, done=accepted is not None)
+
+
+def _tell_units(rebuilt: RebuiltQueues, report: Report, *, done: bool) -> None:
+    """Say which units and messages are not what one would expect."""
+    result, losses = rebuilt.result, rebuilt.losses
     if result.moved:
         report.note(f"{result.moved} units do not stand at the queue offset of their record")
     if result.unusable:
@@ -220,13 +226,12 @@ def rebuild_queues(
             f"{result.contradicted} records have another queue offset than those before and after "
             "them in the queue leave room for; they have their place in it"
         )
-    if rebuilt.losses:
-        report.damage(f"what consumers lose, by queue: {loss_text(rebuilt.losses)}")
-    if accepted is None:
-        if any(loss.lost or loss.earlier for loss in rebuilt.losses.values()):
-            report.note("it would be refused without --accept-lost")
-        if any(loss.moved for loss in rebuilt.losses.values()):
-            report.note("it would be refused without --accept-moved")
+    if losses:
+        report.damage(f"what consumers lose, by queue: {loss_text(losses)}")
+    if not done and any(loss.lost or loss.earlier for loss in losses.values()):
+        report.note("it would be refused without --accept-lost")
+    if not done and any(loss.moved for loss in losses.values()):
+        report.note("it would be refused without --accept-moved")
 
 
 def queues_row(path: str, rebuilt: RebuiltQueues) -> dict[str, Any]:

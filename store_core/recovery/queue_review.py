@@ -10,6 +10,7 @@ import numpy as np
 from store_core.config.config_files import is_deleted_topic
 from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.layout.message import LMQ_PREFIX, PROPERTY_INNER_MULTI_DISPATCH
+from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.recovery.recovery_walk import LogWalk
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     """A unit: start and size of its record, its queue offset, its queue."""
 
 _LAST_UNITS = 1 << 16
+_MOST_BETWEEN = 64 << 20
 _MULTI = PROPERTY_INNER_MULTI_DISPATCH.encode()
 
 
@@ -65,15 +67,9 @@ def queues_not_of_log(
             samples += [(int(unit[0]), int(unit[1]), at, key) for at, unit in queue.border_units()]
         except (CorruptRecordError, StoreReadError):
             wrong.add(key)
-    misplaced = _misplaced(samples, log, end_offset)
-    beside = [one for _, _, at, key in misplaced for one in _units_beside(queues, key, at)]
-    agreeing = {one[2:] for one in beside} - {
-        one[2:] for one in _misplaced(beside, log, end_offset)
-    }
-    for _, _, at, key in misplaced:
-        # No CRC covers a queue offset. Where the next unit has that of its record, one is damaged.
-        if not {(at - 1, key), (at + 1, key)} & agreeing:
-            wrong.add(key)
+    for sample in _misplaced(samples, log, end_offset):
+        if not any(_is_belied(log, end_offset, *pair) for pair in _pairs(queues, sample)):
+            wrong.add(sample[3])
     return tuple(key for key in queues.queues() if key in wrong)
 
 
@@ -125,14 +121,35 @@ def _is_ordered(units: Units) -> bool:
     return bool((start >= 0).all() and (stop > start).all() and (start[1:] >= stop[:-1]).all())
 
 
-def _units_beside(queues: ConsumeQueueStore, key: QueueKey, at: int) -> list[_Sample]:
+def _pairs(queues: ConsumeQueueStore, sample: _Sample) -> list[tuple[_Sample, _Sample]]:
+    """Return a unit with the one before it, and with the one after it."""
+    _, _, at, key = sample
     queue = queues.find_simple(*key)
     if queue is None:
         return []
     first = max(at - 1, queue.min_offset)
     units = queue.stored_units(first, at + 2).tolist()
-    placed = [(unit[0], unit[1], first + row, key) for row, unit in enumerate(units)]
-    return [sample for sample in placed if sample[2] != at]
+    placed = [(int(unit[0]), int(unit[1]), first + row, key) for row, unit in enumerate(units)]
+    return list(zip(placed, placed[1:]))
+
+
+def _is_belied(log: ReadableLog, end_offset: int, unit: _Sample, after: _Sample) -> bool:
+    """Return whether two units are those of records that follow each other in their queue.
+
+    And one of them has its queue offset: no CRC covers that of the other, which was damaged.
+    """
+    stop = after[0] + after[1]
+    if not 0 <= unit[0] < stop <= min(end_offset, unit[0] + _MOST_BETWEEN):
+        return False
+    if len(_misplaced([unit, after], log, end_offset)) == 2:  # noqa: PLR2004 (both)
+        return False
+    decoder = DispatchDecoder(())
+    found: list[tuple[int, int]] = []
+    for frames in scan_frames(log, unit[0], stop, end_offset, on_gap=skip_gap):
+        for topic, number, rows in decoder.outline(frames).queued().by_queue():
+            if (topic, number) == unit[3]:
+                found += zip(rows.commit_log_offset.tolist(), rows.message_size.tolist())
+    return found == [unit[:2], after[:2]]
 
 
 def _misplaced(samples: list[_Sample], log: ReadableLog, end_offset: int) -> list[_Sample]:

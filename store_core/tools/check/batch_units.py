@@ -55,7 +55,7 @@ class CheckedBatchQueue:
         self._proved = np.zeros(len(self._units), bool)
         self._by_offset = np.argsort(self._units["commit_log_offset"], kind="stable")
         self._offsets = self._units["commit_log_offset"][self._by_offset]
-        self._check_order()
+        self._differs = np.zeros(len(self._units), bool)
 
     @property
     def first_proved(self) -> int:
@@ -77,6 +77,7 @@ class CheckedBatchQueue:
         units, proved = self._units[place], rows.take(matched)
         for name in _FIELDS:
             wrong = np.flatnonzero(units[name] != getattr(proved, name))
+            self._differs[place[wrong]] = True
             self._note(name, units[wrong], place[wrong])
         return matched
 
@@ -99,15 +100,21 @@ class CheckedBatchQueue:
                 examples=[f"unit {numbers[0]}: {name} is {units[name][0]}"],
             )
 
-    def _check_order(self) -> None:
-        units = self._units
+    def check_order(self) -> None:
+        """Note units that do not follow the one before, when all records were matched."""
+        units, good = self._units, self._proved & ~self._differs
         follows = units["base_queue_offset"][:-1] + units["batch_size"][:-1]
-        wrong = np.flatnonzero(follows != units["base_queue_offset"][1:])
-        if len(wrong):
+        odd = follows != units["base_queue_offset"][1:]
+        # Made anew from good records, units stand as they do.
+        is_hole = good[:-1] & good[1:]
+        for kind, wrong in (
+            (FindingKind.QUEUE_ORDER, np.flatnonzero(odd & ~is_hole)),
+            (FindingKind.QUEUE_HOLE, np.flatnonzero(odd & is_hole)),
+        ):
             self._findings.add(
-                FindingKind.QUEUE_ORDER,
+                kind,
                 self.place,
-                position=int(wrong[0]) + 1,
+                position=int(wrong[0]) + 1 if len(wrong) else -1,
                 count=len(wrong),
                 examples=[
                     f"unit {at + 1} begins at queue offset {units['base_queue_offset'][at + 1]}, "

@@ -19,7 +19,7 @@ class Severity(Enum):
 
 
 _INDEX_FIX = "rocketmq-store rebuild-index makes the index anew from the log"
-_QUEUE_FIX = "rocketmq-store rebuild-queues makes the queues anew from the log"
+QUEUE_FIX = "rocketmq-store rebuild-queues makes the queues anew from the log"
 _LOG_FIX = "read what is good with mode=PERMISSIVE; do not start a broker before you copied it"
 _START_FIX = "move the file out of the store before you start a broker"
 _COMPACTED_FIX = (
@@ -34,6 +34,7 @@ _ENTRY_INDEX_FIX = (
     "move dledger-*/index away while no broker runs: DLedger makes it anew from its data at the "
     "next start"
 )
+RECOVER = "rocketmq-store recover does it now"
 _NONE = "nothing to do"
 
 
@@ -115,6 +116,13 @@ class FindingKind(Enum):
         "stored, and reads of a time window may miss them",
         _LOG_FIX,
     )
+    QUEUE_OFFSET = (
+        Severity.DAMAGE,
+        "records whose queue offset is none that those before and after them in the queue leave "
+        "room for: it is not what was stored. They are read at their place; a client that gets one "
+        "may commit a wrong offset",
+        "rocketmq-store salvage gives them the right one in a new store",
+    )
     SEGMENT_SIZE = (
         Severity.DAMAGE,
         "a file of the log does not have the size of a segment: a broker does not start",
@@ -150,12 +158,12 @@ class FindingKind(Enum):
     QUEUE_FILE_SIZE = (
         Severity.REPAIRABLE,
         "a queue file of another size than its neighbours: a broker does not start",
-        _QUEUE_FIX,
+        QUEUE_FIX,
     )
     QUEUE_UNREADABLE = (
         Severity.REPAIRABLE,
         "files of the queue are missing, cut or contradict each other",
-        _QUEUE_FIX,
+        QUEUE_FIX,
     )
     QUEUE_TYPE = (
         Severity.REPAIRABLE,
@@ -165,12 +173,18 @@ class FindingKind(Enum):
     RECORD_WITHOUT_UNIT = (
         Severity.REPAIRABLE,
         "records that are in no queue: consumers never get them",
-        _QUEUE_FIX,
+        QUEUE_FIX,
+    )
+    QUEUE_IMPOSSIBLE = (
+        Severity.DAMAGE,
+        "records that say to be of a queue that cannot be: its number is negative, or its topic "
+        "no name of a directory. They are in no queue",
+        "read them with access=commitlog",
     )
     QUEUE_MISSING = (
         Severity.REPAIRABLE,
         "records of a queue that has no files",
-        _QUEUE_FIX,
+        QUEUE_FIX,
     )
     NOT_DISPATCHED = (
         Severity.INFORMATION,
@@ -180,8 +194,8 @@ class FindingKind(Enum):
     )
     EARLIER_LIFE = (
         Severity.INFORMATION,
-        "records of a topic that was deleted, and perhaps created again: they are in the log, "
-        "not in the queue",
+        "records of a topic that was deleted, and perhaps created again, or of a queue that was "
+        "lost before it began at 0 again: they are in the log, not in the queue",
         _NONE,
     )
     QUEUE_RESTARTED = (
@@ -193,24 +207,36 @@ class FindingKind(Enum):
     UNIT_EMPTY = (
         Severity.REPAIRABLE,
         "empty units between others: RocketMQ takes such a place for the end of the queue",
-        _QUEUE_FIX,
+        QUEUE_FIX,
     )
     UNIT_WRONG = (
         Severity.REPAIRABLE,
         "units that do not point at a record of their queue and size: consumers get nothing "
         "or garbage there",
-        _QUEUE_FIX,
+        QUEUE_FIX,
     )
     UNIT_MOVED = (
         Severity.REPAIRABLE,
         "units that do not stand at the queue offset that their record has",
-        _QUEUE_FIX,
+        QUEUE_FIX,
+    )
+    UNIT_DISOWNED = (
+        Severity.DAMAGE,
+        "units whose records have their size and queue offset, but say to be of another queue, or "
+        "of a transaction that is not committed: what these say was damaged. Consumers get them",
+        "keep the queue: nothing mends the records, and a queue made anew does not have them",
+    )
+    UNIT_SHIFTED = (
+        Severity.INFORMATION,
+        "units before the queue offset that their records have: records before them are lost, and "
+        "the queue closed up when it was made anew",
+        _NONE,
     )
     UNIT_TAGS = (
         Severity.REPAIRABLE,
         "units whose tags code is not that of their record: consumers that filter by tag miss "
         "messages",
-        _QUEUE_FIX,
+        QUEUE_FIX,
     )
     UNIT_TIME = (
         Severity.INFORMATION,
@@ -221,28 +247,34 @@ class FindingKind(Enum):
     EXT_UNIT = (
         Severity.REPAIRABLE,
         "extension units that are not those of their record: filters miss messages",
-        _QUEUE_FIX,
+        QUEUE_FIX,
     )
     EXT_MISSING = (
         Severity.REPAIRABLE,
         "extension units that are not there: filters let such messages pass",
-        _QUEUE_FIX,
+        QUEUE_FIX,
     )
     UNIT_BEHIND_END = (
         Severity.REPAIRABLE,
         "old units that point after the end of the log: after more messages RocketMQ may "
         "count them again",
-        _QUEUE_FIX,
+        QUEUE_FIX,
     )
     UNIT_OF_LOST_RECORD = (
         Severity.INFORMATION,
         "units of records in the damaged parts of the log: so many messages of the queue are lost",
         _NONE,
     )
+    QUEUE_HOLE = (
+        Severity.INFORMATION,
+        "queue offsets of a batch queue that no unit has, between units of good records: the "
+        "records between them are lost",
+        _NONE,
+    )
     QUEUE_ORDER = (
         Severity.REPAIRABLE,
         "units of a batch queue do not follow each other",
-        _QUEUE_FIX,
+        QUEUE_FIX,
     )
     COMPACTED_FILES = (
         Severity.DAMAGE,
@@ -423,7 +455,7 @@ class FindingKind(Enum):
     NOT_STOPPED = (
         Severity.INFORMATION,
         "the store was not stopped cleanly: a broker recovers it when it starts",
-        "rocketmq-store recover does it now",
+        RECOVER,
     )
 
     def __init__(self, severity: Severity, meaning: str, advice: str) -> None:
@@ -435,3 +467,15 @@ class FindingKind(Enum):
     def label(self) -> str:
         """Name as reports write it."""
         return self.name.lower().replace("_", " ")
+
+
+HINDER_RECOVERY = frozenset(
+    {
+        *(FindingKind.LOG_GAP, FindingKind.LOG_MISSING, FindingKind.NO_RECORD),
+        *(FindingKind.SEGMENT_MISSING, FindingKind.SEGMENT_SIZE, FindingKind.ENTRY_HEADER),
+        *(FindingKind.BODY_CRC, FindingKind.PROPERTY_CRC, FindingKind.UNREADABLE),
+        *(FindingKind.STRANGE_FILE, FindingKind.QUEUE_FILE_SIZE, FindingKind.QUEUE_TYPE),
+        *(FindingKind.TOPICS, FindingKind.NO_PERMISSION),
+    }
+)
+"""Where one of these is found, recovery is refused, or cuts the log if it is told to."""

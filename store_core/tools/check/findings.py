@@ -7,7 +7,13 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from store_core.errors import StorePermissionError
-from store_core.tools.check.finding_kinds import FindingKind, Severity
+from store_core.tools.check.finding_kinds import (
+    HINDER_RECOVERY,
+    QUEUE_FIX,
+    RECOVER,
+    FindingKind,
+    Severity,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +43,8 @@ class Finding:
         Bytes concerned, where that says something.
     examples
         The first few, in words.
+    advice
+        What to do, in this store.
     """
 
     kind: FindingKind
@@ -46,6 +54,7 @@ class Finding:
     count: int = 1
     byte_count: int = 0
     examples: tuple[str, ...] = ()
+    advice: str = ""
 
     @property
     def severity(self) -> Severity:
@@ -57,10 +66,15 @@ class Finding:
         """What it means for a user."""
         return self.kind.meaning
 
-    @property
-    def advice(self) -> str:
-        """What to do."""
-        return self.kind.advice
+
+def _advice(kind: FindingKind, flags: tuple[str, ...], *, is_hindered: bool) -> str:
+    """Return what to do about a kind; what other findings hinder is not advised."""
+    if kind.advice == QUEUE_FIX and flags:
+        text = f"{' '.join(flags)}; with --dry-run it says what consumers lose by that"
+        return f"{QUEUE_FIX}, if it is given {text}"
+    if kind.advice == RECOVER and is_hindered:
+        return "look at the other findings first: a recovery would be refused, or lose messages"
+    return kind.advice
 
 
 def unread(err: StoreError, kind: FindingKind = FindingKind.UNREADABLE) -> FindingKind:
@@ -107,9 +121,13 @@ class CheckCounts:
 
 @dataclass
 class Findings:
-    """Collects findings: one for each kind and place, so that memory stays bounded."""
+    """Collects findings: one for each kind and place, so that memory stays bounded.
+
+    ``rebuild_flags`` are those without which the queues would not be made anew.
+    """
 
     found: dict[tuple[FindingKind, str], Finding] = field(default_factory=dict)
+    rebuild_flags: set[str] = field(default_factory=set)
     _places: dict[FindingKind, int] = field(default_factory=dict)
 
     def add(
@@ -156,9 +174,14 @@ class Findings:
         """Return all findings, the worst first."""
         order = list(Severity)
         kinds = list(FindingKind)
+        flags = tuple(sorted(self.rebuild_flags))
+        is_hindered = any(kind in HINDER_RECOVERY for kind, _ in self.found)
         return tuple(
             sorted(
-                self.found.values(),
+                (
+                    replace(one, advice=_advice(one.kind, flags, is_hindered=is_hindered))
+                    for one in self.found.values()
+                ),
                 key=lambda f: (order.index(f.severity), kinds.index(f.kind), f.place),
             )
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,19 +11,24 @@ import numpy as np
 from store_core.arrow import pa, pc
 from store_core.codec.gather import gather_binary
 from store_core.config.config_files import is_deleted_topic
+from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
+    is_directory_name,
     list_consume_queues,
 )
 from store_core.state.store_state import StoreState
 from store_core.tools.check.batch_units import CheckedBatchQueue
+from store_core.tools.check.expected_offsets import ExpectedOffsets
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.queue_units import CheckedQueue, MissingRecords
 
 if TYPE_CHECKING:
     from typing import Union
+
+    import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.queue.dispatch_request import DispatchRequests
@@ -31,9 +37,12 @@ if TYPE_CHECKING:
     from store_core.tools.check.log_check import LogCheck
 
     AnyQueue = Union[CheckedQueue, CheckedBatchQueue]
+    Bools = npt.NDArray[np.bool_]
+    Int64s = npt.NDArray[np.int64]
 
 _HELD_ROWS = 1 << 19  # 30 MB of columns; so each queue is opened once in that many records
 _BAD_UNIT_SIZE = 0
+_ODD_PLACES = 1 << 20  # records that are out of place are remembered up to about here: 8 MB
 
 
 class QueueCheck:
@@ -70,6 +79,8 @@ class QueueCheck:
         self._ext = list_consume_queues(snapshot.directory, CONSUME_QUEUE_EXT).queues
         self._queues: dict[tuple[str, int, bool], AnyQueue] = {}
         self._lost: dict[tuple[str, int], MissingRecords] = {}
+        self._expected: dict[tuple[str, int, bool], ExpectedOffsets] = {}
+        self._odd_places: list[npt.NDArray[np.int64]] = []
         self._held: list[DispatchRequests] = []
         self._first_matched: dict[str, int] = {}
         self._restarts: list[tuple[str, int, MissingRecords]] = []
@@ -102,6 +113,8 @@ class QueueCheck:
             self._queue(*key, light=False)
         for queue in self._queues.values():
             self._counts.queues += 1
+            if isinstance(queue, CheckedBatchQueue):
+                queue.check_order()
             moved = 0
             for start, units in queue.unproved():
                 moved += self._explain(queue, start, units)
@@ -110,6 +123,8 @@ class QueueCheck:
             self._report_restart(*restart)
         for lost in self._lost.items():
             self._report_lost_queue(*lost)
+        for named, expected in self._expected.items():
+            self._report_offsets(f"{named[0]}/{named[1]}", expected)
 
     def _flush(self) -> None:
         if not self._held:
@@ -125,30 +140,66 @@ class QueueCheck:
 
     def _match(self, topic: str, queue_id: int, rows: DispatchRequests) -> None:
         queue = self._queue(topic, queue_id, light=bool(rows.light[0]))
+        place = (topic, queue_id, bool(rows.light[0]))
+        expected = self._expected.setdefault(place, ExpectedOffsets())
+        is_batch = isinstance(queue, CheckedBatchQueue)
+        from_zero = self._snapshot.min_phy_offset == 0 and not self._log.lost
+        believed, placed = expected.take(rows, from_zero=from_zero)
         if queue is None:
             missing = self._lost.setdefault((topic, queue_id), MissingRecords())
             matched = np.zeros(len(rows), bool)
         else:
             missing = queue.missing
-            matched = queue.match(rows)
+            matched = queue.match(replace(rows, base_queue_offset=believed))
             if not queue.is_known:
                 return
         if matched.any():
             first = int(rows.commit_log_offset[np.argmax(matched)])
             self._first_matched[topic] = min(first, self._first_matched.get(topic, first))
-        restart = np.flatnonzero(rows.queue_offset == 0)
-        if len(restart) and (missing.count or restart[-1] > 0):
-            begin = int(restart[-1])
-            before = np.arange(len(rows)) < begin
-            earlier = MissingRecords()
-            earlier.take_over(missing)
-            earlier.add(rows.take(before & ~matched))
-            self._restarts.append((topic, queue_id, earlier))
-            rows, matched = rows.take(~before), matched[~before]
+        begin = _begin_of_life(believed, rows.batch_size.astype(np.int64), matched)
+        if begin is not None and (missing.count or begin > 0):
+            missing.add(rows.take(np.flatnonzero(~matched[:begin])))
+            self._begin_again((topic, queue_id), missing, is_one=begin == len(rows) - 1)
+            rows, matched = rows.take(slice(begin, None)), matched[begin:]
+            expected.begin_again()
+            believed, placed = expected.take(rows, from_zero=True)
+        if is_batch:
+            expected.belied.add(rows.take(believed != rows.base_queue_offset))
+        else:
+            matched |= self._match_elsewhere(queue, rows, matched, expected, (believed, placed))
         late = rows.commit_log_offset >= self._dispatched_end
         if not matched.all():
             self._not_dispatched(topic, queue_id, rows.take(late & ~matched))
             missing.add(rows.take(~late & ~matched))
+
+    def _match_elsewhere(
+        self,
+        queue: AnyQueue | None,
+        rows: DispatchRequests,
+        matched: Bools,
+        expected: ExpectedOffsets,
+        offsets: tuple[Int64s, Int64s],
+    ) -> Bools:
+        """Return which more records have their unit, though not at the queue offset they say."""
+        believed, placed = offsets
+        found = np.zeros(len(rows), bool)
+        if (placed == rows.queue_offset).all():
+            expected.settle()
+            return found
+        stands = matched & (rows.queue_offset == placed)
+        for wanted in offsets:
+            left = np.flatnonzero(~matched & ~found & (wanted != rows.queue_offset))
+            if queue is not None and len(left):
+                good = left[queue.match(replace(rows.take(left), queue_offset=wanted[left]))]
+                found[good] = True
+                stands[good] |= wanted[good] == placed[good]
+        belied = ~matched & (believed != rows.queue_offset)
+        expected.belied.add(rows.take(belied))
+        kept = np.flatnonzero(~belied)
+        expected.note(rows.take(kept), placed[kept], stands[kept])
+        if sum(map(len, self._odd_places)) < _ODD_PLACES:
+            self._odd_places.append(rows.commit_log_offset[placed != rows.queue_offset])
+        return found
 
     def _queue(self, topic: str, queue_id: int, *, light: bool) -> AnyQueue | None:
         key = (topic, queue_id)
@@ -177,6 +228,35 @@ class QueueCheck:
         place = f"{topic}/{queue_id}" if stopped else ""
         text = [f"record at {first}, {topic}/{queue_id}"]
         self._findings.add(kind, place, commit_log_offset=first, count=len(rows), examples=text)
+
+    def _report_offsets(self, place: str, expected: ExpectedOffsets) -> None:
+        """Tell of records that do not stand where they say, and of what a rebuild would move."""
+        if expected.is_last_alone(has_gaps=bool(self._log.lost)):
+            expected.belied.absorb(expected.shifted)
+            expected.moving = 0
+        if expected.moving:
+            self._findings.rebuild_flags.add("--accept-moved")
+        for kind, records in (
+            (FindingKind.QUEUE_OFFSET, expected.belied),
+            (FindingKind.UNIT_SHIFTED, expected.shifted),
+        ):
+            self._findings.add(
+                kind,
+                place,
+                commit_log_offset=records.first,
+                count=records.count,
+                examples=records.examples,
+            )
+
+    def _begin_again(
+        self, key: tuple[str, int], missing: MissingRecords, *, is_one: bool
+    ) -> None:
+        """Keep what came before a queue began at 0 again, to tell of it in the end."""
+        earlier = MissingRecords()
+        earlier.take_over(missing)
+        self._restarts.append((*key, earlier))
+        # Made anew, the queue would begin there; with one record after, it would go on.
+        self._findings.rebuild_flags.add("--accept-moved" if is_one else "--accept-lost")
 
     def _earlier_life(self, place: str, missing: MissingRecords) -> None:
         self._findings.add(
@@ -221,6 +301,16 @@ class QueueCheck:
 
     def _report_lost_queue(self, key: tuple[str, int], missing: MissingRecords) -> None:
         topic, queue_id = key
+        if queue_id < 0 or not is_directory_name(topic):
+            kind = FindingKind.QUEUE_IMPOSSIBLE
+            self._findings.add(
+                kind,
+                f"{topic}/{queue_id}",
+                commit_log_offset=missing.first,
+                count=missing.count,
+                examples=missing.examples,
+            )
+            return
         if is_deleted_topic(topic, self._configs):
             self._earlier_life(f"{topic}/{queue_id}", missing)
             return
@@ -256,8 +346,10 @@ class QueueCheck:
         rows = np.flatnonzero(left)
         if not len(rows):
             return 0
-        points_back = np.zeros(len(units), bool)
-        points_back[rows] = self._points_back(queue.key, offset[rows], size[rows])
+        points_back, disowned = np.zeros(len(units), bool), np.zeros(len(units), bool)
+        points_back[rows], disowned[rows] = self._points_back(queue.key, units[rows], numbers[rows])
+        if note(FindingKind.UNIT_DISOWNED, disowned):
+            self._findings.rebuild_flags.add("--accept-lost")
         moved = note(FindingKind.UNIT_MOVED, points_back)
         note(FindingKind.UNIT_WRONG, left.copy())
         return moved
@@ -284,9 +376,17 @@ class QueueCheck:
             examples=[f"{queue.unit_word} {n} -> {at}, {size} bytes{end}" for n, at, size in shown],
         )
 
-    def _points_back(self, key: tuple[str, int], offsets: Any, sizes: Any) -> Any:
-        """Return for units whether a record of their queue and size is where they point."""
-        good = np.zeros(len(offsets), bool)
+    def _points_back(
+        self, key: tuple[str, int], units: Any, numbers: Int64s
+    ) -> tuple[Bools, Bools]:
+        """Return which units point at a record of their queue and size, and which are disowned.
+
+        That are those of records with their queue offset that get no unit there: they say to be of
+        a transaction, or of another queue, in which they are out of place.
+        """
+        offsets, sizes = units["commit_log_offset"], units["message_size"]
+        good, disowned = np.zeros(len(units), bool), np.zeros(len(units), bool)
+        odd = np.concatenate([np.empty(0, np.int64), *self._odd_places])
         log, end = self._snapshot.log, self._snapshot.end_offset
         order = np.argsort(offsets, kind="stable")
         at = 0
@@ -300,11 +400,35 @@ class QueueCheck:
             rows = order[at:stop]
             distinct, which = np.unique(offsets[rows], return_inverse=True)
             frames = log.frames_at(segment, distinct, end)
-            of_queue = _of_queue(frames, key)
-            same_size = frames.column("total_size")[which] == sizes[rows]
-            good[rows] = of_queue[which] & same_size
+            own = _of_queue(frames, key)[which]
+            same = frames.ok[which] & (frames.column("total_size")[which] == sizes[rows])
+            good[rows] = own & same
+            same &= frames.column("queue_offset")[which] == numbers[rows]
+            same &= np.where(own, _is_prepared(frames)[which], True)
+            for row in np.flatnonzero(same & ~own & ~np.isin(offsets[rows], odd)).tolist():
+                same[row] = not self._has_queue(frames, int(which[row]))
+            disowned[rows] = same
             at = stop
-        return good
+        return good, disowned
+
+    def _has_queue(self, frames: RecordFrames, row: int) -> bool:
+        """Return whether the queue that a record names has files."""
+        start = int(frames.topic_start[row])
+        topic = os.fsdecode(frames.data[start : start + int(frames.topic_length[row])].tobytes())
+        key = (topic, int(frames.column("queue_id")[row]))
+        return key in self._simple or key in self._batch
+
+
+def _begin_of_life(believed: Int64s, size: Int64s, matched: Bools) -> int | None:
+    """Return the last record at which a queue begins, at 0; a lone 0 is one only with its unit."""
+    follows = np.append(believed[1:] == size[:-1], False)
+    rows = np.flatnonzero((believed == 0) & (matched | follows))
+    return int(rows[-1]) if len(rows) else None
+
+
+def _is_prepared(frames: RecordFrames) -> Bools:
+    found: Bools = frames.column("sys_flag") & NOT_QUEUED_BIT != 0
+    return found
 
 
 def _of_queue(frames: RecordFrames, key: tuple[str, int]) -> Any:

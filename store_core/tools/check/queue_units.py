@@ -56,6 +56,15 @@ class MissingRecords:
         del self.examples[5:]
         self.count += len(rows)
 
+    def absorb(self, other: MissingRecords) -> None:
+        """Note what another one has, and take it from that."""
+        if other.count:
+            self.first = other.first if self.first < 0 else self.first
+            self.last = max(self.last, other.last)
+            self.examples = [*self.examples, *other.examples][:5]
+            self.count += other.count
+            other.take_over(MissingRecords())
+
 
 class CheckedQueue:
     """Compares the units of one queue with the records that should be there.

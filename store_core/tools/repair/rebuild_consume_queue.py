@@ -168,6 +168,7 @@ class _Rebuild:
         self._counts = Appended()
         self._earlier: dict[tuple[str, int], int] = {}
         self._moved_from: dict[tuple[str, int], int] = {}
+        self._may_live_again: set[tuple[str, int]] = set()
         self._queues = ConsumeQueueStore(
             str(root),
             config,
@@ -198,6 +199,8 @@ class _Rebuild:
             self._moved_from.pop(key, None)
         if appended.moved:
             self._moved_from.setdefault(key, queue.max_offset - appended.moved)
+            if int(rows.queue_offset[-1]) == 0:
+                self._may_live_again.add(key)
 
     def _of_last_life(self, key: tuple[str, int], rows: DispatchRequests) -> DispatchRequests:
         """Return the rows since a topic was made once more; what its queue had before is gone."""
@@ -233,6 +236,8 @@ class _Rebuild:
 
     def _is_last_alone(self, key: tuple[str, int]) -> bool:
         queue, start = self._queues.find_simple(*key), self._moved_from[key]
+        if key in self._may_live_again:
+            return False
         return queue is not None and queue.min_offset + 1 < start == queue.max_offset - 1
 
 

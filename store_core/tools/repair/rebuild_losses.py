@@ -15,7 +15,7 @@ from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, list_consume_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     import numpy.typing as npt

@@ -173,7 +173,9 @@ def test_gaps_that_would_move_messages_need_consent(tmp_path: Path) -> None:
         queues(store.root)
     assert content(store.root) == before
     assert queues(store.root, accept_moved=True).result.moved > 0
-    assert "UNIT_MOVED" in kinds(checked(store.root, KEYS))
+    report = checked(store.root, KEYS)
+    assert "UNIT_SHIFTED" in all_kinds(report)
+    assert kinds(report) == {"LOG_GAP": 1}
 
 
 def test_what_an_earlier_rebuild_left_and_cannot_be_looked_at(
