@@ -17,6 +17,7 @@ from store_core.files.store_directory import expand_paths
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.layout.store_paths import CONSUME_QUEUE_DIR
 from store_core.tools.check import Severity, check_store
+from store_core.tools.check.finding_kinds import HINDER_RECOVERY
 from store_core.tools.repair.rebuild_in_place import (
     loss_text,
     plan_queues,
@@ -95,11 +96,12 @@ def check_and_tell(snapshot: StoreSnapshot, display: Display, report: Report) ->
         report.end_with(NOT_DONE)
     elif not found.is_good:
         report.end_with(FOUND)
-    if found.of(Severity.DAMAGE):
-        report.note(
-            f"what to do: rocketmq-store salvage {found.store} NEW makes a new store of all that "
-            "can be read; rocketmq-store recover --cut cuts the log at the first damage"
-        )
+    damage = {finding.kind for finding in found.of(Severity.DAMAGE)}
+    if damage:
+        text = f"rocketmq-store salvage {found.store} NEW makes a new store of all that can be read"
+        if damage & HINDER_RECOVERY:
+            text += "; rocketmq-store recover --cut cuts the log at the first damage"
+        report.note(f"what to do: {text}")
     if display.output is Format.json:
         write_result(report_row(found), display)
     elif not display.is_table:

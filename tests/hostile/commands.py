@@ -403,7 +403,7 @@ def _recovering(case: Case, *flags: str) -> str:
         row["no_messages"] = {
             finding["commit_log_offset"]
             for finding in report.get("findings", ())
-            if finding["kind"] == "unit moved"
+            if finding["kind"] == "unit disowned"
             and finding["commit_log_offset"] not in row["records"]
         }
         row["index_has_other_keys"] = any(

@@ -57,8 +57,6 @@ def may_be_left(
     is_clean = row["was_stopped_cleanly"]
     if kind in _TAGS:  # of a tags code it sees only that a crash took its last bytes
         return True
-    if kind == "unit moved" and place in row["no_messages"]:
-        return True
     if kind == "index header":  # it compares the first and the last entry; slots are not counted
         return all(text.startswith("fewer than") for text in finding["examples"])
     if kind in _ENTRIES and finding["position"]:  # else it is of the header

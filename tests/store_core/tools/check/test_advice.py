@@ -88,9 +88,8 @@ def follow(store: StoreFactory, finding: Finding, target: Path) -> CheckReport |
     command, root = named[1] or named[2], target
     shutil.copytree(store.root, root)
     if command == "rebuild-queues":
-        accepted = {
-            f"accept_{kind}": True for kind in re.findall(r"--accept-(\w+)", finding.advice)
-        }
+        flags = re.findall(r"--accept-(\w+)", finding.advice)
+        accepted = {f"accept_{flag}": True for flag in flags}
         rebuild_queues_in_place(str(root), CONFIG, **accepted)
     elif command == "rebuild-index":
         rebuild_index_in_place(str(root), CONFIG, clock=lambda: NOW_MS)
