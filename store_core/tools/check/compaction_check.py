@@ -8,8 +8,10 @@ import numpy as np
 
 from store_core.arrow import pc
 from store_core.codec.message_batch_codec import MessageColumns
+from store_core.codec.properties import split_keys
 from store_core.codec.record_crcs import body_crc_failures
 from store_core.errors import StoreError
+from store_core.layout.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
 from store_core.queue.compaction_directories import compacted_queues, strange_files
 from store_core.queue.compaction_log import CompactionLog
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS, _BATCH_BYTES = 1 << 16, 32 << 20
 _SHOWN = 5
+_MOST_PLACES, _ANY_TIME = 64, 1 << 62
 
 
 def check_compaction(snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts) -> None:
@@ -131,15 +134,39 @@ class _Queue:
         except StoreError:  # what is wrong with log and queue is told where they are checked
             return
         there = np.concatenate([log.units["base_queue_offset"], *self._told])
-        lost = np.setdiff1d(self._newest.kept_offsets(), there)
-        if len(lost):
+        missing = np.setdiff1d(self._newest.kept_offsets(), there).tolist()
+        lost = [offset for offset in missing if not self._has_other_keys(offset)]
+        if lost:
             self._findings.add(
                 FindingKind.COMPACTED_LOST,
                 self._place,
-                position=int(lost[0]),
+                position=lost[0],
                 count=len(lost),
-                examples=[f"queue offset {offset}" for offset in lost[:_SHOWN].tolist()],
+                examples=[f"queue offset {offset}" for offset in lost[:_SHOWN]],
             )
+
+    def _has_other_keys(self, queue_offset: int) -> bool:
+        """Return whether the index knows a message by its unique key, and not by its KEYS.
+
+        Those were damaged then, which no CRC covers: a message that was replaced by a newer one of
+        its key seems to be the only one of another.
+        """
+        reach = (self._log.topic, self._log.queue_id, queue_offset, queue_offset + 1)
+        try:
+            for columns in queue_columns(self._snapshot, *reach):
+                unique = self._indexed(columns, PROPERTY_UNIQ_KEY)
+                if any(unique) and not all(self._indexed(columns, PROPERTY_KEYS)):
+                    return True
+        except StoreError:  # what is wrong with the index is told where it is checked
+            return False
+        return False
+
+    def _indexed(self, columns: MessageColumns, name: str) -> list[bool]:
+        """Return for each key in a property of a message whether the index leads to it."""
+        index, topic = self._snapshot.index, self._log.topic
+        at = int(columns.frames.column("commit_log_offset")[0])
+        keys = split_keys(columns.property_values(name).to_pylist()[0] or "")
+        return [at in index.query_offset(topic, key, _MOST_PLACES, 0, _ANY_TIME)[0] for key in keys]
 
     def _in_commit_log(self) -> Iterator[MessageColumns]:
         """Yield what the commit log has of the queue, as far as the compacted log reaches."""

@@ -302,7 +302,8 @@ class FindingKind(Enum):
         Severity.DAMAGE,
         "messages that are the newest of their keys, and that the files of the compacted log lack: "
         "consumers get them at most until the broker restarts. RocketMQ 5.3.3 loses some when it "
-        "begins a file while it replaces others",
+        "begins a file while it replaces others; one whose KEYS were damaged (no CRC covers them) "
+        "is taken for such a one, unless the index tells",
         "the commit log has them until it expires: read them with access=consumequeue at these "
         "queue offsets, and send them again",
     )

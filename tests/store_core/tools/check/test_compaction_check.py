@@ -9,6 +9,7 @@ import pytest
 
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.layout.message import HEADER_IPV4
+from store_core.store_snapshot import StoreSnapshot
 from tests.golden_compacted import LOST_IN_LOG, TOPIC, unpack_compacted
 from tests.golden_kinds import OPTIONS, unpack_kind
 from tests.golden_store import tree_state
@@ -115,6 +116,21 @@ def test_the_newest_message_of_a_key_that_a_broker_lost(tmp_path):
 def test_a_message_whose_key_has_a_newer_one_may_go(root):
     lose(root, TOPIC, 64)
     assert kinds(checked(root, OPTIONS)) == {"COMPACTED_WITHOUT_UNIT": 1}
+
+
+def test_a_message_whose_keys_are_damaged_is_none_that_was_lost(root):
+    """It was replaced by a newer one of its key; with another key nothing has replaced it."""
+    with StoreSnapshot.open(str(root)) as view:
+        (message,) = view.get_message("g", TOPIC, 1, 53, 1).messages
+    path = min((root / "commitlog").iterdir())
+    begin = message.commit_log_offset - int(path.name)
+    at = path.read_bytes().index(b"KEYS\x01item-0\x02", begin) + len(b"KEYS\x01item-")
+    change(path, at, b"X")
+    report = checked(root, OPTIONS)
+    assert "COMPACTED_LOST" not in all_kinds(report)
+    assert kinds(report) == {"INDEX_ENTRY": 1, "NOT_FOUND_BY_KEY": 1}
+    shutil.rmtree(root / "index")  # nothing else tells
+    assert kinds(checked(root, OPTIONS))["COMPACTED_LOST"] == 1
 
 
 def test_what_the_commit_log_has_lost_is_not_missed(root):
