@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 _STRETCH = 16
 _BLOCK = 4096
+_SLACK_MS = 10_000
 
 
 class TimeSearch:
     """Bisection by the store times of records: units of a consume queue have none.
 
-    The times of a queue are taken to ascend; units whose records cannot be read are passed over.
+    The times of a queue are taken to ascend; units whose records cannot be read are passed over,
+    and those whose time, which no CRC covers, lies far outside of those before and after it.
     """
 
     def __init__(self, queue: SimpleQueue, reader: RecordReader) -> None:
@@ -38,19 +40,30 @@ class TimeSearch:
                 best, high = at, middle
             else:
                 low = at + 1
-        passed = np.flatnonzero(self._times(low, high) >= max(timestamp_ms, 0))
+        passed = np.flatnonzero(self._agreed_times(low, high) >= max(timestamp_ms, 0))
         return low + int(passed[0]) if len(passed) else best
 
     def _first_readable(self, low: int, high: int) -> tuple[int, int]:
         width = 1  # records that cannot be read are rare, and then many
         while low < high:
-            times = self._times(low, min(low + width, high))
+            times = self._agreed_times(low, min(low + width, high))
             readable = np.flatnonzero(times >= 0)
             if len(readable):
                 return low + int(readable[0]), int(times[readable[0]])
             low += width
             width = _BLOCK
         return -1, -1
+
+    def _agreed_times(self, low: int, high: int) -> npt.NDArray[np.int64]:
+        """Return the same as `_times`; -1 also where both neighbours belie a time."""
+        begin, end = max(low - 1, self._queue.min_offset), min(high + 1, self._queue.max_offset)
+        times = self._times(begin, end)
+        before, after, found = times[:-2], times[2:], times.copy()
+        # Where a clock was set back the one before is the later one: nothing is belied there.
+        known = (before >= 0) & (before <= after)
+        belied = (times[1:-1] < before - _SLACK_MS) | (times[1:-1] > after + _SLACK_MS)
+        found[1:-1][known & belied] = -1
+        return found[low - begin : high - begin]
 
     def _times(self, low: int, high: int) -> npt.NDArray[np.int64]:
         """Return store times of units ``[low, high)``; -1 where no record can be read."""

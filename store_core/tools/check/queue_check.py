@@ -248,9 +248,7 @@ class QueueCheck:
                 examples=records.examples,
             )
 
-    def _begin_again(
-        self, key: tuple[str, int], missing: MissingRecords, *, is_one: bool
-    ) -> None:
+    def _begin_again(self, key: tuple[str, int], missing: MissingRecords, *, is_one: bool) -> None:
         """Keep what came before a queue began at 0 again, to tell of it in the end."""
         earlier = MissingRecords()
         earlier.take_over(missing)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core import StoreConfigError, StoreSnapshot
+from store_core.layout.message import HEADER_IPV4
 from tests.store_factory import START_MS, StoreFactory
 
 
@@ -49,6 +50,26 @@ def test_lost_segments_are_passed_over(tmp_path):
         last = held[-1]
         after = snapshot.get_offset_in_queue_by_time("TopicA", 0, last.store_timestamp + 1)
         assert after == 150
+
+
+@pytest.mark.parametrize("said", [4_102_444_800_000, 1_600_000_000_000, 0])
+def test_one_damaged_time_misleads_no_search(tmp_path, said):
+    factory = StoreFactory(tmp_path, units_per_file=200, step_ms=60_000)
+    for _ in range(100):
+        factory.add()
+    root = factory.write()
+    for damaged in (1, 24, 49, 50, 51, 74, 98):
+        record = factory.records[damaged]
+        path = factory.segment_path(record.commit_log_offset)
+        whole = path.read_bytes()
+        at = record.commit_log_offset % factory.segment_bytes + HEADER_IPV4.at("store_timestamp")
+        path.write_bytes(whole[:at] + said.to_bytes(8, "big") + whole[at + 8 :])
+        with StoreSnapshot.open(str(root)) as snapshot:
+            for other in factory.records:
+                if other is not record:
+                    found = snapshot.get_offset_in_queue_by_time("TopicA", 0, other.store_timestamp)
+                    assert found == other.queue_offset, damaged
+        path.write_bytes(whole)
 
 
 def test_unknown_boundary_and_queue(tmp_path):

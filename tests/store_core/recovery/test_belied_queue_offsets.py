@@ -1,4 +1,4 @@
-"""A lost queue comes back as it was, whatever one record says of its queue offset."""
+"""What recovery does whose records say a queue offset or a time that cannot be right."""
 
 from __future__ import annotations
 
