@@ -476,7 +476,7 @@ HINDER_RECOVERY = frozenset(
         *(FindingKind.SEGMENT_MISSING, FindingKind.SEGMENT_SIZE, FindingKind.ENTRY_HEADER),
         *(FindingKind.BODY_CRC, FindingKind.PROPERTY_CRC, FindingKind.UNREADABLE),
         *(FindingKind.STRANGE_FILE, FindingKind.QUEUE_FILE_SIZE, FindingKind.QUEUE_TYPE),
-        *(FindingKind.TOPICS, FindingKind.NO_PERMISSION),
+        *(FindingKind.SETTINGS_STOP, FindingKind.NO_PERMISSION),
     }
 )
 """Where one of these is found, recovery is refused, or cuts the log if it is told to."""
