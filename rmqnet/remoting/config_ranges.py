@@ -1,4 +1,7 @@
-"""Ranges of the numbers of topics and groups, which come in bodies and headers of requests."""
+"""Ranges of the numbers of topics and groups, which come in bodies and headers of requests.
+
+That they have no more bits than in Java, whoever parses them has looked at.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,6 @@ def check_topic_ranges(config: TopicConfig, most_queues: int = MAX_INT) -> None:
         ("readQueueNums", config.read_queue_nums, 0, most_queues),
         ("writeQueueNums", config.write_queue_nums, 0, most_queues),
         ("perm", config.perm, 0, _MOST_PERM),
-        ("topicSysFlag", config.topic_sys_flag, -MAX_INT - 1, MAX_INT),
     ):
         _check(f"topic {name}: {key}", number, least, most)
     if config.topic_filter_type not in _FILTER_TYPES:
@@ -52,11 +54,8 @@ def check_group_ranges(config: SubscriptionGroupConfig, most_queues: int = MAX_I
     name = config.group_name
     for key, number, least, most in (
         ("retryQueueNums", config.retry_queue_nums, 0, most_queues),
-        ("retryMaxTimes", config.retry_max_times, -MAX_INT - 1, MAX_INT),
         ("brokerId", config.broker_id, 0, MAX_LONG),
         ("whichBrokerWhenConsumeSlowly", config.which_broker_when_consume_slowly, 0, MAX_LONG),
-        ("groupSysFlag", config.group_sys_flag, -MAX_INT - 1, MAX_INT),
-        ("consumeTimeoutMinute", config.consume_timeout_minute, -MAX_INT - 1, MAX_INT),
     ):
         _check(f"group {name}: {key}", number, least, most)
 
