@@ -24,6 +24,12 @@ from tests.interop.java_oracle import OracleError, archive_of, one_at_a_time
 
 CLUSTER = Path(__file__).parent / "oracle" / "cluster"
 RELEASES = ("5.3.3", "4.9.7")
+NEWEST = "5.5.1"
+"""The newest broker and store that are published, with the clients of 5.5.0."""
+ALL_RELEASES = (*RELEASES, NEWEST)
+
+_PROFILES = {"5.3.3": (), "4.9.7": ("-Procketmq4",), NEWEST: ("-Procketmq55",)}
+_OUTPUTS = {"5.3.3": "compat5", "4.9.7": "compat4", NEWEST: "newest"}
 
 _BUILD_TIMEOUT_SECONDS = 900
 _LIMIT_SECONDS = 300
@@ -197,20 +203,19 @@ def _fixed_options(directory: Path) -> list[str]:
 def build(release: str) -> Path:
     """Build the program for one release, unless its jar is newer than its sources; return it."""
     with one_at_a_time(CLUSTER):
-        return _build(release[0])
+        return _build(release)
 
 
-def _build(major: str) -> Path:
-    jar = CLUSTER / "target" / f"compat{major}" / "cluster.jar"
+def _build(release: str) -> Path:
+    jar = CLUSTER / "target" / _OUTPUTS[release] / "cluster.jar"
     newest = max(
         path.stat().st_mtime for path in [CLUSTER / "pom.xml", *(CLUSTER / "src").rglob("*.*")]
     )
     libraries = jar.parent / "dependency"
     if jar.exists() and libraries.is_dir() and jar.stat().st_mtime >= newest:
         return jar
-    profile = ["-Procketmq4"] if major == "4" else []
     done = subprocess.run(
-        ["mvn", "-q", "-B", *profile, "package", "dependency:copy-dependencies"],
+        ["mvn", "-q", "-B", *_PROFILES[release], "package", "dependency:copy-dependencies"],
         cwd=CLUSTER,
         stdin=subprocess.DEVNULL,
         capture_output=True,

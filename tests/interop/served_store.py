@@ -46,6 +46,7 @@ _NEVER_MS = 3_600_000
 CASES = (
     Case("new-5.3.3", "5.3.3", None, (1, 2, 3), (1_000, 8_000, _NEVER_MS)),
     Case("new-4.9.7", "4.9.7", None, (1, 2, 3), (1_000, 8_000, _NEVER_MS)),
+    Case("new-5.5.1", "5.5.1", None, (1, 2, 3), (1_000, 8_000, _NEVER_MS)),
     Case("cluster-5x", "5.3.3", "cluster-5x", (1, 4, 6), (1_000, 5_000, _NEVER_MS)),
     Case("cluster-4x", "4.9.7", "cluster-4x", (1, 4, 6), (1_000, 5_000, _NEVER_MS)),
 )

@@ -30,7 +30,7 @@ from rmqnet import (
 from store_core import MessageStoreConfig, StoreSnapshot
 from store_core.transaction.open_halves import find_open_halves
 from tests.interop.client_node import ClientNode, numbered_key, wait_until
-from tests.interop.java_cluster import RELEASES, build
+from tests.interop.java_cluster import ALL_RELEASES, RELEASES, build
 from tests.interop.live_cluster import BROKER, SMALL_FILES, LiveCluster
 from tests.interop.python_server import OURS
 from tests.interop.served_store import assert_sound
@@ -254,16 +254,18 @@ class Game:
 
 @pytest.fixture(scope="module")
 def games(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Game]:
-    for release in RELEASES:
+    for release in ALL_RELEASES:
         build(release)
-    games = {release: Game(release, tmp_path_factory.mktemp(f"r{release}")) for release in RELEASES}
+    games = {
+        release: Game(release, tmp_path_factory.mktemp(f"r{release}")) for release in ALL_RELEASES
+    }
     with ThreadPoolExecutor(len(games)) as pool:
         for playing in [pool.submit(game.play) for game in games.values()]:
             playing.result()
     return games
 
 
-@pytest.fixture(params=RELEASES)
+@pytest.fixture(params=ALL_RELEASES)
 def game(request: pytest.FixtureRequest, games: dict[str, Game]) -> Game:
     return games[request.param]
 

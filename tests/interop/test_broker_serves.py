@@ -51,7 +51,7 @@ def _properties(row: dict[str, Any]) -> dict[str, str]:
 def all_served(spark, tmp_path_factory):
     rmqsource.register(spark)
     stores = {case.name: ServedStore(case, tmp_path_factory.mktemp(case.name)) for case in CASES}
-    for release in java_cluster.RELEASES:
+    for release in java_cluster.ALL_RELEASES:
         java_cluster.build(release)
     with ExitStack() as stack:
         brokers = {}

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import rmqnet
-from tests.interop.java_cluster import RELEASES, build, java_options
+from tests.interop.java_cluster import ALL_RELEASES, build, java_options
 
 pytestmark = pytest.mark.interop
 
@@ -66,15 +66,15 @@ def driven(release, namesrv_addr, directory, seed, names):
     return failed, rows[-1]["passed"]
 
 
-def test_clients_of_both_releases(tmp_path):
+def test_clients_of_all_releases(tmp_path):
     shares = {}
-    for release in RELEASES:
+    for release in ALL_RELEASES:
         build(release)
         names = [n for n in sections(release, tmp_path / release) if n not in _SLOW]
         shares[release] = [names[first::_SHARES] for first in range(_SHARES)]
     with (
         rmqnet.serve(tmp_path / "store", settings=SETTINGS) as cluster,
-        ThreadPoolExecutor(_SHARES * len(RELEASES)) as pool,
+        ThreadPoolExecutor(_SHARES * len(ALL_RELEASES)) as pool,
     ):
         runs = {
             release: [
@@ -83,9 +83,9 @@ def test_clients_of_both_releases(tmp_path):
                 )
                 for n, names in enumerate(shares[release])
             ]
-            for seed, release in enumerate(RELEASES, 1)
+            for seed, release in enumerate(ALL_RELEASES, 1)
         }
-        for release in RELEASES:
+        for release in ALL_RELEASES:
             results = [run.result() for run in runs[release]]
             assert [row for failed, _ in results for row in failed] == [], release
             assert sum(passed for _, passed in results) > 200, release

@@ -18,7 +18,7 @@ from store_core.config.config_files import (
 )
 from store_core.files.store_directory import StoreDirectory
 from tests.interop.client_node import ClientNode, numbered_key, wait_until
-from tests.interop.java_cluster import RELEASES
+from tests.interop.java_cluster import ALL_RELEASES
 from tests.interop.live_cluster import BROKER, DELAY_LEVELS, LiveCluster
 
 pytestmark = pytest.mark.interop
@@ -55,7 +55,7 @@ def broker_ids(java: ClientNode) -> dict[str, str]:
     return dict(found.get("brokerAddrs", {}))
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", ALL_RELEASES)
 def test_our_slave_at_a_java_master(release: str, tmp_path: Path) -> None:
     with (
         LiveCluster(tmp_path / "cluster", release) as cluster,
@@ -109,7 +109,7 @@ def read_live(store: Path, java: ClientNode) -> None:
         assert row["queue_id"] == 0
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", ALL_RELEASES)
 def test_a_java_slave_at_our_master(release: str, tmp_path: Path) -> None:
     with (
         serve(tmp_path / "master", ha_port=0, settings=SETTINGS) as master,
