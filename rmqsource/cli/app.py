@@ -44,6 +44,7 @@ from rmqsource.cli.topics import show_topics
 from rmqsource.cli.waiting import add_waiting_commands
 from rmqsource.exit_codes import EXIT_CODES
 from rmqsource.scan.store_versions import open_snapshots
+from store_core.config.static_topics import warn_of_static_topics
 
 app = CommandLine(
     no_args_is_help=True,
@@ -94,6 +95,7 @@ def info(
         for snapshot in open_snapshots(options):
             with snapshot:
                 report.note(*snapshot.kind.notes())
+                warn_of_static_topics(snapshot.directory)
                 facts = store_facts(snapshot, options, report.damage, report.not_read)
             if display.is_table:
                 write_record(facts, display)

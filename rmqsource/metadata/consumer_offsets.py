@@ -12,6 +12,7 @@ from rmqsource.metadata.queue_facts import NO_RECORD, QueueFacts, queue_facts, s
 from rmqsource.metadata.queue_units import read_batch_queue
 from rmqsource.metadata.selection import QueueKey, Selection
 from store_core.config.config_files import load_consumer_offsets
+from store_core.config.static_topics import warn_of_static_topics
 from store_core.errors import StoreFormatError
 from store_core.layout.store_paths import CONFIG_DIR
 from store_core.queue.batch_consume_queue import find_unit
@@ -63,6 +64,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     ``lag_ms`` starts from the first message that is still there; it is 0 where none is left, and
     null where a record is lost.
     """
+    warn_of_static_topics(snapshot.directory)
     commits: list[_Commit] = []
     with skip_damaged("config/consumerOffset.json", options):
         commits = _commits(snapshot, options)

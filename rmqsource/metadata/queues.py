@@ -11,6 +11,7 @@ from rmqsource.metadata.compacted import compacted_facts
 from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import NO_RECORD, QueueFacts, queue_facts, store_times
 from rmqsource.metadata.selection import QueueKey, selected_queues
+from store_core.config.static_topics import warn_of_static_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     The columns of the compacted log are beside them: ``examineTopicStats`` of RocketMQ 5.3.3, too,
     tells the offsets of the consume queue, while consumers are given the compacted log.
     """
+    warn_of_static_topics(snapshot.directory)
     compacted = compacted_facts(snapshot, options)
     keys: list[QueueKey] = []
     facts: list[QueueFacts] = []

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,13 @@ def test_a_file_with_a_strange_name_is_damage_of_its_queue(tmp_path: Path) -> No
     assert {row["queue_id"] for row in kept} == {
         row["queue_id"] for row in rows_of_store(store, "queues")
     } - {0}
+
+
+@pytest.mark.parametrize("table", ["queues", "consumer_offsets"])
+def test_offsets_of_static_topics_are_said_to_be_physical(tmp_path, caplog, table) -> None:
+    made = golden("cluster-5x")
+    store = replace(made, root=made.copy_to(tmp_path))
+    mapping = {"topicQueueMappingInfoMap": {"orders": {"topic": "orders", "totalQueues": 8}}}
+    (store.root / "config" / "topicQueueMapping.json").write_text(json.dumps(mapping))
+    assert rows_of_store(store, table)
+    assert [m for m in caplog.messages if m.startswith("static topics (orders)")]
