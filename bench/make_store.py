@@ -193,6 +193,7 @@ def write_small_files(
         index_msg_timestamp=full_index_timestamp,
         master_flushed_offset=0,
         confirm_phy_offset=0,
+        logics_physical_offset=0,
     )
     (root / CHECKPOINT_FILE).write_bytes(checkpoint.ljust(CHECKPOINT_FILE_BYTES, b"\0"))
     (root / "abort.bak").touch()

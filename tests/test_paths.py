@@ -17,7 +17,7 @@ from rmqnet import (
     serve,
 )
 from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
-from store_core.config.broker_config import load_broker_config
+from store_core.config.message_store_config import load_broker_config
 
 
 @pytest.fixture
