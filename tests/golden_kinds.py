@@ -16,3 +16,9 @@ def unpack_kind(name: str, directory: Path) -> Path:
     """Unpack a store below a directory; return its root."""
     unpack(GOLDEN_DIR / "kinds" / name / "store.tar.gz", directory)
     return directory / "store"
+
+
+def unpack_option(name: str, directory: Path) -> Path:
+    """Unpack a store of 5.5.1 with an option on (golden/options-551/README.md); return its root."""
+    unpack(GOLDEN_DIR / "options-551" / name / "store.tar.gz", directory)
+    return directory / "store"

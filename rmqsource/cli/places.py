@@ -31,6 +31,7 @@ from rmqsource.cli.report import reporting
 from rmqsource.cli.thresholds import Bytes, size
 from rmqsource.scan.predicate import from_options
 from rmqsource.scan.prepared_read import plan_columns, plan_read
+from rmqsource.scan.store_versions import open_snapshots
 from store_core.arrow import pa, pc
 
 _QUEUES = Shape(
@@ -133,6 +134,9 @@ def plan(path: Paths, selection: Selection, *, source: Source, view: View) -> No
         options = source_options(path, source.option, flags)
         writer = row_writer(display, _PLAN)
         plans = plan_read(options, from_options(options))
+        for snapshot in open_snapshots(options):
+            with snapshot:
+                said.note(*snapshot.kind.unread())
         for row in pa.table(plan_columns(plans)).to_pylist():
             if display.is_table:
                 write_record({k: v for k, v in row.items() if v is not None}, display)

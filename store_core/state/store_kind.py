@@ -25,7 +25,9 @@ from store_core.layout.store_paths import (
     COMPACTION_QUEUE_DIR,
     CONFIG_DIR,
     CONSUME_QUEUE_DIR,
+    INDEX_DIR,
     ROCKSDB_CONSUME_QUEUE_DIR,
+    ROCKSDB_STORE_DIR,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +59,9 @@ class StoreKind:
         Path of the directory that holds the log of a DLedger group.
     compacted_topics
         Topics with a compacted log: only there are messages that the commit log has lost.
+    index_database
+        Path of the RocksDB database that holds the index in place of index files (5.4.0 on); it is
+        not read. Timers and transactions may be all that is in it.
     tiered
         The file in which tiered storage keeps its list of segments.
     """
@@ -66,6 +71,7 @@ class StoreKind:
     unread_because: str = _INSTALL
     dledger_log: str = ""
     compacted_topics: tuple[str, ...] = ()
+    index_database: str = ""
     tiered: str = ""
 
     def notes(self) -> tuple[str, ...]:
@@ -97,6 +103,11 @@ class StoreKind:
             found.append(
                 f"topics, groups and consumer offsets are in RocksDB databases ({places}), "
                 f"which are not read: {self.unread_because}"
+            )
+        if self.index_database:
+            found.append(
+                "there are no index files, and with indexRocksDBEnable the index is in a RocksDB "
+                f"database ({self.index_database}), which is not read: queries by key scan the log"
             )
         if self.tiered:
             found.append(
@@ -154,6 +165,7 @@ def store_kind(directory: StoreDirectory) -> StoreKind:
         config_databases=config_databases(directory) if is_unread and CONFIG_DIR in names else (),
         dledger_log=directory.resolve(dledger[0]) if dledger else "",
         compacted_topics=_compacted_topics(directory) if COMPACTION_DIR in names else (),
+        index_database=_index_database(directory) if ROCKSDB_STORE_DIR in names else "",
         tiered=next((e.path for e in config if e.name in _TIERED and not e.is_dir), ""),
     )
 
@@ -192,6 +204,20 @@ def queue_database(directory: StoreDirectory) -> str:
     """
     found = (database_path(directory, name) for name in _QUEUE_DATABASES)
     return next((path for path in found if path), "")
+
+
+def _index_database(directory: StoreDirectory) -> str:
+    """Return the path of the database that may have the index; each broker from 5.4.0 on has one.
+
+    One that was never used has no tables, and an empty log.
+    """
+    if any(entry.name.isdigit() for entry in directory.list(directory.resolve(INDEX_DIR))):
+        return ""
+    path = directory.resolve(ROCKSDB_STORE_DIR)
+    for entry in directory.list(path):
+        if entry.name.endswith(".sst") or (entry.name.endswith(".log") and entry.size):
+            return path
+    return ""
 
 
 def _compacted_topics(directory: StoreDirectory) -> tuple[str, ...]:

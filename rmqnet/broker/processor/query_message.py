@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from rmqnet.remoting.server_connection import ServerConnection
     from store_core.message import Message
 
-_TAG_INDEX = "T"
-
 
 class QueryMessageProcessor:
     """Answers with stored records.
@@ -52,14 +50,17 @@ class QueryMessageProcessor:
         """
         del connection
         header = decode_header(QueryMessageRequestHeader, request.ext_fields)
-        most, key = header.max_num, header.key
+        most, index_type = header.max_num, header.index_type
         store = self._broker.store
         if header.unique_key_query:
-            most = store.config.default_query_max_num
-        elif header.index_type == _TAG_INDEX:
-            key = f"{_TAG_INDEX}#{key}"  # what follows the topic in entries of tags; since 5.4
+            most, index_type = store.config.default_query_max_num, None
         result = store.query_message(
-            header.topic, key, most, header.begin_timestamp, header.end_timestamp
+            header.topic,
+            header.key,
+            most,
+            header.begin_timestamp,
+            header.end_timestamp,
+            index_type,
         )
         answer = QueryMessageResponseHeader(
             result.index_last_update_timestamp, result.index_last_update_phy_offset

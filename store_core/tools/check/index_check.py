@@ -134,6 +134,9 @@ class IndexCheck:
                 examples=[f"{len(index.unusable)} index files, of which none proves its sizes"],
             )
             return
+        if self._snapshot.kind.index_database:  # a note says so
+            self.is_known = False
+            return
         for path, reason in index.unusable:
             self._unusable(path, reason)
         for number, (path, _) in enumerate(index.files):

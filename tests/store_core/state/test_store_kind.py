@@ -15,7 +15,7 @@ from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
-from tests.golden_kinds import IN_DATABASE, KINDS, MESSAGES, OPTIONS, unpack_kind
+from tests.golden_kinds import IN_DATABASE, KINDS, MESSAGES, OPTIONS, unpack_kind, unpack_option
 from tests.golden_store import golden, tree_state
 from tests.store_core.tools.check.support import all_kinds, checked
 
@@ -45,6 +45,19 @@ def test_what_each_kind_keeps_elsewhere(tmp_path):
         "rocksdb-v2-5x": ["consumequeue", "config/rdb"],
         "tiered-5x": ["config/tieredStoreMetadata.json"],
     }
+
+
+def test_an_index_that_is_in_a_database_alone_is_named(tmp_path):
+    root = unpack_option("index-in-database", tmp_path)
+    kind = kind_of(root)
+    assert kind == StoreKind(index_database=str(root / "rocksdbstore"))
+    (note,) = kind.unread()
+    assert "queries by key scan the log" in note
+    report = checked(root)
+    assert report.is_good
+    assert all_kinds(report) == {"NOT_READ"}
+    unpack_option("accelerated-recovery", tmp_path / "files")
+    assert kind_of(tmp_path / "files" / "store") == StoreKind()
 
 
 @pytest.mark.parametrize("name", ["classic-5x", "cluster-4x", "cluster-5x", "empty-5x"])
