@@ -46,18 +46,22 @@ class Record(NamedTuple):
 
     @property
     def key(self) -> str | None:
-        """A word by which the index finds it."""
-        words = self.properties.get("KEYS", "").split()
-        return words[0] if words else None
+        """A word by which the index finds it, and that can be asked for: damage may be no text."""
+        words = self.properties.get("KEYS", "").split(" ")
+        return words[0] if words[0].isalnum() else None
 
 
 class Ledger(NamedTuple):
-    """The readable records of a store by place and body, and what its queues refer to."""
+    """The readable records of a store by place and body, and what its queues refer to.
+
+    ``begin`` is where the first segment begins that is there.
+    """
 
     records: dict[tuple[int, bytes], Record]
     units: dict[tuple[str, str], set[tuple[int, int]]]
     is_crashed: bool
     flushed_ms: int
+    begin: int
 
     def is_referred_to(self, record: Record) -> bool:
         """Return whether any unit of its queue, at whatever offset, is of the record."""
@@ -75,7 +79,8 @@ def read_ledger(root: Path) -> Ledger:
     checkpoint = root / "checkpoint"
     times = checkpoint.read_bytes()[:8] if checkpoint.is_file() else b""
     flushed_ms = struct.unpack(">q", times)[0] if len(times) == 8 else 0
-    return Ledger(records, _units(root), (root / "abort").exists(), flushed_ms)
+    begin = min((int(path.name) for path in _segments(root)), default=0)
+    return Ledger(records, _units(root), (root / "abort").exists(), flushed_ms, begin)
 
 
 def records_in(data: bytes, base: int) -> Iterator[Record]:
