@@ -129,7 +129,8 @@ def test_what_is_known_of_rows_stages_what_their_records_say(rows, bad_rows):
 def staged_rows(converted, properties):
     """Return what a task tells the commit of its records."""
     with TemporaryDirectory() as directory:
-        writer = StagedPartWriter(directory, "part", [1000 * level for level in range(1, 19)])
+        levels = [1000 * level for level in range(1, 19)]
+        writer = StagedPartWriter(directory, "part", levels, with_tags=True)
         encoded = encode_records(converted.batch, store_host=STORE_HOST)
         queue_id = converted.queue_id
         writer.append(encoded, converted.topics, converted.topic_code, queue_id, properties)
