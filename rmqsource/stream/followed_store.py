@@ -14,6 +14,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.read.batch_end import dispatched_end, flushed_end, written_end
 from store_core.read.log_marks import MarkState, mark_at, mark_before, mark_state
 from store_core.read.log_watch import LogWatch
+from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
     from typing import Callable
@@ -113,7 +114,7 @@ class FollowedStore:
         ------
         StreamDataLossError
             The log is another one than was read, or has lost what was not read yet, and
-            ``failOnDataLoss`` is true.
+            ``failOnDataLoss`` is true. A lost end needs ``mode=FAILFAST`` too.
         """
         seen = self._seen
         if (
@@ -153,12 +154,29 @@ class FollowedStore:
             )
             at = Waiting(offset, begin, 0).start
             end = self.readable_end(snapshot, at)
+            self._check_log_end(snapshot)
             last = offset.last if offset is not None else None
             # What waits to be dispatched or flushed changes without the log.
             if end >= snapshot.end_offset:
                 watch.settle(snapshot, last)
             self._seen = _Seen(end, snapshot.end_offset, at, watch)
         return Waiting(offset, begin, end)
+
+    def _check_log_end(self, snapshot: StoreSnapshot) -> None:
+        """Tell of messages that followed the end of the log of a stopped store, and are gone.
+
+        A writer's queues can be further than the log that was seen before: a second look decides.
+        """
+        if snapshot.state is not StoreState.STOPPED or snapshot.evident_lost_end is None:
+            return
+        with open_snapshot(self.path, self._config, None) as again:
+            lost = again.evident_lost_end if again.state is StoreState.STOPPED else None
+        if lost is None:
+            return
+        if self._options.mode == "FAILFAST":
+            self._lose(str(lost), "it reads what is left")
+        else:
+            self._warn(str(lost), "it reads what is left")
 
     def readable_end(self, snapshot: StoreSnapshot, floor: int) -> int:
         """Return how far a batch may go (option ``readUpTo``)."""

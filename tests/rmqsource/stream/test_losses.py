@@ -13,6 +13,7 @@ from rmqsource.errors import StreamDataLossError
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
 from rmqsource.stream import followed_store
 from store_core.errors import StoreNotFoundError
+from store_core.store_snapshot import StoreSnapshot
 from tests.rmqsource.stream.growing_store import GrowingStore, bodies
 from tests.rmqsource.stream.simulated_query import Checkpoint, SimulatedQuery, follow, where
 
@@ -373,3 +374,42 @@ def test_half_a_record_that_a_kill_left_is_waited_for(tmp_path, read_up_to):
         growing.put(3, size=200)
         more = growing.put_bodies
     assert bodies(follow(checkpoint, copy, BODY, readUpTo=read_up_to)) == expected + more
+
+
+def _without_end(growing: GrowingStore) -> None:
+    """Stop the store cleanly, and delete the last segments of its log."""
+    growing.put(200)
+    growing.close()
+    for segment in growing.segments()[-2:]:
+        segment.unlink()
+
+
+@pytest.mark.parametrize("has_read", [False, True])
+@pytest.mark.parametrize("lenient", [LOSSY, {"mode": "PERMISSIVE"}])
+def test_a_stopped_store_whose_end_is_lost(growing, caplog, has_read, lenient):
+    checkpoint = Checkpoint()
+    if has_read:
+        growing.put(10)
+        follow(checkpoint, growing.root, BODY)
+    _without_end(growing)
+    refused(checkpoint, growing.root, "the log ends at offset", "that followed are lost")
+    with caplog.at_level(logging.WARNING):
+        rows = follow(checkpoint, growing.root, BODY, **lenient)
+    assert caplog.text.count("that followed are lost") == 1
+    assert bodies(rows) == growing.put_bodies[: len(rows)]
+    assert 0 < len(rows) < len(growing.put_bodies)
+
+
+def test_a_lost_end_is_no_matter_while_a_broker_has_the_store_open(growing):
+    _without_end(growing)
+    (growing.root / "abort").touch()
+    rows = follow(Checkpoint(), growing.root, BODY)
+    assert 0 < len(rows) < 200
+
+
+def test_a_store_that_moves_on_between_two_looks_has_lost_nothing(growing, monkeypatch):
+    growing.put(50)
+    growing.close()
+    looks = iter(["lost", None])
+    monkeypatch.setattr(StoreSnapshot, "evident_lost_end", property(lambda _: next(looks)))
+    assert bodies(follow(Checkpoint(), growing.root, BODY)) == growing.put_bodies
