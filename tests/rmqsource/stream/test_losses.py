@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import shutil
@@ -410,6 +411,6 @@ def test_a_lost_end_is_no_matter_while_a_broker_has_the_store_open(growing):
 def test_a_store_that_moves_on_between_two_looks_has_lost_nothing(growing, monkeypatch):
     growing.put(50)
     growing.close()
-    looks = iter(["lost", None])
+    looks = itertools.chain(["lost"], itertools.repeat(None))
     monkeypatch.setattr(StoreSnapshot, "evident_lost_end", property(lambda _: next(looks)))
     assert bodies(follow(Checkpoint(), growing.root, BODY)) == growing.put_bodies
