@@ -21,8 +21,6 @@ from store_core.errors import (
     HAError,
     StoreClosedError,
     StoreConfigError,
-    StoreFormatError,
-    StoreReadError,
     TransactionError,
 )
 from store_core.files.store_directory import StoreDirectory
@@ -39,7 +37,6 @@ from store_core.staged_commit.crash_points import CrashPoints
 from store_core.state.running_flags import RunningFlags
 from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
-from store_core.state.store_state import StoreState, store_state
 from store_core.store_files import OpenOptions, delete_files, open_parts
 from store_core.tools.repair.cut_log import cut_log
 from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
@@ -54,7 +51,7 @@ if TYPE_CHECKING:
     from store_core.arrow_types import RecordBatch
     from store_core.config.consumer_filter_file import ConsumerFilterData
     from store_core.config.message_store_config import MessageStoreConfig
-    from store_core.filter.consumer_filter_manager import ConsumerFilterManager, RegisteredFilter
+    from store_core.filter.consumer_filter_manager import ConsumerFilterManager
     from store_core.filter.message_filter import AnyFilter, MessageFilter
     from store_core.log.commit_log_appender import Buffer
     from store_core.message import Message
@@ -170,7 +167,6 @@ class MessageStore(StoreQueries):
         self.open_blocks: set[str] = set()
         self._message_ids: ClientMessageIds | None = None
         self._consumer_filters: ConsumerFilterManager | None = None
-        self._filters_are_proven = False
         self._open: OpenStore | None = None
         self._putter: MessagePutter | None = None
         self._changing = threading.RLock()
@@ -683,12 +679,6 @@ class MessageStore(StoreQueries):
             replication.store_goes_on()
             self.use_replication(replication)
 
-    def _consumer_filter(self, topic: str, group: str) -> RegisteredFilter | None:
-        try:
-            return self.consumer_filters.get(topic, group)
-        except (StoreFormatError, StoreReadError):  # the records themselves tell, too
-            return None
-
     def _load_filters(self) -> ConsumerFilterManager:
         from store_core.filter.consumer_filter_manager import (  # noqa: PLC0415 (few have filters)
             open_consumer_filters,
@@ -698,8 +688,7 @@ class MessageStore(StoreQueries):
             StoreDirectory(self.config.store_path_root_dir),
             self.config,
             self._environment.clock,
-            is_proven=self._filters_are_proven,
-            on_change=self._save_filters,
+            self._save_filters,
         )
 
     def _save_filters(self, filters: tuple[ConsumerFilterData, ...]) -> None:
@@ -709,8 +698,6 @@ class MessageStore(StoreQueries):
     def _bitmaps(self) -> FilterBitmapsOf | None:
         """Return what gives the filter bitmaps in this run of the store."""
         self._consumer_filters = None
-        state = store_state(StoreDirectory(self.config.store_path_root_dir))
-        self._filters_are_proven = state is StoreState.STOPPED
         if self._filter_bitmaps is not None or not self.config.enable_calc_filter_bit_map:
             return self._filter_bitmaps
         from store_core.filter.filter_bitmaps import FilterBitmaps  # noqa: PLC0415 (see above)

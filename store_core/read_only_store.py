@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
-    from store_core.filter.consumer_filter_manager import RegisteredFilter
 
 _SHORTEST_REST_S, _LONGEST_REST_S = 0.01, 1.0
 """Between looks for queues that are behind a log that does not grow."""
@@ -172,9 +171,6 @@ class ReadOnlyStore(StoreQueries):
             except FileVanishedError:  # its segment has expired: look again
                 self._is_settled, self._due = False, 0.0
                 raise
-
-    def _consumer_filter(self, topic: str, group: str) -> RegisteredFilter | None:
-        return self._snapshot._consumer_filter(topic, group)
 
 
 def _counts(queues: Iterable[tuple[str, int]]) -> dict[str, int]:

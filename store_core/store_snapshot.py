@@ -14,7 +14,6 @@ from store_core.errors import (
     FileVanishedError,
     StoreFormatError,
     StoreNotFoundError,
-    StoreReadError,
 )
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_service import IndexService
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from store_core.config.config_files import TopicConfig
-    from store_core.filter.consumer_filter_manager import ConsumerFilterManager, RegisteredFilter
     from store_core.log.record_reader import RecordReader
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.lost_end import LostEnd
@@ -151,7 +149,6 @@ class StoreSnapshot(StoreQueries):
         self._index: IndexService | None = None
         self._topics: dict[str, TopicConfig] | None = None
         self._topics_read = False
-        self._consumer_filters: ConsumerFilterManager | None = None
         self._lost_ends: dict[int | None, LostEnd | None] = {}
         try:
             _ = self.queue_database  # before the end: its units are of records of the log then
@@ -350,14 +347,6 @@ class StoreSnapshot(StoreQueries):
             self._ext[key] = opened
         return self._ext[key]
 
-    def bitmap_filters(self, topic: str) -> tuple[RegisteredFilter, ...] | None:
-        """Return the filters of a topic of which bitmaps of extension units speak.
-
-        None: it is not known, as the store was not stopped cleanly or has them in a database.
-        """
-        filters = self._proven_filters()
-        return None if filters is None else filters.of_topic(topic)
-
     def queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
         """Return a queue of either kind with its proved range; None when it has no directory.
 
@@ -480,35 +469,6 @@ class StoreSnapshot(StoreQueries):
     def _reading(self, *, whole: bool = False) -> AbstractContextManager[StoreSnapshot]:
         del whole
         return nullcontext(self)
-
-    def _consumer_filter(self, topic: str, group: str) -> RegisteredFilter | None:
-        filters = self._proven_filters()
-        return None if filters is None else filters.get(topic, group)
-
-    def _proven_filters(self) -> ConsumerFilterManager | None:
-        """Return the filters of groups, where the file is as new as the bitmaps of the store.
-
-        A broker writes it every 10 s and when it stops: what was registered in between is in
-        bitmaps only.
-        """
-        if self.state is not StoreState.STOPPED or self.kind.config_databases:
-            return None
-        if self._consumer_filters is None:
-            self._consumer_filters = self._load_filters()
-        return self._consumer_filters
-
-    def _load_filters(self) -> ConsumerFilterManager:
-        from store_core.filter.bloom_filter import BloomFilter  # noqa: PLC0415 (few have filters)
-        from store_core.filter.consumer_filter_manager import (  # noqa: PLC0415
-            ConsumerFilterManager,
-            open_consumer_filters,
-        )
-
-        try:
-            return open_consumer_filters(self.directory, self.config, _no_time, is_proven=True)
-        except (StoreFormatError, StoreReadError) as err:  # the records themselves tell, too
-            logger.warning("no bitmap is used to filter: %s", err)
-            return ConsumerFilterManager(BloomFilter(), _no_time)
 
     def _key_search(self, store: ReadableStore) -> KeySearch:
         """Return the one search of this snapshot, which remembers what it has read."""
@@ -660,11 +620,6 @@ class _Evidence:
                 continue
             last_start, last_end = max(last_start, found.last_start), max(last_end, found.last_end)
         return last_start, last_end
-
-
-def _no_time() -> int:
-    """Return 0: nothing is registered in a snapshot, and nothing of it dies."""
-    return 0
 
 
 def _look_at(directory: StoreDirectory, config: MessageStoreConfig) -> None:

@@ -311,7 +311,7 @@ def _forced(
             found = read_queue_units(snapshot, predicate, bounds, forced=True)
     except UnprovedError as err:
         raise SourceOptionError("access", f"{access} is not possible: {err}; use auto") from err
-    return _AccessPath(access, _with_bitmaps(reason, found), found, found.scanned)
+    return _AccessPath(access, reason, found, found.scanned)
 
 
 def _by_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
@@ -323,8 +323,7 @@ def _by_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) 
 
 def _by_queues(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
     found = read_queue_units(snapshot, predicate, bounds, forced=False)
-    named = f"the consume queues name {_records(found.offsets)} of the topics"
-    reason = _with_bitmaps(named, found)
+    reason = f"the consume queues name {_records(found.offsets)} of the topics"
     return _AccessPath(CONSUME_QUEUE, _with_scanned(reason, found), found, found.scanned)
 
 
@@ -337,10 +336,6 @@ def _with_scanned(reason: str, found: RecordPlaces) -> str:
     if uncovered:
         reason = f"{reason}; {uncovered} bytes that they do not cover are scanned"
     return f"{reason}; {found.trusted}" if found.trusted else reason
-
-
-def _with_bitmaps(reason: str, found: RecordPlaces) -> str:
-    return f"{reason}; {found.bitmaps}" if found.bitmaps else reason
 
 
 def _with_filter(reason: str, options: SourceOptions) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 
 from rmqsource.scan.log_cover import OverlapError, UncountedError, uncovered
 from rmqsource.scan.splits import clip_ranges
-from rmqsource.scan.unit_bitmaps import UnitBitmaps
 from store_core.codec.java_string import string_hash
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.consume_queue import MAX_EXT_ADDRESS
@@ -40,22 +39,18 @@ class UnprovedError(Exception):
 class RecordPlaces(NamedTuple):
     """Records found through units: ascending offsets and their sizes; and ranges to be scanned.
 
-    ``trusted`` says in words what was not proved; empty: nothing. ``bitmaps`` says what bitmaps of
-    extension units proved; empty: there were none to be asked.
+    ``trusted`` says in words what was not proved; empty: nothing.
     """
 
     offsets: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
     scanned: tuple[Range, ...]
     trusted: str = ""
-    bitmaps: str = ""
 
 
 class _Queue(NamedTuple):
     """Selected units of one queue, and between which offsets of the log all are known."""
 
-    topic: str
-    queue_id: int
     units: npt.NDArray[np.void]
     front: int
     tail: int
@@ -71,8 +66,6 @@ def read_queue_units(
     snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range, *, forced: bool
 ) -> RecordPlaces:
     """Return the records of the predicate's topics, queues, queue offsets and tags.
-
-    Those that bitmaps of extension units prove to fail the predicate's SQL filter are left out.
 
     Parameters
     ----------
@@ -101,8 +94,7 @@ def read_queue_units(
     front = max([bounds[0], *(queue.front for queue in queues)])
     tail = min([bounds[1], dispatched, *(queue.tail for queue in queues)])
     tail = max(tail, front)
-    bitmaps = UnitBitmaps(snapshot, predicate.sql_filter)
-    units = [bitmaps.kept(q.topic, q.queue_id, q.between(front, tail)) for q in queues]
+    units = [queue.between(front, tail) for queue in queues]
     sizes = _joined([of_queue["message_size"] for of_queue in units])
     offsets = _joined([of_queue["commit_log_offset"] for of_queue in units])
     offsets, first = np.unique(offsets, return_index=True)
@@ -112,7 +104,7 @@ def read_queue_units(
         ranges, trusted = _uncovered(snapshot, front, min(tail, bounds[1]))
         scanned += ranges
     kept = clip_ranges(scanned, *bounds)
-    return RecordPlaces(offsets, sizes[first], tuple(kept), trusted, bitmaps.told())
+    return RecordPlaces(offsets, sizes[first], tuple(kept), trusted)
 
 
 def _uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> tuple[list[Range], str]:
@@ -206,7 +198,7 @@ def _read_queue(
         raise UnprovedError(f"{where} is damaged: {err}") from err
     if not forced and not (_are_in_order(units) and _is_aligned(snapshot, low, units)):
         raise UnprovedError(f"{where}: its units are not contiguous")
-    return _Queue(topic, queue_id, _with_tags(units, topic, predicate), front, tail)
+    return _Queue(_with_tags(units, topic, predicate), front, tail)
 
 
 def _wanted_range(

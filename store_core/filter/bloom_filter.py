@@ -70,9 +70,3 @@ class BloomFilter:
         for position in positions:
             number |= 1 << position
         return number.to_bytes(self.bits // _BYTE_BITS, "little")
-
-
-def has_bits(bitmap: bytes, positions: Iterable[int]) -> bool:
-    """Return whether all bits are set; positions lie inside of the bitmap."""
-    number = int.from_bytes(bitmap, "little")
-    return all(number >> position & 1 for position in positions)

@@ -1,4 +1,4 @@
-"""Filters of consumer groups that a store knows, so that bitmaps of messages speak of them.
+"""Filters of consumer groups that a store knows, so that bitmaps of messages are of them.
 
 Source: RocketMQ ``ConsumerFilterManager`` (release 5.3.3).
 """
@@ -45,13 +45,10 @@ class RegisteredFilter(NamedTuple):
         As it is kept.
     compiled
         None: the expression does not parse, nothing is filtered by it.
-    proven_from
-        Bitmaps of messages with this store time or an earlier one prove nothing of it.
     """
 
     data: ConsumerFilterData
     compiled: SqlFilter | None
-    proven_from: int
 
 
 class ConsumerFilterManager:
@@ -82,9 +79,10 @@ class ConsumerFilterManager:
         self._changing = threading.RLock()
         self._is_saving_later = self._is_unsaved = False
         self._by_topic: dict[str, dict[str, RegisteredFilter]] = {}
+        self._saved: dict[str, dict[str, RegisteredFilter]] = {}
         self._refused: dict[tuple[str, str, str], None] = {}
 
-    def load(self, filters: Iterable[ConsumerFilterData], *, is_proven: bool = True) -> bool:
+    def load(self, filters: Iterable[ConsumerFilterData]) -> bool:
         """Take what a file says; return False, and take nothing, where its bits are others'.
 
         Nobody is connected yet: who was alive counts as dead since 30 s ago, or since the filter
@@ -94,9 +92,6 @@ class ConsumerFilterManager:
         ----------
         filters
             As `load_consumer_filters` returns them.
-        is_proven
-            The file is as new as the store: a broker writes it every 10 s and when it stops. Else
-            bitmaps of messages that are there prove nothing.
         """
         now = self._clock()
         found: dict[str, dict[str, RegisteredFilter]] = {}
@@ -112,10 +107,10 @@ class ConsumerFilterManager:
                 )
                 return False
             dead = data.dead_timestamp or max(now - _ALIVE_MS, data.born_timestamp)
-            entry = _registered(replace(data, dead_timestamp=dead), None if is_proven else now)
+            entry = _registered(replace(data, dead_timestamp=dead))
             found.setdefault(data.topic, {})[data.consumer_group] = entry
         with self._changing:
-            self._by_topic = found
+            self._by_topic, self._saved = found, dict(found)
         return True
 
     def register(
@@ -224,8 +219,18 @@ class ConsumerFilterManager:
         return self._by_topic.get(topic, {}).get(group)
 
     def of_topic(self, topic: str) -> tuple[RegisteredFilter, ...]:
-        """Return the filters of a topic, those of dead groups too."""
-        return tuple(self._by_topic.get(topic, {}).values())
+        """Return the filters of which bitmaps speak, those of dead groups too.
+
+        While a change is being saved, a group has the filter of before as well: a bitmap has its
+        bits where either is true, so whichever a crash leaves in the file, none lacks them.
+        """
+        current, saved = self._by_topic.get(topic, {}), self._saved.get(topic, {})
+        before = (
+            entry
+            for group, entry in saved.items()
+            if group not in current or current[group].compiled != entry.compiled
+        )
+        return (*current.values(), *before)
 
     def all(self) -> tuple[ConsumerFilterData, ...]:
         """Return what is to be kept; filters of groups that are dead for too long go first."""
@@ -271,6 +276,7 @@ class ConsumerFilterManager:
             return
         if self._on_change is not None:
             self._on_change(self.all())
+        self._saved = dict(self._by_topic)
         self._is_unsaved = False
 
 
@@ -278,8 +284,6 @@ def open_consumer_filters(
     directory: StoreDirectory,
     config: MessageStoreConfig,
     clock: Callable[[], int],
-    *,
-    is_proven: bool,
     on_change: OnChange | None = None,
 ) -> ConsumerFilterManager:
     """Return the filters that ``config/consumerFilter.json`` of a store names.
@@ -290,8 +294,6 @@ def open_consumer_filters(
         The store, and how it is configured.
     clock, on_change
         See `ConsumerFilterManager`.
-    is_proven
-        See `ConsumerFilterManager.load`.
 
     Raises
     ------
@@ -304,13 +306,12 @@ def open_consumer_filters(
         config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
     )
     manager = ConsumerFilterManager(bloom, clock, config.filter_data_clean_time_span, on_change)
-    manager.load(load_consumer_filters(directory) or (), is_proven=is_proven)
+    manager.load(load_consumer_filters(directory) or ())
     return manager
 
 
-def _registered(data: ConsumerFilterData, proven_from: int | None = None) -> RegisteredFilter:
-    proven = data.born_timestamp if proven_from is None else proven_from
-    return RegisteredFilter(data, _compiled(data), max(proven, data.born_timestamp))
+def _registered(data: ConsumerFilterData) -> RegisteredFilter:
+    return RegisteredFilter(data, _compiled(data))
 
 
 def _compiled(data: ConsumerFilterData) -> SqlFilter | None:

@@ -66,7 +66,7 @@ class FilterBitmaps:
         matrix = np.zeros((len(rows), size), np.uint8)
         taken = pa.array(rows)
         values: dict[str, Array] = {}
-        for data, compiled, _ in filters:
+        for data, compiled in filters:
             if compiled is None:
                 continue
             for name in compiled.property_names - values.keys():

@@ -32,17 +32,13 @@ _ONE = b"\1"  # as numbers: a tenth of the time of a list
 
 
 class UnitRun(NamedTuple):
-    """Units that follow each other in one file, in columns.
-
-    ``ext`` are their extension units, where bitmaps were asked for and there are such units.
-    """
+    """Units that follow each other in one file, in columns."""
 
     queue_offset: Sequence[int]
     batch_size: Sequence[int]
     commit_log_offset: Int64s
     message_size: npt.NDArray[np.int32]
     tags_code: Int64s
-    ext: ExtUnits | None = None
 
     def rows(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield queue offset, batch size, place and size of each unit.
@@ -74,13 +70,10 @@ class ReadableQueue(Protocol):
     max_offset: int
     unit_bytes: int
 
-    def units_from(
-        self, queue_offset: int, max_units: int, *, bitmap_bytes: int = 0
-    ) -> UnitRun | None:
+    def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
         """Return units from the one that holds ``queue_offset`` to the end of its file at most.
 
-        None when no file holds it (``iterateFrom`` of RocketMQ's queues, 5.3.3). With extension
-        units and their bitmaps of ``bitmap_bytes`` where this is not 0.
+        None when no file holds it (``iterateFrom`` of RocketMQ's queues, 5.3.3).
         """
 
     def roll_next_file(self, queue_offset: int) -> int:
@@ -133,9 +126,7 @@ class SimpleQueue:
         self.min_offset, self.max_offset = held.min_offset, held.max_offset
         self._open_ext = open_ext
 
-    def units_from(
-        self, queue_offset: int, max_units: int, *, bitmap_bytes: int = 0
-    ) -> UnitRun | None:
+    def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
         """Return units of one file; see `ReadableQueue`."""
         file_stop = self.queue.file_stop(queue_offset)
         if file_stop is None:
@@ -143,14 +134,13 @@ class SimpleQueue:
         stop = min(file_stop, self.max_offset, queue_offset + max_units)
         units = self.queue.read_units(queue_offset, stop)
         tags_code = np.ascontiguousarray(units["tags_code"])
-        ext = self._ext_units(tags_code, bitmap_bytes)
+        ext = self._ext_units(tags_code)
         return UnitRun(
             range(queue_offset, queue_offset + len(units)),
             _ONE * len(units),
             units["commit_log_offset"],
             units["message_size"],
             tags_code if ext is None else ext.tags_code,
-            ext if bitmap_bytes else None,
         )
 
     def unit_columns(self, queue_offset: int, max_units: int) -> Units:
@@ -167,11 +157,11 @@ class SimpleQueue:
             units["tags_code"] = ext.tags_code
         return units
 
-    def _ext_units(self, tags_code: Int64s, bitmap_bytes: int = 0) -> ExtUnits | None:
+    def _ext_units(self, tags_code: Int64s) -> ExtUnits | None:
         if not is_ext_address(tags_code).any():
             return None
         ext = self._open_ext()
-        return None if ext is None else ext.read(tags_code, bitmap_bytes=bitmap_bytes)
+        return None if ext is None else ext.read(tags_code)
 
     def roll_next_file(self, queue_offset: int) -> int:
         """Return the first queue offset of the next file."""
@@ -218,11 +208,8 @@ class BatchQueue:
         self.min_offset = max(min_queue_offset(units, max(min_phy_offset, 0)), 0)
         self.max_offset = max_queue_offset(units)
 
-    def units_from(
-        self, queue_offset: int, max_units: int, *, bitmap_bytes: int = 0
-    ) -> UnitRun | None:
-        """Return units of one file; see `ReadableQueue`. There are no bitmaps."""
-        del bitmap_bytes
+    def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
+        """Return units of one file; see `ReadableQueue`."""
         row = find_unit(self.units, queue_offset)
         if row is None:
             return None

@@ -129,7 +129,6 @@ class Pull(ABC):
             run = self._queue.units_from(
                 self.next_offset,
                 self._filter_bytes // self._queue.unit_bytes + 1,
-                bitmap_bytes=0 if self._filter is None else self._filter.bitmap_bytes,
             )
             if run is None:
                 self.status = GetMessageStatus.OFFSET_FOUND_NULL
@@ -140,7 +139,7 @@ class Pull(ABC):
     def _scan(self, run: UnitRun) -> None:
         matched = None
         if self._filter is not None:
-            matched = self._filter.matches_units(run.tags_code, run.ext)
+            matched = self._filter.matches_units(run.tags_code)
         max_offset, holds = self._queue.max_offset, self._reader.holds
         stop = self._begin - (-self._filter_bytes // self._queue.unit_bytes)
         next_file_start = -1  # records below it are known to be gone

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from store_core.codec.message_batch_codec import MessageColumns
     from store_core.config.message_store_config import MessageStoreConfig
-    from store_core.filter.consumer_filter_manager import RegisteredFilter
     from store_core.filter.message_filter import AnyFilter, MessageFilter
     from store_core.message import Message
     from store_core.read.find_messages import KeySearch
@@ -49,11 +48,6 @@ class StoreQueries(ABC):
         Queues, and the index, are asked for before the log, which is then not behind them.
         """
 
-    def _consumer_filter(self, topic: str, group: str) -> RegisteredFilter | None:
-        """Return the filter of a group of a topic of which bitmaps speak; None: none does."""
-        del topic, group
-        return None
-
     def _key_search(self, store: ReadableStore) -> KeySearch:
         """Return the search by key in a store that is pinned whole."""
         from store_core.read.find_messages import KeySearch  # noqa: PLC0415 (see the module's text)
@@ -74,8 +68,7 @@ class StoreQueries(ABC):
         Parameters
         ----------
         group
-            The consumer group. It decides nothing here, but which bits of extension units speak
-            of a `SqlFilter` (see ``config/consumerFilter.json``).
+            The consumer group. It decides nothing here.
         topic, queue_id, offset
             The queue, and the queue offset to begin at. Names of light queues (``%LMQ%…``) too.
         max_msg_nums
@@ -99,7 +92,7 @@ class StoreQueries(ABC):
         from store_core.filter.message_filter import filter_of_pull  # noqa: PLC0415 (see above)
         from store_core.read.get_message import get_message  # noqa: PLC0415 (see the module's text)
 
-        wanted = filter_of_pull(message_filter, lambda: self._consumer_filter(topic, group))
+        wanted = filter_of_pull(message_filter)
         with self._reading() as store:
             queue = store.queue(topic, queue_id)
             return get_message(queue, store.reader, self.config, offset, max_msg_nums, wanted)
@@ -131,7 +124,7 @@ class StoreQueries(ABC):
         from store_core.filter.message_filter import filter_of_pull  # noqa: PLC0415 (see above)
         from store_core.read.pull_records import pull_records  # noqa: PLC0415 (see the module)
 
-        wanted = filter_of_pull(message_filter, lambda: self._consumer_filter(topic, group))
+        wanted = filter_of_pull(message_filter)
         with self._reading() as store:
             queue = store.queue(topic, queue_id)
             return pull_records(

@@ -8,14 +8,11 @@ import pytest
 
 from store_core import GetMessageStatus, SqlFilter, TagFilter
 from store_core.config.consumer_filter_file import load_consumer_filters
-from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import IgnoredInputWarning
 from store_core.files.store_directory import StoreDirectory
 from store_core.filter.bloom_filter import BloomFilter
 from store_core.filter.consumer_filter_manager import ConsumerFilterManager
 from store_core.filter.filter_bitmaps import FilterBitmaps
-from store_core.log.record_reader import RecordReader
-from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from tests.golden_store import CLUSTER_NAMES, golden, tree_state
 from tests.store_core.golden_snapshot import open_golden
@@ -89,42 +86,6 @@ def test_a_tag_filter_delivers_what_the_broker_did(store_name, name):
     assert (len(passed) > len(found)) == (name == "tagcollide")  # Aa and BB have one hash
 
 
-@pytest.fixture
-def read_offsets(monkeypatch):
-    """Where the records lie that are read."""
-    offsets, read = [], RecordReader.read
-
-    def noted(self, offset):
-        offsets.append(offset)
-        return read(self, offset)
-
-    monkeypatch.setattr(RecordReader, "read", noted)
-    return offsets
-
-
-@pytest.mark.parametrize("name", ["sql1", "sql5", "sql6"])
-def test_records_whose_bitmap_says_no_are_not_read(name, read_offsets):
-    store, snapshot = golden("cluster-5x-ext"), open_golden("cluster-5x-ext")
-    topic, wanted = store.config["topics"]["filter"], sql_filter(store, name)
-    found = pulled(snapshot, group_of(store, name), topic, wanted)
-    read = len(read_offsets)
-    read_offsets.clear()
-    assert places(pulled(snapshot, "another group", topic, wanted)) == places(found)
-    assert len(read_offsets) == 144
-    if name == "sql6":  # a 4.x broker would have set these bits otherwise
-        assert read == 144
-    else:
-        assert 72 + len(found) // 3 < read < 120  # all without a bitmap; of the others, who matches
-
-
-@pytest.mark.parametrize("group", ["sql2", "none"])
-def test_bits_of_another_expression_say_nothing(group, read_offsets):
-    store, snapshot = golden("cluster-5x-ext"), open_golden("cluster-5x-ext")
-    topic = store.config["topics"]["filter"]
-    pulled(snapshot, group_of(store, group), topic, SqlFilter("vip = TRUE"))
-    assert len(read_offsets) == 144
-
-
 def registered_then(store):
     """The filters of a store, and what gives the bitmaps that its broker wrote.
 
@@ -152,28 +113,3 @@ def test_extension_units_are_those_of_the_broker(tmp_path):
     rebuild_consume_queues(snapshot, str(tmp_path), options)
     assert files_below(tmp_path, *QUEUES) == files_below(store.root, *QUEUES)
     assert tree_state(store.root) == before
-
-
-def test_a_filter_that_cannot_be_read_proves_nothing(tmp_path, read_offsets):
-    store = golden("cluster-5x-ext")
-    root = store.copy_to(tmp_path)
-    (root / "config" / "consumerFilter.json").write_text("{")
-    (root / "config" / "consumerFilter.json.bak").unlink()
-    topic = store.config["topics"]["filter"]
-    config = MessageStoreConfig.from_properties(store.config_properties)
-    with StoreSnapshot.open(str(root), config) as snapshot:
-        found = pulled(snapshot, group_of(store, "sql1"), topic, sql_filter(store, "sql1"))
-    assert places(found) == delivered(store, "sql1")
-    assert len(read_offsets) == 144
-
-
-def test_what_was_registered_since_the_file_was_written_is_not_known(tmp_path, read_offsets):
-    store = golden("cluster-5x-ext")
-    root = store.copy_to(tmp_path)
-    (root / "abort").touch()  # killed: the file may be 10 s older than the bitmaps
-    topic = store.config["topics"]["filter"]
-    config = MessageStoreConfig.from_properties(store.config_properties)
-    with StoreSnapshot.open(str(root), config) as snapshot:
-        read_offsets.clear()
-        pulled(snapshot, group_of(store, "sql1"), topic, sql_filter(store, "sql1"))
-    assert len(read_offsets) == 144

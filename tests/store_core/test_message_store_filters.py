@@ -10,8 +10,8 @@ import pytest
 from store_core import GetMessageStatus, Message, MessageStore, MessageStoreConfig, SqlFilter
 from store_core.errors import StoreClosedError, StoreConfigError
 from store_core.filter.bloom_filter import BloomFilter
-from store_core.filter.message_filter import SqlMessageFilter
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
+from tests.store_core.queue.queue_writers import bitmaps_of
 
 EXPRESSIONS = {"low": "n < 5", "even": "n IN ('0', '2', '4', '6', '8')", "odd": "n IN ('1', '3')"}
 
@@ -46,9 +46,8 @@ class FilteringStore:
     def bitmaps(self):
         with self.store._reading() as reading:
             queue = reading.queue("T", 0)
-            ext = queue.units_from(0, 1000, bitmap_bytes=BloomFilter().bits // 8).ext
-            rows = zip(ext.bitmap_size.tolist(), ext.bitmaps)
-            return [bitmap.tobytes() if size else None for size, bitmap in rows]
+            codes = queue.queue.read_units(0, queue.max_offset)["tags_code"]
+            return bitmaps_of(queue._open_ext(), np.ascontiguousarray(codes))
 
     def pull(self, group, expression):
         result = self.store.get_message(group, "T", 0, 0, 1000, SqlFilter(expression))
@@ -80,24 +79,6 @@ def test_bits_are_those_of_the_groups_that_want_a_message(opened):
     ]
 
 
-def test_a_pull_reads_no_record_that_the_group_does_not_want(opened, monkeypatch):
-    opened.put(range(10))
-    opened.store.consumer_filters.register("T", "low", "n < 5")
-    opened.put(range(10))
-    asked = []
-    matches = SqlMessageFilter.matches_properties
-    monkeypatch.setattr(
-        SqlMessageFilter,
-        "matches_properties",
-        lambda self, properties: asked.append(properties["n"]) or matches(self, properties),
-    )
-    wanted = (GetMessageStatus.FOUND, [*range(5), *range(5)])
-    assert opened.pull("low", "n < 5") == wanted
-    assert len(asked) == 15
-    assert opened.pull("high", "n < 5") == wanted
-    assert len(asked) == 35
-
-
 def test_a_pull_that_finds_nothing_says_where_to_go_on(opened):
     opened.put(range(10))
     result = opened.store.get_message("g", "T", 0, 0, 32, SqlFilter("n > 100"))
@@ -110,10 +91,9 @@ def test_a_pull_that_finds_nothing_says_where_to_go_on(opened):
 
 def test_a_filter_of_ones_own(opened):
     class Even:
-        bitmap_bytes = 0
         reads_properties = True
 
-        def matches_units(self, tags_codes, ext):
+        def matches_units(self, tags_codes):
             return np.ones(len(tags_codes), bool)
 
         def matches_properties(self, properties):
@@ -135,22 +115,6 @@ def test_filters_are_kept_and_count_when_the_groups_are_gone(tmp_path):
         assert first.now < data.dead_timestamp < again.now
         again.put(range(6))
         assert again.bitmaps() == [*[bits_of("low")] * 5, bits_of()]
-
-
-def test_after_a_crash_bitmaps_of_before_prove_nothing(tmp_path):
-    """The broker knew another expression when it died, and had not saved it."""
-    first = FilteringStore(tmp_path)
-    with without_threads(), first.store:
-        first.store.consumer_filters.register("T", "low", "n < 5")
-        old = (tmp_path / "config" / "consumerFilter.json").read_bytes()
-        first.store.consumer_filters.register("T", "low", "n > 5")
-        first.put(range(10))
-    (tmp_path / "config" / "consumerFilter.json").write_bytes(old)
-    (tmp_path / "abort").touch()
-    again = FilteringStore(tmp_path)
-    again.now = first.now + 60_000
-    with without_threads(), again.store:
-        assert again.pull("low", "n < 5") == (GetMessageStatus.FOUND, list(range(5)))
 
 
 def test_records_that_recovery_dispatches_get_bitmaps(tmp_path):
