@@ -236,18 +236,30 @@ class BatchQueue:
     def offset_by_time(self, timestamp_ms: int, boundary: str, reader: RecordReader) -> int:
         """Return the first queue offset of a unit, by the units' own times.
 
-        Two answers differ from those of other queues, as in RocketMQ's ``BatchConsumeQueue``: after
-        the last unit's time both boundaries give that unit, not ``max_offset``.
+        Some answers differ from those of other queues, as in RocketMQ's ``BatchConsumeQueue``: from
+        the time of a file's last unit on, and before that of the next file's first one, both
+        boundaries give that last unit; after all files it is not ``max_offset``.
         """
         del reader
         if self.max_offset <= self.min_offset:
             return self.min_offset
         times = self.units["store_timestamp"]
-        if timestamp_ms >= int(times[-1]):
-            return int(self.units["base_queue_offset"][-1])
-        row = int(np.searchsorted(times, timestamp_ms, "left" if boundary == LOWER else "right"))
-        row -= boundary == UPPER
-        return max(int(self.units["base_queue_offset"][max(row, 0)]), self.min_offset)
+        if boundary == LOWER:
+            row = self._first_row_from(times, timestamp_ms)
+        else:
+            row = max(int(np.searchsorted(times, timestamp_ms, "right")) - 1, 0)
+        return max(int(self.units["base_queue_offset"][row]), self.min_offset)
+
+    def _first_row_from(self, times: Int64s, timestamp_ms: int) -> int:
+        """Return the first unit at or after a time, in the last file that begins by then."""
+        begins = times[:: self._units_per_file]
+        file = max(int(np.searchsorted(begins, timestamp_ms, "right")) - 1, 0)
+        start = file * self._units_per_file
+        of_file = times[start : start + self._units_per_file]
+        row = len(of_file) - 1
+        if timestamp_ms < int(of_file[-1]):
+            row = int(np.searchsorted(of_file, timestamp_ms, "left"))
+        return start + row
 
 
 def proved_batch_queue(queue: BatchConsumeQueue, log: ReadableLog, end_offset: int) -> BatchQueue:

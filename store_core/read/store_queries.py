@@ -311,7 +311,7 @@ class StoreQueries(ABC):
         boundary
             ``lower``: the first message at or after it (``max_offset`` if none). ``upper``: the
             last at or before it (``min_offset`` if none). Of batch queues: the first message of
-            a record; after the last one's time that record for both.
+            a record; between two of their files the last record of the older one for both.
 
         Raises
         ------

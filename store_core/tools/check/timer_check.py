@@ -22,6 +22,7 @@ from store_core.read.timer_state import (
     load_timer_slots,
     load_timer_units,
 )
+from store_core.state.store_state import StoreState
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
 from store_core.topics import TIMER_TOPIC, numbers_of
@@ -63,11 +64,13 @@ def check_timer(snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts
     except StoreError as err:
         findings.add(unread(err, FindingKind.TIMER_FILES), "timer", examples=[str(err)])
         return
-    if progress is None or slots is None:  # a broker makes the timer anew
-        return
-    if progress.read_ms <= 0 and len(units.units):
-        said = "config/timercheck does not say how far the timer has come"
+    is_unknown = progress is None and snapshot.state is not StoreState.LIVE  # which writes it later
+    if len(units.units) and (is_unknown or (progress is not None and progress.read_ms <= 0)):
+        why = "is missing" if progress is None else "does not say how far the timer has come"
+        said = f"config/timercheck {why}: a broker takes all timer messages for new"
         findings.add(FindingKind.TIMER_FILES, "timer", examples=[said])
+        return
+    if progress is None or slots is None:  # a broker makes the timer anew
         return
     counts.timer_units, counts.timer_slots = len(units.units), len(slots)
     check = _TimerCheck(snapshot, _Timer(progress, slots, units), findings)

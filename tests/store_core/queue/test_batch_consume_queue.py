@@ -13,6 +13,7 @@ from store_core.queue.batch_consume_queue import (
     min_queue_offset,
 )
 from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, list_consume_queues
+from store_core.queue.readable_queue import LOWER, UPPER, BatchQueue
 from tests.golden_store import golden
 
 
@@ -90,3 +91,26 @@ def test_a_queue_without_units(tmp_path):
     assert (min_queue_offset(units, 0), max_queue_offset(units)) == (-1, 0)
     assert find_unit(units, 0) is None
     assert isinstance(units, np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("time", "lower", "upper"),
+    [
+        (5, 0, 0),
+        (10, 0, 0),
+        (11, 3, 0),
+        (20, 3, 3),  # the last unit of the first file
+        (25, 3, 3),  # between two files: that of the older one
+        (30, 6, 6),
+        (31, 9, 6),
+        (40, 9, 9),
+        (45, 9, 9),
+        (50, 12, 12),
+        (51, 12, 12),
+    ],
+)
+def test_offsets_by_time_between_files_are_those_of_rocketmq(tmp_path, time, lower, upper):
+    units = [(n * 100, 100, n, 10 * n + 10, n * 3, 3, -1, 0) for n in range(5)]
+    queue = BatchQueue(read(write_queue(tmp_path, units, 2)), 2, 0)
+    assert queue.offset_by_time(time, LOWER, None) == lower
+    assert queue.offset_by_time(time, UPPER, None) == upper

@@ -132,6 +132,21 @@ def test_a_file_that_cannot_be_one(store, name):
     assert set(timer_findings(store)) == {"TIMER_FILES"}
 
 
+@pytest.mark.parametrize("content", [None, b"", bytes(7), bytes(4096)])
+def test_a_timer_that_does_not_know_how_far_it_has_come(store, content):
+    """A broker begins at the first timer message of the log, and delivers again what it had."""
+    path = store / "config" / "timercheck"
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    (finding,) = timer_findings(store).values()
+    assert finding.kind.name == "TIMER_FILES"
+    (said,) = finding.examples
+    assert "is missing" in said if content is None else "does not say how far" in said
+    assert "takes all timer messages for new" in said
+
+
 @pytest.mark.parametrize("name", ["timerwheel", "config/timercheck"])
 def test_a_timer_that_a_broker_makes_anew_is_good(store, name):
     (store / name).unlink()
