@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 LOWER, UPPER = "lower", "upper"
 _ROWS = 40
+_SLACK_MS = 10_000
+_NEIGHBOURS = 2
 _ONE = b"\1"  # as numbers: a tenth of the time of a list
 
 
@@ -243,7 +245,7 @@ class BatchQueue:
         del reader
         if self.max_offset <= self.min_offset:
             return self.min_offset
-        times = self.units["store_timestamp"]
+        times = agreed_times(self.units["store_timestamp"])
         if boundary == LOWER:
             row = self._first_row_from(times, timestamp_ms)
         else:
@@ -260,6 +262,31 @@ class BatchQueue:
         if timestamp_ms < int(of_file[-1]):
             row = int(np.searchsorted(of_file, timestamp_ms, "left"))
         return start + row
+
+
+def is_belied(before: Int64s, times: Int64s, after: Int64s) -> npt.NDArray[np.bool_]:
+    """Return which times lie far outside of those before and after them, which agree.
+
+    Where a clock was set back the one before is the later one: nothing is belied there.
+    """
+    outside = (times < before - _SLACK_MS) | (times > after + _SLACK_MS)
+    return (before <= after) & outside
+
+
+def agreed_times(times: Int64s) -> Int64s:
+    """Return times of units in order, those that others belie replaced: no checksum covers them.
+
+    The last one has no unit after it: the two before it decide whether it lies too early.
+    """
+    times = times.astype(np.int64)
+    if len(times) <= _NEIGHBOURS:
+        return times
+    bad = is_belied(times[:-2], times[1:-1], times[2:])
+    rows = np.flatnonzero(bad) + 1
+    times[rows] = times[rows - 1]
+    if times[-1] < times[-3:-1].min() - _SLACK_MS:
+        times[-1] = times[-2] + 1  # another unit's, after it
+    return times
 
 
 def proved_batch_queue(queue: BatchConsumeQueue, log: ReadableLog, end_offset: int) -> BatchQueue:

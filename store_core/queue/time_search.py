@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from store_core.queue.readable_queue import is_belied
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 
 _STRETCH = 16
 _BLOCK = 4096
-_SLACK_MS = 10_000
 
 
 class TimeSearch:
@@ -59,10 +60,7 @@ class TimeSearch:
         begin, end = max(low - 1, self._queue.min_offset), min(high + 1, self._queue.max_offset)
         times = self._times(begin, end)
         before, after, found = times[:-2], times[2:], times.copy()
-        # Where a clock was set back the one before is the later one: nothing is belied there.
-        known = (before >= 0) & (before <= after)
-        belied = (times[1:-1] < before - _SLACK_MS) | (times[1:-1] > after + _SLACK_MS)
-        found[1:-1][known & belied] = -1
+        found[1:-1][(before >= 0) & is_belied(before, times[1:-1], after)] = -1
         return found[low - begin : high - begin]
 
     def _times(self, low: int, high: int) -> npt.NDArray[np.int64]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.log.log_scan import Gap, scan_frames, scan_log, skip_gap
+from store_core.log.log_time import begins_by
 from store_core.queue.dispatch_request import ROUND_BYTES, DispatchDecoder
 from store_core.read.readable_store import ReadableStore
 from store_core.state.store_state import StoreState
@@ -100,8 +101,7 @@ def flushed_end(snapshot: FollowableStore, floor: int) -> int:
     flushed_ms = (snapshot.checkpoint.physic_msg_timestamp if snapshot.checkpoint else 0) or 0
     begin = floor
     for segment in snapshot.log.segments:  # none before the last that begins by then can be later
-        first_ms = snapshot.log.first_store_timestamp(segment, end)
-        if first_ms is not None and first_ms < flushed_ms and segment.from_offset < end:
+        if segment.from_offset < end and begins_by(snapshot.log, segment, end, flushed_ms - 1):
             begin = max(begin, segment.from_offset)
     for frames in scan_frames(snapshot.log, begin, end, on_gap=skip_gap):
         late = np.flatnonzero(frames.column("store_timestamp") >= flushed_ms)

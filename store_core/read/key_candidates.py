@@ -147,14 +147,19 @@ def is_of_topic(frames: RecordFrames, topic: str) -> npt.NDArray[np.bool_]:
 
 
 def _unflushed(store: ReadableStore, coverage: IndexCoverage) -> list[tuple[int, int]]:
-    """Return what files of a crashed store speak for that RocketMQ would delete at its start."""
+    """Return what files of a crashed store speak for that RocketMQ would delete at its start.
+
+    And those after the one that was flushed last, whatever times say: no checksum covers them.
+    """
     if store.state is not StoreState.CRASHED:
         return []
     flushed_ms = (store.checkpoint.index_msg_timestamp or 0) if store.checkpoint else 0
     headers = [file.header for file in coverage.files]
+    is_last = [header.end_timestamp == flushed_ms for header in headers]
+    count = is_last.index(True) + 1 if any(is_last) else len(headers)
     start = max(store.min_phy_offset, 0)  # what such a file speaks for may have expired in part
     return [
         (max(header.begin_phy_offset, start), header.end_phy_offset + 1)
-        for header in headers
-        if header.end_timestamp > flushed_ms
+        for number, header in enumerate(headers)
+        if number >= count or header.end_timestamp > flushed_ms
     ]

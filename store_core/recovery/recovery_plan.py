@@ -24,6 +24,7 @@ from store_core.log.end_rules import (
     Failure,
     reason_for_end,
 )
+from store_core.log.log_time import begins_by
 from store_core.log.record_checks import first_invalid
 from store_core.recovery.recovery_walk import Behind, records_behind
 
@@ -101,8 +102,8 @@ def start_of_walk(
     """Return the start of the segment from which on records are validated and dispatched.
 
     That is the last one that begins with a good record, and where no queue lacks anything before
-    it; after a crash, whose first record the checkpoint calls flushed, too. The first segment
-    where none is so.
+    it; after a crash, whose first two records the checkpoint calls flushed, too: no checksum covers
+    a time, so one alone decides nothing. The first segment where none is so.
 
     RocketMQ has a margin of 3 s only, and does not look at the queues after a crash: but the
     checkpoint names what was dispatched, which is flushed to the queues a minute later.
@@ -118,7 +119,8 @@ def start_of_walk(
     margin_ms
         How much later than the checkpoint says queues are flushed.
     """
-    segments = list(log.segments)
+    segments, log_end = list(log.segments), _end_of_files(log)
+    flushed_ms = checkpoint.min_timestamp - margin_ms
     for segment in reversed(segments):
         begin = segment.from_offset
         if begin > max(dispatch_from, 0):
@@ -127,9 +129,9 @@ def start_of_walk(
         if not records.is_record(0):
             continue
         frames = records.frames_at(np.zeros(1, np.int64))
-        first_ms = int(frames.column("store_timestamp")[0])
-        is_flushed = last_exit_ok or first_ms <= checkpoint.min_timestamp - margin_ms
-        if first_ms and is_flushed and first_invalid(frames):
+        if not frames.column("store_timestamp")[0] or not first_invalid(frames):
+            continue
+        if last_exit_ok or begins_by(log, segment, log_end, flushed_ms):
             return begin
     return segments[0].from_offset if segments else 0
 
@@ -223,6 +225,10 @@ def _damaged_last(log: ReadableLog, end: int, evidence: RecoveryEvidence) -> Beh
         return Behind()
     time_ms = int(frames.column("store_timestamp")[0])
     return Behind(1, end, time_ms, time_ms)
+
+
+def _end_of_files(log: ReadableLog) -> int:
+    return max((_end_of_segment(log, segment) for segment in log.segments), default=0)
 
 
 def _end_of_segment(log: ReadableLog, segment: Segment) -> int:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core import StoreConfigError, StoreSnapshot
 from store_core.layout.message import HEADER_IPV4
+from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT
+from store_core.queue.readable_queue import LOWER, UPPER, BatchQueue
 from tests.store_factory import START_MS, StoreFactory
 
 
@@ -70,6 +73,24 @@ def test_one_damaged_time_misleads_no_search(tmp_path, said):
                     found = snapshot.get_offset_in_queue_by_time("TopicA", 0, other.store_timestamp)
                     assert found == other.queue_offset, damaged
         path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("said", [4_102_444_800_000, 1_600_000_000_000, 0, -5])
+def test_one_damaged_time_misleads_no_search_of_a_batch_queue(said):
+    units = np.zeros(20, NATIVE_BATCH_CQ_UNIT)
+    units["base_queue_offset"], units["batch_size"] = np.arange(20) * 3, 3
+    times = START_MS + np.arange(20) * 60_000
+    for damaged in range(20):
+        units["store_timestamp"] = times
+        units["store_timestamp"][damaged] = said
+        queue = BatchQueue(units, 100, 0)
+        for other, time in enumerate(times.tolist()):
+            if other != damaged and damaged - other != 1:
+                found = queue.offset_by_time(time, UPPER, None)
+                assert found == other * 3, damaged
+            if other != damaged and (damaged, other) != (0, 1):
+                found = queue.offset_by_time(time, LOWER, None)
+                assert found == other * 3, damaged
 
 
 def test_unknown_boundary_and_queue(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -9,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core import StoreSnapshot
+from store_core.layout.checkpoint import CHECKPOINT
+from store_core.layout.message import HEADER_IPV4
 from store_core.read.batch_end import dispatched_end, flushed_end
 from store_core.state.store_state import StoreState
 from tests.rmqsource.stream.growing_store import GrowingStore
+from tests.store_factory import small_store
 
 
 @pytest.fixture
@@ -70,6 +74,20 @@ def test_after_a_clean_stop_everything_counts(growing):
     with StoreSnapshot.open(str(growing.root)) as snapshot:
         assert dispatched_end(snapshot, 0) == flushed_end(snapshot, 0) == end
     growing.open()
+
+
+@pytest.mark.parametrize("said", [1, -1])
+def test_one_wrong_time_calls_nothing_flushed(tmp_path, said):
+    store = small_store(tmp_path, 60)
+    root = store.write(abort=f"{os.getpid()}\n".encode())
+    last = next(r for r in store.records if r.commit_log_offset == 4096)
+    times = (last.store_timestamp, last.store_timestamp, 0, 0, 0, 0)
+    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*times).ljust(4096, b"\0"))
+    with store.segment_path(8192).open("r+b") as file:
+        file.seek(HEADER_IPV4.at("store_timestamp"))
+        file.write(said.to_bytes(8, "big", signed=True))
+    with StoreSnapshot.open(str(root)) as snapshot:
+        assert flushed_end(snapshot, 0) == 4096
 
 
 @settings(max_examples=25, deadline=None)

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core import CorruptRecordError, MessageStoreConfig, StoreSnapshot
+from store_core.layout.checkpoint import CHECKPOINT
+from store_core.layout.index import INDEX_HEADER
 from store_core.layout.message import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from tests.store_factory import PARTLY_INDEXED, StoreFactory, partly_indexed, small_store
 
@@ -90,6 +92,25 @@ def test_crashed_store_distrusts_what_was_not_flushed(tmp_path):
         data[40:72] = bytes(32)  # slots were not flushed
         file.write_bytes(bytes(data))
     assert _find(root, "TopicA", ["k31"]) == _expected(factory, "TopicA", "k31")
+
+
+@pytest.mark.parametrize("said", [1, 1_600_000_000_000])
+def test_a_wrong_time_calls_no_index_file_flushed(tmp_path, said):
+    factory = small_store(tmp_path, 59)
+    factory.add("TopicA", properties={"KEYS": "last"}, store_timestamp=said)
+    root = factory.write(abort=b"123")
+    first, *_, last = sorted((root / "index").iterdir())
+    full_ms = INDEX_HEADER.unpack(first.read_bytes()[: INDEX_HEADER.size]).end_timestamp
+    times = (full_ms, full_ms, full_ms, 0, 0, 0)
+    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*times).ljust(4096, b"\0"))
+    data = bytearray(last.read_bytes())
+    for at in range(40, 72, 4):  # slots were flushed before their last entries
+        entry = 72 + int.from_bytes(data[at : at + 4], "big") * 20
+        previous = data[entry + 16 : entry + 20]
+        data[at : at + 4] = previous if any(previous) else data[at : at + 4]
+    last.write_bytes(bytes(data))
+    for key in ("k55", "k56", "k58"):
+        assert _find(root, "TopicA", [key]) == _expected(factory, "TopicA", key) != []
 
 
 def test_never_dispatched_messages_are_left_out(tmp_path):

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from store_core import Message, MessageStore, MessageStoreConfig
+from store_core.layout.checkpoint import CHECKPOINT
+from store_core.layout.message import HEADER_IPV4
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.store_core.tools.repair.test_rebuild_losses import (
     BELIED,
@@ -17,6 +19,7 @@ from tests.store_core.tools.repair.test_rebuild_losses import (
     queue_files,
     store_of,
 )
+from tests.store_factory import small_store
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +63,18 @@ def test_queues_that_are_whole_are_left_alone(tmp_path, number, said):
     done = recover_store(str(store.root), config_of(store.root), clock=lambda: 0)
     assert queue_files(store) == before
     assert (done.log.repaired_units, done.queues_not_mended) == (0, ())
+
+
+@pytest.mark.parametrize("said", [1, -1, -4_000_000_000_000, 4_102_444_800_000])
+@pytest.mark.parametrize("segment", [4096, 8192])
+def test_one_wrong_time_lets_no_walk_begin_too_late(tmp_path, segment, said):
+    store = small_store(tmp_path, 60, step_ms=4000)
+    root = store.write(abort=b"1")
+    first = next(r for r in store.records if r.commit_log_offset == segment)
+    last_flushed = first.store_timestamp - 1
+    times = (last_flushed + 63_000, last_flushed + 63_000, 0, 0, 0, 0)
+    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*times).ljust(4096, b"\0"))
+    with store.segment_path(segment).open("r+b") as file:
+        file.seek(HEADER_IPV4.at("store_timestamp"))
+        file.write(said.to_bytes(8, "big", signed=True))
+    assert plan_recovery(str(root), config_of(root)).log.start_offset == segment - 4096
