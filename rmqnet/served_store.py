@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 _READ_ONLY_SUFFIX = "-read-only"
+_START_LOOK_SECONDS = 0.2
 
 
 class ServedState(NamedTuple):
@@ -139,12 +140,14 @@ class ServedStore:
 
     def stop(self) -> None:
         """Close the store cleanly, and stop; see ``BrokerController.stop``."""
-        with self._changing:
-            try:
-                self.controller.stop()
-            finally:
-                if self.name_server is not None:
-                    self.name_server.stop()
+        while not self._changing.acquire(timeout=_START_LOOK_SECONDS):
+            self.controller.registration.give_up()  # a start may wait for a silent name server
+        try:
+            self.controller.stop()
+        finally:
+            if self.name_server is not None:
+                self.name_server.stop()
+            self._changing.release()
 
 
 def serve(  # noqa: PLR0913 (one parameter a thing that may be said)

@@ -265,8 +265,8 @@ class BrokerController:
         services = [service.shutdown for service in self._services]
         steps = (
             *(() if self._metrics is None else (self._metrics.stop,)),
+            self.registration.shutdown,  # at first: a slave registers what it takes over
             self.role.leave,
-            self.registration.shutdown,
             self.registration.close,
             self._server.stop,
             self._pools.stop,

@@ -10,6 +10,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Callable
 
+from rmqnet.broker.stoppable_calls import StoppableCalls
 from rmqnet.errors import RemotingError
 from rmqnet.remoting.codes import ResponseCode
 from rmqnet.remoting.header_fields import decode_header
@@ -23,9 +24,7 @@ from rmqnet.remoting.registration_body import (
     body_crc32,
     encode_registration_body,
 )
-from rmqnet.remoting.remoting_client import RemotingClient
 from rmqnet.remoting.remoting_command import RemotingCommand
-from store_core.event_loop_thread import EventLoopThread
 from store_core.services.service_thread import ServiceThread
 
 if TYPE_CHECKING:
@@ -34,11 +33,13 @@ if TYPE_CHECKING:
     from rmqnet.broker.broker_config import BrokerConfig
     from rmqnet.broker.state.topic_config_manager import TopicConfigManager
     from rmqnet.remoting.acl import AclCredentials
+    from rmqnet.remoting.remoting_client import RemotingClient
 
 logger = logging.getLogger(__name__)
 
 _PERM_READ, _PERM_WRITE = 4, 2
-_LEAVE_S = 3.0
+_LEAVE_S = 1.0
+"""For the answer to a farewell: the end of the connection tells a name server the same."""
 
 
 class Registration(ServiceThread):
@@ -71,9 +72,7 @@ class Registration(ServiceThread):
     ) -> None:
         super().__init__(config.register_period_ms, first_delay_ms=config.register_period_ms)
         self._config, self._topics, self.ha_address = config, topics, ""
-        self._credentials = credentials
-        self._loop_thread = EventLoopThread("broker-registration")
-        self._remoting: RemotingClient | None = None
+        self._calls = StoppableCalls("broker-registration", credentials)
         self.answers: dict[str, RegisterBrokerResponseHeader] = {}
         self.in_process: dict[str, Callable[[RemotingCommand], RemotingCommand]] = {}
 
@@ -84,23 +83,32 @@ class Registration(ServiceThread):
 
     def open(self) -> None:
         """Connect; `run_once` may be called from now on."""
-        if self._remoting is None:
-            self._loop_thread.start()
-            self._remoting = self._loop_thread.submit(_client(self._credentials)).result()
+        self._calls.open()
+
+    def give_up(self) -> None:
+        """Register no more until the next `open`; what runs ends."""
+        self._calls.give_up()
+
+    def shutdown(self) -> None:
+        """End the thread; a name server that has not answered is not waited for."""
+        self.give_up()
+        super().shutdown()
 
     def close(self) -> None:
         """Tell name servers that the broker goes, and end the connections."""
-        remoting, self._remoting = self._remoting, None
-        if remoting is not None:
-            self._loop_thread.submit(self._leave(remoting)).result()
-            self._loop_thread.stop()
+        remoting = self._calls.remoting
+        self._calls.close(None if remoting is None else self._leave(remoting))
 
     def run_once(self) -> bool:
         """Register with all name servers; return whether one of them answered."""
-        remoting = self._remoting
+        remoting = self._calls.remoting
         if remoting is None or not self._config.name_servers:
             return False
-        return self._loop_thread.submit(self._register(remoting)).result()
+        try:
+            return self._calls.run(self._register(remoting))
+        except RemotingError as err:
+            logger.info("not registered: %s", err)
+            return False
 
     async def _register(self, remoting: RemotingClient) -> bool:
         body = self._body()
@@ -133,7 +141,6 @@ class Registration(ServiceThread):
         )
         requests = [RemotingCommand.request(header) for _ in self._config.name_servers]
         await self._ask_all(remoting, requests, _LEAVE_S)
-        await remoting.close()
 
     async def _ask_all(
         self, remoting: RemotingClient, requests: Sequence[RemotingCommand], timeout_s: float
@@ -175,7 +182,3 @@ class Registration(ServiceThread):
             }
         content = RegistrationBody(topics, self._topics.data_version)
         return encode_registration_body(content, compressed=self._config.compressed_register)
-
-
-async def _client(credentials: AclCredentials | None) -> RemotingClient:
-    return RemotingClient(credentials=credentials)

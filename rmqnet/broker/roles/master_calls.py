@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from rmqnet.broker.broker_config import parse_config_text
+from rmqnet.broker.stoppable_calls import StoppableCalls
 from rmqnet.client.metadata_pages import PAGED_CODES, paged_table
 from rmqnet.client.request_calls import RequestCalls, json_of
 from rmqnet.errors import BrokerError, ClientError, RemotingError
 from rmqnet.remoting.codes import RequestCode
-from rmqnet.remoting.remoting_client import RemotingClient
-from store_core.event_loop_thread import EventLoopThread
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -33,9 +32,7 @@ class MasterCalls:
     """
 
     def __init__(self, credentials: AclCredentials | None = None) -> None:
-        self._credentials = credentials
-        self._loop_thread = EventLoopThread("slave-to-master")
-        self._remoting: RemotingClient | None = None
+        self._calls = StoppableCalls("slave-to-master", credentials)
 
     def __enter__(self) -> MasterCalls:
         self.open()
@@ -51,15 +48,15 @@ class MasterCalls:
 
     def open(self) -> None:
         """Let requests be sent."""
-        self._loop_thread.start()
-        self._remoting = self._loop_thread.submit(_client(self._credentials)).result()
+        self._calls.open()
+
+    def give_up(self) -> None:
+        """Fail the requests that wait for an answer, and all further ones."""
+        self._calls.give_up()
 
     def close(self) -> None:
         """End the connections; a second call does nothing."""
-        remoting, self._remoting = self._remoting, None
-        if remoting is not None:
-            self._loop_thread.submit(remoting.close()).result()
-            self._loop_thread.stop()
+        self._calls.close()
 
     def table(self, address: str, code: RequestCode) -> dict[str, Any]:
         """Return the JSON object that a master answers.
@@ -100,15 +97,11 @@ class MasterCalls:
         code: RequestCode,
         ask: Callable[[RequestCalls], Coroutine[Any, Any, T]],
     ) -> T:
-        remoting = self._remoting
+        remoting = self._calls.remoting
         if remoting is None:
             raise ClientError(f"{address} is not asked: this broker stops")
         calls = RequestCalls(remoting, _TIMEOUT_S)
         try:
-            return self._loop_thread.submit(ask(calls)).result()
+            return self._calls.run(ask(calls))
         except (RemotingError, BrokerError) as err:
             raise ClientError(f"{address} does not answer {code.name}: {err}") from err
-
-
-async def _client(credentials: AclCredentials | None) -> RemotingClient:
-    return RemotingClient(credentials=credentials)

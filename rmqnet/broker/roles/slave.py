@@ -107,6 +107,7 @@ class SlaveRole(WrittenStoreRole):
 
     def leave(self) -> None:
         """Follow the master no more; what came stays."""
+        self._calls.give_up()
         self._synchronizes.shutdown()
         self._calls.close()
         self._stop_following()
