@@ -58,8 +58,8 @@ class OfflineStore:
     def __init__(
         self, root: str, config: MessageStoreConfig, clock: Callable[[], int], steps: CrashPoints
     ) -> None:
-        self.root = root
         config = replace(config, store_path_root_dir=root)
+        self.root = config.store_path_root_dir
         options = OpenOptions(clock, steps=steps, trusts_confirmed=True, cuts_tail=False)
         self._parts = open_parts(config, options)
         self._last: tuple[int, int] | None = None

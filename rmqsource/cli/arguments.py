@@ -6,6 +6,7 @@ Annotations are real objects here, not text: typer cannot read the text form on 
 import inspect
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Callable, Optional, Union, get_type_hints
 
 import typer
@@ -15,6 +16,7 @@ from rmqsource.cli.output import Display, Format
 from rmqsource.cli.read import listed, tag_expression
 from rmqsource.cli.times import Clock, clock_of
 from rmqsource.exit_codes import EXIT_CODES
+from store_core.files.store_directory import local_path
 
 Paths = Annotated[
     list[str],
@@ -39,6 +41,13 @@ Options = Annotated[
     list[str], typer.Option("--option", metavar="KEY=VALUE", help="Any option of the source.")
 ]
 _LIST = "separated by commas, or repeated"
+
+
+def file_path(text: str) -> Path:
+    """Return the path of a file or directory that is named by its path or ``file:`` URI."""
+    return Path(local_path(text))
+
+
 Topic = Annotated[list[str], typer.Option(help=f"Topics, {_LIST}.")]
 Group = Annotated[list[str], typer.Option(help=f"Consumer groups, {_LIST}.")]
 Key = Annotated[

@@ -27,6 +27,7 @@ from rmqsource.cli.arguments import (
     View,
     Zone,
     examples,
+    file_path,
 )
 from rmqsource.cli.export import check_target, checked_partitions, export_messages
 from rmqsource.cli.ids import not_found
@@ -118,7 +119,10 @@ def trace(
 
 def report(
     path: Paths,
-    out: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")],
+    out: Annotated[
+        Path,
+        typer.Option("--output", "-o", parser=file_path, metavar="FILE", help="The file to write."),
+    ],
     topic: Topic = [],  # noqa: B006 (typer copies it)
     since: Since = None,
     until: Until = None,
@@ -144,7 +148,10 @@ def report(
 def export(
     path: Paths,
     out: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="A directory, new or empty.")
+        Path,
+        typer.Option(
+            "--output", "-o", parser=file_path, metavar="DIR", help="A directory, new or empty."
+        ),
     ],
     output: Annotated[
         ExportFormat, typer.Option("--format", help="What kind of files.")

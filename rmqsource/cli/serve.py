@@ -25,6 +25,7 @@ from rmqsource.cli.serve_state import Tell, telling
 from rmqsource.scan.store_versions import store_properties
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError
+from store_core.files.store_directory import local_path
 
 if TYPE_CHECKING:
     from rmqnet.remoting.acl import AclCredentials
@@ -211,7 +212,7 @@ def _check_store(options: "SourceOptions") -> None:
     properties = store_properties(options)
     outside = log_outside(MessageStoreConfig.from_properties(properties))
     root = properties.get("storePathRootDir", path)
-    if outside and Path(root).resolve() != Path(path).resolve():
+    if outside and Path(root).resolve() != Path(local_path(path)).resolve():
         raise WrongUseError(
             f"--config {options.config}: its log lies in {outside}, which belongs to the store in "
             f"{root}. Serve that one, or give a copy of the file without storePathCommitLog"

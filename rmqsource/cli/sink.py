@@ -17,6 +17,7 @@ from rmqsource.cli.arguments import (
     Source,
     View,
     examples,
+    file_path,
 )
 from rmqsource.cli.job import spark_job
 from rmqsource.cli.output import Format, row_writer, write_result
@@ -31,7 +32,7 @@ from rmqsource.cli.report import Report, reporting
 from rmqsource.errors import SourceOptionError
 from rmqsource.sink.options import parse_sink_options
 from store_core.errors import StoreReadError
-from store_core.files.store_directory import StoreDirectory
+from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.staged_commit.staging import STAGING_DIRECTORY
 from store_core.store_snapshot import StoreSnapshot
 
@@ -87,6 +88,7 @@ def copy(
     again. No broker may have DST open. Bodies are checked against their CRCs, unless --option
     checkCRC=false.
     """
+    target = local_path(target)
     with reporting(warnings_are_damage=False) as said:
         flags = selection.flags(source.config, view.clock())
         flags.update(checking_bodies(source.option))
@@ -95,7 +97,7 @@ def copy(
         options = source_options([src], source.option, flags)
         said.tell_missing(options)
         sink = _sink_options(target, write_option)
-        if Path(src).resolve() == Path(target).resolve():
+        if Path(local_path(src)).resolve() == Path(target).resolve():
             raise WrongUseError("copy: SRC and DST are the same store")
         with _no_empty_store(target), spark_job("copy", "copying") as spark:
             from rmqsource.transfer.copy_store import copy_store  # noqa: PLC0415 (needs Spark)
@@ -108,7 +110,9 @@ def copy(
 
 
 def import_(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What export wrote.")],
+    directory: Annotated[
+        Path, typer.Argument(parser=file_path, metavar="DIR", help="What export wrote.")
+    ],
     target: Annotated[
         str, typer.Argument(metavar="PATH", help="The store root to append to; made if missing.")
     ],
@@ -125,6 +129,7 @@ def import_(
     topics are left out and counted, unless --write-option systemTopics=true. No broker may have
     PATH open.
     """
+    target = local_path(target)
     with reporting(warnings_are_damage=False) as said:
         check_for_spark("import", directory)
         sink = _sink_options(target, write_option)
@@ -200,6 +205,7 @@ def clean_staging(
 
     A write that is running, but has written nothing for so long, loses what it staged and fails.
     """
+    path = local_path(path)
     with reporting(warnings_are_damage=False) as said:
         store = StoreDirectory(path)
         if not store.is_local:

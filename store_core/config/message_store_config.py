@@ -22,6 +22,7 @@ from store_core.config.config_checks import (
 )
 from store_core.config.rocketmq_keys import java_type
 from store_core.errors import NOT_DAMAGE, StoreConfigError
+from store_core.files.store_directory import local_path
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.timer import TIMER_BLANK_SLOTS, TIMER_SLOTS_TOTAL
 
@@ -108,7 +109,7 @@ class MessageStoreConfig:
     Defaults are RocketMQ's, except that a size of files is None: found from the files, see
     `with_default_sizes`. Numbers are positive and fit a Java int, unless RocketMQ takes others.
     Times are in ms where nothing else is said. Directories are texts, or paths of ``pathlib``,
-    which become texts.
+    which become texts; the root may be a ``file:`` URI, which becomes a path.
 
     Raises
     ------
@@ -295,6 +296,8 @@ class MessageStoreConfig:
             if kind.startswith("str") and isinstance(value, os.PathLike):
                 value = os.fspath(value)  # a directory
                 object.__setattr__(self, field.name, value)
+            if field.name == "store_path_root_dir" and isinstance(value, str):
+                object.__setattr__(self, field.name, local_path(value))
             if value is not None or "None" not in kind:
                 bounds = _BOUNDS.get(field.name, (1, INT_MAX))
                 check_value(camel_case(field.name), kind, value, bounds)

@@ -12,7 +12,7 @@ import numpy as np
 from store_core.errors import StoreError
 from store_core.files.file_writing import write_error
 from store_core.files.regular_file import open_to_write
-from store_core.files.store_directory import StoreDirectory
+from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.staged_commit.commit import clear_away, finish
 from store_core.staged_commit.intent import open_intents, read_intent
@@ -158,6 +158,7 @@ def clean_staging(
     StoreError
         The staging directory is a link, or a directory cannot be deleted; all others are.
     """
+    root = local_path(root)
     check_staging(root)
     removed, failures = [], []
     for directory in job_directories(StoreDirectory(root)):

@@ -20,6 +20,7 @@ from store_core.files.file_writing import (
     write_error,
 )
 from store_core.files.regular_file import open_to_read, open_to_write
+from store_core.files.store_directory import local_path
 from store_core.layout.store_paths import ABORT_FILE, LOCK_FILE
 from store_core.state.locked_stores import is_locked_here, locked_here, unlocked_here
 from store_core.state.store_links import refuse_links_out
@@ -46,11 +47,11 @@ class StoreLock:
     Parameters
     ----------
     root
-        The store (``storePathRootDir``); made if it is missing.
+        The store (``storePathRootDir``), a path or a ``file:`` URI; made if it is missing.
     """
 
     def __init__(self, root: str) -> None:
-        directory = Path(root).absolute()
+        directory = Path(local_path(root)).absolute()
         self.root = str(directory)
         self.path = str(directory / LOCK_FILE)
         self.abort_path = str(directory / ABORT_FILE)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable
 from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
 from store_core.config.config_files import find_json_file
 from store_core.errors import StoreConfigError, StoreFormatError, StorePermissionError
-from store_core.files.store_directory import StoreDirectory
+from store_core.files.store_directory import StoreDirectory, local_path
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker_config import BrokerConfig
@@ -38,7 +38,7 @@ class OffsetsBesideStore(ConsumerOffsetManager):
         self, config: BrokerConfig, root: str, clock: Callable[[], int], path: str | None
     ) -> None:
         super().__init__(config, root, clock, is_read_only=path is None)
-        self._file = None if path is None else str(Path(path).absolute())
+        self._file = None if path is None else str(Path(local_path(path)).absolute())
         if self._file is not None and not StoreDirectory(root).leaves(self._file):
             raise StoreConfigError(
                 f"offsets_file={path}: lies in the store, which is only read; choose another place"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import OffsetOutOfRangeError
-from store_core.files.store_directory import StoreDirectory
+from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.layout.store_paths import CHECKPOINT_FILE
 from store_core.log.commit_log import CommitLog, open_segments
 from store_core.log.log_scan import scan_frames, skip_gap
@@ -47,6 +47,7 @@ def cut_log(root: str, config: MessageStoreConfig, offset: int, *, clock: Callab
     StoreWriteError, StoreReadError
         A file cannot be read or written; the call may be repeated.
     """
+    root = local_path(root)
     directory = StoreDirectory(root)
     with StoreLock(root) as lock, closing(CommitLog(directory, config)) as log:
         _require_within(log, offset)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable
 from store_core.config.config_files import load_topics
 from store_core.errors import StoreConfigError, StoreError, StoreNotFoundError
 from store_core.files.file_writing import write_errors
-from store_core.files.store_directory import StoreDirectory
+from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.index.tag_entries import with_tag_index
 from store_core.layout.store_paths import (
@@ -104,6 +104,7 @@ def recover_store(
     StoreReadError, StoreWriteError
         A file cannot be read or written; the call may be repeated.
     """
+    root = local_path(root)
     _check_is_store(root, config)
     config = replace(config, store_path_root_dir=root)
     parts = open_parts(config, OpenOptions(clock, progress, cut))
@@ -133,6 +134,7 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
     StoreFormatError, StoreConfigError, StoreReadError
         As `recover_store`.
     """
+    root = local_path(root)
     _check_is_store(root, config)
     directory = StoreDirectory(root)
     last_exit_ok = directory.stat(directory.resolve(ABORT_FILE)) is None

@@ -71,3 +71,17 @@ def test_nothing_that_matches_copies_nothing(spark, tmp_path):
     options = {"path": str(store.root), "topic": "NoSuchTopic", **store.options}
     assert copy_store(spark, options, str(tmp_path / "copy"), {}).commit is None
     assert not (tmp_path / "copy" / "commitlog").exists()
+
+
+def test_a_target_that_is_a_file_uri(spark, tmp_path, monkeypatch):
+    from rmqsource.transfer.copy_store import copy_store
+
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    rmqsource.register(spark)
+    store = golden("classic-5x")
+    options = {"path": str(store.root), **store.options}
+    done = copy_store(spark, options, f"file://{tmp_path}/the%20copy", {"compatibility": "5"})
+    with StoreSnapshot.open(str(tmp_path / "the copy")) as snapshot:
+        assert snapshot.end_offset == done.commit.end_offset > 0
+    assert list((tmp_path / "here").iterdir()) == []
