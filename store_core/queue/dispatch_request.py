@@ -112,6 +112,15 @@ class DispatchRequests:
         wanted = self.transaction_type & NOT_QUEUED_BIT == 0
         return self if wanted.all() else self.take(wanted)
 
+    def wrongly_unqueued(self) -> DispatchRequests:
+        """Return the rows that say to be prepared or rolled back, and have a queue offset.
+
+        Brokers store such messages with queue offset 0: one of the two fields, which no checksum
+        covers, is not what was stored.
+        """
+        unqueued = (self.transaction_type & NOT_QUEUED_BIT != 0) & ~self.light
+        return self.take(unqueued & (self.queue_offset != 0))
+
     def by_queue(self) -> Iterator[tuple[str, int, DispatchRequests]]:
         """Yield (topic, queue id, rows in order) of each queue."""
         if len(self) == 0:

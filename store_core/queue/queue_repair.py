@@ -13,6 +13,8 @@ from store_core.queue.unit_placement import count_misplaced, first_queue_offset
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
+
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
     from store_core.queue.consume_queue_writer import ConsumeQueueWriter
@@ -89,6 +91,21 @@ def count_missing(queues: ConsumeQueueStore, requests: DispatchRequests) -> int:
         last = queue.max_physic_offset if queue is not None else -1
         count += int(np.count_nonzero(rows.commit_log_offset + rows.message_size > last))
     return count
+
+
+def own_units(queues: ConsumeQueueStore, requests: DispatchRequests) -> npt.NDArray[np.bool_]:
+    """Return which rows have a unit of their size and place at just the queue offset they say."""
+    found = np.zeros(len(requests), bool)
+    for row in range(len(requests)):
+        at = int(requests.queue_offset[row])
+        queue = queues.find_simple(
+            requests.topics[requests.topic_code[row]], int(requests.queue_id[row])
+        )
+        if queue is not None and 0 <= at < queue.max_offset:
+            units = queue.stored_units(at, at + 1)
+            place = (int(requests.commit_log_offset[row]), int(requests.message_size[row]))
+            found[row] = place in units[["commit_log_offset", "message_size"]].tolist()
+    return found
 
 
 def cut_phantoms(queues: ConsumeQueueStore, log: ReadableLog) -> tuple[QueueKey, ...]:

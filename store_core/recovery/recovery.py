@@ -351,5 +351,9 @@ def _result(
         kept_at=kept_at,
         deleted_files=deleted_files,
         queues_cut=queues_cut,
-        queues_moved=tuple(dict.fromkeys((*dispatch.target.moved, *parts.queues.refused))),
+        queues_moved=tuple(
+            dict.fromkeys(
+                (*dispatch.target.moved, *parts.queues.refused, *dispatch.lacking_queues())
+            )
+        ),
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from store_core.index.index_file_set import RecoveredLog
+from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.log.log_scan import frames_of
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
-from store_core.queue.queue_repair import count_missing, put_again
+from store_core.queue.queue_repair import count_missing, own_units, put_again
 from store_core.queue.unit_verification import unproved_records
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from store_core.recovery.index_proof import IndexProof
     from store_core.recovery.pending_index_entries import PendingIndexEntries
     from store_core.state.store_checkpoint import StoreCheckpoint
+
+logger = logging.getLogger(__name__)
 
 _HELD_ROWS = 1 << 18
 
@@ -96,6 +100,7 @@ class RecoveryDispatch:
         is_whole = start_offset == parts.log.min_offset == 0
         target.from_zero = is_whole and self._from_offset <= 0
         self._held: list[DispatchRequests] = []
+        self._doubted: dict[int, QueueKey] = {}
         self._keys, self._log, self._queues = parts.keys, parts.log, parts.queues
         config = parts.config
         self._compares = not (
@@ -113,7 +118,7 @@ class RecoveryDispatch:
         if first:
             frames = frames.take(np.arange(first, len(frames)))
         decode = self._decoder.outline if self._compares else self._decoder.decode
-        self._held.append(decode(frames).queued())
+        self._held.append(self._queued(decode(frames)))
         if sum(map(len, self._held)) >= _HELD_ROWS:
             self.finish()
 
@@ -130,10 +135,38 @@ class RecoveryDispatch:
             requests = self._decoded(starts)
         self.target.put(requests)
 
+    def lacking_queues(self) -> tuple[QueueKey, ...]:
+        """Return the queues of records that got no unit, and say two things; log these records."""
+        for start, (topic, queue_id) in self._doubted.items():
+            logger.warning(
+                "the record at %d, of queue %d of topic %s, says to be prepared, and has a queue "
+                "offset: it is in no queue",
+                start,
+                queue_id,
+                topic,
+            )
+        return tuple(dict.fromkeys(self._doubted.values()))
+
+    def _queued(self, requests: DispatchRequests) -> DispatchRequests:
+        """Return the rows that get a unit, and those that have one, whatever their flags say.
+
+        A record that says to be prepared and has a queue offset is a message whose flag was
+        damaged, or a prepared one whose queue offset was. A unit at just that queue offset tells
+        that it is the first; where there is none it is not delivered, and that is said.
+        """
+        odd = requests.wrongly_unqueued()
+        if not len(odd):
+            return requests.queued()
+        has_unit = own_units(self._queues, odd)
+        for topic, queue_id, rows in odd.take(~has_unit).by_queue():
+            self._doubted.update(dict.fromkeys(rows.commit_log_offset.tolist(), (topic, queue_id)))
+        kept = np.isin(requests.commit_log_offset, odd.commit_log_offset[has_unit])
+        return requests.take(kept | (requests.transaction_type & NOT_QUEUED_BIT == 0))
+
     def _decoded(self, starts: npt.NDArray[np.int64]) -> DispatchRequests:
         """Return the requests of records, read once more, given where they start (ascending)."""
         parts = [self._decoder.decode(frames) for frames in frames_of(self._log, starts)]
-        return concat_requests(parts).queued()
+        return self._queued(concat_requests(parts))
 
 
 class PutUnits:

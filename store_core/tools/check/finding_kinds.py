@@ -123,6 +123,13 @@ class FindingKind(Enum):
         "may commit a wrong offset",
         "rocketmq-store salvage gives them the right one in a new store",
     )
+    NOT_QUEUED = (
+        Severity.DAMAGE,
+        "records that say to be prepared or rolled back in a transaction, but have a queue offset, "
+        "which brokers give to none of these: one of the two is not what was stored. A queue that "
+        "is made anew does not have them, and consumers do not get them",
+        "read them with access=commitlog",
+    )
     SEGMENT_SIZE = (
         Severity.DAMAGE,
         "a file of the log does not have the size of a segment: a broker does not start",

@@ -97,12 +97,25 @@ class QueueCheck:
         """Check the records of a batch, now or a little later."""
         if not self._in_files:
             return
-        requests = self._decoder.decode(frames).queued()
+        decoded = self._decoder.decode(frames)
+        self._report_unqueued(decoded.wrongly_unqueued())
+        requests = decoded.queued()
         if not self._has_light and requests.light.any():
             requests = requests.take(~requests.light)
         self._held.append(requests)
         if sum(map(len, self._held)) >= _HELD_ROWS:
             self._flush()
+
+    def _report_unqueued(self, requests: DispatchRequests) -> None:
+        for topic, queue_id, rows in requests.by_queue():
+            starts, numbers = rows.commit_log_offset.tolist(), rows.queue_offset.tolist()
+            self._findings.add(
+                FindingKind.NOT_QUEUED,
+                f"{topic}/{queue_id}",
+                commit_log_offset=starts[0],
+                count=len(starts),
+                examples=[f"record at {at}, queue offset {n}" for at, n in zip(starts, numbers)],
+            )
 
     def finish(self) -> None:
         """Check what is left: units that no record proved."""

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from store_core import Message, MessageStore, MessageStoreConfig
+from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.message import HEADER_IPV4
+from store_core.tools.check.finding_kinds import FindingKind
+from store_core.tools.check.store_check import check_store
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.store_core.tools.repair.test_rebuild_losses import (
     BELIED,
@@ -63,6 +65,37 @@ def test_queues_that_are_whole_are_left_alone(tmp_path, number, said):
     done = recover_store(str(store.root), config_of(store.root), clock=lambda: 0)
     assert queue_files(store) == before
     assert (done.log.repaired_units, done.queues_not_mended) == (0, ())
+
+
+@pytest.mark.parametrize("number", [3, COUNT - 1])
+def test_a_message_that_says_to_be_prepared_gets_no_unit_and_is_named(tmp_path, number, caplog):
+    store = store_of(tmp_path / "store")
+    put_field(store, number, "sys_flag", 4)
+    shutil.rmtree(store.root / "consumequeue" / "A")
+    (store.root / "abort").touch()
+    config = config_of(store.root)
+    plan = plan_recovery(str(store.root), config)
+    done = recover_store(str(store.root), config, clock=lambda: 0)
+    assert done.queues_not_mended == (("A", 0),)
+    assert ("A", 0) in plan.log.queues_moved
+    at = store.records[2 * number].commit_log_offset
+    assert f"the record at {at}, of queue 0 of topic A, says to be prepared" in caplog.text
+    with StoreSnapshot.open(str(store.root), config) as view:
+        findings = check_store(view).findings
+    assert (FindingKind.NOT_QUEUED, at) in [(f.kind, f.commit_log_offset) for f in findings]
+
+
+@pytest.mark.parametrize("numbers", [(0,), (3,), (COUNT - 1,), (2, 5)])
+def test_a_message_that_says_to_be_prepared_keeps_its_unit(tmp_path, numbers, caplog):
+    store = store_of(tmp_path / "store")
+    before = queue_files(store)
+    for number in numbers:
+        put_field(store, number, "sys_flag", 4)
+    (store.root / "abort").touch()
+    done = recover_store(str(store.root), config_of(store.root), clock=lambda: 0)
+    assert queue_files(store) == before
+    assert (done.log.repaired_units, done.queues_not_mended) == (0, ())
+    assert "says to be prepared" not in caplog.text
 
 
 @pytest.mark.parametrize("said", [1, -1, -4_000_000_000_000, 4_102_444_800_000])
