@@ -98,6 +98,8 @@ def points_at_record(
     if start < log.min_offset:
         return True
     segment = log.segments.find(start)
+    if segment is not None and start + size > segment.from_offset + log.segments.file_size:
+        return False  # no record goes on in the next segment
     if segment is None or start + size > segment.from_offset + segment.size:
         return True  # a lost segment says nothing against the unit
     data = log.source(segment).view(start - segment.from_offset, size)

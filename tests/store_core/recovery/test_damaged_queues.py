@@ -69,3 +69,26 @@ def test_a_batch_queue_with_a_unit_of_another_place(tmp_path, row, place):
         store.wait_for_dispatch()
         found = [message.body for message in messages_in(store, "Batches", 0)]
     assert found == [*bodies, b"one more"]
+
+
+@pytest.mark.parametrize("bit", range(9, 20))
+def test_a_batch_queue_with_a_unit_of_another_size(tmp_path, bit):
+    """Also of one that would go on in the next segment, and end before the log does."""
+    config = config_of(tmp_path, mapped_file_size_commit_log=8 << 10)
+    bodies = [b"message %d %s" % (number, bytes(200)) for number in range(90)]
+    with MessageStore(config, is_batch_topic=lambda _: True) as store:
+        for body in bodies:
+            store.put_message(Message("Batches", body))
+        store.wait_for_dispatch()
+    assert len([*(tmp_path / "commitlog").iterdir()]) > 2
+    path = min((tmp_path / "batchconsumequeue" / "Batches" / "0").iterdir())
+    data = bytearray(path.read_bytes())
+    at = 19 * BATCH_CQ_UNIT.size + 8
+    size = int.from_bytes(data[at : at + 4], "big")
+    data[at : at + 4] = (size ^ 1 << bit).to_bytes(4, "big")
+    path.write_bytes(data)
+    with MessageStore(config, is_batch_topic=lambda _: True) as store:
+        store.put_message(Message("Batches", b"one more"))
+        store.wait_for_dispatch()
+        found = [message.body for message in messages_in(store, "Batches", 0)]
+    assert found == [*bodies, b"one more"]
