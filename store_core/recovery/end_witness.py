@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
@@ -42,7 +43,7 @@ class FilesWitness:
     reach
         No queue has a unit of a record that ends after this; None: not known.
     most_queues
-        More queues are not asked, as that takes long; None: however many. 0: nor is the index.
+        So many queues are asked at most, as each takes a while; None: however many.
     """
 
     def __init__(
@@ -71,14 +72,13 @@ class FilesWitness:
             return
         simple = list_consume_queues(self._directory).queues
         batch = list_consume_queues(self._directory, BATCH_CONSUME_QUEUE).queues
-        if self._most_queues is None or len(simple) + len(batch) <= self._most_queues:
-            yield from self._simple_units(simple, offset)
-            yield from self._batch_units(batch, offset)
+        some = dict(islice(simple.items(), self._most_queues))
+        left = None if self._most_queues is None else self._most_queues - len(some)
+        yield from self._simple_units(some, offset)
+        yield from self._batch_units(dict(islice(batch.items(), left)), offset)
 
     def last_indexed(self) -> tuple[int, int]:
         """Return start and store time (ms) of the record of the last index entry; (-1, 0): none."""
-        if self._most_queues == 0:
-            return -1, 0
         entries = self._directory.list(self._directory.resolve(INDEX_DIR))
         names = sorted((e.name, e.path) for e in entries if not e.is_dir and e.name.isdigit())
         for _, path in names[::-1][:2]:  # a broker may have made the last one, and not used it
@@ -91,10 +91,7 @@ class FilesWitness:
     def _database_units(
         self, database: QueueDatabase, offset: int
     ) -> Iterator[tuple[QueueKey, UnitsAfter]]:
-        keys = database.queues()
-        if self._most_queues is not None and len(keys) > self._most_queues:
-            return
-        for key in keys:
+        for key in islice(database.queues(), self._most_queues):
             queue = database.queue(*key)
             found = simple_units_after(queue.read_units, queue.end_of_units(), offset)
             if found is not None:

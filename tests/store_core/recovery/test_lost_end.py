@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.object_store import ObjectStore
 from store_core import LogDamageError, Message, MessageStore, MessageStoreConfig, PutMessageStatus
 from store_core.config.message_store_config import MessageStoreConfig as Config
 from store_core.layout.checkpoint import CHECKPOINT
@@ -22,6 +23,7 @@ from tests.golden_dledger import DLEDGER_NAMES, unpack_dledger
 from tests.golden_dledger import OPTIONS as DLEDGER_OPTIONS
 from tests.golden_kinds import KINDS, unpack_kind
 from tests.golden_store import GOLDEN_NAMES, RECOVERED_NAMES, STORE_NAMES, golden
+from tests.store_core.remote import serve_objects
 from tests.store_factory import StoreFactory, small_store
 
 SEGMENT = 8192
@@ -199,6 +201,35 @@ def test_a_checkpoint_alone_is_wrong_where_the_queues_end_with_the_log(tmp_path)
     shutil.rmtree(root / "consumequeue")
     shutil.rmtree(root / "index")
     assert "the checkpoint says" in str(lost_end(root))
+
+
+def without_end_and_checkpoint(root: Path, queues: int, **message: object) -> Config:
+    """Write a store that was copied without its checkpoint and its last segment."""
+    config = Config(
+        store_path_root_dir=str(root), mapped_file_size_commit_log=SEGMENT,
+        mapped_file_size_consume_queue=2000, max_hash_slot_num=100, max_index_num=400,
+    )  # fmt: skip
+    with MessageStore(config) as store:
+        for number in range(200):
+            store.put_message(Message("T", b"x" * 20, queue_id=number % queues, **message))
+    delete_last(root)
+    (root / "checkpoint").unlink()
+    return config
+
+
+def test_many_queues_are_asked_where_nothing_else_proves_a_loss(tmp_path):
+    config = without_end_and_checkpoint(tmp_path, 100)
+    with StoreSnapshot.open(str(tmp_path), config) as view:
+        assert view.evident_lost_end == view.lost_end
+        assert view.lost_end.messages > 0
+
+
+@pytest.mark.parametrize("message", [{}, {"keys": ["k"]}])
+def test_a_remote_store_says_it_too(tmp_path, monkeypatch, message):
+    config = without_end_and_checkpoint(tmp_path / "store", 8, **message)
+    uri = serve_objects(monkeypatch, ObjectStore(0), str(tmp_path / "store"))
+    with StoreSnapshot.open(uri, config) as view:
+        assert view.evident_lost_end.messages == view.lost_end.messages > 0
 
 
 def test_a_given_end_is_no_loss(tmp_path):
