@@ -38,6 +38,7 @@ from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.queue_directories import queue_file_sizes
 from store_core.recovery.end_witness import FilesWitness
 from store_core.recovery.index_proof import index_keys
+from store_core.recovery.queue_review import lost_queues
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
 from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.crash_points import CrashPoints
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MOST_NAMED = 10
 _QUEUES_AND_INDEX = (INDEX_DIR, *QUEUE_DIRS)
 
 
@@ -228,7 +230,9 @@ def _open(
         parts = recovery_parts(config, options, log, last_exit_ok=not lock.is_aborted())
         if parts.last_exit_ok:
             lock.create_abort()
+        dispatched = parts.queues.dispatch_from
         recovery = _recover(parts, segments, lock, options)
+        recovery = _with_lost_queues(parts, recovery, dispatched)
         _make_directories(directory, config)
         settle(root, segments, options.steps)
         files = index.load(parts.recovered(segments.min_offset, recovery.log_end))
@@ -367,6 +371,26 @@ def _make_directories(directory: StoreDirectory, config: MessageStoreConfig) -> 
             make_directory(path)
         except OSError as err:
             raise write_error(err, path) from err
+
+
+def _with_lost_queues(
+    parts: RecoveryParts, recovery: LogRecovery, dispatched_offset: int
+) -> LogRecovery:
+    """Add the queues that lost units while the store was stopped, and log them.
+
+    Recovery gives queues only what follows the offset up to which the log was dispatched.
+    """
+    if not recovery.last_exit_ok:
+        return recovery
+    part = (recovery.start_offset, min(dispatched_offset, recovery.log_end))
+    lost = lost_queues(parts.queues, parts.log, part)
+    for topic, queue_id in lost[:_MOST_NAMED]:
+        logger.warning("queue %d of topic %s lacks units of messages that are in the log: it was "
+                       "lost, or its topic was deleted. `rocketmq-store rebuild-queues` makes the "
+                       "queues anew from the log", queue_id, topic)  # fmt: skip
+    if len(lost) > _MOST_NAMED:
+        logger.warning("so do %d more queues", len(lost) - _MOST_NAMED)
+    return replace(recovery, queues_lost=lost)
 
 
 def _recover(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.config.config_files import is_deleted_topic
-from store_core.errors import CorruptRecordError, StoreReadError
+from store_core.config.config_files import is_deleted_topic, load_consumer_offsets, load_topics
+from store_core.errors import CorruptRecordError, StoreError, StoreReadError
 from store_core.layout.message import LMQ_PREFIX, PROPERTY_INNER_MULTI_DISPATCH
 from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.queue.dispatch_request import DispatchDecoder
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
+    from store_core.files.store_directory import StoreDirectory
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
     from store_core.queue.consume_queue_writer import ConsumeQueueWriter
@@ -106,6 +108,44 @@ def queues_short_of_log(
         if stop < len(frames):
             break
     return tuple(sorted(key for key in lost if not is_deleted_topic(key[0], topics)))
+
+
+def lost_queues(
+    queues: ConsumeQueueStore, log: ReadableLog, bounds: tuple[int, int]
+) -> tuple[QueueKey, ...]:
+    """Return the queues of a store that was stopped cleanly that evidently lost units since.
+
+    They have no files, or end before records of theirs in a part of the log that was dispatched.
+    And where the log still has its first record: they begin late, or have no files although a
+    group has consumed messages of theirs. A queue whose records all lie before that part, and that
+    no group knows, is not seen: ``check`` looks at all records.
+
+    Parameters
+    ----------
+    queues, log, bounds
+        See `queues_short_of_log`.
+    """
+    topics, consumed = None, set()
+    with suppress(StoreError):  # ``check`` tells what is wrong with the files
+        topics = load_topics(queues.directory)
+        consumed = _consumed(queues.directory)
+    lost = set(queues_short_of_log(queues, log, bounds, topics))
+    if log.min_offset == 0:
+        lost.update(key for key in consumed if queues.find(*key) is None)
+        simple = ((key, queues.find_simple(*key)) for key in queues.queues())
+        lost.update(key for key, queue in simple if queue is not None and queue.min_offset > 0)
+    return tuple(sorted(key for key in lost if not is_deleted_topic(key[0], topics)))
+
+
+def _consumed(directory: StoreDirectory) -> set[QueueKey]:
+    """Return the queues of which groups have consumed messages."""
+    offsets = load_consumer_offsets(directory)
+    return {
+        (topic, queue_id)
+        for (_, topic), queues in offsets.items()
+        for queue_id, offset in queues.items()
+        if offset > 0
+    }
 
 
 def _ends_before(queue: ConsumeQueueWriter, rows: DispatchRequests) -> bool:

@@ -99,6 +99,9 @@ class LogRecovery:
     queues_moved
         (topic, queue id) of queues in which not every validated record has its unit, and that at
         the record's queue offset. They were left.
+    queues_lost
+        (topic, queue id) of queues that evidently lost units after a clean stop; see
+        `lost_queues`.
     """
 
     last_exit_ok: bool
@@ -119,6 +122,7 @@ class LogRecovery:
     deleted_files: tuple[str, ...] = ()
     queues_cut: tuple[QueueKey, ...] = ()
     queues_moved: tuple[QueueKey, ...] = ()
+    queues_lost: tuple[QueueKey, ...] = ()
 
 
 def recover_log(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Callable
 
-from store_core.config.config_files import load_topics
-from store_core.errors import StoreConfigError, StoreError, StoreNotFoundError
+from store_core.errors import StoreConfigError, StoreNotFoundError
 from store_core.files.file_writing import write_errors
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_dispatcher import IndexDispatcher
@@ -19,7 +18,7 @@ from store_core.layout.store_paths import (
     CONSUME_QUEUE_DIR,
 )
 from store_core.log.commit_log import CommitLog, commit_log_directories
-from store_core.recovery.queue_review import queues_not_of_log, queues_short_of_log
+from store_core.recovery.queue_review import lost_queues, queues_not_of_log
 from store_core.recovery.recovery import LogRecovery, plan_log
 from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.settle import uncommitted_offset
@@ -115,7 +114,7 @@ def recover_store(
                 pass
             not_mended = queues_not_of_log(parts.queues, log, parts.recovery.log_end)
             end = parts.recovery.log_end
-            not_mended += _lost_queues(root, parts.queues, log, parts.recovery, end)
+            not_mended += _lost_queues(parts.queues, log, parts.recovery, end)
             not_mended = tuple(dict.fromkeys((*not_mended, *parts.recovery.queues_moved)))
             parts.index.flush()
             _write_checkpoint(parts)
@@ -152,7 +151,7 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
         # After a crash it compares what it reads, and mends some.
         not_mended = queues_not_of_log(queues, log, found.log_end) if last_exit_ok else ()
         end = min(found.log_end, queues.dispatch_from)  # what lies after would be dispatched
-        not_mended += _lost_queues(root, queues, log, found, end)
+        not_mended += _lost_queues(queues, log, found, end)
     unmended = left_unmended(root, config, found, files.dropped if files is not None else ())
     return _result(found, files, not_mended, unmended)
 
@@ -170,15 +169,12 @@ def _check_is_store(root: str, config: MessageStoreConfig) -> None:
 
 
 def _lost_queues(
-    root: str, queues: ConsumeQueueStore, log: ReadableLog, found: LogRecovery, end: int
+    queues: ConsumeQueueStore, log: ReadableLog, found: LogRecovery, end: int
 ) -> tuple[QueueKey, ...]:
     """Return the queues that lack their last records; after a crash recovery gives them those."""
     if not found.last_exit_ok:
         return ()
-    topics = None
-    with suppress(StoreError):  # `left_unmended` tells what is wrong with the file
-        topics = load_topics(StoreDirectory(root))
-    return queues_short_of_log(queues, log, (found.start_offset, end), topics)
+    return lost_queues(queues, log, (found.start_offset, end))
 
 
 def _write_checkpoint(parts: StoreParts) -> None:
