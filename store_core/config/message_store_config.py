@@ -102,6 +102,12 @@ _BOUNDS = {
 }
 
 
+_LOG_DIRECTORIES = (
+    *("store_path_commit_log", "read_only_commit_log_store_paths"),
+    "store_path_d_ledger_commit_log",
+)
+
+
 @dataclass(frozen=True)
 class MessageStoreConfig:
     """Settings of a store (RocketMQ ``MessageStoreConfig``, release 5.3.3).
@@ -109,7 +115,7 @@ class MessageStoreConfig:
     Defaults are RocketMQ's, except that a size of files is None: found from the files, see
     `with_default_sizes`. Numbers are positive and fit a Java int, unless RocketMQ takes others.
     Times are in ms where nothing else is said. Directories are texts, or paths of ``pathlib``,
-    which become texts; the root may be a ``file:`` URI, which becomes a path.
+    which become texts, or ``file:`` URIs, which become paths.
 
     Raises
     ------
@@ -298,6 +304,9 @@ class MessageStoreConfig:
                 object.__setattr__(self, field.name, value)
             if field.name == "store_path_root_dir" and isinstance(value, str):
                 object.__setattr__(self, field.name, local_path(value))
+            if field.name in _LOG_DIRECTORIES and isinstance(value, str):
+                paths = ",".join(local_path(path) for path in value.split(","))
+                object.__setattr__(self, field.name, paths)
             if value is not None or "None" not in kind:
                 bounds = _BOUNDS.get(field.name, (1, INT_MAX))
                 check_value(camel_case(field.name), kind, value, bounds)

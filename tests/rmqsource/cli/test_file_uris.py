@@ -84,6 +84,18 @@ def test_recover_of_a_path_that_is_shown_as_a_uri(run: Run, root: str) -> None:
     assert not Path(root, "abort").exists()
 
 
+def test_a_log_outside_of_the_store(tmp_path: Path) -> None:
+    log = tmp_path / "the log"
+    config = MessageStoreConfig(
+        store_path_root_dir=uri_of(tmp_path / "store"), store_path_commit_log=uri_of(log), **_SIZES
+    )
+    with MessageStore(config) as store:
+        store.put_message(Message("t", b"x", queue_id=0))
+    assert list(log.iterdir())
+    with StoreSnapshot.open(uri_of(tmp_path / "store"), config) as snapshot:
+        assert snapshot.get_max_offset_in_queue("t", 0) == 1
+
+
 def test_salvage(run: Run, root: str, tmp_path: Path) -> None:
     assert run("salvage", uri_of(root), uri_of(root + " new")).code == 0
     assert messages_in(root + " new") == _MESSAGES
