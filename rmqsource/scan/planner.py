@@ -17,7 +17,7 @@ from rmqsource.options.sql_option import sql_option
 from rmqsource.scan.compacted_path import compacted_notes, plan_compacted
 from rmqsource.scan.index_path import indexed_keys, read_index, record_sizes
 from rmqsource.scan.predicate import ScanPredicate
-from rmqsource.scan.queue_path import RecordPlaces, UnprovedError, read_queue_units
+from rmqsource.scan.queue_path import RecordPlaces, UnprovedError, lost_queues, read_queue_units
 from rmqsource.scan.splits import (
     COMMIT_LOG,
     COMPACTION,
@@ -57,6 +57,7 @@ logger = logging.getLogger(__name__)
 
 _SCANNED_AT_ONCE = 1 << 20
 """A batch of a stream with no more bytes is scanned: looking into queues would take longer."""
+_MOST_NAMED = 10
 _SCATTER_COST = 2
 """A byte reached through a unit or an entry costs about as much as two in a scan."""
 
@@ -274,7 +275,7 @@ def _choose(
     snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions, bounds: Range
 ) -> _AccessPath:
     if options.access != "auto":
-        return _forced(snapshot, predicate, options.access, bounds)
+        return _forced(snapshot, predicate, options, bounds)
     if predicate.message_ids is not None:
         return _by_message_id(snapshot, predicate, bounds)
     scan = _AccessPath(COMMIT_LOG, "no key and no topic narrows the read", None, (bounds,))
@@ -299,8 +300,9 @@ def _choose(
 
 
 def _forced(
-    snapshot: StoreSnapshot, predicate: ScanPredicate, access: str, bounds: Range
+    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions, bounds: Range
 ) -> _AccessPath:
+    access = options.access
     reason = f"option access={access}"
     if access == COMMIT_LOG:
         return _AccessPath(COMMIT_LOG, reason, None, (bounds,))
@@ -308,10 +310,22 @@ def _forced(
         if access == INDEX:
             found = read_index(snapshot, predicate, bounds)
         else:
+            _refuse_lost_queues(snapshot, predicate, options)
             found = read_queue_units(snapshot, predicate, bounds, forced=True)
     except UnprovedError as err:
         raise SourceOptionError("access", f"{access} is not possible: {err}; use auto") from err
     return _AccessPath(access, reason, found, found.scanned)
+
+
+def _refuse_lost_queues(
+    snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
+) -> None:
+    """Raise, or warn, where queues that are to be read as they are lack messages of the log."""
+    lost = lost_queues(snapshot, predicate)
+    if lost and options.mode == "FAILFAST":
+        raise UnprovedError(f"{lost[0]}: it lost units of messages that are in the log")
+    for text in lost[:_MOST_NAMED]:
+        logger.warning("store %s: %s: messages of it may be left out", snapshot.directory.uri, text)
 
 
 def _by_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _AccessPath:

@@ -14,6 +14,7 @@ import numpy as np
 from rmqsource.scan.log_cover import OverlapError, UncountedError, uncovered
 from rmqsource.scan.splits import clip_ranges
 from store_core.codec.java_string import string_hash
+from store_core.config.config_files import is_deleted_topic, load_consumer_offsets
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.consume_queue import MAX_EXT_ADDRESS
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
@@ -105,6 +106,39 @@ def read_queue_units(
         scanned += ranges
     kept = clip_ranges(scanned, *bounds)
     return RecordPlaces(offsets, sizes[first], tuple(kept), trusted)
+
+
+def lost_queues(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
+    """Return which of the predicate's queues evidently lost units that are asked for, in words.
+
+    Where the log has its first record, no unit has expired: a queue that begins late lost its
+    first ones, and one that is not there, though a group has consumed from it, all.
+    """
+    if snapshot.min_phy_offset > 0 or snapshot.kind.queue_database:
+        return []
+    lost = []
+    for topic, queue_id in _present(snapshot, predicate):
+        held = snapshot.queue_range(topic, queue_id)
+        if 0 < held.min_offset == _wanted_range(predicate, topic, queue_id, held)[0]:
+            lost.append(f"consume queue {topic}/{queue_id} begins at {held.min_offset}")
+    for topic, queue_id in sorted(_consumed(snapshot)):
+        is_wanted = predicate.topics is None or topic in predicate.topics
+        is_gone = (topic, queue_id) not in snapshot.queue_paths
+        is_gone &= not is_deleted_topic(topic, snapshot.topic_configs)
+        is_gone &= not has_batch_queues(snapshot, topic) and not topic.startswith(LMQ_PREFIX)
+        if is_wanted and is_gone and _wants_queue(predicate, queue_id):
+            lost.append(f"consume queue {topic}/{queue_id}, which a group has read, is not there")
+    return lost
+
+
+def _consumed(snapshot: StoreSnapshot) -> set[tuple[str, int]]:
+    """Return the queues of which groups have consumed messages."""
+    return {
+        (topic, queue_id)
+        for (_, topic), queues in load_consumer_offsets(snapshot.directory).items()
+        for queue_id, offset in queues.items()
+        if offset > 0
+    }
 
 
 def _uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> tuple[list[Range], str]:

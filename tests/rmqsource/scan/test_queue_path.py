@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqsource.errors import SourceOptionError
 from rmqsource.scan import log_cover
 from store_core import Message, MessageStore, MessageStoreConfig
 from store_core.layout.consume_queue import CQ_UNIT
@@ -350,6 +351,29 @@ def test_extension_addresses_are_not_taken_for_tag_hashes(name, tmp_path):
             read = {**store.options, "topic": json.dumps([topic]), "tags": tag}
             for access in ("auto", "consumequeue"):
                 assert read_places(root, access=access, **read) == asked
+
+
+@pytest.mark.parametrize("lose", ["begin", "all"])
+def test_a_queue_that_evidently_lost_units_is_not_read_as_it_is(tmp_path, caplog, lose):
+    factory = StoreFactory(tmp_path / "store", units_per_file=4)
+    for _ in range(10):
+        factory.add("A")
+        factory.add("B")
+    root = factory.write()
+    files = queue_files(root, "A")
+    files[0].unlink()
+    if lose == "all":
+        shutil.rmtree(root / "consumequeue" / "A")
+        offsets = {"offsetTable": {"A@g": {"0": 4}}}
+        (root / "config/consumerOffset.json").write_text(json.dumps(offsets))
+    for topics in ({"topic": "A"}, {}):
+        with pytest.raises(SourceOptionError, match=r"consume queue A/0.*use auto"):
+            plan(root, **topics, access="consumequeue")
+    rows = found(root, topic="A", access="consumequeue", mode="DROPMALFORMED")
+    assert len(rows) == (6 if lose == "begin" else 10)  # without any queue the log is scanned
+    assert "consume queue A/0" in caplog.text
+    assert len(found(root, topic="A")) == 10
+    assert len(found(root, topic="B", access="consumequeue")) == 10
 
 
 @pytest.mark.parametrize("lose", [(2,), (0,), (1, 2)])
