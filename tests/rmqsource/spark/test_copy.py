@@ -11,7 +11,7 @@ from store_core import StoreSnapshot
 from store_core.tools.check.finding_kinds import Severity
 from store_core.tools.check.store_check import check_store
 from store_core.topics import topic_kind
-from tests.golden_store import GOLDEN_NAMES, golden
+from tests.golden_store import GOLDEN_DIR, GOLDEN_NAMES, golden, unpack
 
 KEPT = (
     *("topic", "queue_id", "tags", "keys", "unique_key", "properties", "body", "flag"),
@@ -71,6 +71,24 @@ def test_nothing_that_matches_copies_nothing(spark, tmp_path):
     options = {"path": str(store.root), "topic": "NoSuchTopic", **store.options}
     assert copy_store(spark, options, str(tmp_path / "copy"), {}).commit is None
     assert not (tmp_path / "copy" / "commitlog").exists()
+
+
+@pytest.mark.parametrize("with_system", [False, True])
+def test_timer_messages_come_with_system_topics_and_the_wheel_never(spark, tmp_path, with_system):
+    """A broker on the copy begins at the first timer message: nothing names places in a log."""
+    from rmqsource.transfer.copy_store import copy_store
+
+    rmqsource.register(spark)
+    unpack(GOLDEN_DIR / "timers" / "stopped-5x" / "store.tar.gz", tmp_path)
+    root, copy = tmp_path / "store", tmp_path / "copy"
+    options = {"compatibility": "5", "systemTopics": str(with_system).lower()}
+    copy_store(spark, {"path": str(root)}, str(copy), options)
+    with StoreSnapshot.open(str(root)) as old, StoreSnapshot.open(str(copy)) as new:
+        waiting = old.get_max_offset_in_queue("rmq_sys_wheel_timer", 0)
+        copied = new.get_max_offset_in_queue("rmq_sys_wheel_timer", 0)
+    assert waiting > 0
+    assert copied == (waiting if with_system else 0)
+    assert not [path for path in copy.rglob("timer*")]
 
 
 def test_a_target_that_is_a_file_uri(spark, tmp_path, monkeypatch):
