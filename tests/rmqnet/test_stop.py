@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 
 import pytest
 
-from rmqnet import serve
+from rmqnet import (
+    Admin,
+    BrokerError,
+    ClientInstance,
+    LocalTransactionState,
+    Message,
+    MessageQueue,
+    Producer,
+    SendStatus,
+    TransactionProducer,
+    serve,
+)
 from rmqnet.broker.roles.master_calls import MasterCalls
-from rmqnet.errors import ClientError
+from rmqnet.errors import ClientError, RemotingError
 from rmqnet.remoting.codes import RequestCode
+from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
+from store_core.config.config_files import (
+    load_consumer_offsets,
+    load_subscription_groups,
+    load_topics,
+)
+from store_core.files.store_directory import StoreDirectory
 from tests.rmqnet.scripted_cluster import ScriptedServer, success, wait_until
+from tests.store_core.golden_snapshot import scanned_columns
 
 SIZES = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000}
 STOP_SECONDS = 10.0
@@ -129,3 +150,165 @@ def test_a_silent_master_is_not_waited_for_at_the_end():
             asking.result(PATIENCE_S)
         with pytest.raises(ClientError, match="the broker stops"):
             calls.table(master.address, code)
+
+
+class Committing:
+    """All local transactions succeed."""
+
+    def execute_local_transaction(self, message, argument):
+        return LocalTransactionState.COMMIT_MESSAGE
+
+    def check_local_transaction(self, message):
+        return LocalTransactionState.COMMIT_MESSAGE
+
+
+class Acknowledged:
+    """What a broker has acknowledged, and clients that ask for more until it does not answer."""
+
+    def __init__(self, cluster, stack):
+        self.messages = {}  # body: the queue and the offset there; None for half messages
+        self.offsets, self.topics, self.groups = {}, set(), set()
+        self.counts, self.ends = {}, {}
+        self._numbers = itertools.count()
+        address = cluster.namesrv_addr
+        settings = {"send_msg_timeout_ms": 3000, "retry_times_when_send_failed": 0}
+        settings["retry_times_when_send_async_failed"] = 0
+        self._producer = stack.enter_context(Producer("tills", address, **settings))
+        self._transactions = stack.enter_context(
+            TransactionProducer("checked-tills", address, Committing(), **settings)
+        )
+        self._admin = stack.enter_context(Admin(address))
+        self._client = stack.enter_context(ClientInstance(address))
+        self._address = cluster.address
+        self._admin.create_topic("orders", 4)
+        for number in range(3):
+            self._admin.create_group(f"cooks-{number}")
+        self._broker_name = cluster.controller.config.broker_name
+
+    def ask_until_it_stops(self, kind):
+        """Do the same again and again; the last time, nothing is acknowledged."""
+        act = getattr(self, kind)
+        try:
+            while True:
+                act()
+                self.counts[kind] = self.counts.get(kind, 0) + 1
+        except (RemotingError, ClientError, BrokerError) as err:
+            self.ends[kind] = err
+
+    def has_begun(self, least):
+        """Return whether so many requests of each kind were acknowledged."""
+        assert not self.ends
+        return all(self.counts.get(kind, 0) >= least for kind in _KINDS)
+
+    def _message(self):
+        return Message("orders", b"order %d" % next(self._numbers))
+
+    def _note(self, bodies, result):
+        if result.status is SendStatus.SEND_OK:
+            for position, body in enumerate(bodies):
+                place = result.queue.queue_id, result.queue_offset + position
+                self.messages[body] = place
+
+    def send(self):
+        message = self._message()
+        self._note([message.body], self._producer.send(message))
+
+    def send_many(self):
+        """Keep some under way all the time."""
+        messages = [self._message() for _ in range(20)]
+        sent = [self._producer.send_async(message) for message in messages]
+        failures = []
+        for message, future in zip(messages, sent):
+            try:
+                self._note([message.body], future.result(PATIENCE_S))
+            except (RemotingError, ClientError, BrokerError) as err:
+                failures.append(err)
+        if failures:
+            raise failures[0]
+
+    def send_batch(self):
+        messages = [self._message() for _ in range(7)]
+        self._note([each.body for each in messages], self._producer.send_batch(messages))
+
+    def send_in_transaction(self):
+        message = self._message()
+        result = self._transactions.send_in_transaction(message)
+        if result.status is SendStatus.SEND_OK:
+            self.messages[message.body] = None
+
+    def commit_offset(self):
+        number = next(self._numbers)
+        queue = MessageQueue("orders", self._broker_name, number % 4)
+        group = f"cooks-{number % 3}"
+        broker = self._client.broker
+        self._client.call(
+            broker.update_consumer_offset(self._address, group, queue, number, timeout_s=3)
+        )
+        self.offsets[group, queue.queue_id] = number
+
+    def create_topic(self):
+        name = f"topic-{next(self._numbers)}"
+        self._admin.create_topic(name, 1)
+        self.topics.add(name)
+
+    def create_group(self):
+        name = f"group-{next(self._numbers)}"
+        self._admin.create_group(name)
+        self.groups.add(name)
+
+
+_KINDS = [
+    *["send"] * 4,
+    *["send_many"] * 2,
+    *["send_batch"] * 2,
+    *["send_in_transaction"] * 2,
+    "commit_offset",
+    "create_topic",
+    "create_group",
+]
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("least", [3, 10])
+def test_nothing_acknowledged_is_lost_by_a_stop(tmp_path, flush, least):
+    settings = {**SIZES, "flushDiskType": flush}
+    with ExitStack() as stack:
+        cluster = serve(tmp_path, settings=settings).start()
+        stack.callback(cluster.stop)
+        said = Acknowledged(cluster, stack)
+        pool = stack.enter_context(ThreadPoolExecutor(len(_KINDS)))
+        asking = [pool.submit(said.ask_until_it_stops, kind) for kind in _KINDS]
+        try:
+            wait_until(lambda: said.has_begun(least), "all kinds")
+        finally:
+            with soon():
+                cluster.stop()
+        for each in asking:
+            each.result(PATIENCE_S)
+    assert_all_there(tmp_path, settings, said)
+
+
+def assert_all_there(root, settings, said):
+    config = MessageStoreConfig.from_properties({key: str(settings[key]) for key in settings})
+    config = replace(config, store_path_root_dir=str(root))
+    store = MessageStore(config)
+    recovery = store.load()
+    assert recovery.last_exit_ok
+    store.shutdown()
+    with closing(StoreSnapshot.open(str(root), config)) as snapshot:
+        columns = scanned_columns(snapshot, unwrap=True)
+        ends = [snapshot.queue_range("orders", number).max_offset for number in range(4)]
+    rows = zip(*(columns[name] for name in ("body", "topic", "queue_id", "queue_offset")))
+    places = {(body, topic): tuple(place) for body, topic, *place in rows}
+    bodies = {body for body, _ in places}
+    assert said.messages.keys() <= bodies
+    for body, place in said.messages.items():
+        if place is not None:
+            assert places[body, "orders"] == place
+            assert place[1] < ends[place[0]]
+    directory = StoreDirectory(str(root))
+    offsets = load_consumer_offsets(directory)
+    for (group, queue_id), offset in said.offsets.items():
+        assert offsets[group, "orders"][queue_id] == offset
+    assert said.topics <= load_topics(directory).keys()
+    assert said.groups <= load_subscription_groups(directory).keys()
