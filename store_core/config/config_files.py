@@ -361,6 +361,15 @@ def parse_consumer_offsets(data: dict[str, Any]) -> dict[tuple[str, str], dict[i
     return offsets
 
 
+def offsets_without_group(data: dict[str, Any]) -> dict[str, dict[int, int]]:
+    """Return the offsets under keys that are not ``topic@group``, which brokers keep."""
+    return {
+        key: _int_map(table, f"offsetTable.{key}")
+        for key, table in entries_of(data, "offsetTable")
+        if _group_and_topic(key) is None
+    }
+
+
 def _group_and_topic(key: str) -> tuple[str, str] | None:
     # Written topic@group. No topic holds "@" (TopicValidator); groups do: what a 5.x broker notes
     # for a broadcasting group is kept as group@broadcast (BroadcastOffsetManager).

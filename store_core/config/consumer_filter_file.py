@@ -6,11 +6,13 @@ Source: RocketMQ ``ConsumerFilterManager``, ``ConsumerFilterData`` (release 5.3.
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store_core.config.config_files import load_config_file
+from store_core.config.config_files import load_config_file, read_json_file
+from store_core.config.config_writing import set_aside
 from store_core.config.lenient_json import (
     json_field,
     json_number_or_default,
@@ -18,14 +20,17 @@ from store_core.config.lenient_json import (
     json_text,
     json_whole_number,
 )
+from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, write_error
+from store_core.files.store_directory import StoreDirectory
 from store_core.layout.store_paths import CONFIG_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from store_core.config.config_writing import Replace
-    from store_core.files.store_directory import StoreDirectory
+
+logger = logging.getLogger(__name__)
 
 CONSUMER_FILTER_FILE = "consumerFilter.json"
 SQL92 = "SQL92"
@@ -88,6 +93,8 @@ def save_consumer_filters(
 ) -> None:
     """Write the file anew, as a broker reads it; all that it held goes.
 
+    What cannot be read is kept beside it (`set_aside`).
+
     Parameters
     ----------
     root
@@ -108,11 +115,21 @@ def save_consumer_filters(
         topic = topics.setdefault(data.topic, {"groupFilterData": {}, "topic": data.topic})
         topic["groupFilterData"][data.consumer_group] = _fields(data)
     text = json.dumps({_TABLE: topics}, indent="\t", separators=(",", ":"), sort_keys=True)
+    _set_aside_unreadable(root, path)
     try:
         make_directory(str(path.parent))
         replace(str(path), text.encode())
     except OSError as err:
         raise write_error(err, str(path)) from err
+
+
+def _set_aside_unreadable(root: str, path: Path) -> None:
+    try:
+        data = read_json_file(StoreDirectory(root), str(path))
+        if data is not None:
+            parse_consumer_filters(data)
+    except (StoreFormatError, ValueError) as err:
+        logger.warning("%s; it is written anew, and kept as %s", err, set_aside(str(path)))
 
 
 def _fields(data: ConsumerFilterData) -> dict[str, Any]:

@@ -24,6 +24,7 @@ FIRST_CLEAN_DELAY_MS = 60_000
 _MANUAL_RUNS = 20
 _WARNING_BOUNDS = (0.35, 0.90)
 _FORCED_BOUNDS = (0.30, 0.85)
+_MOST_USED_BOUNDS = (0.10, 0.95)
 _HOUR_MS = 3_600_000
 
 
@@ -123,7 +124,7 @@ class CleanCommitLogService(ServiceThread):
         queue_ratio = self._disk_ratio(self._queue_directory)
         if self._check_level(queue_ratio, RunningFlag.LOGIC_DISK_FULL):
             return True, True
-        most = self._config.disk_max_used_space_ratio / 100
+        most = _clamp(self._config.disk_max_used_space_ratio / 100, _MOST_USED_BOUNDS)
         return not (0 <= log_ratio <= most and 0 <= queue_ratio <= most), False
 
     def _check_level(self, ratio: float, flag: RunningFlag) -> bool:

@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqnet.broker.state.config_manager import ConfigManager, without
-from store_core.config.config_files import parse_consumer_offsets
+from store_core.config.config_files import offsets_without_group, parse_consumer_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +50,7 @@ class ConsumerOffsetManager(ConfigManager):
         super().__init__(root, clock, is_read_only=is_read_only)
         self._config = config
         self._offsets: _Table = {}
+        self._nameless: dict[str, dict[int, int]] = {}
         self._resets: _Table = {}
         self._pulled: _Table = {}
         self._commits = 0
@@ -166,8 +167,9 @@ class ConsumerOffsetManager(ConfigManager):
                     del table[key]
 
     def _take(self, data: dict[str, Any], whole: bool) -> Mapping[str, Any]:
-        offsets = parse_consumer_offsets(data)
+        offsets, nameless = parse_consumer_offsets(data), offsets_without_group(data)
         self._offsets = offsets if whole else {**self._offsets, **offsets}
+        self._nameless = nameless if whole else {**self._nameless, **nameless}
         self._changes += 1
         return without(data, _TABLE, _TOPICS_OF_GROUPS)
 
@@ -178,6 +180,9 @@ class ConsumerOffsetManager(ConfigManager):
         return {
             _TOPICS_OF_GROUPS: topics,
             _TABLE: {
-                f"{topic}@{group}": dict(queues) for (group, topic), queues in self._offsets.items()
+                **self._nameless,
+                **{
+                    f"{topic}@{group}": dict(each) for (group, topic), each in self._offsets.items()
+                },
             },
         }

@@ -49,6 +49,18 @@ def test_what_is_missing_has_defaults(tmp_path):
     assert loaded(tmp_path) == (ConsumerFilterData("t", "g", "a"),)
 
 
+@pytest.mark.parametrize("text", ["[]", "{not json", '{"filterDataByTopic":7}'])
+def test_what_cannot_be_read_is_kept_when_the_file_is_written(tmp_path, text, caplog):
+    given(tmp_path, text)
+    filters = (ConsumerFilterData("t", "g", "a"),)
+    for _ in range(2):
+        save_consumer_filters(str(tmp_path), filters, put)
+    assert loaded(tmp_path) == filters
+    kept = tmp_path / "config" / "consumerFilter.json.unreadable"
+    assert kept.read_text() == text
+    assert caplog.text.count(str(kept)) == 1
+
+
 def test_no_file_and_an_empty_one(tmp_path):
     assert loaded(tmp_path) is None
     assert loaded(given(tmp_path, "{}")) == ()

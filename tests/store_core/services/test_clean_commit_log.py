@@ -158,6 +158,25 @@ def test_the_forced_level_has_bounds(log, ratio, level):
     assert store.run() == (2 if level > 0.75 else 5)
 
 
+@pytest.mark.parametrize(("ratio", "level"), [(1, 0.10), (9, 0.10), (10, 0.10), (60, 0.60)])
+def test_the_level_of_any_hour_has_bounds(log, ratio, level):
+    store = Store(log, disk_max_used_space_ratio=ratio)
+    store.queue_ratio = store.log_ratio = level
+    assert store.run() == 0
+    store.log_ratio = level + 0.01
+    assert store.run() == 3
+
+
+def test_above_its_highest_level_segments_go_at_any_hour(log):
+    """So they do by the forced level, but not where that is turned off."""
+    store = Store(log, disk_max_used_space_ratio=100, clean_file_forcibly_enable=False)
+    store.queue_ratio, store.log_ratio = 0.1, 0.95
+    store.service._forced = store.service._warning = 1.0
+    assert store.run() == 0
+    store.log_ratio = 0.96
+    assert store.run() == 3
+
+
 def test_full_directories_of_several(tmp_path):
     ratios = {str(tmp_path / "a"): 0.86, str(tmp_path / "b"): 0.2, str(tmp_path / "c"): 0.85}
     queue, flags = MappedFileQueue(list(ratios), 64, option="size"), RunningFlags()

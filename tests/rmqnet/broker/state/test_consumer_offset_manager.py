@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
@@ -44,6 +45,19 @@ def test_commits_are_saved_when_told_to(offsets, tmp_path):
     offsets.persist()
     noted = load_consumer_offsets(StoreDirectory(str(tmp_path)))
     assert noted == {("g", "t"): {0: 5}, ("g@broadcast", "t"): {1: 7}}
+
+
+def test_keys_that_name_no_group_are_kept_as_brokers_keep_them(offsets, config, tmp_path):
+    odd = {"no group": {"0": 3}, "topic@": {"1": 4}, "@group": {"2": 5}}
+    path = tmp_path / "config" / "consumerOffset.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"offsetTable": {**odd, "t@g": {"0": 6}}}))
+    offsets.load()
+    offsets.commit("g", "t", 0, 7)
+    offsets.persist()
+    table = parse_lenient_json(path.read_text())["offsetTable"]
+    found = {key: {str(each): offset for each, offset in table[key].items()} for key in table}
+    assert found == {**odd, "t@g": {"0": 7}}
 
 
 def test_a_file_that_says_it_all_is_left_alone(offsets, tmp_path):
