@@ -15,7 +15,8 @@ row  stopped  what is found                                                     
 4    either   a staged job that was not committed begins here                     the end
 5    cleanly  the checkpoint confirms the record before as the last (not row 8)   the end
 6    either   no readable record follows                                          damage, no loss
-7    either   the next readable record is older than the one before (not row 8)   the end
+7    either   the next two readable records are older than the one before (not    the end
+              row 8), or the only one is
 8    cleanly  the checkpoint does not call the record before dispatched last,     damage
               but the last that follows; or all that follow are dispatched
 9    cleanly  what follows was never dispatched                                   the end
@@ -40,7 +41,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.log.log_scan import BatchSizer, scan_frames, skip_gap
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -239,13 +240,23 @@ def reason_for_end(
         return CONFIRMED
     if after < 0:
         return None
-    is_older = (
-        failure.last_start >= 0
-        and (log.store_timestamp_at(after, _end_of_files(log)) or 0) < failure.last_timestamp
-    )
-    if is_older:
+    if failure.last_start >= 0 and _begins_before(log, after, failure.last_timestamp):
         return OLDER
     return NEVER_DISPATCHED if following.was_never_dispatched else None
+
+
+def _begins_before(log: ReadableLog, offset: int, time_ms: int) -> bool:
+    """Return whether a record is older than a time, and so is the next one, where there is one.
+
+    No checksum covers a time: that of one record alone makes no old cut of what was damaged.
+    """
+    stop = offset - offset % log.segments.file_size + log.segments.file_size
+    times: list[int] = []
+    for frames in scan_frames(log, offset, stop, on_gap=skip_gap, sizer=BatchSizer(2, 1 << 20)):
+        times += frames.column("store_timestamp").tolist()
+        if len(times) > 1:
+            break
+    return all(time < time_ms for time in times[:2])
 
 
 def record_before_border(log: ReadableLog, border: int, start: int) -> tuple[int, int]:
@@ -285,7 +296,3 @@ def is_last_of_segment(log: ReadableLog, offset: int) -> bool:
     end = offset + int(frames.column("total_size")[0])
     records = log.records(segment, border)
     return end == border or records.blank_bytes(end - segment.from_offset) is not None
-
-
-def _end_of_files(log: ReadableLog) -> int:
-    return max((s.from_offset + log.segments.file_size for s in log.segments), default=0)

@@ -13,6 +13,7 @@ from store_core.errors import LogDamageError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout.message import HEADER_IPV4
 from store_core.log.end_rules import CRASH_TAIL, DAMAGED, NEVER_DISPATCHED
 from store_core.offline_store import OfflineStore
 from store_core.recovery.recovery_plan import Loss
@@ -224,6 +225,18 @@ def test_only_what_was_neither_flushed_nor_dispatched_is_a_tail(tmp_path, units,
     assert files(tmp_path)[f"commitlog/{0:020d}"] == before[f"commitlog/{0:020d}"]
     done = recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS, cut=True).log
     assert (done.log_end, done.loss, len(list(Path(done.kept_at).iterdir()))) == (at, loss, 1)
+
+
+@pytest.mark.parametrize("said", [1, -1, START_MS - 1])
+def test_one_wrong_time_makes_no_old_cut_of_damage(tmp_path, said):
+    factory, at = crashed(tmp_path, units=12, flushed=12)
+    record = factory.records[6]
+    with factory.segment_path(record.commit_log_offset).open("r+b") as file:
+        file.seek(record.commit_log_offset + HEADER_IPV4.at("store_timestamp"))
+        file.write(said.to_bytes(8, "big", signed=True))
+    with pytest.raises(LogDamageError, match=r"6 readable records.*--cut"):
+        recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS)
+    assert plan_recovery(str(tmp_path), SMALL).log.log_end == at
 
 
 def test_what_was_refused_once_is_refused_again(tmp_path):
