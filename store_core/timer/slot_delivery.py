@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.layout.timer import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
+from store_core.read.timer_state import slot_times
 from store_core.read.unit_records import frames_of_units, units_together
 from store_core.timer.timed_rows import DueRecords, deleted_keys
 
@@ -77,6 +78,9 @@ class SlotDelivery:
         found = self._files.wheel.slot(time_ms)
         assert found is not None
         units = self._files.log.chain(found.last_pos)
+        # A slot of before a crash may name places where units of other times were written since:
+        # those are in their own slots, too.
+        units = units[slot_times(units) // self._precision_ms * self._precision_ms == time_ms]
         magic = units["magic"]
         deletes = (magic & TIMER_MAGIC_DELETE != 0) & (magic & TIMER_MAGIC_ROLL == 0)
         deleted: set[str] = set()
