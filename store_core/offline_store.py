@@ -59,7 +59,7 @@ class OfflineStore:
         self, root: str, config: MessageStoreConfig, clock: Callable[[], int], steps: CrashPoints
     ) -> None:
         config = replace(config, store_path_root_dir=root)
-        self.root = config.store_path_root_dir
+        self.root, self._clock = config.store_path_root_dir, clock
         options = OpenOptions(clock, steps=steps, trusts_confirmed=True, cuts_tail=False)
         self._parts = open_parts(config, options)
         self._last: tuple[int, int] | None = None
@@ -120,6 +120,7 @@ class OfflineStore:
         if last[1]:
             checkpoint.physic_msg_timestamp = last[1]
         checkpoint.set_dispatched(*last)
+        checkpoint.hold_back(self._clock())  # the last record's time may be damaged
         checkpoint.index_msg_timestamp = parts.index.flushed_end_timestamp
         checkpoint.flush()
         self._is_flushed = True

@@ -117,7 +117,7 @@ def recover_store(
             not_mended += _lost_queues(parts.queues, log, parts.recovery, end)
             not_mended = tuple(dict.fromkeys((*not_mended, *parts.recovery.queues_moved)))
             parts.index.flush()
-            _write_checkpoint(parts)
+            _write_checkpoint(parts, clock())
         clean = True
     finally:
         parts.close(clean=clean)
@@ -177,7 +177,7 @@ def _lost_queues(
     return lost_queues(queues, log, (found.start_offset, end))
 
 
-def _write_checkpoint(parts: StoreParts) -> None:
+def _write_checkpoint(parts: StoreParts, now_ms: int) -> None:
     """Say that everything is flushed; a clean store's file keeps what it says, if that can be."""
     file, found = parts.checkpoint, parts.recovery
     if parts.index_files is not None:
@@ -191,6 +191,7 @@ def _write_checkpoint(parts: StoreParts) -> None:
         if not found.last_exit_ok or not 0 <= file.logics_msg_timestamp <= last:
             file.logics_msg_timestamp = last
         file.set_dispatched(found.last_start, 0)
+    file.hold_back(now_ms)  # the last record's time may be damaged
     file.flush()
 
 

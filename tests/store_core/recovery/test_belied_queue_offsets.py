@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
+from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.message import HEADER_IPV4
+from store_core.offline_store import OfflineStore
+from store_core.staged_commit.crash_points import CrashPoints
+from store_core.state.store_checkpoint import load_checkpoint
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.store_check import check_store
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
@@ -111,3 +115,21 @@ def test_one_wrong_time_lets_no_walk_begin_too_late(tmp_path, segment, said):
         file.seek(HEADER_IPV4.at("store_timestamp"))
         file.write(said.to_bytes(8, "big", signed=True))
     assert plan_recovery(str(root), config_of(root)).log.start_offset == segment - 4096
+
+
+@pytest.mark.parametrize("by", ["recover", "sink"])
+def test_a_last_record_of_the_future_leaves_no_such_time_in_the_checkpoint(tmp_path, by):
+    store = small_store(tmp_path, 30)
+    root, now_ms = str(store.write(abort=b"1")), store.records[-1].store_timestamp + 5
+    last = store.records[-1].commit_log_offset
+    with store.segment_path(last).open("r+b") as file:
+        file.seek(last % store.segment_bytes + HEADER_IPV4.at("store_timestamp"))
+        file.write((4_102_444_800_000).to_bytes(8, "big"))
+    if by == "recover":
+        recover_store(root, config_of(tmp_path), clock=lambda: now_ms)
+    else:
+        offline = OfflineStore(root, config_of(tmp_path), lambda: now_ms, CrashPoints())
+        offline.flush_all()
+        offline.close(clean=True)
+    point = load_checkpoint(StoreDirectory(root))
+    assert 0 < point.min_timestamp <= now_ms
