@@ -125,11 +125,17 @@ def unproved_records(
 
 
 def _match(stored: Units, rows: DispatchRequests) -> tuple[npt.NDArray[np.intp], Mask]:
-    """Return the row of each unit, and which have none although their place was looked at."""
+    """Return the row of each unit, and which have none although their place was looked at.
+
+    Nor has a unit that refers to a place after that of a later one: it is no record's, and as the
+    last unit it would make all records before that place pass for dispatched.
+    """
     start, known = stored["commit_log_offset"].astype(np.int64), rows.commit_log_offset
     at = np.searchsorted(known, start)
     at[at == len(known)] = 0
     bad: Mask = (known[at] != start) & (start <= known[-1])
+    of_records = np.where(bad, np.iinfo(np.int64).max, start)
+    bad |= start > np.minimum.accumulate(of_records[::-1])[::-1]
     return at, bad
 
 

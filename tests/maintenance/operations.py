@@ -88,7 +88,7 @@ def _salvage(store: Store) -> Outcome:
     outcome, row = _command(store, "salvage", store.root, target)
     if target.exists() and store.chance.random() < 0.8:
         store.root = target
-    return outcome._replace(left_out=len(row.get("damaged_records", ())))
+    return outcome._replace(left_out=len(row.get("rejected_records", ())))
 
 
 def _put(store: Store) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import pytest
 
@@ -92,3 +93,25 @@ def test_a_batch_queue_with_a_unit_of_another_size(tmp_path, bit):
         store.wait_for_dispatch()
         found = [message.body for message in messages_in(store, "Batches", 0)]
     assert found == [*bodies, b"one more"]
+
+
+@pytest.mark.parametrize("unit", [0, 10, 13, 17, 40])
+def test_units_that_refer_to_far_places_in_the_queue_of_a_crashed_store(tmp_path, unit):
+    """The queue is cut before all of them: after one of them all records pass for dispatched."""
+    config = config_of(tmp_path, mapped_file_size_consume_queue=10 * 20)
+    with MessageStore(config) as store:
+        for number in range(_COUNT):
+            store.put_message(make_message(number))
+        store.wait_for_dispatch()
+    path = sorted((tmp_path / "consumequeue" / "TopicA" / "1").iterdir())[unit // 10]
+    data = bytearray(path.read_bytes())
+    at = unit % 10 * 20
+    places = [(1 << 62, 100), (1 << 61, 100), (-1, -1)]
+    data[at : at + 60] = b"".join(struct.pack(">qiq", *place, 1) for place in places)
+    path.write_bytes(data)
+    (tmp_path / "abort").touch()
+    with MessageStore(config) as store:
+        store.put_message(make_message(_COUNT + 2))
+        store.wait_for_dispatch()
+        numbers = numbers_in(store)
+    assert numbers["TopicA", 1] == [*range(2, _COUNT + 2, 4), _COUNT + 2]
