@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_directories import list_consume_queues
+from store_core.queue.readable_queue import agreed_times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +36,21 @@ def set_queue_file_times(view: StoreSnapshot, new_root: Path) -> None:
             last = min(begin + segment.size // CQ_UNIT.size, end) - 1
             if last < begin:
                 continue
-            unit = queue.read_units(last, last + 1)
-            store_time = view.store_timestamp_at(int(unit["commit_log_offset"][0]))
-            if store_time is not None and store_time > 0:
+            store_time = _time_of(view, queue, last)
+            if store_time > 0:
                 seconds = -(-store_time // 1000)
                 os.utime(segment.path, (seconds, seconds))
+
+
+def _time_of(view: StoreSnapshot, queue: ConsumeQueue, queue_offset: int) -> int:
+    """Return the store time of a unit's record, not far before those of the two units before it.
+
+    No checksum covers it, and a file that seems older than it is would be passed over. 0 where the
+    record is not in the log.
+    """
+    first = max(queue_offset - 2, queue.first_unit_offset())
+    places = queue.read_units(first, queue_offset + 1)["commit_log_offset"].tolist()
+    times = [view.store_timestamp_at(place) for place in places]
+    if times[-1] is None:
+        return 0
+    return int(agreed_times(np.array([t for t in times if t is not None], np.int64))[-1])

@@ -160,3 +160,12 @@ def test_a_plan_changes_nothing(tmp_path):
     plan = plan_queues(str(store.root), config_of(store))
     assert (plan.result.units, plan.result.contradicted, plan.losses) == (16, 1, {})
     assert tree_state(store.root) == before
+
+
+@pytest.mark.parametrize("said", [1, 0, -5, 4_102_444_800_000])
+def test_one_wrong_time_makes_no_queue_file_older_than_its_messages(tmp_path, said):
+    store = store_of(tmp_path / "store")
+    put_field(store, COUNT - 1, "store_timestamp", said)
+    rebuild(store)
+    (path,) = (store.root / "consumequeue/A/0").iterdir()
+    assert path.stat().st_mtime * 1000 >= store.records[2 * (COUNT - 2)].store_timestamp
