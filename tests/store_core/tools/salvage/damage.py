@@ -17,6 +17,7 @@ from store_core.layout.message import header_layout
 from store_core.log.log_scan import Gap, scan_log
 from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check import check_store
+from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.salvage import SalvageOptions, SalvageReport, salvage_store
 from tests.golden_store import GoldenStore, golden
 
