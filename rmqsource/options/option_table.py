@@ -228,7 +228,9 @@ OPTION_TABLE = (
     OptionInfo(
         "access",
         "auto",
-        "force an access path: " + ", ".join(ACCESS_PATHS),
+        f"force an access path: {', '.join(ACCESS_PATHS)}. `consumequeue` reads queues as they "
+        "are; where one evidently lost units of messages that are in the log, it is an error with "
+        "`FAILFAST`, else a warning",
         "access",
         partial(parse_choice, choices=ACCESS_PATHS),
     ),
