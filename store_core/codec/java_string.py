@@ -5,6 +5,7 @@ Source: ``java.lang.String`` of OpenJDK 17 (UTF-8 decoding, ``hashCode``).
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from functools import lru_cache
@@ -43,6 +44,11 @@ def decode_utf8(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return _ENCODED_SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
+
+
+def is_name(stored: bytes, name: str) -> bool:
+    """Return whether stored bytes are a name as Java reads it, or byte for byte a directory's."""
+    return stored == os.fsencode(name) or decode_utf8(stored) == name
 
 
 def java_integer(text: str, bits: int) -> int | None:

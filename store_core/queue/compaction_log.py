@@ -10,15 +10,13 @@ Source: RocketMQ ``CompactionStore``, ``CompactionLog``, ``SparseConsumeQueue`` 
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pa, pc
-from store_core.codec.gather import gather_binary
+from store_core.codec.record_topics import are_of_topic
 from store_core.errors import FileVanishedError, StoreReadError
 from store_core.files.segment_list import Segment
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
@@ -270,11 +268,7 @@ class CompactionLog:
             same &= frames.column("queue_offset") == some["base_queue_offset"]
             same &= frames.column("queue_id") == self.queue_id
             which = np.flatnonzero(same)
-            topics = gather_binary(
-                frames.data, frames.topic_start[which], frames.topic_length[which]
-            )
-            is_topic = pc.equal(topics, pa.scalar(os.fsencode(self.topic), pa.binary()))
-            good[rows[which]] = is_topic.to_numpy(zero_copy_only=False)
+            good[rows[which]] = are_of_topic(frames, which, self.topic)
         return good
 
     def _note_unit(self, segment: Segment, position: int, unit: np.void, reason: str) -> None:

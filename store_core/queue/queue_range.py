@@ -8,9 +8,9 @@ points; phantoms only lie after all units that count, so their place is bisected
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
+from store_core.codec.java_string import is_name
 from store_core.codec.message_codec import queue_of_record
 from store_core.layout.message import LMQ_PREFIX
 
@@ -107,4 +107,4 @@ def points_at_record(
     if found is None:
         return False
     topic, queue_id = queue
-    return topic.startswith(LMQ_PREFIX) or found == (os.fsencode(topic), queue_id)
+    return topic.startswith(LMQ_PREFIX) or (found[1] == queue_id and is_name(found[0], topic))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Callable, NamedTuple, Union
 
 import numpy as np
 
+from store_core.codec.java_string import is_name
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.message import MIN_RECORD_BYTES
 from store_core.log.end_rules import DISPATCHED, LACKING, NO_UNIT, REPLACED, UNKNOWN
@@ -194,7 +194,8 @@ class _SimpleStates:
             return None
         begin = int(frames.topic_start[0])
         topic = frames.data[begin : begin + int(frames.topic_length[0])].tobytes()
-        if (topic, int(frames.column("queue_id")[0])) != (os.fsencode(self._key[0]), self._key[1]):
+        name, queue_id = self._key
+        if int(frames.column("queue_id")[0]) != queue_id or not is_name(topic, name):
             return None
         time_ms = int(frames.column("store_timestamp")[0])
         return int(frames.column("queue_offset")[0]), time_ms

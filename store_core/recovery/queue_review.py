@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from store_core.codec.java_string import is_name
 from store_core.config.config_files import is_deleted_topic, load_consumer_offsets, load_topics
 from store_core.errors import CorruptRecordError, StoreError, StoreReadError
 from store_core.layout.message import LMQ_PREFIX, PROPERTY_INNER_MULTI_DISPATCH
@@ -218,7 +218,7 @@ def _is_unit_of(
         return False
     start = int(frames.topic_start[row])
     topic = frames.data[start : start + int(frames.topic_length[row])].tobytes()
-    if topic == os.fsencode(key[0]) and int(frames.column("queue_id")[row]) == key[1]:
+    if is_name(topic, key[0]) and int(frames.column("queue_id")[row]) == key[1]:
         return int(frames.column("queue_offset")[row]) == queue_offset
     at = int(frames.position[row])
     return key[0].startswith(LMQ_PREFIX) or _MULTI in frames.data[at : at + size].tobytes()

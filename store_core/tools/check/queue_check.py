@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.arrow import pa, pc
-from store_core.codec.gather import gather_binary
+from store_core.codec.java_string import decode_utf8
+from store_core.codec.record_topics import are_of_topic
 from store_core.config.config_files import is_deleted_topic
 from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
@@ -425,9 +425,10 @@ class QueueCheck:
     def _has_queue(self, frames: RecordFrames, row: int) -> bool:
         """Return whether the queue that a record names has files."""
         start = int(frames.topic_start[row])
-        topic = os.fsdecode(frames.data[start : start + int(frames.topic_length[row])].tobytes())
-        key = (topic, int(frames.column("queue_id")[row]))
-        return key in self._simple or key in self._batch
+        topic = frames.data[start : start + int(frames.topic_length[row])].tobytes()
+        queue_id = int(frames.column("queue_id")[row])
+        keys = {(name, queue_id) for name in (os.fsdecode(topic), decode_utf8(topic))}
+        return any(key in self._simple or key in self._batch for key in keys)
 
 
 def _begin_of_life(believed: Int64s, size: Int64s, matched: Bools) -> int | None:
@@ -445,10 +446,5 @@ def _is_prepared(frames: RecordFrames) -> Bools:
 def _of_queue(frames: RecordFrames, key: tuple[str, int]) -> Any:
     result = np.zeros(len(frames), bool)
     rows = np.flatnonzero(frames.ok & (frames.column("queue_id") == key[1]))
-    topic = os.fsencode(key[0])
-    rows = rows[frames.topic_length[rows] == len(topic)]
-    if len(rows):
-        names = gather_binary(frames.data, frames.topic_start[rows], frames.topic_length[rows])
-        same = pc.equal(names, pa.scalar(topic, pa.binary()))
-        result[rows] = same.to_numpy(zero_copy_only=False)
+    result[rows] = are_of_topic(frames, rows, key[0])
     return result
