@@ -597,7 +597,8 @@ class _Evidence:
         return uncommitted_offset(self._store.directory, self._store.log)
 
     def unit_states(self, offset: int, gap_bytes: int) -> QueueUnitStates:
-        return QueueUnitStates(self._store.log, self._units_of, offset, gap_bytes)
+        keys = (*self._store.queue_paths, *self._store.batch_queue_paths)
+        return QueueUnitStates(self._store.log, self._units_of, keys, offset, gap_bytes)
 
     def _units_of(self, topic: str, queue_id: int) -> AnyUnits | None:
         simple = self._store.consume_queue(topic, queue_id)

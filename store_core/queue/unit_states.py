@@ -16,6 +16,8 @@ from store_core.queue.stored_units import StoredUnits
 from store_core.queue.units_behind import PlacedUnits, UnitsBehind, batch_units
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
@@ -33,6 +35,9 @@ _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 _UNITS_BEFORE = 64  # of so many one points at a record that can be read, or nothing is known
 
 
+_NO_UNITS = PlacedUnits(*(np.empty(0, np.int64) for _ in range(3)))
+
+
 class _LastUnit(NamedTuple):
     """The last unit before some place: what its record says, and what the next unit would be."""
 
@@ -46,7 +51,8 @@ class QueueUnitStates:
     A unit refers to a record by its place and size, whatever its queue offset is: units stand at
     other queue offsets than their records say where records before them were damaged when the
     queue was made. A queue that is not there, or damaged, or that lacks more before a record than
-    what was lost of the log explains, tells nothing of a record without a unit.
+    what was lost of the log explains, tells nothing of a record without a unit. A record that its
+    queue seems to lack may be of another queue of its topic: no checksum covers its queue id.
 
     Parameters
     ----------
@@ -54,6 +60,8 @@ class QueueUnitStates:
         All that the files hold.
     find
         Returns the units of (topic, queue id); None: there is no such queue.
+    keys
+        Topic and queue id of all queues.
     offset, gap_bytes
         Where the log fails, and how many bytes later the first record follows.
     """
@@ -62,10 +70,11 @@ class QueueUnitStates:
         self,
         log: ReadableLog,
         find: Callable[[str, int], AnyUnits | None],
+        keys: Iterable[QueueKey],
         offset: int,
         gap_bytes: int,
     ) -> None:
-        self._log, self._find, self._offset = log, find, offset
+        self._log, self._find, self._keys, self._offset = log, find, [*keys], offset
         self._lost = gap_bytes // MIN_RECORD_BYTES
         self._decoder = DispatchDecoder(())
         self._queues: dict[QueueKey, _SimpleStates | PlacedUnits | None] = {}
@@ -88,11 +97,34 @@ class QueueUnitStates:
             self._queues[key] = self._opened(key)
         queue = self._queues[key]
         if isinstance(queue, _SimpleStates):
-            return queue.of(rows)
+            states = queue.of(rows)
+            lacking = np.flatnonzero(states < 0)
+            states[lacking[self._is_elsewhere(key, rows.take(lacking))]] = DISPATCHED
+            return states
         if queue is None:
             return np.full(len(rows), UNKNOWN, np.int8)
         found = queue.rows_of(rows.commit_log_offset, rows.message_size)
         return np.where(found >= 0, DISPATCHED, UNKNOWN).astype(np.int8)
+
+    def _is_elsewhere(self, key: QueueKey, rows: DispatchRequests) -> npt.NDArray[np.bool_]:
+        """Return which rows another queue of the topic has a unit of."""
+        found = np.zeros(len(rows), bool)
+        if found.size == 0:
+            return found
+        for other in self._keys:
+            if other[0] == key[0] and other != key:
+                placed = self._placed(other)
+                found |= placed.rows_of(rows.commit_log_offset, rows.message_size) >= 0
+        return found
+
+    def _placed(self, key: QueueKey) -> PlacedUnits:
+        if key not in self._queues:
+            try:
+                self._queues[key] = self._opened(key)
+            except _DAMAGED:
+                self._queues[key] = None
+        queue = self._queues[key]
+        return queue.placed if isinstance(queue, _SimpleStates) else queue or _NO_UNITS
 
     def _opened(self, key: QueueKey) -> _SimpleStates | PlacedUnits | None:
         units = self._find(*key)
@@ -115,6 +147,11 @@ class _SimpleStates:
         self._last = self._last_before()
         self._is_searched = self._is_all = False
         self._is_whole: bool | None = None  # not asked yet
+
+    @property
+    def placed(self) -> PlacedUnits:
+        """The units that are known to point after the failure."""
+        return self._behind.placed
 
     def of(self, rows: DispatchRequests) -> States:
         found = self._found(rows)

@@ -49,7 +49,7 @@ class QueueEvidence:
 
         Of a store that was stopped cleanly recovery changes no unit before it has decided.
         """
-        return QueueUnitStates(self._log, self._units_of, offset, gap_bytes)
+        return QueueUnitStates(self._log, self._units_of, self._queues.queues(), offset, gap_bytes)
 
     def is_dispatched_behind(self, offset: int) -> bool:
         """Return whether a queue had a unit of a readable record after an offset."""

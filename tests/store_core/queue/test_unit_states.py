@@ -25,6 +25,7 @@ def states_after_the_middle(view):
     units = QueueUnitStates(
         view.log,
         lambda *key: view.consume_queue(*key) or view.batch_consume_queue(*key),
+        [*view.queue_paths, *view.batch_queue_paths],
         middle - 1,
         1,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -203,3 +204,16 @@ def test_where_it_cannot_be_told_it_is_damage(tmp_path, stale_offset):
     assert (len(rows), [gap.commit_log_offset for gap in gaps]) == (11, [end])
     planned = plan_recovery(str(root), CONFIG).log
     assert (planned.log_end, planned.loss) == (end, Loss.MESSAGES)
+
+
+def test_a_record_whose_queue_id_is_another_is_no_proof_that_the_log_ends_before_it(tmp_path):
+    """Its queue seems to lack it; but it has its unit, in the queue that it was dispatched to."""
+    places = put(tmp_path, 12, 1) + put(tmp_path, 7, 2)
+    begin, (last, _) = places[12][0], places[-1]
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.write(b"\xa5" * begin)
+        file.seek(last + 12)
+        file.write((1).to_bytes(4, "big"))
+    (tmp_path / "checkpoint").unlink()
+    shutil.rmtree(tmp_path / "index")
+    refuses(tmp_path, kept=[start for start, _ in places[12:]])
