@@ -92,9 +92,12 @@ _BOUNDS = {
             "flush_commit_log_thorough_interval",
             "commit_commit_log_least_pages",
             "commit_commit_log_thorough_interval",
+            "flush_consume_queue_least_pages",
             "flush_consume_queue_thorough_interval",
             "delete_commit_log_files_interval",
             "delete_consume_queue_files_interval",
+            "destroy_maped_file_interval_forcibly",
+            "redelete_hanged_file_interval",
             "correct_logic_min_offset_force_interval",
         ),
         _FROM_ZERO,
@@ -222,6 +225,8 @@ class MessageStoreConfig:
     flush_interval_consume_queue: int = 1000
     flush_delay_offset_interval: int = 10_000
     """Rest between two saves of ``config/delayOffset.json``, ms."""
+    flush_consume_queue_least_pages: int = 2
+    """Pages of 4 KiB of a queue that wait for the disk at most; 0: no page does."""
     flush_consume_queue_thorough_interval: int = 60_000
     warm_maped_file_enable: bool = False
     """Write to every page of a segment before it is used."""
@@ -253,6 +258,10 @@ class MessageStoreConfig:
     """Segments that one run of the cleaner deletes at most."""
     clean_resource_interval: int = 10_000
     delete_commit_log_files_interval: int = 100
+    destroy_maped_file_interval_forcibly: int = 120_000
+    """How long an expired segment waits for those who read it before it is deleted, ms."""
+    redelete_hanged_file_interval: int = 120_000
+    """Rest between two looks at whether they have let go, ms."""
     delete_consume_queue_files_interval: int = 100
     clean_file_forcibly_enable: bool = True
     """Delete segments that are not old enough when the disk is nearly full."""

@@ -252,11 +252,15 @@ class MappedFile(WritableMap):
         except OSError as err:
             raise StoreReadError(err.strerror or str(err), self.path) from err
 
+    def retire(self) -> None:
+        """Close a file that will be destroyed."""
+        self._is_destroyed = True
+        self.close()
+
     def destroy(self) -> None:
         """Close and delete the file; holders go on reading what they hold.
 
-        RocketMQ keeps the file until nobody holds it; the name is of no use to holders. The
-        directory is forced to the disk: a segment that came back would make a hole in the log.
+        The directory is forced to the disk: a segment that came back would make a hole in the log.
         """
         self._is_destroyed = True  # at first: a flush may be going on
         try:

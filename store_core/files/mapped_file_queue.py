@@ -79,6 +79,7 @@ class MappedFileQueue:
         self._read_only = frozenset(read_only_directories)
         self._option = option
         self.allocate: Callable[[str, str], MappedFile] | None = None
+        self._hung: tuple[MappedFile, int] | None = None  # and since when it waits, ms
         self._list_lock = threading.Lock()
         self._flush_lock, self._commit_lock = threading.Lock(), threading.Lock()
 
@@ -228,10 +229,13 @@ class MappedFileQueue:
         immediately: bool = False,
         batch_max: int = _DELETE_FILE_BATCH_MAX,
         below: int = sys.maxsize,
+        patience_ms: int = 0,
     ) -> int:
         """Delete the oldest files by their modification times; return how many.
 
-        Never the last file, nor one that ends after ``below``. Ends at the first that is kept.
+        Never the last file, nor one that ends after ``below``. Ends at the first that is kept, or
+        that somebody reads: that one is in the queue no more, and the next calls delete it
+        (`delete_hung_file`).
 
         Parameters
         ----------
@@ -239,23 +243,48 @@ class MappedFileQueue:
             The clock, and how long a file is kept.
         immediately
             Whatever their age: the disk is full.
+        patience_ms
+            How long a file waits for those who read it.
         """
 
         def is_expired(file: MappedFile) -> bool:
             is_old = immediately or now_ms >= file.modified_ms() + reserved_ms
             return is_old and file.end_offset <= below
 
-        return self._delete_while(is_expired, batch_max)
+        def delete(file: MappedFile) -> bool:
+            file.retire()
+            self._take_off(file)
+            self._hung = (file, now_ms)
+            return self.delete_hung_file(now_ms, patience_ms)
+
+        if not self.delete_hung_file(now_ms, patience_ms):
+            return 0
+        return self._delete_while(is_expired, batch_max, delete)
+
+    def delete_hung_file(self, now_ms: int, patience_ms: int) -> bool:
+        """Delete the expired file that waits for its readers, if it may go; whether none waits."""
+        if self._hung is None:
+            return True
+        file, since_ms = self._hung
+        # abs: a clock that was set back must not keep it.
+        if file.is_held and abs(now_ms - since_ms) < patience_ms:
+            return False
+        file.destroy()
+        self._hung = None
+        return True
 
     def delete_files_before(self, offset: int) -> int:
         """Delete the files that end at or before ``offset``, but the last; return how many."""
-        return self._delete_while(lambda file: file.end_offset <= offset, len(self.mapped_files))
+        return self._delete_while(
+            lambda file: file.end_offset <= offset, len(self.mapped_files), self._destroy
+        )
 
     def close(self) -> None:
-        """Close all files. Flushes nothing."""
+        """Close all files; delete the one that is in the queue no more. Flushes nothing."""
         files, self.mapped_files = self.mapped_files, ()
         for file in files:
             file.close()
+        self.delete_hung_file(0, 0)
 
     def destroy(self) -> None:
         """Delete all files."""
@@ -277,15 +306,25 @@ class MappedFileQueue:
             raise write_error(err, directory) from err
         return os.path.join(directory, f"{offset:020d}")
 
-    def _delete_while(self, expired: Callable[[MappedFile], bool], batch_max: int) -> int:
+    def _delete_while(
+        self,
+        expired: Callable[[MappedFile], bool],
+        batch_max: int,
+        delete: Callable[[MappedFile], bool],
+    ) -> int:
         count = 0
         while count < batch_max and len(self.mapped_files) > 1 and expired(self.mapped_files[0]):
-            self._destroy(self.mapped_files[0])
+            if not delete(self.mapped_files[0]):
+                break
             count += 1
         return count
 
-    def _destroy(self, file: MappedFile) -> None:
+    def _destroy(self, file: MappedFile) -> bool:
         file.destroy()
+        self._take_off(file)
+        return True
+
+    def _take_off(self, file: MappedFile) -> None:
         with self._list_lock:
             self.mapped_files = tuple(other for other in self.mapped_files if other is not file)
         logger.info("deleted segment %s", file.path)

@@ -45,6 +45,11 @@ class RefCountedMap:
         """Not closed."""
         return self._available
 
+    @property
+    def is_held(self) -> bool:
+        """Somebody keeps the map."""
+        return self._holds > 0
+
     def hold(self) -> bool:
         """Keep the map until `release`; False when the file was closed."""
         with self._lock:

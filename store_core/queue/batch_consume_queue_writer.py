@@ -194,9 +194,9 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
             first = min_queue_offset(self.read_units(), min_phy_offset)
             self._span = (first, self._span[1])
 
-    def flush(self) -> None:
-        """Make what was appended survive a loss of power."""
-        self._files.flush()
+    def flush(self, least_pages: int = 0) -> None:
+        """Make what was appended survive a loss of power; fewer pages than that wait."""
+        self._files.flush(least_pages)
 
     def destroy(self) -> None:
         """Delete all files."""

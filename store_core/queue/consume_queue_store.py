@@ -230,8 +230,10 @@ class ConsumeQueueStore:
         with self.errors_of(key):
             return queue.delete_expired(min_phy_offset)
 
-    def flush(self) -> None:
+    def flush(self, least_pages: int = 0) -> None:
         """Make all that was put survive a loss of power. Cheap where nothing was.
+
+        Only queues with so many pages that wait, or with full files.
 
         Where another thread is at it, the call waits: what that one has begun to force may not be
         on the disk yet.
@@ -239,7 +241,7 @@ class ConsumeQueueStore:
         with self._flushing:
             for key, queue in self._items():
                 with self.errors_of(key):
-                    queue.flush()
+                    queue.flush(least_pages)
 
     def next_queue_offsets(self) -> tuple[dict[QueueKey, int], dict[QueueKey, int]]:
         """Return the end of each queue: those of simple ones, those of batch queues."""

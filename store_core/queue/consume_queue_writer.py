@@ -260,11 +260,14 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             if self._ext is not None and low < high:
                 self._ext.delete_before(self._queue.read_units(low, low + 1))
 
-    def flush(self) -> None:
-        """Make what was appended survive a loss of power; extension units first."""
+    def flush(self, least_pages: int = 0) -> None:
+        """Make what was appended survive a loss of power; extension units first.
+
+        Fewer pages than ``least_pages`` wait, as those of a queue whose extension's do.
+        """
         if self._ext is not None:
             self._ext.flush()
-        self._files.flush()
+        self._files.flush(least_pages)
 
     def destroy(self) -> None:
         """Delete all files."""

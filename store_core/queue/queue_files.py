@@ -17,6 +17,7 @@ from store_core.files.file_writing import (
 )
 from store_core.files.new_names import NewNames
 from store_core.files.regular_file import open_to_write
+from store_core.files.writable_map import OS_PAGE_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,7 @@ class QueueFiles:
     def __init__(self, directory: Path, file_size: int, names: NewNames | None = None) -> None:
         self.directory = directory
         self.file_size = file_size
-        self._dirty: set[Path] = set()
+        self._dirty: dict[Path, tuple[int, int]] = {}  # from where to where in the file
         self._last = (-1, directory)
         self._names = NewNames() if names is None else names
         self._failure: tuple[Any, ...] | None = None
@@ -65,10 +66,11 @@ class QueueFiles:
             self._write_file(position + at - inside, inside, view[at:stop], create=create)
             at = stop
 
-    def flush(self) -> None:
+    def flush(self, least_pages: int = 0) -> None:
         """Make what was written survive a loss of power.
 
-        Another thread may write meanwhile: what it writes is forced by this call or the next.
+        Fewer pages than ``least_pages`` wait, unless a file is full. Another thread may write
+        meanwhile: what it writes is forced by this call or the next.
 
         Raises
         ------
@@ -79,14 +81,17 @@ class QueueFiles:
         """
         if self._failure is not None:
             raise OSError(*self._failure)
+        if least_pages and not self._is_worth(least_pages):
+            return
         for path in sorted(self._dirty):
-            self._dirty.discard(path)  # at first: what is written meanwhile makes it dirty again
+            # At first: what is written meanwhile makes it dirty again.
+            dirty = self._dirty.pop(path, (0, 0))
             try:
                 sync_file(str(path))
             except FileNotFoundError:  # expired meanwhile
                 continue
             except OSError as err:
-                self._dirty.add(path)
+                self._note_dirty(path, *dirty)
                 if not is_nothing_lost(err):
                     self._failure = (err.errno, err.strerror, str(path))
                 raise
@@ -120,7 +125,7 @@ class QueueFiles:
             path.unlink()
         except FileNotFoundError:
             return
-        self._dirty.discard(path)
+        self._dirty.pop(path, None)
         flush_directory(str(self.directory))
 
     def path(self, from_offset: int) -> Path:
@@ -129,6 +134,16 @@ class QueueFiles:
         if last[0] != from_offset:
             last = self._last = (from_offset, self.directory / f"{from_offset:020d}")
         return last[1]
+
+    def _is_worth(self, least_pages: int) -> bool:
+        """Return whether so many pages wait; of several files all but the last are full."""
+        spans = list(self._dirty.values())
+        pages = [high // OS_PAGE_BYTES - low // OS_PAGE_BYTES for low, high in spans]
+        return len(spans) > 1 or sum(pages) >= least_pages
+
+    def _note_dirty(self, path: Path, low: int, high: int) -> None:
+        before = self._dirty.get(path, (low, high))
+        self._dirty[path] = (min(before[0], low), max(before[1], high))
 
     def _write_file(
         self, from_offset: int, position: int, data: memoryview, *, create: bool
@@ -144,7 +159,8 @@ class QueueFiles:
             err.filename = str(path)  # a descriptor has no name
             raise
         finally:
-            self._dirty.add(path)  # after the write: `flush` must not take it off in between
+            # After the write: `flush` must not take it off in between.
+            self._note_dirty(path, position, position + len(data))
             os.close(file)
 
     def _open(self, path: Path, *, create: bool) -> int:

@@ -20,8 +20,8 @@ _CHECKPOINT_INTERVAL_MS = 1000
 class Flushable(Protocol):
     """Queues."""
 
-    def flush(self) -> object:
-        """Force everything to the disk."""
+    def flush(self, least_pages: int = 0) -> object:
+        """Force what waits to the disk, of queues with so many pages."""
 
 
 class CheckpointService(ServiceThread):
@@ -45,16 +45,17 @@ class CheckpointService(ServiceThread):
 class FlushConsumeQueueService(ServiceThread):
     """Forces the queues to the disk every ``flushConsumeQueueThoroughInterval``.
 
-    Only then do ``logics_msg_timestamp`` and ``logics_physical_offset`` move. RocketMQ moves the
-    first with each dispatch: after a power failure its recovery may begin after units that never
-    reached the disk.
+    Those with ``flushConsumeQueueLeastPages`` that wait are every ``flushIntervalConsumeQueue``.
+    Only when all are do ``logics_msg_timestamp`` and ``logics_physical_offset`` move. RocketMQ
+    moves the first with each dispatch: after a power failure its recovery may begin after units
+    that never reached the disk.
 
     Parameters
     ----------
     queues
         All queues.
     config
-        ``flushIntervalConsumeQueue``, ``flushConsumeQueueThoroughInterval``.
+        The three settings above.
     checkpoint
         Gets the time, and is written.
     clock
@@ -74,14 +75,17 @@ class FlushConsumeQueueService(ServiceThread):
         super().__init__(config.flush_interval_consume_queue)
         self._queues, self._checkpoint, self._clock = queues, checkpoint, clock
         self._last_dispatched = last_dispatched
+        self._least_pages = config.flush_consume_queue_least_pages
         self._thorough_interval_ms = config.flush_consume_queue_thorough_interval
         self._flushed_at = clock()
 
     def run_once(self) -> bool:
-        """Flush the queues if it is time; return whether it was."""
+        """Flush what it is time for; return whether that was all queues."""
         now = self._clock()
         # abs: a clock that was set back must not stop it.
-        if abs(now - self._flushed_at) < self._thorough_interval_ms:
+        is_early = abs(now - self._flushed_at) < self._thorough_interval_ms
+        if is_early and self._least_pages:
+            self._queues.flush(self._least_pages)
             return False
         self._flush()
         self._flushed_at = now

@@ -41,6 +41,8 @@ class CleanCommitLogService(ServiceThread):
     What is not yet dispatched stays, and what the queues' files on the disk do not have: RocketMQ
     deletes it when the disk gets full, and no queue ever knows of it.
 
+    A segment that somebody reads waits for ``destroyMapedFileIntervalForcibly`` at most, the ones
+    after it too; every ``redeleteHangedFileInterval`` it is looked at, whatever the hour.
     ``replicasPerDiskPartition`` is not known here.
 
     Parameters
@@ -82,6 +84,7 @@ class CleanCommitLogService(ServiceThread):
         self._warning = _clamp(config.disk_space_warning_level_ratio / 100, _WARNING_BOUNDS)
         self._forced = _clamp(config.disk_space_clean_forcibly_ratio / 100, _FORCED_BOUNDS)
         self._manual_runs = 0
+        self._looked_at = clock()  # for a segment that waits
 
     def execute_delete_files_manually(self) -> None:
         """Delete expired segments in the next 20 runs, whatever the hour."""
@@ -90,6 +93,9 @@ class CleanCommitLogService(ServiceThread):
     def run_once(self) -> bool:
         """Delete what is to be deleted now; return whether a segment was."""
         now = self._clock()
+        if abs(now - self._looked_at) >= self._config.redelete_hanged_file_interval:
+            self._log.delete_hung_file(now, self._config.destroy_maped_file_interval_forcibly)
+            self._looked_at = now
         for_space, immediately = self._look_at_space()
         if not (self._hour(now) in self._config.delete_hours or for_space or self._manual_runs):
             return False
@@ -108,6 +114,7 @@ class CleanCommitLogService(ServiceThread):
             reserved_ms,
             immediately=immediately,
             batch_max=1,
+            patience_ms=self._config.destroy_maped_file_interval_forcibly,
             below=self._dispatched_offset(),
         ):
             deleted += 1

@@ -218,9 +218,9 @@ class _QueuesBehindLog:
     def __init__(self, flush_log: Callable[[], object], queues: ConsumeQueueStore) -> None:
         self._flush_log, self._queues = flush_log, queues
 
-    def flush(self) -> None:
+    def flush(self, least_pages: int = 0) -> None:
         self._flush_log()
-        self._queues.flush()
+        self._queues.flush(least_pages)
 
 
 def _pool(config: MessageStoreConfig, file_size: int) -> TransientStorePool | None:

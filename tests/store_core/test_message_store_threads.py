@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,7 +98,7 @@ class Crowd:
 
     def cleaner(self):
         services = self.store.services
-        while not self.stopped.wait(_PAUSE_S):
+        while not self.stopped.wait(_PAUSE_S) or not self.store.min_phy_offset:
             services.clean_commit_log.run_once()
             services.correct_logic_offset.run_once()
             services.clean_consume_queue.run_once()
@@ -133,12 +135,12 @@ def test_nothing_is_lost_torn_or_repeated(tmp_path, settings):
         for key, offsets in queues.items():
             assert offsets == list(range(len(offsets))), key  # in the order of the log
             assert store.get_max_offset_in_queue(*key) == len(offsets)
-        assert store.min_phy_offset > 0  # the cleaner had something to do
+        assert store.min_phy_offset > 0
     assert not (tmp_path / "store" / "abort").exists()
     assert_sound(tmp_path / "store", store.config)
 
 
-def test_a_segment_is_unmapped_when_nobody_holds_it(tmp_path):
+def test_a_segment_is_deleted_and_unmapped_when_nobody_holds_it(tmp_path):
     store = MessageStore(
         config_of(tmp_path / "store"),
         environment=Environment(lambda: START_MS, lambda _: 0.87, lambda _: 12),
@@ -149,8 +151,10 @@ def test_a_segment_is_unmapped_when_nobody_holds_it(tmp_path):
         first = store.services.flush._queue.first
         with first.select(0) as view:
             before = bytes(view)
-            assert store.services.clean_commit_log.run_once()
-            assert store.min_phy_offset > 0
+            for _ in range(2):
+                assert not store.services.clean_commit_log.run_once()
+                assert store.min_phy_offset == first.file_size
+            assert Path(first.path).exists()
             assert not first.hold()
             assert first._map is not None
             assert bytes(view) == before
@@ -158,6 +162,49 @@ def test_a_segment_is_unmapped_when_nobody_holds_it(tmp_path):
         assert first._map is None
         assert first._fd < 0
         assert store.look_message_by_offset(0) is None
+        assert store.services.clean_commit_log.run_once()
+        assert not Path(first.path).exists()
+
+
+def test_a_segment_that_is_held_for_too_long_is_deleted(tmp_path):
+    now = [START_MS]
+    config = config_of(tmp_path / "store", destroy_maped_file_interval_forcibly=5000)
+    store = MessageStore(
+        replace(config, redelete_hanged_file_interval=3000, delete_file_batch_max=2),
+        environment=Environment(lambda: now[0], lambda _: 0.87, lambda _: 12),
+    )
+    with store:
+        store.append_batch(make_batch(range(200)))
+        assert store.wait_for_dispatch()
+        first, clean = store.services.flush._queue.first, store.services.clean_commit_log
+        with first.select(0) as view:
+            before = bytes(view)
+            assert not clean.run_once()
+            clean._disk_ratio = lambda _: 0.1  # nothing else is to be deleted
+            clean._hour = lambda _: 3
+            for passed in (3000, 1999, 1, 999, 1):
+                now[0] += passed
+                is_there = now[0] < START_MS + 6000  # the second look
+                clean.run_once()
+                assert Path(first.path).exists() == is_there, now[0] - START_MS
+            assert bytes(view) == before
+            del view
+        assert first._fd < 0
+
+
+def test_an_expired_segment_that_is_held_is_deleted_by_shutdown(tmp_path):
+    store = MessageStore(
+        config_of(tmp_path / "store"),
+        environment=Environment(lambda: START_MS, lambda _: 0.87, lambda _: 12),
+    )
+    with store:
+        store.append_batch(make_batch(range(200)))
+        assert store.wait_for_dispatch()
+        first = store.services.flush._queue.first
+        with first.select(0):
+            store.services.clean_commit_log.run_once()
+            store.shutdown()
+            assert not Path(first.path).exists()
 
 
 def test_shutdown_while_others_put_and_read(tmp_path):

@@ -68,3 +68,23 @@ def test_what_the_disk_failed_to_take_stays_failed(tmp_path, monkeypatch):
     failed_flush(writer, monkeypatch, errno.EIO)
     with pytest.raises(OSError, match=str(errno.EIO)):
         writer.flush()
+
+
+@pytest.mark.parametrize(
+    ("spans", "waits"),
+    [([(0, 8191)], True), ([(0, 8192)], False), ([(4000, 4200), (4200, 8191)], True),
+     ([(4000, 4100), (8100, 8192)], False), ([(16380, 16390)], False)],
+)  # fmt: skip
+def test_few_pages_wait_unless_a_file_is_full(tmp_path, monkeypatch, spans, waits):
+    forced = []
+    monkeypatch.setattr("store_core.queue.queue_files.sync_file", forced.append)
+    files = QueueFiles(tmp_path / "queue", 16384)
+    for start, stop in spans:
+        files.write(start, bytes(stop - start))
+    files.flush(2)
+    assert (forced == []) == waits
+    files.flush()
+    assert forced
+    forced.clear()
+    files.flush(1)
+    assert not forced

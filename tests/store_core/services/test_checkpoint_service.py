@@ -45,11 +45,11 @@ def test_no_time_of_the_checkpoint_lies_behind_a_clock_that_was_set_back(checkpo
 
 class Queues:
     def __init__(self):
-        self.flushes = 0
+        self.flushes = []
         self.meanwhile = lambda: None
 
-    def flush(self):
-        self.flushes += 1
+    def flush(self, least_pages=0):
+        self.flushes.append(least_pages)
         self.meanwhile()
 
 
@@ -76,7 +76,16 @@ def test_queues_are_flushed_once_a_minute(log, checkpoint, parts):
     assert not service.run_once()
     log.clock.now += 1
     assert [service.run_once(), service.run_once()] == [True, False]
-    assert (queues.flushes, stored(checkpoint)) == (1, (0, 50))
+    assert (queues.flushes, stored(checkpoint)) == ([2, 0, 2], (0, 50))
+
+
+def test_without_least_pages_all_are_flushed_each_time(log, checkpoint):
+    queues, dispatched = Queues(), Dispatched()
+    dispatched.timestamp = 50
+    config = MessageStoreConfig(flush_consume_queue_least_pages=0)
+    service = FlushConsumeQueueService(queues, config, checkpoint, log.clock, dispatched)
+    assert service.run_once()
+    assert (queues.flushes, stored(checkpoint)) == ([0], (0, 50))
 
 
 def test_the_checkpoint_gets_the_time_from_before_the_flush(log, checkpoint, parts):
@@ -115,7 +124,7 @@ def test_the_end_flushes_everything_and_keeps_a_known_time(checkpoint, parts):
     checkpoint.logics_msg_timestamp = 40
     service.start()
     service.shutdown()
-    assert (queues.flushes, stored(checkpoint)) == (1, (0, 40))
+    assert (queues.flushes, stored(checkpoint)) == ([2, 0], (0, 40))
 
 
 def test_a_checkpoint_for_5_5_gets_the_place_of_the_last_dispatch(log, checkpoint, parts):
