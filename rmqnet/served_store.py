@@ -16,7 +16,7 @@ from rmqnet.broker.roles.master import MasterRole
 from rmqnet.client.addresses import parse_addresses
 from rmqnet.namesrv.name_server import NameServer
 from rmqnet.namesrv.name_server_config import NameServerConfig
-from store_core.config.message_store_config import MessageStoreConfig
+from store_core.config.message_store_config import MessageStoreConfig, warn_of_ignored
 from store_core.errors import StoreConfigError
 from store_core.message_store import now_ms
 
@@ -243,6 +243,7 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     if namesrv_addr is not None:
         parse_addresses(namesrv_addr)
     properties = {key: _text(value) for key, value in (settings or {}).items()}
+    warn_of_ignored(properties, f"settings of {os.fspath(path)}", BrokerConfig.keys())
     properties["namesrvAddr"] = namesrv_addr or ""
     if replica_of is not None:
         properties = _properties_of_slave(replica_of, properties, credentials)

@@ -189,6 +189,11 @@ class BrokerConfig:
         for name, value in changes.items():
             setattr(self, name, value)
 
+    @staticmethod
+    def keys() -> frozenset[str]:
+        """Return RocketMQ's keys of all settings."""
+        return frozenset(_KEYS.values())
+
     def fixed_keys(self, keys: Iterable[str]) -> list[str]:
         """Return those of the keys that nobody may change while the broker runs."""
         return [key for key in keys if key in _FIXED_KEYS or key.endswith(_FIXED_ENDS)]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqsource.cli.output import Display, Format, row_writer, write_record, write_result
 from rmqsource.cli.read import WrongUseError, lost_logs
 from rmqsource.exit_codes import FOUND, NOT_DONE
-from rmqsource.scan.store_versions import store_config
-from store_core.config.message_store_config import MessageStoreConfig
+from rmqsource.scan.store_versions import store_config, store_properties
+from store_core.config.message_store_config import MessageStoreConfig, warn_of_ignored
 from store_core.files.store_directory import expand_paths
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.layout.store_paths import CONSUME_QUEUE_DIR
@@ -258,7 +258,9 @@ def queues_row(path: str, rebuilt: RebuiltQueues) -> dict[str, Any]:
 
 def config_to_write(options: SourceOptions, report: Report) -> MessageStoreConfig:
     """Return the configuration, and warn where delivery times hang on one that is not given."""
-    config = store_config(options)
+    properties = store_properties(options)
+    warn_of_ignored(properties, options.config or "--option")
+    config = MessageStoreConfig.from_properties(properties)
     delayed = Path(one_path(options), CONSUME_QUEUE_DIR, SCHEDULE_TOPIC)
     is_default = config.message_delay_level == MessageStoreConfig().message_delay_level
     if is_default and not options.config and delayed.is_dir():

@@ -20,14 +20,14 @@ from store_core.config.config_checks import (
     parse_value,
     shortened,
 )
-from store_core.config.rocketmq_keys import java_type
+from store_core.config.rocketmq_keys import BROKER_KEYS, STORE_KEYS, java_type
 from store_core.errors import NOT_DAMAGE, StoreConfigError
 from store_core.files.store_directory import local_path
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.timer import TIMER_BLANK_SLOTS, TIMER_SLOTS_TOTAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -379,6 +379,8 @@ class MessageStoreConfig:
     def from_file(cls, path: str | os.PathLike[str]) -> MessageStoreConfig:
         r"""Read a broker's configuration file, as ``-c broker.conf`` of a broker.
 
+        Settings of RocketMQ's stores that have no effect here are named in the log, in one line.
+
         Raises
         ------
         StoreReadError
@@ -386,7 +388,9 @@ class MessageStoreConfig:
         StoreConfigError
             A ``\u`` escape is malformed.
         """
-        return cls.from_properties(load_broker_config(path))
+        properties = load_broker_config(path)
+        warn_of_ignored(properties, os.fspath(path))
+        return cls.from_properties(properties)
 
 
 _KINDS: dict[str, str] = {f.name: str(f.type) for f in fields(MessageStoreConfig)}
@@ -423,6 +427,30 @@ def load_broker_config(path: str | os.PathLike[str]) -> dict[str, str]:
         except StoreConfigError as err:
             _say(f"{place}: {err}; the default counts, as in RocketMQ")
     return found
+
+
+def warn_of_ignored(
+    properties: Iterable[str], place: str, broker_keys: Collection[str] = ()
+) -> None:
+    """Name the settings of RocketMQ that have no effect here, in one line of the log.
+
+    Parameters
+    ----------
+    properties
+        RocketMQ's keys that are set.
+    place
+        Where they are set.
+    broker_keys
+        Those that a broker of this package reads; empty: nobody reads any, and settings of brokers
+        are not named.
+    """
+    known = frozenset().union(*STORE_KEYS.values())
+    if broker_keys:
+        known = known.union(*BROKER_KEYS.values())
+    effective = {*KEYS, *_OLD_SPELLINGS, *broker_keys}
+    ignored = sorted(key for key in properties if key in known and key not in effective)
+    if ignored:
+        _say(f"{place}: settings of RocketMQ that have no effect here: {', '.join(ignored)}")
 
 
 def as_java_reads(key: str, text: str, place: str) -> str:

@@ -378,3 +378,14 @@ def test_a_forked_child_stops_nothing(tmp_path):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert not (tmp_path / "config" / "consumerOffset.json").exists()
         assert send(client(cluster)).queue_offset == 0
+
+
+def test_settings_without_effect_are_named_in_one_line(tmp_path, caplog):
+    settings = {**SIZES, "popPollingSize": 5, "debugLockEnable": "true", "brokerName": "b"}
+    with serve(tmp_path, port=0, namesrv_port=0, settings=settings):
+        pass
+    (line,) = [text for text in caplog.messages if "no effect" in text]
+    assert line == (
+        f"settings of {tmp_path}: settings of RocketMQ that have no effect here: "
+        "debugLockEnable, popPollingSize"
+    )

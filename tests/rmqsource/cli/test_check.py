@@ -311,3 +311,14 @@ def test_delay_levels_that_are_not_known_are_asked_for(run: Run, tmp_path: Path)
     guessed = run("recover", str(root), "--dry-run")
     assert "messageDelayLevel" in guessed.err
     assert "messageDelayLevel" not in run("recover", str(root), "--dry-run", *sizes(store)).err
+
+
+def test_settings_without_effect_are_named_once(run: Run, tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store").write()
+    config = tmp_path / "broker.conf"
+    config.write_text("debugLockEnable=true\nmappedFileSizeCommitLog=4096\n")
+    for command in ("recover", "rebuild-queues"):
+        answer = run(command, store, "--dry-run", "--config", config)
+        config = config.rename(tmp_path / f"{command}.conf")
+        assert answer.err.count("no effect here: debugLockEnable") == 1, answer.err
+    assert "no effect" not in run("check", store, "--config", config).err

@@ -157,3 +157,21 @@ def test_broken_broker_configs(tmp_path):
     path.write_text("a=\\u12")
     with pytest.raises(StoreConfigError, match=r"\\u escape"):
         load_broker_config(str(path))
+
+
+def test_settings_without_effect_are_named_once_in_one_line(tmp_path, caplog):
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "debugLockEnable=true\nlistenPort=10911\nsampleSteps=16\nmaxIndexNum=100\n"
+        "mapedFileSizeConsumeQueue=2000\nmadeUp=1\ndestroyMapedFileIntervalForcibly=1\n"
+    )
+    config = MessageStoreConfig.from_file(path)
+    assert config.destroy_maped_file_interval_forcibly == 1
+    (line,) = [text for text in caplog.messages if "no effect" in text]
+    assert line == (
+        f"{path}: settings of RocketMQ that have no effect here: debugLockEnable, sampleSteps"
+    )
+    path.write_text("maxIndexNum=100\nlistenPort=10911\nflushConsumeQueueLeastPages=0\n")
+    caplog.clear()
+    MessageStoreConfig.from_file(path)
+    assert not caplog.messages
