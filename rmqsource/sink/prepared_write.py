@@ -14,13 +14,18 @@ from rmqnet.broker.store_host import store_host
 from rmqnet.errors import ClientError
 from rmqsource.options.option_values import parse_int
 from rmqsource.options.source_options import SourceOptions
-from rmqsource.scan.store_versions import store_config
+from rmqsource.scan.store_versions import store_properties
 from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.local_host import address_bytes, local_address
 from rmqsource.sink.write_plan import SinkPlan
 from store_core.codec.hosts import parse_host
 from store_core.config.config_files import load_topics
-from store_core.config.message_store_config import load_broker_config, with_default_sizes
+from store_core.config.message_store_config import (
+    MessageStoreConfig,
+    load_broker_config,
+    warn_of_ignored,
+    with_default_sizes,
+)
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.tag_entries import with_tag_index
 from store_core.layout.store_paths import (
@@ -38,7 +43,6 @@ from store_core.state.store_kind import require_writable
 if TYPE_CHECKING:
     from rmqsource.sink.columns import SinkColumns
     from rmqsource.sink.options import SinkOptions
-    from store_core.config.message_store_config import MessageStoreConfig
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +55,13 @@ _FIRST_NAMES = frozenset({STAGING_DIRECTORY, LOCK_FILE, ABORT_FILE})
 
 def sink_config(options: SinkOptions) -> MessageStoreConfig:
     """Return the configuration of the store: a broker's file, overridden by options."""
-    reading = SourceOptions(
-        (options.path,), config=options.config, store_config=options.store_config
+    return MessageStoreConfig.from_properties(_properties(options))
+
+
+def _properties(options: SinkOptions) -> dict[str, str]:
+    return store_properties(
+        SourceOptions((options.path,), config=options.config, store_config=options.store_config)
     )
-    return store_config(reading)
 
 
 def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
@@ -69,7 +76,9 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
     """
     _check_root(options)
     check_staging(options.path)
-    config = sink_config(options)
+    properties = _properties(options)
+    warn_of_ignored(properties, options.config or "options")
+    config = MessageStoreConfig.from_properties(properties)
     directory = StoreDirectory(options.path)
     require_writable(directory)
     with closing(CommitLog(directory, config)) as log:

@@ -230,6 +230,10 @@ class ConsumeQueueStore:
         with self.errors_of(key):
             return queue.delete_expired(min_phy_offset)
 
+    def is_worth_flush(self, least_pages: int) -> bool:
+        """Return whether a queue has so many pages that wait for the disk."""
+        return any(queue.is_worth_flush(least_pages) for _, queue in self._items())
+
     def flush(self, least_pages: int = 0) -> None:
         """Make all that was put survive a loss of power. Cheap where nothing was.
 

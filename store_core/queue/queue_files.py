@@ -81,7 +81,7 @@ class QueueFiles:
         """
         if self._failure is not None:
             raise OSError(*self._failure)
-        if least_pages and not self._is_worth(least_pages):
+        if not self.is_worth_flush(least_pages):
             return
         for path in sorted(self._dirty):
             # At first: what is written meanwhile makes it dirty again.
@@ -96,6 +96,15 @@ class QueueFiles:
                     self._failure = (err.errno, err.strerror, str(path))
                 raise
         self._names.flush()
+
+    def is_worth_flush(self, least_pages: int) -> bool:
+        """Return whether so many pages wait, a file is full, or a flush failed for good."""
+        if least_pages == 0 or self._failure is not None:
+            return True
+        spans = list(self._dirty.values())  # of several files all but the last are full
+        pages = [high // OS_PAGE_BYTES - low // OS_PAGE_BYTES for low, high in spans]
+        is_full = any(high == self.file_size for _, high in spans)
+        return is_full or len(spans) > 1 or sum(pages) >= least_pages
 
     def erase(self, position: int) -> bool:
         """Put zeros after a byte position, up to the end of its file; return whether it did.
@@ -134,12 +143,6 @@ class QueueFiles:
         if last[0] != from_offset:
             last = self._last = (from_offset, self.directory / f"{from_offset:020d}")
         return last[1]
-
-    def _is_worth(self, least_pages: int) -> bool:
-        """Return whether so many pages wait; of several files all but the last are full."""
-        spans = list(self._dirty.values())
-        pages = [high // OS_PAGE_BYTES - low // OS_PAGE_BYTES for low, high in spans]
-        return len(spans) > 1 or sum(pages) >= least_pages
 
     def _note_dirty(self, path: Path, low: int, high: int) -> None:
         before = self._dirty.get(path, (low, high))

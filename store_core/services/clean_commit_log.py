@@ -93,10 +93,10 @@ class CleanCommitLogService(ServiceThread):
     def run_once(self) -> bool:
         """Delete what is to be deleted now; return whether a segment was."""
         now = self._clock()
+        for_space, immediately = self._look_at_space()  # first: a file may refuse to be deleted
         if abs(now - self._looked_at) >= self._config.redelete_hanged_file_interval:
-            self._log.delete_hung_file(now, self._config.destroy_maped_file_interval_forcibly)
             self._looked_at = now
-        for_space, immediately = self._look_at_space()
+            self._log.delete_hung_file(now, self._config.destroy_maped_file_interval_forcibly)
         if not (self._hour(now) in self._config.delete_hours or for_space or self._manual_runs):
             return False
         self._manual_runs = max(self._manual_runs - 1, 0)

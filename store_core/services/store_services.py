@@ -219,6 +219,9 @@ class _QueuesBehindLog:
         self._flush_log, self._queues = flush_log, queues
 
     def flush(self, least_pages: int = 0) -> None:
+        # The log has intervals of its own: it is forced early for queues that need it only.
+        if least_pages and not self._queues.is_worth_flush(least_pages):
+            return
         self._flush_log()
         self._queues.flush(least_pages)
 

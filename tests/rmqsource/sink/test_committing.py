@@ -362,3 +362,11 @@ def test_a_fork_in_the_middle_of_a_commit_keeps_no_later_job_waiting(tmp_path, m
         for pid in children:
             os.waitpid(pid, 0)
     assert bodies(tmp_path) == numbers(range(10))
+
+
+def test_a_write_names_settings_without_effect_once(tmp_path, caplog):
+    config = tmp_path / "broker.conf"
+    config.write_text("debugLockEnable=true\nmaxTransferCountOnMessageInDisk=4\n")
+    write(tmp_path / "store", [rows(0, 2), rows(2, 2)], config=config)
+    (line,) = [text for text in caplog.messages if "no effect" in text]
+    assert line == f"{config}: settings of RocketMQ that have no effect here: debugLockEnable"

@@ -88,3 +88,15 @@ def test_few_pages_wait_unless_a_file_is_full(tmp_path, monkeypatch, spans, wait
     forced.clear()
     files.flush(1)
     assert not forced
+
+
+def test_a_full_file_and_a_failed_one_do_not_wait(tmp_path, monkeypatch):
+    files = QueueFiles(tmp_path / "queue", 16384)
+    files.write(16380, b"full")
+    assert files.is_worth_flush(2)
+    files.flush()
+    assert not files.is_worth_flush(2)
+    files.write(16384, b"x")
+    failed_flush(files, monkeypatch, errno.EIO)
+    with pytest.raises(OSError, match=str(errno.EIO)):
+        files.flush(2)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
+from store_core.errors import StoreWriteError
+from store_core.files.mapped_file import MappedFile
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.services.clean_commit_log import CleanCommitLogService, local_hour
 from store_core.state.running_flags import RunningFlag, RunningFlags
@@ -220,3 +222,18 @@ def test_the_thread_rests_between_files_until_it_is_to_stop(log):
     assert first_is_gone.wait(10)
     assert len(list(Path(store.queue.directories[0]).iterdir())) == 5
     store.service.shutdown()
+
+
+def test_a_full_disk_shows_while_a_segment_cannot_be_deleted(store, monkeypatch):
+    def fail(file):
+        raise StoreWriteError("Operation not permitted", file.path)
+
+    monkeypatch.setattr(MappedFile, "destroy", fail)
+    store.hour = 4
+    with pytest.raises(StoreWriteError):
+        store.service.run_once()
+    store.clock.now += 200_000  # another look at it is due
+    store.log_ratio = 0.95
+    with pytest.raises(StoreWriteError):
+        store.service.run_once()
+    assert RunningFlag.DISK_FULL in store.flags.flags

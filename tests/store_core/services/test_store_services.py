@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from store_core.services.store_services import Environment, StoreServices
+from store_core.services.store_services import Environment, StoreServices, _QueuesBehindLog
 from store_core.state.running_flags import RunningFlags
 from store_core.store_files import OpenOptions, open_parts
 from tests.store_core.crash.messages import config_of
@@ -87,3 +87,24 @@ def test_read_uncommitted(make):
     services = make(read_un_committed=True)
     services.reput._log.writable_file().append(bytes(100))
     assert services.dispatch_behind_bytes == 100
+
+
+def test_the_log_is_not_forced_for_queues_that_wait(make, monkeypatch):
+    services, forced = make(), []
+    monkeypatch.setattr(services, "flush_log", lambda: forced.append("log"))
+    queues = _QueuesBehindLog(services.flush_log, QueuesThatWait(forced))
+    queues.flush(2)
+    assert forced == []
+    queues.flush(1)
+    queues.flush()
+    assert forced == ["log", 1, "log", 0]
+
+
+class QueuesThatWait:
+    """One page of a queue waits."""
+
+    def __init__(self, forced):
+        self.flush = lambda least_pages=0: forced.append(least_pages)
+
+    def is_worth_flush(self, least_pages):
+        return least_pages <= 1
