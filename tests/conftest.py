@@ -71,6 +71,16 @@ def pytest_configure() -> None:
     set_variables()
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Escape what is no UTF-8 in the captured log, such as a path: workers cannot send it."""
+    outcome = yield
+    report = outcome.get_result()
+    report.sections = [
+        (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
+    ]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first, and mark tests that ask for a session `spark`.
 
