@@ -60,14 +60,17 @@ def _write_checkpoint(root: Path, timestamp: int) -> None:
 def play(
     directory: Path, api: str, profile: str, rounds: int, seed: int, deadline: float = math.inf
 ) -> int:
-    """Append in turn; RocketMQ checks the store after each of our turns. Return how many turns."""
+    """Append in turn; RocketMQ checks the store after each of our turns. Return how many turns.
+
+    One at least: the Java programs may have to be built before the first.
+    """
     generator = random.Random(seed)
     root = java_oracle.generate(profile, seed, directory / "made")
     config = json.loads((root.parent / "config.json").read_text("utf-8"))
     store = FreshStore(profile, False, root, config)
     messages = java_oracle.check(root, api=api)["messages"]
     done = 0
-    while done < rounds and time.monotonic() < deadline:
+    while done < rounds and (done == 0 or time.monotonic() < deadline):
         java_oracle.put(root, _JAVA_PUTS, 100 + done, api=api, halt=generator.random() < 0.5)
         halt = generator.random() < 0.5
         _append(root, store.config_properties, 200 + done, how="halt" if halt else "stop")
