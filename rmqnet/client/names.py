@@ -1,7 +1,8 @@
 """Names that topics and groups may have.
 
 Source: RocketMQ ``Validators``, ``TopicValidator`` (release 5.3.3); since 5.5 topics of retries and
-dead letters may be longer than others, and groups no longer than 120: longer ones are taken here.
+dead letters may be longer than others, and groups no longer than 120: clients take longer ones, and
+a broker whose store shows an older release does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from store_core.topics import DLQ_PREFIX, RETRY_PREFIX
 
 MAX_TOPIC_CHARACTERS = 127
 MAX_GROUP_CHARACTERS = 255
+MAX_GROUP_CHARACTERS_5_5 = 120
 MAX_PREFIXED_TOPIC_CHARACTERS = 255
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _ALLOWED = "letters of a to z, digits, % | - and _"
@@ -25,9 +27,9 @@ def check_topic_name(topic: str) -> str:
     return _checked("topic", topic, most)
 
 
-def check_group_name(group: str) -> str:
+def check_group_name(group: str, most_characters: int = MAX_GROUP_CHARACTERS) -> str:
     """Return the name of a group of producers or consumers; ClientError for what is none."""
-    return _checked("group", group, MAX_GROUP_CHARACTERS)
+    return _checked("group", group, most_characters)
 
 
 def _checked(what: str, name: str, most_characters: int) -> str:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from rmqnet.broker.processor.bodies import body_of, json_answer, success
 from rmqnet.broker.processor.message_checks import RefusedError
-from rmqnet.client.names import check_group_name
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.config_ranges import check_count, check_group_ranges
 from rmqnet.remoting.header_fields import decode_header
@@ -112,6 +111,9 @@ class AdminGroups:
         return json_answer(request, found or {"messageRequestModeMap": {}})
 
     def _parsed(self, item: dict[str, Any]) -> tuple[SubscriptionGroupConfig, dict[str, Any]]:
-        config = parse_group_config(check_group_name(str(item.get("groupName") or "")), item)
+        name, groups = str(item.get("groupName") or ""), self._broker.groups
+        if groups.get(name) is None:
+            groups.check_new_name(name)
+        config = parse_group_config(name, item)
         check_group_ranges(config, self._broker.config.max_queues_per_topic)
         return config, item

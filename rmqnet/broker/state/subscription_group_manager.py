@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from rmqnet.broker.state.attributes import GROUP_ATTRIBUTES, changed_attributes
 from rmqnet.broker.state.config_manager import ConfigManager, without
-from rmqnet.client.names import check_group_name
+from rmqnet.client.names import MAX_GROUP_CHARACTERS_5_5, check_group_name
 from rmqnet.errors import ClientError
 from store_core.config.config_files import (
     SubscriptionGroupConfig,
@@ -20,6 +20,8 @@ from store_core.config.config_files import (
     parse_group_configs,
 )
 from store_core.config.lenient_json import json_object, json_whole_number
+from store_core.files.store_directory import StoreDirectory
+from store_core.index.tag_entries import opened_by_5_4
 from store_core.topics import SYSTEM_GROUP_PREFIX, TRANSACTION_GROUP
 
 if TYPE_CHECKING:
@@ -93,6 +95,16 @@ class SubscriptionGroupManager(ConfigManager):
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """Return the settings of a group; None: there is none."""
         return self._groups.get(group)
+
+    def check_new_name(self, group: str) -> str:
+        """Return the name of a group that may be made; ClientError for what is none.
+
+        Where a broker from 5.4 on has had the store, as 5.5 has it: what its clients cannot use.
+        """
+        check_group_name(group)
+        if len(group) > MAX_GROUP_CHARACTERS_5_5 and opened_by_5_4(StoreDirectory(self.root)):
+            check_group_name(group, MAX_GROUP_CHARACTERS_5_5)
+        return group
 
     def all(self) -> dict[str, SubscriptionGroupConfig]:
         """Return all groups by name; a copy."""
@@ -182,7 +194,7 @@ class SubscriptionGroupManager(ConfigManager):
         ):
             return False
         try:
-            check_group_name(group)
+            self.check_new_name(group)
         except ClientError as err:
             logger.warning("a group is not made: %s", err)
             return False

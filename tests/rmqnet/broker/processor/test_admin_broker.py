@@ -252,6 +252,13 @@ class TestGroups:
         answer = raw.request(GetSubscriptionGroupConfigRequestHeader("g"))
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
+    def test_a_store_that_5_4_had_gets_no_long_group(self, small, tmp_path):
+        admin(small, "update_group", GroupConfig("g" * 121))
+        (tmp_path / "rocksdbstore").mkdir()
+        admin(small, "update_group", GroupConfig("g" * 121, retry_max_times=3))
+        with pytest.raises(BrokerError, match="at most 120"):
+            admin(small, "update_group", GroupConfig("h" * 121))
+
     def test_who_pops_messages_is_what_the_file_says(self, small, raw, tmp_path):
         code = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
         assert body(raw.request(code)) == {"messageRequestModeMap": {}}

@@ -73,3 +73,12 @@ def test_what_a_group_may_not_read_is_kept(groups, tmp_path, config):
     assert later.forbidden("g", "u") == later.forbidden("h", "t") == 0
     later.set_forbidden("g", "t", 0)
     assert later.forbidden("g", "t") == 0
+
+
+def test_a_store_that_5_4_had_gets_no_group_of_more_than_120_characters(groups, tmp_path):
+    older = groups.find("x" * 255)
+    assert older is not None
+    (tmp_path / "rocksdbstore").mkdir()
+    assert groups.find("y" * 121) is None
+    assert groups.find("y" * 120) is not None
+    assert groups.find("x" * 255) is older
