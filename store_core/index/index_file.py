@@ -158,16 +158,26 @@ class IndexFile:
         return INDEX_SLOT.table(view)["newest_entry"].astype(np.int32)
 
     def has_all_slots(self) -> bool:
-        """Return whether as many slots are in use as the header says; lost ones would hide entries.
+        """Return whether as many slots are in use as there should be; lost ones would hide entries.
 
-        Up to 4.7.0 the header counts entries there, which says nothing of slots. A file that is
-        written to has at least as many as its header had.
+        Up to 4.7.0 the header counts entries there, which says nothing of slots. A file that such
+        a release began and a later one went on with counts some of both: its entries say how many
+        slots they need. A file that is written to has at least as many as its header had.
         """
-        expected = self.header.hash_slot_count
-        if expected == self.header.entry_count:
+        expected, entries = self.header.hash_slot_count, self.header.entry_count
+        if expected == entries:
             return True
         view = self.source.view(INDEX_HEADER.size, self.max_hash_slot_num * INDEX_SLOT.size)
-        return int(np.count_nonzero(INDEX_SLOT.table(view)["newest_entry"])) >= expected
+        used = int(np.count_nonzero(INDEX_SLOT.table(view)["newest_entry"]))
+        return used >= expected or (expected < entries and used >= self._slots_of_entries())
+
+    def _slots_of_entries(self) -> int:
+        """Return how many slots the keys of all entries belong to."""
+        needed = np.zeros(self.max_hash_slot_num, bool)
+        for start in range(1, self.header.index_count, _SCAN_ENTRIES):
+            hashes = self.table(start, start + _SCAN_ENTRIES)["key_hash"].astype(np.int32)
+            needed[hashes % np.int32(self.max_hash_slot_num)] = True
+        return int(np.count_nonzero(needed))
 
     def has_pages_of(self, hashes: Int32s) -> bool:
         """Return whether the pages of a few slots were written: none holds zeros alone.

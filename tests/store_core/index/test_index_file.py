@@ -12,7 +12,7 @@ from store_core.errors import CorruptRecordError
 from store_core.files.byte_source import LocalByteSource
 from store_core.index import index_file
 from store_core.index.index_file import IndexFile, key_hash, key_hashes
-from store_core.layout.index import INDEX_HEADER
+from store_core.layout.index import INDEX_HEADER, INDEX_SLOT
 from tests.golden_store import STORE_NAMES, golden
 from tests.store_core.closed_later import closed_later
 from tests.store_core.index_writer import IndexWriter
@@ -84,6 +84,27 @@ def test_every_entry_of_the_golden_files_is_found_by_its_hash(name):
         assert (entries["key_hash"][hits.entry - 1] == distinct[hits.key]).all()
         assert (entries["commit_log_offset"][hits.entry - 1] == hits.commit_log_offset).all()
         assert (np.diff(hits.entry)[np.diff(hits.key) == 0] < 0).all()
+
+
+@pytest.mark.parametrize("begun", [1, 10, 20, 30, 40])
+def test_slots_of_a_file_that_an_old_release_began(tmp_path, monkeypatch, begun):
+    """Up to 4.7.0 every entry is counted as a slot; later releases count on from there."""
+    monkeypatch.setattr(index_file, "_SCAN_ENTRIES", 7)
+    slots = [key_hash(*put[:2]) % 10 for put in PUTS]
+    count = begun + len({*slots} - {*slots[:begun]})
+    writer = IndexWriter().put_all(PUTS)
+    writer.patch(0, INDEX_HEADER.pack(**{**writer.header, "hash_slot_count": count}))
+    assert open_file(writer.write(tmp_path / "1")).has_all_slots()
+    writer.patch(INDEX_HEADER.size + slots[0] * INDEX_SLOT.size, bytes(INDEX_SLOT.size))
+    is_old = count == len(PUTS)  # all of it: there the header says nothing of slots
+    assert open_file(writer.write(tmp_path / "2")).has_all_slots() == is_old
+
+
+def test_more_slots_than_entries_are_not_there(tmp_path):
+    writer = IndexWriter().put_all(PUTS)
+    count = len(PUTS) + 1
+    writer.patch(0, INDEX_HEADER.pack(**{**writer.header, "hash_slot_count": count}))
+    assert not open_file(writer.write(tmp_path / "1")).has_all_slots()
 
 
 @settings(max_examples=25, deadline=None)
