@@ -224,7 +224,7 @@ class _EndWalk:
         """Return why a failing position is the end (rows 1 to 3); None when it may be damage."""
         if at >= self._records.length:
             return "the last segment is full"
-        if self._records.blank_bytes(at) is not None:
+        if self._records.closes_at(at):
             return "a blank record closes the last segment"
         if first_nonzero(self._log.source(self._segment), at) < 0:
             return ZEROS

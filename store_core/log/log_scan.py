@@ -233,7 +233,7 @@ def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterato
             seen, at = at, window.start + after
             source.forget(seen, at - seen)
             continue  # what failed after good records fails again, now as the first
-        if walk.blank and not len(frames) and _closes_segment(records, at):
+        if walk.blank and not len(frames) and records.closes_at(at):
             break  # the blank record lies here, not behind a damaged one
         after = _first_record(records, at + header + 1, log_end)
         yield _gap(records, part, at, after)
@@ -268,12 +268,6 @@ def _first_record(records: SegmentRecords, position: int, log_end: int) -> int:
     """Return the place of the first record at or after one, or of its header if it has one."""
     found = records.find(position)
     return log_end if found < 0 else found - records.header_bytes
-
-
-def _closes_segment(records: SegmentRecords, at: int) -> bool:
-    """Return whether a blank record ends the segment: by its size, or as nothing follows it."""
-    size = records.blank_bytes(at)
-    return size is not None and (size == records.file_size - at or records.find(at + 1) < 0)
 
 
 def _gap(records: SegmentRecords, part: LogSlice, at: int, after: int) -> Gap:

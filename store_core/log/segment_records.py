@@ -162,6 +162,16 @@ class SegmentRecords:
         size = int.from_bytes(head[size_at : size_at + 4], "big", signed=True)
         return size if not self.header_bytes or size == self.file_size - position else None
 
+    def closes_at(self, position: int) -> bool:
+        """Return whether a blank record ends the segment there: by its size, or as none follows.
+
+        Another one is a damaged record: behind it are readable ones.
+        """
+        size = self.blank_bytes(position)
+        return size is not None and (
+            size == self.file_size - position or self.find(position + 1) < 0
+        )
+
     def _hold(self, window: Window) -> None:
         self._window, self._window_start = window, window.start
         self._memory = memoryview(window.data)  # half the time of the array, for each record

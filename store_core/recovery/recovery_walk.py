@@ -105,9 +105,7 @@ class LogWalk:
     def _is_blank(self, segment: Segment) -> bool:
         """Return whether a blank record closes the segment at the end so far."""
         records = self._log.records(segment, segment.from_offset + self._log.segments.file_size)
-        window = records.window(self.end_offset - segment.from_offset, records.length)
-        at = self.end_offset - segment.from_offset - window.start
-        return walk_records(window.data, at, len(window.data), 1, 1).blank
+        return records.closes_at(self.end_offset - segment.from_offset)
 
 
 class Behind(NamedTuple):

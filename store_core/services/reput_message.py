@@ -193,10 +193,17 @@ class ReputMessageService(ServiceThread):
             at = int(walk.starts[good]) if good < len(frames) else walk.stop
             self._pass(file, data, base, at)
         elif walk.blank:
-            if self._is_slave:
-                _require_same_end(file, data, base, walk.stop)
-            self.reput_from_offset = file.end_offset
+            self._pass_blank(file, data, base, walk.stop)
         return count
+
+    def _pass_blank(self, file: MappedFile, data: Bytes, base: int, at: int) -> None:
+        """Go on in the next segment; behind a damaged record that only looks blank, as ever."""
+        if self._is_slave:
+            _require_same_end(file, data, base, at)
+        if _end_of_blank(data, base, at) == file.end_offset:
+            self.reput_from_offset = file.end_offset
+        else:
+            self._pass(file, data, base, at)
 
     def _publish_now_or_later(self, more: bool) -> None:
         """Publish what was dispatched; later, as long as another round will follow."""
@@ -264,8 +271,13 @@ def _require_room(file: MappedFile, data: Bytes, base: int, at: int) -> None:
         raise _other_size(f"the record at offset {base + at} ends at {base + at + size}", file)
 
 
+def _end_of_blank(data: Bytes, base: int, at: int) -> int:
+    size: int = RECORD_PREFIX.unpack(data, at).total_size
+    return base + at + size
+
+
 def _require_same_end(file: MappedFile, data: Bytes, base: int, at: int) -> None:
-    stop = base + at + RECORD_PREFIX.unpack(data, at).total_size
+    stop = _end_of_blank(data, base, at)
     if stop != file.end_offset:
         raise _other_size(f"the master's segment ends at {stop}", file)
 

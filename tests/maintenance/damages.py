@@ -10,6 +10,8 @@ from pathlib import Path
 from tests.maintenance.ledger import Record, read_ledger
 
 _PAGE = 4096
+_BLANK_MAGIC = bytes.fromhex("cbd43194")
+_BLANK_SHARE = 0.15
 _FIELDS = {
     **{"total_size": (0, 4), "magic_code": (4, 4), "body_crc": (8, 4), "queue_id": (12, 4)},
     **{"queue_offset": (20, 8), "commit_log_offset": (28, 8), "sys_flag": (36, 4)},
@@ -98,6 +100,9 @@ def _record_bytes(chance: random.Random, root: Path) -> str:
     if record is None:
         return ""
     path, at = _segment_of(root, record.start)
+    if chance.random() < _BLANK_SHARE:
+        _overwrite(path, at + 4, _BLANK_MAGIC)
+        return f"magic code of the record at {record.start} is that of blank ones"
     where = at + chance.randrange(record.size)
     _overwrite(path, where, chance.randbytes(chance.choice([1, 4, 40])))
     return f"byte {where - at} of the record at {record.start}"

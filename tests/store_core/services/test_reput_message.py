@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import store_core.services.reput_message as module
 from store_core.errors import StoreFormatError
-from store_core.layout.message import MIN_RECORD_BYTES
+from store_core.layout.message import BLANK_MAGIC_CODE, MIN_RECORD_BYTES
 from store_core.services.reput_message import ReputMessageService
 from tests.golden_store import golden
 from tests.store_core.services.growing_log import GrowingLog
@@ -180,6 +180,7 @@ def test_all_dispatchers_get_the_same_in_order_or_again(log, seen):
         (0, b"\0\0\0\0"),
         (0, b"\0\0\0\x80"),
         (4, b"none"),  # magic code
+        (4, BLANK_MAGIC_CODE.to_bytes(4, "big", signed=True)),
         (28, b"\1"),  # own offset
         (84, b"\0\0\3\0"),  # body length
     ],
