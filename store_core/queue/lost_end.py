@@ -250,7 +250,7 @@ def _is_proved(
 
     A time of the checkpoint alone is no proof where the queues end with the last record: it is the
     checkpoint that is wrong then. Bytes after the end may be those of the record that the
-    checkpoint speaks of, damaged, or what an old cut left.
+    checkpoint speaks of, damaged, or what an old cut left: a time that is later tells.
     """
     first = min((units.first_start for units in queues.values()), default=-1)
     if not proofs and first not in _next_starts(log, end.offset):
@@ -260,7 +260,7 @@ def _is_proved(
     if _is_bare(log, end.offset):
         return True
     has_time = bool(_time_proof(log, end, witness))
-    return witness.stopped_cleanly and has_time and bool(queues)
+    return has_time and (bool(queues) or not _is_dispatched(end.last_start, witness))
 
 
 def _is_dispatched(start: int, witness: EndWitness) -> bool:

@@ -262,7 +262,10 @@ _BODY_CRC_AT = 8
 @pytest.mark.parametrize("is_dispatched", [True, False])
 @pytest.mark.parametrize("abort", [None, b"1"])
 def test_a_last_record_that_fails_its_crc(tmp_path, abort, is_dispatched):
-    """Half written before a crash, or cut by RocketMQ 4.x; else damaged, and kept."""
+    """Half written before a crash, or cut by RocketMQ 4.x; else damaged, and kept.
+
+    After a crash it is damaged where the checkpoint says that the log was forced up to it.
+    """
     factory = StoreFactory(tmp_path, segment_bytes=SEGMENT)
     for number in range(RECORDS):
         is_last = number == RECORDS - 1
@@ -272,6 +275,11 @@ def test_a_last_record_that_fails_its_crc(tmp_path, abort, is_dispatched):
     root = factory.write(abort=abort)
     before = files(root)
     planned = plan_recovery(str(root), SMALL).log
+    if abort and is_dispatched:
+        assert (planned.log_end, planned.loss) == (last, Loss.END)
+        with (root / "checkpoint").open("r+b") as file:
+            file.write(factory.records[-2].store_timestamp.to_bytes(8, "big"))
+        planned = plan_recovery(str(root), SMALL).log
     if abort or not is_dispatched:
         assert (planned.log_end, planned.loss) == (last, Loss.NOTHING)
         return
