@@ -234,7 +234,7 @@ class MappedFileQueue:
         """Delete the oldest files by their modification times; return how many.
 
         Never the last file, nor one that ends after ``below``. Ends at the first that is kept, or
-        that somebody reads: that one is in the queue no more, and the next calls delete it
+        that is being read: that one is in the queue no more, and the next calls delete it
         (`delete_hung_file`).
 
         Parameters

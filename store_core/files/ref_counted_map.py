@@ -47,7 +47,7 @@ class RefCountedMap:
 
     @property
     def is_held(self) -> bool:
-        """Somebody keeps the map."""
+        """Whether a reader holds the map."""
         return self._holds > 0
 
     def hold(self) -> bool:

@@ -41,7 +41,7 @@ class CleanCommitLogService(ServiceThread):
     What is not yet dispatched stays, and what the queues' files on the disk do not have: RocketMQ
     deletes it when the disk gets full, and no queue ever knows of it.
 
-    A segment that somebody reads waits for ``destroyMapedFileIntervalForcibly`` at most, the ones
+    A segment that is being read waits for ``destroyMapedFileIntervalForcibly`` at most, the ones
     after it too; every ``redeleteHangedFileInterval`` it is looked at, whatever the hour.
     ``replicasPerDiskPartition`` is not known here.
 

@@ -140,12 +140,14 @@ def test_nothing_is_lost_torn_or_repeated(tmp_path, settings):
     assert_sound(tmp_path / "store", store.config)
 
 
-def test_a_segment_is_deleted_and_unmapped_when_nobody_holds_it(tmp_path):
-    store = MessageStore(
-        config_of(tmp_path / "store"),
-        environment=Environment(lambda: START_MS, lambda _: 0.87, lambda _: 12),
+def store_on_a_full_disk(root):
+    return MessageStore(
+        config_of(root), environment=Environment(lambda: START_MS, lambda _: 0.87, lambda _: 12)
     )
-    with store:
+
+
+def test_a_segment_is_deleted_and_unmapped_when_nobody_holds_it(tmp_path):
+    with store_on_a_full_disk(tmp_path / "store") as store:
         store.append_batch(make_batch(range(200)))
         assert store.wait_for_dispatch()
         first = store.services.flush._queue.first
@@ -193,11 +195,7 @@ def test_a_segment_that_is_held_for_too_long_is_deleted(tmp_path):
 
 
 def test_an_expired_segment_that_is_held_is_deleted_by_shutdown(tmp_path):
-    store = MessageStore(
-        config_of(tmp_path / "store"),
-        environment=Environment(lambda: START_MS, lambda _: 0.87, lambda _: 12),
-    )
-    with store:
+    with store_on_a_full_disk(tmp_path / "store") as store:
         store.append_batch(make_batch(range(200)))
         assert store.wait_for_dispatch()
         first = store.services.flush._queue.first

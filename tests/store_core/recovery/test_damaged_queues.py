@@ -51,6 +51,14 @@ def test_all_messages_of_a_damaged_queue_are_delivered(config, tmp_path, number,
     assert numbers["TopicB", 0] == [*range(1, _COUNT, 4)]
 
 
+def bodies_after_another(config):
+    """Put one more message; return the bodies in the batch queue."""
+    with MessageStore(config, is_batch_topic=lambda _: True) as store:
+        store.put_message(Message("Batches", b"one more"))
+        store.wait_for_dispatch()
+        return [message.body for message in messages_in(store, "Batches", 0)]
+
+
 @pytest.mark.parametrize("row", [0, 3, 9])
 @pytest.mark.parametrize("place", [0, 400, 1 << 60, -1], ids=["first", "another", "far", "none"])
 def test_a_batch_queue_with_a_unit_of_another_place(tmp_path, row, place):
@@ -65,11 +73,7 @@ def test_a_batch_queue_with_a_unit_of_another_place(tmp_path, row, place):
     at = row * BATCH_CQ_UNIT.size
     data[at : at + 8] = place.to_bytes(8, "big", signed=True)
     path.write_bytes(data)
-    with MessageStore(config, is_batch_topic=lambda _: True) as store:
-        store.put_message(Message("Batches", b"one more"))
-        store.wait_for_dispatch()
-        found = [message.body for message in messages_in(store, "Batches", 0)]
-    assert found == [*bodies, b"one more"]
+    assert bodies_after_another(config) == [*bodies, b"one more"]
 
 
 @pytest.mark.parametrize("bit", range(9, 20))
@@ -88,11 +92,7 @@ def test_a_batch_queue_with_a_unit_of_another_size(tmp_path, bit):
     size = int.from_bytes(data[at : at + 4], "big")
     data[at : at + 4] = (size ^ 1 << bit).to_bytes(4, "big")
     path.write_bytes(data)
-    with MessageStore(config, is_batch_topic=lambda _: True) as store:
-        store.put_message(Message("Batches", b"one more"))
-        store.wait_for_dispatch()
-        found = [message.body for message in messages_in(store, "Batches", 0)]
-    assert found == [*bodies, b"one more"]
+    assert bodies_after_another(config) == [*bodies, b"one more"]
 
 
 @pytest.mark.parametrize("unit", [0, 10, 13, 17, 40])
