@@ -52,7 +52,7 @@ class ConsumerGroups:
             try:
                 directory = StoreDirectory(store)
                 store_kind(directory).require_config_files("consumer offsets cannot be read")
-                offsets = load_consumer_offsets(directory)
+                offsets = load_consumer_offsets(directory, is_needed=True)
             except StoreError as err:
                 logger.warning("consumer groups of %s are not told: %s", store, err)
                 offsets = {}

@@ -7,7 +7,9 @@ Source: RocketMQ ``CompressionType``, ``ZlibCompressor``, ``Lz4Compressor``, ``Z
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from store_core.arrow import pa
 from store_core.errors import StoreError
@@ -18,6 +20,9 @@ from store_core.layout.message import (
     COMPRESSION_ZLIB,
     COMPRESSION_ZSTD,
 )
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 MAX_DECODED_BYTES = 16 << 20
 """What a body may inflate to unless told otherwise; more is taken for damage.
@@ -36,6 +41,8 @@ doubles the 35 us that a body of 1 KiB costs."""
 # Frame header as lz4-java writes it: independent blocks of at most 4 MiB, no checksums, and the
 # check byte of these flags.
 _LZ4_HEADER = bytes.fromhex("04224d18 6070 73")
+_LZ4_MAGIC = int.from_bytes(_LZ4_HEADER[:4], "big")
+_ZSTD_MAGIC = 0x28B52FFD
 _LZ4_BLOCK_BYTES = 4 << 20
 _LZ4_STORED = 1 << 31
 
@@ -74,6 +81,28 @@ def inflate(body: bytes, sys_flag: int, limit: int = MAX_DECODED_BYTES) -> bytes
             return _read_all(stream, _FIRST_READ_BYTES + 4 * len(body), limit)
     except (OSError, pa.ArrowInvalid) as err:
         raise CorruptBodyError(f"the {codec} body of {len(body)} bytes is damaged: {err}") from err
+
+
+def begins_compressed(
+    first_bytes: npt.NDArray[np.uint8], sys_flag: npt.NDArray[np.int32]
+) -> npt.NDArray[np.bool_]:
+    """Return whether bodies begin as their type bits say.
+
+    Parameters
+    ----------
+    first_bytes
+        Shape (n, 4). Of a shorter body, with what follows it.
+    sys_flag
+        One a body.
+    """
+    first, kind = first_bytes.view(">u4").ravel(), sys_flag & COMPRESSION_TYPE_MASK
+    zlib_head = first >> 16  # RFC 1950: its method is 8, and it is a multiple of 31
+    is_zlib = ((zlib_head >> 8 & 0xF) == zlib.DEFLATED) & (zlib_head % 31 == 0)
+    return np.select(
+        [np.isin(kind, _ZLIB_TYPES), kind == COMPRESSION_LZ4, kind == COMPRESSION_ZSTD],
+        [is_zlib, first == _LZ4_MAGIC, first == _ZSTD_MAGIC],
+        default=False,
+    )
 
 
 def deflate(body: bytes, sys_flag: int, level: int = 5) -> bytes:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Callable
 import numpy as np
 
 from store_core.arrow import pa
-from store_core.codec.compression import CorruptBodyError
+from store_core.codec.compression import CorruptBodyError, begins_compressed
 from store_core.codec.gather import binary_parts, gather_binary
 from store_core.codec.inner_batch import inner_item_spans
 from store_core.codec.java_string import java_integer
-from store_core.codec.message_batch_codec import PROPERTY_OF_COLUMN
+from store_core.codec.message_batch_codec import PROPERTY_OF_COLUMN, MessageColumns
 from store_core.codec.property_columns import PropertyColumns, words_column
+from store_core.codec.record_crcs import BadBody
 from store_core.layout.message import (
+    COMPRESSED_FLAG,
     INNER_BATCH_FLAG,
     NEED_UNWRAP_FLAG,
     PROPERTY_INNER_BASE,
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.arrow_types import Array
-    from store_core.codec.message_batch_codec import MessageColumns
-    from store_core.codec.record_crcs import BadBody
+    from store_core.codec.record_frames import RecordFrames
 
     Int64s = npt.NDArray[np.int64]
 
@@ -44,6 +45,38 @@ _ITEM_COLUMNS = frozenset(
 def holds_inner_batch(sys_flag: Any) -> Any:
     """Return of sys flags (a number or an array) whether the body is a batch to unpack."""
     return (sys_flag & _UNWRAP) == _UNWRAP
+
+
+def undecodable_bodies(frames: RecordFrames) -> list[BadBody]:
+    """Return the rows whose body cannot be what their flags say: compressed, or a batch.
+
+    No CRC covers the flags. Of bodies that are compressed, but no batch, the first bytes alone are
+    looked at.
+
+    Parameters
+    ----------
+    frames
+        Only rows that are ``ok``.
+    """
+    flags = frames.column("sys_flag")
+    is_batch = holds_inner_batch(flags)
+    is_compressed = ~is_batch & ((flags & COMPRESSED_FLAG) != 0)
+    odd = np.flatnonzero(is_compressed & (frames.body_length > 0))
+    first_bytes = frames.data[frames.body_start[odd][:, None] + np.arange(4)]
+    odd = odd[~begins_compressed(first_bytes, flags[odd])]
+    found = _bad_bodies(frames, odd, lambda columns: columns.inflated_body())
+    found += _bad_bodies(frames, np.flatnonzero(is_batch), UnwrappedColumns)
+    return sorted(found)
+
+
+def _bad_bodies(
+    frames: RecordFrames, rows: Int64s, decode: Callable[[MessageColumns], object]
+) -> list[BadBody]:
+    if len(rows) == 0:
+        return []
+    columns = MessageColumns(frames.take(rows))
+    decode(columns)
+    return [BadBody(int(rows[bad.row]), bad.reason) for bad in columns.bad_bodies]
 
 
 class UnwrappedColumns:

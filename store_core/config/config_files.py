@@ -116,15 +116,15 @@ def load_consumer_offsets(
 
     Raises
     ------
-    StoreFormatError
+    StoreFormatError, StorePermissionError
         ``is_needed``, and a file cannot be read.
     """
-    name, light = "consumerOffset.json", "lmqConsumerOffset.json"
-    if is_needed:
-        for each in (name, light):
-            find_config_file(directory, each, parse_consumer_offsets)
-    found = _load_settings(directory, name, CONSUMER_OFFSETS, parse_consumer_offsets) or {}
-    return {**found, **(load_config_file(directory, light, parse_consumer_offsets) or {})}
+    parse = parse_consumer_offsets
+    found = _load_settings(
+        directory, "consumerOffset.json", CONSUMER_OFFSETS, parse, is_needed=is_needed
+    )
+    light = load_config_file(directory, "lmqConsumerOffset.json", parse, is_needed=is_needed)
+    return {**(found or {}), **(light or {})}
 
 
 def load_delay_offsets(directory: StoreDirectory) -> dict[int, int] | None:
@@ -144,6 +144,8 @@ def _load_settings(
     name: str,
     table: ConfigTable,
     convert: Callable[[dict[str, Any]], _T],
+    *,
+    is_needed: bool = False,
 ) -> _T | None:
     try:
         content = content_of_databases(directory, name, table)
@@ -151,7 +153,7 @@ def _load_settings(
             return convert(content)
     except (StoreFormatError, ValueError) as err:
         _warn_unread(err)
-    return load_config_file(directory, name, convert)
+    return load_config_file(directory, name, convert, is_needed=is_needed)
 
 
 def content_of_databases(
@@ -192,15 +194,21 @@ def is_deleted_topic(topic: str, topics: Collection[str] | None) -> bool:
 
 
 def load_config_file(
-    directory: StoreDirectory, name: str, convert: Callable[[dict[str, Any]], _T]
+    directory: StoreDirectory,
+    name: str,
+    convert: Callable[[dict[str, Any]], _T],
+    *,
+    is_needed: bool = False,
 ) -> _T | None:
     """Read a file, or its ``.bak`` where it is missing, empty or unreadable (``ConfigManager``).
 
-    None without both, and, with a warning, where neither can be read.
+    None without both, and, with a warning, where neither can be read; ``is_needed`` raises there.
     """
     try:
         found = find_config_file(directory, name, convert)
     except (StoreFormatError, StorePermissionError) as err:
+        if is_needed:
+            raise
         _warn_unread(err)
         return None
     return None if found is None else found[0]

@@ -91,7 +91,7 @@ class IndexService(IndexQueries):
             source = self.directory.open(path)
             try:
                 file = IndexFile(source, *self._require_sizes())
-            except CorruptRecordError:
+            except BaseException:
                 source.close()
                 raise
         self._open[path] = file

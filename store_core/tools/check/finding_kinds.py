@@ -104,6 +104,12 @@ class FindingKind(Enum):
         "the body is not what was stored; a recovery by RocketMQ that comes here cuts the log",
         _LOG_FIX,
     )
+    BODY_FLAGS = (
+        Severity.DAMAGE,
+        "the body is what was stored, but not what the record's flags say it is (compressed, a "
+        "batch): no consumer can decode it",
+        "body=raw reads it as it lies; a broker serves it, and consumers fail",
+    )
     PROPERTY_CRC = (
         Severity.DAMAGE,
         "the record is not what was stored (its own CRC over all bytes); topic, properties or "

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from store_core.codec.inner_columns import undecodable_bodies
 from store_core.codec.record_crcs import (
     body_crc_failures,
     property_crc_failures,
@@ -127,6 +128,9 @@ class LogCheck:
             self._outlier(outlier)
         bad = body_crc_failures(frames)
         self._bad_records(FindingKind.BODY_CRC, frames, segment, bad)
+        wrong_bodies = {row for row, _ in bad}
+        undecodable = [one for one in undecodable_bodies(frames) if one.row not in wrong_bodies]
+        self._bad_records(FindingKind.BODY_FLAGS, frames, segment, undecodable)
         bad_records = property_crc_failures(frames)
         self._bad_records(FindingKind.PROPERTY_CRC, frames, segment, bad_records)
 

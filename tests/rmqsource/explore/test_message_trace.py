@@ -176,3 +176,15 @@ def test_stores_without_a_broker(name: str) -> None:
     word = message["keys"].split()[0]
     lives = trace(options_of(store), keys=[word])
     assert any(word in life.keys for life in lives)
+
+
+def test_unreadable_offsets_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = golden("cluster-5x")
+    root = store.copy_to(tmp_path)
+    offsets = root / "config" / "consumerOffset.json"
+    offsets.write_text("{torn")
+    offsets.with_name(offsets.name + ".bak").unlink(missing_ok=True)
+    lives = trace(parse_options({"path": str(root), **store.options}), keys=["K3"])
+    assert not any(event.passed_by for life in lives for event in life.events)
+    (told,) = caplog.records
+    assert f"consumer groups of {root} are not told: {offsets}" in told.getMessage()

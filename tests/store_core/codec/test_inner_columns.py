@@ -8,10 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.codec.compression import CorruptBodyError, deflate
-from store_core.codec.inner_columns import UnwrappedColumns, _first_offset, holds_inner_batch
+from store_core.codec.inner_columns import (
+    UnwrappedColumns,
+    _first_offset,
+    holds_inner_batch,
+    undecodable_bodies,
+)
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.codec.record_frames import RecordFrames
-from store_core.layout.message import COMPRESSED_FLAG, INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
+from store_core.layout.message import (
+    COMPRESSED_FLAG,
+    COMPRESSION_LZ4,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+    INNER_BATCH_FLAG,
+    NEED_UNWRAP_FLAG,
+)
 from store_core.message import _inner_base, messages_from_record
 from tests.store_core.codec.record_strategies import pack_items, place_records, record_lists
 from tests.store_core.codec.test_message_batch_codec import column_values, scalar_value
@@ -67,6 +79,37 @@ def test_rows_equal_the_scalar_codec(placed):
         assert column_values(column) == expected, name
     damaged = [row for row, (_, is_damaged) in enumerate(found) if is_damaged]
     assert sorted(item.row for item in unwrapped.bad_bodies) == damaged
+    undecodable = {row for row, _ in undecodable_bodies(RecordFrames(data, base, positions))}
+    assert undecodable <= set(damaged)
+    batches = {row for row, record in enumerate(records) if record.sys_flag & BATCH == BATCH}
+    assert undecodable & batches == set(damaged) & batches
+
+
+TYPES = [0, COMPRESSION_LZ4, COMPRESSION_ZSTD, COMPRESSION_ZLIB]
+
+
+@pytest.mark.parametrize("told", [*TYPES, 0x400, 0x700])
+@pytest.mark.parametrize("kind", TYPES)
+def test_compression_that_flags_do_not_tell(kind, told):
+    bodies = [deflate(b"x" * 99, kind), b"plain", b"", b"p", deflate(b"", kind)]
+    flags = [COMPRESSED_FLAG | told] * len(bodies)
+    is_same = TYPES.index(kind) % 3 == (TYPES.index(told) % 3 if told in TYPES else -1)
+    assert undecodable_rows(bodies, flags) == ([1, 3] if is_same else [0, 1, 3, 4])
+    assert undecodable_rows(bodies, [told] * len(bodies)) == []
+
+
+def test_batches_that_are_none():
+    items = pack_items(ITEMS)
+    bodies = [items, items[:-1], b"plain", bytes(100), b"", deflate(items, 0), deflate(b"plain", 0)]
+    flags = [BATCH] * 5 + [BATCH | COMPRESSED_FLAG] * 2
+    assert undecodable_rows(bodies, flags) == [1, 2, 3, 6]
+    assert undecodable_rows(bodies, [NEED_UNWRAP_FLAG] * len(bodies)) == []
+
+
+def undecodable_rows(bodies, flags):
+    fields = [{**FIELDS, "body": b, "sys_flag": f} for b, f in zip(bodies, flags)]
+    data, positions, _ = place_records(fields, 0)
+    return [row for row, _ in undecodable_bodies(RecordFrames(data, 0, positions))]
 
 
 JAVA_LONGS = st.one_of(

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import struct
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.errors import StoreConfigError
+from store_core.errors import StoreConfigError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_queries import UnindexedRange
 from store_core.index.index_service import IndexService
@@ -222,3 +223,22 @@ def test_a_store_without_index(tmp_path):
     service = service_of(tmp_path)
     assert service.query_offset("T", "k", 64, 0, 2**62) == ([], 0, 0)
     assert service.last_phy_offset() is None
+
+
+def test_a_file_that_cannot_be_read_is_closed(tmp_path, monkeypatch):
+    store = golden(STORE_NAMES[0])
+    service = service_of(store.copy_to(tmp_path))
+    opened = []
+
+    def open_unreadable(path):
+        source = StoreDirectory(str(tmp_path)).open(path)
+        opened.append(source)
+        monkeypatch.setattr(source, "read_at", Mock(side_effect=StoreReadError("no", path)))
+        return source
+
+    monkeypatch.setattr(service.directory, "open", open_unreadable)
+    with pytest.raises(StoreReadError, match="no"):
+        service.query_offset("TopicA", "k1", 1, 0, 1 << 62)
+    (source,) = opened
+    with pytest.raises(StoreReadError, match="was closed"):
+        source.view(0, 1)

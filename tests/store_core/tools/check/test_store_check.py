@@ -13,6 +13,12 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
+from store_core.layout.message import (
+    COMPRESSED_FLAG,
+    INNER_BATCH_FLAG,
+    NEED_UNWRAP_FLAG,
+    SYS_FLAG_AT,
+)
 from store_core.state.store_lock import StoreLock
 from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check import FindingKind, Severity, check_store
@@ -62,6 +68,15 @@ def record_byte(at: int) -> Callable[[StoreFactory], object]:
     return change
 
 
+def record_flags(value: int) -> Callable[[StoreFactory], object]:
+    def change(store: StoreFactory) -> None:
+        offset = store.records[23].commit_log_offset
+        position = offset % store.segment_bytes + SYS_FLAG_AT
+        put(store.segment_path(offset), position, value.to_bytes(4, "big"))
+
+    return change
+
+
 def in_queue(number: int, field: str, data: bytes) -> Callable[[StoreFactory], object]:
     return lambda s: put(queue_file(s), number * CQ_UNIT.size + CQ_UNIT.at(field), data)
 
@@ -96,6 +111,8 @@ NINE = (9).to_bytes(8, "big")
 CASES = {
     "frame": Case(record_byte(0), {"LOG_GAP": 1}),
     "body": Case(record_byte(90), {"BODY_CRC": 1}),
+    "compressed flag": Case(record_flags(COMPRESSED_FLAG), {"BODY_FLAGS": 1}),
+    "batch flags": Case(record_flags(INNER_BATCH_FLAG | NEED_UNWRAP_FLAG), {"BODY_FLAGS": 1}),
     "segment gone": Case(
         lambda s: s.segment_path(s.segment_bytes).unlink(), {"SEGMENT_MISSING": 1}
     ),

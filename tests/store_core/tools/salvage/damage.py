@@ -233,14 +233,16 @@ def judge(damage: Damage, target: Path, report: SalvageReport) -> None:
 
 
 _TAKEN_OVER = {
+    FindingKind.BODY_FLAGS,
     FindingKind.NOT_QUEUED,
     FindingKind.OFFSET_BEYOND_END,
     FindingKind.OFFSET_EXPIRED,
     FindingKind.SETTINGS_LOST,
     FindingKind.SETTINGS_OLD,
 }
-"""What is in the new store as it was: records of which nothing tells what they were, settings that
-cannot be read, and offsets of groups in queues that lost messages."""
+"""What is in the new store as it was: records of which nothing tells what they were, or whose body
+is not what their flags say, settings that cannot be read, and offsets of groups in queues that lost
+messages."""
 
 
 def check(target: Path, config: MessageStoreConfig, told: Any = "") -> None:
