@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -123,6 +124,11 @@ class IndexCheck:
         self._first_untagged = -1
         self.is_known = True
         self._is_whole = True  # every file may be read
+        self._open = ExitStack()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._open.close()
 
     def files(self, progress: Callable[[int, int], None]) -> None:
         """Check every file by itself and open it for the comparison."""
@@ -159,7 +165,7 @@ class IndexCheck:
         if sizes is None:
             return
         try:
-            file = IndexFile(self._snapshot.directory.open(path), *sizes)
+            file = IndexFile(self._open.enter_context(self._snapshot.directory.open(path)), *sizes)
             structure = IndexStructure(file, self._findings)
             structure.run()
             cursor = _FileCursor(file, is_ordered=structure.is_ordered)
@@ -217,12 +223,11 @@ class IndexCheck:
                 self._strays(cursor, _Entries(*(column[~known] for column in entries)))
 
     def finish(self) -> None:
-        """Look at the entries after the last record, and sum up; closes the files."""
+        """Look at the entries after the last record, and sum up."""
         for cursor in self._cursors:
             self._header_times(cursor.file)
             rest = cursor.below(np.iinfo(np.int64).max)
             self._strays(cursor, rest)
-            cursor.file.source.close()
         if self._late:
             self._findings.add(
                 FindingKind.NOT_INDEXED_YET, commit_log_offset=self._indexed_until, count=self._late

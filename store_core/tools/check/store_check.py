@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
@@ -61,19 +62,19 @@ def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) 
     dispatched_end = _dispatched_end(snapshot)
     log = LogCheck(snapshot, findings, counts)
     queues = QueueCheck(snapshot, dispatched_end, log, findings, counts)
-    index = IndexCheck(snapshot, log, findings, counts)
-    index.files(lambda done, total: tell("index files", done, total))
     begin = max(snapshot.min_phy_offset, 0)
     total = max(snapshot.end_offset - begin, 0)
-    for frames in log.frames():
-        queues.check(frames)
-        index.check(frames)
-        tell("log", int(frames.column("commit_log_offset")[-1]) - begin, total)
-    tell("log", total, total)
-    check_log_is_there(snapshot, counts, findings)
-    check_log_end(snapshot, findings)
-    queues.finish()
-    index.finish()
+    with closing(IndexCheck(snapshot, log, findings, counts)) as index:
+        index.files(lambda done, total: tell("index files", done, total))
+        for frames in log.frames():
+            queues.check(frames)
+            index.check(frames)
+            tell("log", int(frames.column("commit_log_offset")[-1]) - begin, total)
+        tell("log", total, total)
+        check_log_is_there(snapshot, counts, findings)
+        check_log_end(snapshot, findings)
+        queues.finish()
+        index.finish()
     check_compaction(snapshot, findings, counts)
     check_timer(snapshot, findings, counts)
     check_consumer_offsets(snapshot, findings)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from store_core.errors import StoreReadError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
@@ -21,7 +22,7 @@ from store_core.layout.message import (
 )
 from store_core.state.store_lock import StoreLock
 from store_core.store_snapshot import StoreSnapshot
-from store_core.tools.check import FindingKind, Severity, check_store
+from store_core.tools.check import FindingKind, Severity, check_store, index_check
 from store_core.tools.check.findings import MAX_PLACES, Findings
 from store_core.tools.check.queue_units import CheckedQueue
 from tests.golden_store import golden
@@ -365,3 +366,19 @@ def test_a_queue_file_far_behind_the_others_is_told_without_a_walk_to_it(
     report = checked(root)
     assert not report.is_good
     assert "QUEUE_UNREADABLE" in all_kinds(report)
+
+
+def test_index_files_that_cannot_be_read_are_closed(tmp_path, monkeypatch) -> None:
+    store = small_store(tmp_path / "store")
+    store.write()
+    opened = []
+
+    def unreadable(source, *_):
+        opened.append(source)
+        raise StoreReadError("no", source.path)
+
+    monkeypatch.setattr(index_check, "IndexFile", unreadable)
+    assert kinds(checked(store.root, SIZES))["INDEX_UNUSABLE"] == len(opened) > 0
+    for source in opened:
+        with pytest.raises(StoreReadError, match="was closed"):
+            source.view(0, 1)
