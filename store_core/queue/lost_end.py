@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     Units = npt.NDArray[np.void]
 
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
+_BYTES_SINCE_CHECKPOINT = 4 << 30
+"""So much of a log is searched for the record that the checkpoint speaks of. A broker writes its
+checkpoint once a minute, and few write 70 MB/s."""
 
 
 class UnitsAfter(NamedTuple):
@@ -291,10 +294,15 @@ def _has_time(log: ReadableLog, end: Failure, time_ms: int) -> bool:
     firsts = (log.first_store_timestamp(segment, end.offset) for segment in segments)
     if any((first or 0) >= time_ms for first in firsts):
         return True
-    if not segments:
-        return False
-    found = scan_frames(log, segments[-1].from_offset, end.offset, on_gap=skip_gap)
-    return any(int(frames.column("store_timestamp").max()) >= time_ms for frames in found)
+    stop = end.offset
+    for segment in reversed(segments):
+        if stop <= end.offset - _BYTES_SINCE_CHECKPOINT:
+            break
+        found = scan_frames(log, segment.from_offset, stop, on_gap=skip_gap)
+        if any(int(frames.column("store_timestamp").max()) >= time_ms for frames in found):
+            return True
+        stop = segment.from_offset
+    return False
 
 
 def _next_starts(log: ReadableLog, offset: int) -> tuple[int, int]:

@@ -181,6 +181,7 @@ def recover_log(
         walk, found = _walk(parts, dispatch, start, evidence)
     if not cut:
         _refuse_loss(parts, (walk, found), cuts_tail=cuts_tail)
+    dispatch.finish()
     _tell_phantoms(phantoms)
     kept = _keep_cut(parts, (walk, found), root, clock)
     lower_dispatched(parts.log, root, walk.end_offset)
@@ -219,6 +220,7 @@ def plan_log(parts: RecoveryParts) -> LogRecovery:
     start = _start(parts)
     dispatch = RecoveryDispatch(parts, CountUnits(parts), start)
     walk, found = _walk(parts, dispatch, start, evidence)
+    dispatch.finish()
     size, end = parts.log.segments.file_size, walk.end_offset
     behind = [s.path for s in parts.log.segments if s.from_offset > end and s.from_offset >= size]
     cut = [key for key in parts.queues.queues() if parts.queues.reaches(key, end)]
@@ -265,7 +267,6 @@ def _walk(
         dispatch.add(frames)
         if parts.progress is not None:
             parts.progress(walk.end_offset - start, total)
-    dispatch.finish()
     if parts.progress is not None:
         parts.progress(total, total)
     return walk, judge_cut(parts.log, walk, evidence)

@@ -108,7 +108,13 @@ class RecoveryDispatch:
         )
 
     def add(self, frames: RecordFrames) -> None:
-        """Add records, in order; their bytes are not needed afterwards."""
+        """Add records, in order; their bytes are not needed afterwards.
+
+        The last ones are held until `finish`: where the queues end, as they were found, may tell
+        that what followed the log is lost. A refusal leaves that as it was, for the next opening.
+        """
+        if sum(map(len, self._held)) >= _HELD_ROWS:
+            self.finish()
         if self._keys is not None:
             self._keys.add(frames)
         start = frames.column("commit_log_offset")
@@ -119,8 +125,6 @@ class RecoveryDispatch:
             frames = frames.take(np.arange(first, len(frames)))
         decode = self._decoder.outline if self._compares else self._decoder.decode
         self._held.append(self._queued(decode(frames)))
-        if sum(map(len, self._held)) >= _HELD_ROWS:
-            self.finish()
 
     def finish(self) -> None:
         """Hand on what was collected."""

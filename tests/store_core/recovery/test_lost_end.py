@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,44 @@ def test_a_checkpoint_alone_is_wrong_where_the_queues_end_with_the_log(tmp_path)
     shutil.rmtree(root / "consumequeue")
     shutil.rmtree(root / "index")
     assert "the checkpoint says" in str(lost_end(root))
+
+
+@pytest.mark.parametrize("dispatched", [0, 3, 5])
+def test_a_refused_store_is_refused_again(tmp_path, dispatched):
+    """A power cut took queues and forced records; what is left is not all in queues."""
+    factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 16)
+    for number in range(6):
+        factory.add(queue_id=number % 2, dispatched=number < dispatched)
+    root = factory.write(abort=b"1")
+    last = factory.records[-1].store_timestamp
+    set_checkpoint(root, physic_msg_timestamp=last + 1, confirm_phy_offset=0)
+    config = replace(SIZES, store_path_root_dir=str(root))
+    for _ in range(3):
+        with pytest.raises(LogDamageError, match="messages that followed are lost"):
+            MessageStore(config).load()
+        with pytest.raises(LogDamageError, match="messages that followed are lost"):
+            recover_store(str(root), SIZES, clock=lambda: NOW_MS)
+        assert lost_end(root) is not None
+    recover_store(str(root), SIZES, clock=lambda: NOW_MS, cut=True)
+    with StoreSnapshot.open(str(root), SIZES) as view:
+        assert [view.get_max_offset_in_queue("TopicA", number) for number in range(2)] == [3, 3]
+
+
+@pytest.mark.parametrize("newest", [2, 9, 15])
+def test_a_clock_that_was_set_back_is_no_loss(tmp_path, newest):
+    """The checkpoint's record lies before the last ones, which no queue has yet."""
+    factory = StoreFactory(tmp_path / "store", segment_bytes=1024)
+    for number in range(24):
+        time = NOW_MS + (600_000 if number == newest else number)
+        factory.add(store_timestamp=time, dispatched=number < 22)
+    root = factory.write(abort=b"1")
+    set_checkpoint(root, physic_msg_timestamp=NOW_MS + 600_001, confirm_phy_offset=0)
+    assert lost_end(root) is not None
+    set_checkpoint(root, physic_msg_timestamp=NOW_MS + 600_000)
+    assert lost_end(root) is None
+    store = MessageStore(replace(SIZES, store_path_root_dir=str(root)))
+    assert store.load().records > 0
+    store.shutdown()
 
 
 def without_end_and_checkpoint(root: Path, queues: int, **message: object) -> Config:
