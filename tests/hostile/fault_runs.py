@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import random
 import re
@@ -45,6 +46,8 @@ _OWN = (SourceError, StoreError)
 _CONFIG = "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=320\nmaxHashSlotNum=8\n"
 _CONFIG += "maxIndexNum=64\n"
 _CASE = "case-x"
+_FORGOTTEN = "it counts as missing here"
+"""A file of settings cannot be read: the docs say that an answer goes without it."""
 _CHANGING = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z?|/[^ \"',:]*/case-\w+")
 
 
@@ -465,9 +468,11 @@ def run_fault(
     scenario.prepare(_new(place))
     disk = FaultyDisk(str(place), number, code, lasting=random.Random(number).random() < 0.5)
     try:
-        with disk.working():
+        with disk.working(), _hearing(_FORGOTTEN) as is_heard:
             ended = scenario.run(place)
         fault.call = disk.failed
+        if is_heard():
+            return fault
         fault.problem = _wrong_end(ended, disk, sound[0], scenario)
         if not fault.problem and scenario.writes:
             fault.problem = _wrong_afterwards(scenario, place, sound)
@@ -477,6 +482,19 @@ def run_fault(
         where = [f"{Path(f.filename).name}:{f.lineno}" for f in frames[-6:]]
         fault.problem = f"{type(err).__name__}: {err} at {' '.join(where)}"
     return fault
+
+
+@contextlib.contextmanager
+def _hearing(text: str) -> Iterator[Callable[[], bool]]:
+    """Give what says whether the project has logged a text."""
+    heard = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(text in record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("store_core").addHandler(handler)
+    try:
+        yield lambda: any(heard)
+    finally:
+        logging.getLogger("store_core").removeHandler(handler)
 
 
 def _wrong_end(ended: Ended, disk: FaultyDisk, sound: Ended, scenario: Scenario) -> str:

@@ -77,7 +77,7 @@ class FaultyDisk:
         with self._lock:
             call = Call(name, text, writes)
             self.calls.append(call)
-            fails = len(self.calls) - 1 == self._fail_at
+            fails = len(self.calls) - 1 == self._fail_at and self._code in codes_of(call)
             if not fails and self._lasting and self.failed is not None:
                 fails = call == self.failed
             if not fails:
