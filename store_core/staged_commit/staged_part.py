@@ -15,6 +15,7 @@ import numpy as np
 
 from store_core.arrow import pa
 from store_core.errors import StoreFormatError, StoreWriteError
+from store_core.files.byte_source import read_error
 from store_core.files.regular_file import check_regular
 from store_core.staged_commit.checksum import file_checksum
 
@@ -244,6 +245,8 @@ def check_staged_files(part: StagedPart) -> None:
         They are not there or not whole; the text says where they were staged.
     StoreFormatError
         The rows are not those that were staged.
+    StoreReadError
+        They cannot be read.
     """
     for path, length in _expected_files(part).items():
         try:
@@ -256,7 +259,11 @@ def check_staged_files(part: StagedPart) -> None:
             raise StoreWriteError(reason, path) from err
         if found != length:
             raise StoreWriteError(f"has {found} bytes, the task staged {length}", path)
-    if part.messages and file_checksum(part.rows_path) != part.rows_checksum:
+    try:
+        is_other = part.messages and file_checksum(part.rows_path) != part.rows_checksum
+    except OSError as err:
+        raise read_error(err, part.rows_path) from err
+    if is_other:
         raise StoreFormatError(f"not what a task staged: {OTHER_BYTES}", part.rows_path)
 
 

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from store_core.errors import StoreFormatError, StoreWriteError
-from store_core.staged_commit import staged_part_writer
+from store_core.errors import StoreFormatError, StoreReadError, StoreWriteError
+from store_core.staged_commit import staged_part, staged_part_writer
 from store_core.staged_commit.staged_part import QueueCount, check_staged_files, read_blocks
 from tests.store_core.staged_commit.support import stage
 
@@ -72,6 +74,12 @@ def test_rows_that_changed_since_are_refused(part, at):
     with pytest.raises(StoreFormatError, match="other bytes than it was given") as raised:
         check_staged_files(part)
     assert raised.value.path == part.rows_path
+
+
+def test_rows_that_cannot_be_read_are_named(part, monkeypatch):
+    monkeypatch.setattr(staged_part, "file_checksum", Mock(side_effect=OSError(5, "defect")))
+    with pytest.raises(StoreReadError, match=re.escape(part.rows_path)):
+        check_staged_files(part)
 
 
 def test_a_part_without_messages_has_no_files():
