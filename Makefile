@@ -30,7 +30,7 @@ PIP := -m pip --disable-pip-version-check --no-input install --quiet
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-.PHONY: help demo test test-interop bench soak lint clean environment java
+.PHONY: help demo test test-interop bench house soak lint clean environment java
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -47,6 +47,9 @@ test-interop: $(READY_SPARK) java ## run the tests that need a JDK and Maven
 
 bench: $(READY) java ## measure; ratios as a table and as JSON
 	$(BIN)/python -m bench $(ARGS)
+
+house: $(READY) ## count modules, rooms, circles and ways
+	$(BIN)/python -m tests.house $(ARGS)
 
 soak: $(READY) $(READY40) java ## long tests (MINUTES=10 SEED=1 STORES=10000), then Spark 4.0
 	SOAK_MINUTES=$(MINUTES) SOAK_SEED=$(SEED) SOAK_STORES=$(STORES) $(BIN)/python -m pytest -m soak $(ARGS)

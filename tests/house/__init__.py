@@ -1,0 +1,1 @@
+"""Counts that show how hard it is to find one's way in the code: ``python -m tests.house``."""
