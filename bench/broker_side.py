@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import rmqnet
 from bench.side_process import tell, until_input_ends
-from rmqnet.one_core import on_one_core
+from rmqnet.cpu_affinity import on_one_core
 from store_core.config.config_files import TopicConfig
 
 if TYPE_CHECKING:

@@ -17,18 +17,16 @@ if TYPE_CHECKING:
     )
     from rmqnet.client.client_config import ClientConfig
     from rmqnet.client.client_instance import ClientInstance
-    from rmqnet.client.cluster_info import ClusterInfo
     from rmqnet.client.consumer.allocation import (
         AllocateAveragely,
         AllocateAveragelyByCircle,
         AllocateByConfig,
         AllocateByMachineRoom,
     )
+    from rmqnet.client.consumer.consumer_options import PullConsumerOptions, PushConsumerOptions
     from rmqnet.client.consumer.listening import ConsumeContext
     from rmqnet.client.consumer.pull_consumer import PullConsumer
-    from rmqnet.client.consumer.pull_options import PullConsumerOptions
     from rmqnet.client.consumer.push_consumer import PushConsumer
-    from rmqnet.client.consumer.push_options import PushConsumerOptions
     from rmqnet.client.heartbeat_data import ConsumeFromWhere, MessageModel
     from rmqnet.client.message_queue import MessageQueue
     from rmqnet.client.producer.producer import Producer
@@ -40,9 +38,8 @@ if TYPE_CHECKING:
         TransactionProducer,
         TransactionSendResult,
     )
-    from rmqnet.client.pull_result import PullResult, PullStatus
-    from rmqnet.client.send_result import SendResult, SendStatus
-    from rmqnet.client.topic_route import TopicRoute
+    from rmqnet.client.send_result import PullResult, PullStatus, SendResult, SendStatus
+    from rmqnet.client.topic_route import ClusterInfo, TopicRoute
     from rmqnet.errors import (
         BrokerError,
         ClientError,
@@ -129,7 +126,7 @@ _MODULES = {
     "AllocateByMachineRoom": "rmqnet.client.consumer.allocation",
     "ClientConfig": "rmqnet.client.client_config",
     "ClientInstance": "rmqnet.client.client_instance",
-    "ClusterInfo": "rmqnet.client.cluster_info",
+    "ClusterInfo": "rmqnet.client.topic_route",
     "Connection": "rmqnet.client.admin_results",
     "ConsumeContext": "rmqnet.client.consumer.listening",
     "ConsumeFromWhere": "rmqnet.client.heartbeat_data",
@@ -145,11 +142,11 @@ _MODULES = {
     "Producer": "rmqnet.client.producer.producer",
     "ProducerConfig": "rmqnet.client.producer.producer_config",
     "PullConsumer": "rmqnet.client.consumer.pull_consumer",
-    "PullConsumerOptions": "rmqnet.client.consumer.pull_options",
-    "PullResult": "rmqnet.client.pull_result",
-    "PullStatus": "rmqnet.client.pull_result",
+    "PullConsumerOptions": "rmqnet.client.consumer.consumer_options",
+    "PullResult": "rmqnet.client.send_result",
+    "PullStatus": "rmqnet.client.send_result",
     "PushConsumer": "rmqnet.client.consumer.push_consumer",
-    "PushConsumerOptions": "rmqnet.client.consumer.push_options",
+    "PushConsumerOptions": "rmqnet.client.consumer.consumer_options",
     "QueueConsumption": "rmqnet.client.admin_results",
     "QueueStats": "rmqnet.client.admin_results",
     "SendResult": "rmqnet.client.send_result",

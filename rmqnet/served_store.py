@@ -288,7 +288,7 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
 def _properties_of_slave(
     master: str, properties: Mapping[str, str], credentials: AclCredentials | None
 ) -> dict[str, str]:
-    from rmqnet.broker.roles.slave_settings import settings_of_slave  # noqa: PLC0415
+    from rmqnet.broker.roles.slave import settings_of_slave  # noqa: PLC0415
 
     return settings_of_slave(master, properties, credentials)
 

@@ -135,10 +135,10 @@ def clean_staging(
     """
     from rmqsource.sink.local_host import now_ms  # noqa: PLC0415 (on demand)
     from store_core.files.store_directory import StoreDirectory  # noqa: PLC0415
-    from store_core.staged_commit import settle  # noqa: PLC0415
+    from store_core.staged_commit import resolve_open_jobs  # noqa: PLC0415
 
     root = StoreDirectory(path).resolve()
-    return list(settle.clean_staging(root, older_than_ms, now_ms))
+    return list(resolve_open_jobs.clean_staging(root, older_than_ms, now_ms))
 
 
 def _options(path: Paths, options: Mapping[str, Any] | None) -> Any:

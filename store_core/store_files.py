@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Callable
 from store_core.errors import LogDamageError, StoreConfigError, StoreFormatError
 from store_core.files.directory_swap import remove_tree
 from store_core.files.file_writing import make_directory, write_error, write_errors
-from store_core.files.memory_of_files import read_anew
+from store_core.files.page_cache import read_anew
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.index.tag_entries import with_tag_index
@@ -42,7 +42,7 @@ from store_core.recovery.queue_review import lost_queues
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
 from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.crash_points import CrashPoints
-from store_core.staged_commit.settle import settle, uncommitted_offset
+from store_core.staged_commit.resolve_open_jobs import settle, uncommitted_offset
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import require_writable

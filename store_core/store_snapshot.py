@@ -32,7 +32,6 @@ from store_core.log.log_end import LogEnd, find_log_end
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
-from store_core.queue.lost_end import find_lost_end
 from store_core.queue.queue_database import QueueDatabase
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
@@ -40,13 +39,13 @@ from store_core.queue.queue_directories import (
     CONSUME_QUEUE_EXT,
     list_consume_queues,
 )
-from store_core.queue.queue_range import QueueRange, queue_range
-from store_core.queue.queues_ahead import queues_ahead
+from store_core.queue.queue_range import QueueRange, queue_range, queues_ahead
 from store_core.queue.readable_queue import SimpleQueue, proved_batch_queue
 from store_core.queue.unit_states import QueueUnitStates
 from store_core.read.dispatch_proof import proved_dispatch
 from store_core.read.store_queries import StoreQueries
-from store_core.staged_commit.settle import uncommitted_offset
+from store_core.recovery.lost_end import find_lost_end
+from store_core.staged_commit.resolve_open_jobs import uncommitted_offset
 from store_core.staged_commit.staging import STAGING_DIRECTORY
 from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import StoreKind, has_dledger_log, queue_database, store_kind
@@ -60,12 +59,12 @@ if TYPE_CHECKING:
     from store_core.config.config_files import TopicConfig
     from store_core.log.record_reader import RecordReader
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
-    from store_core.queue.lost_end import LostEnd
     from store_core.queue.readable_queue import ReadableQueue
-    from store_core.queue.stored_units import StoredUnits
+    from store_core.queue.segmented_queue import StoredUnits
     from store_core.queue.unit_states import AnyUnits
     from store_core.read.find_messages import KeySearch
     from store_core.read.readable_store import ReadableStore
+    from store_core.recovery.lost_end import LostEnd
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Callable
 from rmqnet.broker.broker import Broker
 from rmqnet.broker.clients.broker_to_client import BrokerToClient
 from rmqnet.broker.clients.client_housekeeping import HOUSEKEEPING_SECONDS, ClientHousekeeping
-from rmqnet.broker.clients.consumer_changes import ConsumerChanges
-from rmqnet.broker.clients.consumer_manager import ConsumerManager
+from rmqnet.broker.clients.consumer_manager import ConsumerChanges, ConsumerManager
 from rmqnet.broker.clients.producer_manager import ProducerManager
 from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
 from rmqnet.broker.pools import Pools
@@ -33,7 +32,7 @@ from rmqnet.broker.registration import Registration
 from rmqnet.broker.roles.master import MasterRole
 from rmqnet.remoting.remoting_server import RemotingServer
 from store_core.message_store import now_ms
-from store_core.services.repeated_service import RepeatedService
+from store_core.services.service_thread import RepeatedService
 
 if TYPE_CHECKING:
     from types import TracebackType

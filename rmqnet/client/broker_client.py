@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqnet.client.message_queue import MessageQueue
-from rmqnet.client.pull_result import PullResult, PullStatus
 from rmqnet.client.queue_json import queue_json, queue_of
 from rmqnet.client.request_calls import BrokerCalls, checked, header_of, json_of
-from rmqnet.client.send_result import SEND_STATUS, send_result_of
+from rmqnet.client.send_result import SEND_STATUS, PullResult, PullStatus, send_result_of
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.headers import (
     GetConsumerListByGroupRequestHeader,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rmqnet.client.client_config import ClientConfig
-    from rmqnet.client.group_members import GroupConsumer, GroupProducer
+    from rmqnet.client.heartbeats import GroupConsumer, GroupProducer
     from rmqnet.client.route_table import BrokerAddress
     from rmqnet.client.topic_route import TopicRoute
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from rmqnet.client.cluster_info import parse_cluster_info
 from rmqnet.client.request_calls import RequestCalls, checked, json_of
-from rmqnet.client.topic_route import parse_topic_route
+from rmqnet.client.topic_route import parse_cluster_info, parse_topic_route
 from rmqnet.errors import RemotingConnectError, RemotingError, TopicNotFoundError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.headers import (
@@ -25,9 +24,8 @@ from store_core.config.lenient_json import json_object
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqnet.client.cluster_info import ClusterInfo
     from rmqnet.client.request_calls import Request
-    from rmqnet.client.topic_route import TopicRoute
+    from rmqnet.client.topic_route import ClusterInfo, TopicRoute
     from rmqnet.remoting.remoting_client import RemotingClient
 
 

@@ -18,6 +18,7 @@ MAX_GROUP_CHARACTERS_5_5 = 120
 MAX_PREFIXED_TOPIC_CHARACTERS = 255
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _ALLOWED = "letters of a to z, digits, % | - and _"
+_RESERVED = "DEFAULT_CONSUMER"
 
 
 def check_topic_name(topic: str) -> str:
@@ -42,3 +43,11 @@ def _checked(what: str, name: str, most_characters: int) -> str:
             f"the {what} has {len(name)} characters, at most {most_characters} may be: {name[:40]}…"
         )
     return name
+
+
+# Source: RocketMQ ``DefaultMQPushConsumerImpl.checkConfig`` (release 5.3.3).
+def check_consumer_group(group: str) -> str:
+    """Return the name of a group; ClientError for what is none."""
+    if group == _RESERVED:
+        raise ClientError(f"group {group}: the name stands for 'none given'; choose another")
+    return check_group_name(group)

@@ -15,7 +15,7 @@ from rmqnet.namesrv.route_info_manager import RouteInfoManager
 from rmqnet.remoting.remoting_server import RemotingServer
 from rmqnet.remoting.server_connection import ServerConnection
 from rmqnet.remoting.worker_pool import WorkerPool
-from store_core.services.repeated_service import RepeatedService
+from store_core.services.service_thread import RepeatedService
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -3,7 +3,7 @@
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -20,32 +20,49 @@ from rmqsource.cli.arguments import (
     Source,
     Topic,
     View,
+    examples,
 )
 from rmqsource.cli.arguments import examples as _examples
-from rmqsource.cli.check import Accepted, check_and_tell, rebuild_index, rebuild_queues
+from rmqsource.cli.check import (
+    Accepted,
+    check_and_tell,
+    config_to_write,
+    now_ms,
+    one_path,
+    rebuild_index,
+    rebuild_queues,
+    stage_progress,
+    tell_lost_log,
+)
 from rmqsource.cli.cluster_source import ClusterSource
-from rmqsource.cli.explore import add_commands
-from rmqsource.cli.follow import add_follow_command
-from rmqsource.cli.grep import Grep
-from rmqsource.cli.groups import add_group_commands
-from rmqsource.cli.info import FACTS, store_facts
+from rmqsource.cli.commands.backlog import add_group_commands, add_waiting_commands
+from rmqsource.cli.commands.explore import add_commands
+from rmqsource.cli.commands.follow import add_follow_command
+from rmqsource.cli.commands.locations import add_place_commands
+from rmqsource.cli.commands.send import add_send_command, add_tail_command
+from rmqsource.cli.commands.serve import add_serve_command
+from rmqsource.cli.commands.sink import add_sink_commands
+from rmqsource.cli.info import FACTS, show_topics, store_facts
 from rmqsource.cli.messages import Wanted, show_messages
-from rmqsource.cli.output import Shape, row_writer, write_record
-from rmqsource.cli.places import add_place_commands
-from rmqsource.cli.read import listed, source_options, table_options
+from rmqsource.cli.output import Display, Format, Shape, row_writer, write_record, write_result
+from rmqsource.cli.read import Grep, listed, source_options, table_options
 from rmqsource.cli.recover import recover as recover_and_tell
-from rmqsource.cli.report import reporting
-from rmqsource.cli.salvage import add_command as add_salvage
-from rmqsource.cli.send import add_send_command
-from rmqsource.cli.serve import add_serve_command
-from rmqsource.cli.sink import add_sink_commands
-from rmqsource.cli.tail import add_tail_command
-from rmqsource.cli.topics import show_topics
-from rmqsource.cli.waiting import add_waiting_commands
+from rmqsource.cli.report import Report, reporting
 from rmqsource.exit_codes import EXIT_CODES
 from rmqsource.scan.store_versions import open_snapshots
-from store_core.config.static_topics import warn_of_static_topics
+from store_core.config.config_files import warn_of_static_topics
+from store_core.tools.salvage import (
+    SalvageOptions,
+    SalvageReport,
+    checked_target,
+    report_path,
+    salvage_store,
+)
 
+if TYPE_CHECKING:
+    from rmqsource.options.source_options import SourceOptions
+
+_SHOWN = 10
 app = CommandLine(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -54,6 +71,95 @@ app = CommandLine(
     epilog=EXIT_CODES,
     rich_markup_mode=None,
 )
+
+
+# Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
+def add_salvage(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command(
+        epilog=examples(
+            "salvage /data/store /data/new-store",
+            "salvage /data/store /data/new-store --config broker.conf --format json | jq .notes",
+        )
+    )(salvage)
+
+
+def salvage(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The damaged store; only read.")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="A new directory for the new store.")],
+    *,
+    source: Source,
+    view: View,
+) -> None:
+    """Make a new store of all that can be read of a damaged one.
+
+    Records keep their order and their bytes; where some are lost, those after get other physical
+    and queue offsets, and consumer offsets follow. OUT.salvage.json lists all of that, and each
+    damaged part. OUT appears when all is written, not before. Exit code 1 if something is lost.
+    """
+    with reporting() as said:
+        options = table_options("checkpoint", [path], source.config, source.option)
+        salvage_and_tell(options, out, view.display(), said)
+
+
+def salvage_and_tell(options: "SourceOptions", out: str, display: Display, report: Report) -> None:
+    """Salvage a store and say what became of it."""
+    path = one_path(options)
+    for view in open_snapshots(options):
+        with view:
+            checked_target(view, out)  # before anything is said of a salvage that cannot be
+    if tell_lost_log(options, report):
+        return
+    config = config_to_write(options, report)
+    with stage_progress() as progress:
+        done = SalvageOptions(clock=now_ms, progress=progress.step)
+        found = salvage_store(path, out, config, done)
+    report.rows = found.records
+    row = found.as_dict() if display.output is Format.json else salvage_row(found)
+    write_result(row, display)
+    _tell_losses(found, report)
+
+
+def salvage_row(found: SalvageReport) -> dict[str, Any]:
+    """Return the sums of a salvage by name."""
+    return {
+        "source": found.source,
+        "target": found.target,
+        "report": str(report_path(found.target)),
+        "records": found.records,
+        "record_bytes": found.record_bytes,
+        "log_begin": found.log_begin,
+        "log_end": found.log_end,
+        "log_ends_because": found.log_ends_because,
+        "damaged_parts": len(found.gaps),
+        "damaged_records": len(found.rejected),
+        "lost_bytes": found.lost_bytes,
+        "missing_messages": found.missing_messages,
+        "corrected_store_times": len(found.corrected_times),
+        "queues": len(found.queues),
+        "queues_with_other_offsets": found.moved_queues,
+        "empty_queues_kept": found.kept_queues,
+    }
+
+
+def _tell_losses(found: SalvageReport, report: Report) -> None:
+    for note in found.notes:
+        report.note(note)
+    for gap in found.gaps[:_SHOWN]:
+        report.damage(
+            f"{gap.path} at byte {gap.position}: {gap.bytes_lost} bytes hold no record "
+            f"({gap.reason})"
+        )
+    for record in found.rejected[:_SHOWN]:
+        report.damage(
+            f"record at offset {record.commit_log_offset}, queue {record.queue_id} of topic "
+            f"{record.topic!r} at {record.queue_offset}: {record.reason}"
+        )
+    if found.lost_end is not None:
+        report.damage(str(found.lost_end))
+    more = max(len(found.gaps) - _SHOWN, 0) + max(len(found.rejected) - _SHOWN, 0)
+    if more:
+        report.damage(f"{more} more damaged parts and records: see {report_path(found.target)}")
 
 
 def _tell_version(wanted: bool) -> None:
@@ -131,7 +237,7 @@ def topics(
     with reporting(warnings_are_damage=cluster.namesrv is None) as report:
         path = path or []
         if cluster.is_meant(path, source.config):
-            from rmqsource.cli.cluster_tables import show_cluster_topics  # noqa: PLC0415 (on demand)
+            from rmqsource.cli.cluster_reads import show_cluster_topics  # noqa: PLC0415 (on demand)
 
             asked = cluster.live_options(source.option, {"topic": ("--topic", topic)}, "topics")
             show_cluster_topics(asked, view.display(), limit, report)
@@ -193,7 +299,7 @@ def messages(  # noqa: PLR0913 (one parameter a flag)
         wanted = Wanted(ids, limit, last, follow, None if grep is None else Grep(grep))
         most = 0 if last is not None or follow else view.limit(limit)
         if is_cluster:
-            from rmqsource.cli.cluster_messages import show_cluster_messages  # noqa: PLC0415
+            from rmqsource.cli.cluster_reads import show_cluster_messages  # noqa: PLC0415
 
             defaults = {"topicPattern": ".*"} if ids and not selection.topic else None
             asked = cluster.live_options(source.option, flags, defaults=defaults)
@@ -318,12 +424,30 @@ def queues(
 
 
 add_commands(app)
+
+
 add_group_commands(app)
+
+
 add_waiting_commands(app)
+
+
 add_place_commands(app)
+
+
 add_salvage(app)
+
+
 add_sink_commands(app)
+
+
 add_follow_command(app)
+
+
 add_serve_command(app)
+
+
 add_send_command(app)
+
+
 add_tail_command(app)

@@ -20,7 +20,7 @@ from rmqsource.options.option_values import did_you_mean
 if TYPE_CHECKING:
     from rmqnet.client.client_config import ClientConfig
     from rmqsource.cli.arguments import Flags
-    from rmqsource.live.connection import Connection
+    from rmqsource.live.live_options import Connection
 
 _VARIABLES = {
     "accessKey": "ROCKETMQ_ACCESS_KEY",

@@ -6,13 +6,14 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar
 
-from rmqsource.cli.state_lines import StateLines
+from rmqsource.cli.output import Display, Format, row_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rmqsource.cli.report import Report
     from store_core.ha.follow_state import FollowState
@@ -25,6 +26,8 @@ _RATE_SECONDS = 1.0
 _SECOND_MS = 1000
 _MB = 1e6
 _BAR_CELLS = 8
+State = TypeVar("State")
+_TELL_SECONDS = 1.0
 
 
 @contextmanager
@@ -126,3 +129,41 @@ def lag_text(state: FollowState) -> str:
         return "how far behind is not known"
     seconds = "" if state.lag_ms is None else f", {state.lag_ms / _SECOND_MS:.1f} s"
     return f"{state.lag_bytes:,} bytes{seconds} behind"
+
+
+class StateLines(Generic[State]):
+    """Writes a line a second, and the last state at the end.
+
+    Parameters
+    ----------
+    where
+        What stands in each line, beside the time and the state.
+    row_of
+        Returns a state by name.
+    """
+
+    def __init__(
+        self, where: Mapping[str, Any], row_of: Callable[[State], Mapping[str, Any]]
+    ) -> None:
+        self._where, self._row_of = where, row_of
+        self._writer = row_writer(Display(Format.json), ())
+        self._next = 0.0
+        self._last: State | None = None
+
+    def tell(self, state: State) -> None:
+        """Write a state, unless another was written within the last second."""
+        self._last = state
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _TELL_SECONDS
+            self._write(state)
+
+    def end(self) -> None:
+        """Write the last state, if it was not."""
+        if self._last is not None:
+            self._write(self._last)
+
+    def _write(self, state: State) -> None:
+        self._last = None
+        now = datetime.now(timezone.utc)
+        self._writer.write({"time": now, **self._where, **self._row_of(state)})
+        self._writer.flush()

@@ -6,14 +6,20 @@ import posixpath
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqsource.explore.store_standing import broker_names, lost_log, no_log
+from rmqsource.cli.metadata import for_stores, in_bytes
+from rmqsource.cli.output import Form, Shape, row_writer
+from rmqsource.explore.store_health import broker_names, lost_log, no_log
+from rmqsource.explore.topic_growth import GROWTH_COLUMNS, topic_growth
 from rmqsource.metadata import read_metadata
+from rmqsource.plots.style import duration_text
 from store_core.errors import StoreError, StoreReadError
 from store_core.layout.store_paths import INDEX_DIR, QUEUE_DIRS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqsource.cli.output import Display
+    from rmqsource.cli.report import Report
     from rmqsource.options.source_options import SourceOptions
     from store_core.store_snapshot import StoreSnapshot
 
@@ -24,6 +30,27 @@ _PLACES = {
     INDEX_DIR: "disk_index",
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_HOUR_SECONDS = 3600
+_RATES_OF_DAYS = ("bytes_per_day", "growth")
+_SHAPE = Shape(
+    (
+        *("topic", "kind", "queues", "messages", "bytes", "bytes_share", "messages_per_second"),
+        *("bytes_per_day", "growth", "retention_seconds", "max_store_timestamp"),
+    ),
+    GROWTH_COLUMNS,
+    drop=(
+        *("store", "kind", "queues", "max_store_timestamp", "growth", "retention_seconds"),
+        *("messages_per_second", "bytes_per_day", "bytes_share"),
+    ),
+    forms={
+        "bytes": in_bytes("bytes"),
+        "bytes_share": Form("share", lambda share: f"{100 * share:.1f} %"),
+        "messages_per_second": Form("per_second", lambda rate: f"{rate:,.3g}"),
+        "bytes_per_day": in_bytes("per_day"),
+        "growth": Form("growth", lambda growth: f"{100 * growth:+.0f} %"),
+        "retention_seconds": Form("retention", lambda s: duration_text(1000 * s)),
+    },
+)
 
 
 def store_facts(
@@ -81,9 +108,17 @@ LOG_FACTS = (
     "segment_bytes",
     "first_store_timestamp",
 )
+
+
 BROKER_FACTS = ("broker", "cluster")
+
+
 QUEUE_FACTS = ("topics", "queues", "batch_queues", "last_dispatched_store_timestamp")
+
+
 MESSAGE_FACTS = ("messages",)
+
+
 INDEX_FACTS = (
     "index_files",
     "index_files_unusable",
@@ -92,13 +127,19 @@ INDEX_FACTS = (
     "index_first_store_timestamp",
     "index_last_store_timestamp",
 )
+
+
 CHECKPOINT_FACTS = (
     "checkpoint_log_flushed_until",
     "checkpoint_queues_until",
     "checkpoint_index_until",
     "checkpoint_confirmed_record",
 )
+
+
 DISK_FACTS = ("disk_log", "disk_queues", "disk_index", "disk_other")
+
+
 FACTS = (
     *("store", "state", *BROKER_FACTS, *LOG_FACTS, *QUEUE_FACTS, *MESSAGE_FACTS),
     *(*INDEX_FACTS, *CHECKPOINT_FACTS, *DISK_FACTS),
@@ -202,3 +243,31 @@ def _time(milliseconds: int | None) -> datetime | None:
         return _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
         return None
+
+
+def show_topics(options: SourceOptions, display: Display, limit: int, report: Report) -> None:
+    """Write a row for each topic; for people with units."""
+    shape = for_stores(_SHAPE, options)
+    shape.chosen(display)  # tells of a wrong column before anything is read
+    found = list(topic_growth(options))
+    span, rows = _span_seconds(found), found[: limit or None]
+    is_short = display.is_table and not display.columns and span < _HOUR_SECONDS
+    if is_short:
+        shape = shape._replace(shown=tuple(n for n in shape.shown if n not in _RATES_OF_DAYS))
+    writer = row_writer(display, shape)
+    for row in rows:
+        writer.write(row)
+    writer.close()
+    report.rows = len(rows)
+    if rows and is_short:
+        report.note(
+            f"these messages are of {duration_text(1000 * span)}: what that makes a day, and "
+            "growth, say nothing yet (--columns shows them)"
+        )
+
+
+def _span_seconds(rows: list[dict[str, Any]]) -> float:
+    """Return the time from the first to the last message of all topics."""
+    begins = [row["min_store_timestamp"] for row in rows if row["min_store_timestamp"]]
+    ends = [row["max_store_timestamp"] for row in rows if row["max_store_timestamp"]]
+    return (max(ends) - min(begins)).total_seconds() if begins and ends else 0.0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -11,16 +13,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.cli.interrupt import cancelling
-from rmqsource.cli.local_spark import java_problem, quiet_session
-from rmqsource.cli.read import WrongUseError
+from rmqsource.cli.read import WrongUseError, check_for_spark
+from rmqsource.cli.report import cancelling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from rmqsource.cli.report import Report
 
 _POLL_SECONDS = 0.3
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _OWN_ERRORS = ("rmqsource.errors.", "rmqsource.sink.errors.", "store_core.errors.")
+_PARTITIONS = ("topic", "day")
+_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
 
 
 @contextmanager
@@ -132,3 +145,143 @@ def _task_progress(spark: Any, terminal: Any, doing: str) -> Iterator[None]:
         finally:
             done.set()
             watcher.join()
+
+
+def checked_partitions(names: Sequence[str]) -> list[str]:
+    """Return what directories are made by; WrongUseError where one cannot be."""
+    for name in names:
+        if name not in _PARTITIONS:
+            raise WrongUseError(f"--partition-by: {name!r} is neither topic nor day")
+    return list(names)
+
+
+def check_target(target: Path) -> None:
+    """Raise `WrongUseError` where no files can be written: before Spark starts, not after."""
+    check_for_spark("--output", target)
+    try:
+        if target.is_dir() and not any(target.iterdir()):
+            return
+        if target.exists():
+            raise WrongUseError(f"--output {target}: exists already; give a new directory")
+        place = next(parent for parent in target.absolute().parents if parent.exists())
+        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+            raise WrongUseError(f"--output {target}: no directory can be made in {place}")
+    except OSError as err:
+        raise WrongUseError(f"--output {target}: {err.strerror or err}") from err
+
+
+def export_messages(
+    options: Mapping[str, str],
+    target: Path,
+    file_format: str,
+    partitions: Sequence[str],
+    report: Report,
+) -> None:
+    """Write the messages that the options select.
+
+    Raises
+    ------
+    WrongUseError
+        No Java, or something is at the target already.
+    """
+    # Needs Spark's modules, which take a while to load.
+    from rmqsource.transfer.export_store import new_directory, write_export  # noqa: PLC0415
+
+    try:
+        # Spark ends first: a task could still write.
+        with new_directory(target) as place, spark_job("export", "exporting") as spark:
+            done = write_export(spark, options, place, file_format, partitions)
+    except OSError as err:
+        raise WrongUseError(f"--output {target}: {err.strerror or err}") from err
+    report.rows = done.messages
+    if done.gaps:
+        report.damage(f"{done.gaps:,} places cannot be read; what was there is not in the files")
+    files = [path for path in target.rglob("part-*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
+    report.note(f"{target}: {done.messages:,} messages in {len(files):,} files, {size:,} bytes")
+
+
+def java_problem() -> str:
+    """Return why Spark could not start for want of Java; empty if it can."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = "Install a JDK or JRE of version 17 or newer, or set JAVA_HOME to one."
+    if java is None:
+        return f"Spark needs Java, and there is none on PATH. {advice}"
+    try:
+        subprocess.run([java, "-version"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as err:
+        return f"Spark needs Java, but {java} does not run ({err}). {advice}"
+    return ""
+
+
+@contextmanager
+def quiet_session(
+    log: Path,
+    name: str,
+    master: str = "local[2]",
+    settings: Mapping[str, str] | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> Iterator[Any]:
+    """Start Spark; whatever it and Java print goes to a file.
+
+    Where the block ends by an error, the JVM is ended too; the process cannot start another one.
+
+    Parameters
+    ----------
+    log
+        The file; beside it Spark may keep what it needs while it runs.
+    name
+        Name of the application.
+    master
+        Which cores it takes.
+    settings
+        Settings of Spark beside the usual ones.
+    ready
+        Is called when Spark has started, or could not.
+    """
+    # The JVM and its workers inherit these, so they are set before it starts.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 (after the checks)
+
+        builder = SparkSession.builder.master(master).appName(name)
+        for key, value in {**_SETTINGS, **(settings or {})}.items():
+            builder = builder.config(key, value)
+        try:
+            spark = builder.config("spark.sql.warehouse.dir", str(log.parent)).getOrCreate()
+        finally:
+            ready()
+        try:
+            _register(spark)
+            yield spark
+        except BaseException:
+            _end(spark)
+            raise
+        spark.stop()
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _end(spark: Any) -> None:
+    """Stop Spark and its JVM: tasks outlive the job that failed, and may still write."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    try:
+        spark.stop()
+    finally:
+        if process is not None:
+            process.stdin.close()  # at which it ends
+            process.wait()
+
+
+def _register(spark: Any) -> None:
+    from rmqsource import register  # noqa: PLC0415 (after the checks)
+
+    register(spark)

@@ -7,8 +7,10 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rmqsource.errors import SourceOptionError
-from rmqsource.explore.store_standing import lost_log
+from rmqsource.explore.store_health import lost_log
 from rmqsource.metadata import read_metadata
 from rmqsource.options.option_values import did_you_mean, parse_list
 from rmqsource.options.source_options import parse_options
@@ -16,6 +18,7 @@ from rmqsource.options.sql_option import sql_option
 from rmqsource.scan.read_columns import read_columns
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import TABLES
+from store_core.arrow import pa, pc
 from store_core.config.message_store_config import KEYS as CONFIG_KEYS
 from store_core.config.message_store_config import load_broker_config
 from store_core.errors import NOT_DAMAGE, StoreError
@@ -25,15 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import numpy.typing as npt
+
     from rmqsource.options.source_options import SourceOptions
-    from store_core.arrow_types import Columns
+    from store_core.arrow_types import Array, Columns
 
     Flags = Mapping[str, tuple[str, str | list[str] | None]]
 
 logger = logging.getLogger(__name__)
-
 MESSAGE_COLUMNS = tuple(column.name for column in TABLES["messages"].columns)
-
 _BROKER_KEYS = (
     *("brokerName", "brokerClusterName", "brokerId", "brokerIP1", "brokerIP2", "brokerRole"),
     *("listenPort", "namesrvAddr", "deleteWhen", "fileReservedTime", "flushDiskType"),
@@ -45,6 +48,8 @@ _OTHER_TABLES = (
     "segments, plan"
 )
 _RESERVED = {"path": "PATH", "paths": "PATH", "table": "the command", "config": "--config"}
+GREP_COLUMNS = ("body", "properties")
+"""What has to be read."""
 
 
 class WrongUseError(Exception):
@@ -263,3 +268,48 @@ def rows_of(batch: Columns, limit: int | None = None) -> Iterator[dict[str, Any]
     columns = [column.slice(0, limit).to_pylist() for column in batch.values()]
     for values in zip(*columns):
         yield dict(zip(batch, values))
+
+
+class Grep:
+    """Keeps messages in whose body, or in one of whose ``NAME=VALUE``, an expression is found.
+
+    Raises
+    ------
+    WrongUseError
+        It is no expression of RE2's.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        if not pattern:
+            raise WrongUseError("--grep: is empty; give a value or leave it away")
+        self._pattern = pattern
+        try:
+            self._found(pa.array([b""], pa.binary()))
+            self._found(pa.array([""], pa.string()))
+        except pa.ArrowInvalid as err:
+            raise WrongUseError(
+                f"--grep: {pattern!r} is no regular expression of RE2's: {err}"
+            ) from err
+
+    def mask(self, batch: Columns) -> Array:
+        """Return for each row whether it is kept."""
+        in_body = self._found(batch["body"]).fill_null(False)
+        return pc.or_(in_body, pa.array(self._in_properties(batch["properties"])))
+
+    def _found(self, texts: Array) -> Array:
+        return pc.match_substring_regex(texts, self._pattern)
+
+    def _in_properties(self, maps: Array) -> npt.NDArray[np.bool_]:
+        """Return for each row whether one of its properties has the pattern."""
+        starts = maps.offsets.to_numpy()
+        first, last = int(starts[0]), int(starts[-1])
+        names = maps.keys.slice(first, last - first)
+        values = maps.items.slice(first, last - first)
+        texts = pc.binary_join_element_wise(
+            names.cast(pa.string()), values.cast(pa.string()), "=", null_handling="replace"
+        )
+        hits = self._found(texts).fill_null(False).to_numpy(zero_copy_only=False)
+        before = np.concatenate([[0], np.cumsum(hits)])
+        counts = before[starts[1:] - first] - before[starts[:-1] - first]
+        has_hit: npt.NDArray[np.bool_] = counts > 0
+        return has_hit

@@ -6,8 +6,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqsource.cli.follow_state import Rate
-from rmqsource.cli.state_lines import StateLines
+from rmqsource.cli.follow_state import Rate, StateLines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

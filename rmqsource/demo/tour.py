@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from rmqsource.cli.local_spark import java_problem, quiet_session
+from rmqsource.cli.job import java_problem, quiet_session
 from rmqsource.demo.data import DemoStore, next_commands, python_example, unpack_store
 from rmqsource.safe_text import printable
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqsource.metadata import read_metadata
 from rmqsource.scan.store_versions import open_snapshots
-from store_core.arrow import pa
+from store_core.arrow import pa, pc
 from store_core.config.config_files import load_subscription_groups
 from store_core.topics import DLQ_PREFIX, RETRY_PREFIX
 
@@ -66,3 +66,31 @@ def _rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[dict[str,
             "retry_max_times": None if limit is None else limit.retry_max_times,
             "store": snapshot.directory.uri,
         }
+
+
+def offsets_outside(rows: Table) -> list[str]:
+    """Return a sentence for each offset beyond the end of its queue, or before its begin.
+
+    Parameters
+    ----------
+    rows
+        Of table ``consumer_offsets``, a ``pa.Table``. Those furthest outside come first.
+    """
+    outside = rows.filter(pc.or_(pc.less(rows["lag"], 0), pc.greater(rows["expired"], 0)))
+    found = outside.to_pylist()
+    found.sort(key=lambda row: (row["lag"], -row["expired"], row["group"], row["topic"]))
+    return [_text(row) for row in found]
+
+
+def _text(row: dict[str, object]) -> str:
+    where = f"queue {row['queue_id']} of topic {row['topic']!r}"
+    if int(str(row["lag"])) < 0:
+        return (
+            f"group {row['group']!r} is {-int(str(row['lag'])):,} messages beyond the end of "
+            f"{where}: its offset is {row['consumer_offset']}, the queue ends at "
+            f"{row['broker_offset']}; it gets none of the next messages, until its offset is reset"
+        )
+    return (
+        f"group {row['group']!r} has not consumed {int(str(row['expired'])):,} messages of {where} "
+        f"that are deleted: its offset is {row['consumer_offset']}"
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqsource.errors import SourceOptionError
 from rmqsource.explore.trace_events import (
@@ -17,13 +18,15 @@ from rmqsource.explore.trace_events import (
     event_of,
     with_waits,
 )
-from rmqsource.explore.trace_groups import ConsumerGroups
 from rmqsource.metadata.delayed import due_time
 from rmqsource.options.option_table import is_message_id
 from rmqsource.scan.read_columns import columns_of_snapshot
 from rmqsource.scan.splits import COMMIT_LOG
 from rmqsource.scan.store_versions import open_snapshots
+from store_core.config.config_files import load_consumer_offsets
 from store_core.errors import StoreError
+from store_core.files.store_directory import StoreDirectory
+from store_core.state.store_kind import store_kind
 from store_core.topics import (
     DATABASE_HALF_TOPIC,
     DATABASE_OP_TOPIC,
@@ -53,12 +56,15 @@ if TYPE_CHECKING:
 
 MAX_LOOKED_UP_TOPICS = 1000
 """With more topics than this, and none given, the log is scanned: look-ups would take longer."""
-
 _SERVICE_TOPICS = (SCHEDULE_TOPIC, *HALF_TOPICS, DISCARD_TOPIC, TIMER_TOPIC)
 _COLUMNS = (
     *("topic", "queue_id", "queue_offset", "commit_log_offset", "message_id", "unique_key"),
     *("keys", "tags", "properties", "sys_flag", "body_crc", "reconsume_times"),
     *("born_timestamp", "store_timestamp", "born_host", "prepared_transaction_offset", "store"),
+)
+logger = logging.getLogger(__name__)
+_INTERNAL = frozenset(
+    {SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, OP_TOPIC, DATABASE_OP_TOPIC, DISCARD_TOPIC}
 )
 
 
@@ -297,3 +303,41 @@ def _due_ms(snapshot: StoreSnapshot, record: Record) -> int | None:
         return due_time(snapshot, *place)
     except StoreError:
         return None  # its queue is damaged
+
+
+class Standing(NamedTuple):
+    """Groups that read a queue: those after a record's offset, those before it."""
+
+    passed_by: tuple[str, ...]
+    ahead_of: tuple[str, ...]
+
+
+class ConsumerGroups:
+    """Offsets that the brokers of some stores noted; each store's file is read once."""
+
+    def __init__(self) -> None:
+        self._by_store: dict[str, dict[tuple[str, int], list[tuple[str, int]]]] = {}
+
+    def standing(self, store: str, topic: str, queue_id: int, queue_offset: int) -> Standing:
+        """Return who passed a queue offset and who has not reached it."""
+        if topic in _INTERNAL:
+            return Standing((), ())
+        commits = self._of_store(store).get((topic, queue_id), ())
+        passed = tuple(group for group, offset in commits if offset > queue_offset)
+        return Standing(passed, tuple(group for group, offset in commits if offset <= queue_offset))
+
+    def _of_store(self, store: str) -> dict[tuple[str, int], list[tuple[str, int]]]:
+        if store not in self._by_store:
+            self._by_store[store] = {}
+            try:
+                directory = StoreDirectory(store)
+                store_kind(directory).require_config_files("consumer offsets cannot be read")
+                offsets = load_consumer_offsets(directory, is_needed=True)
+            except StoreError as err:
+                logger.warning("consumer groups of %s are not told: %s", store, err)
+                offsets = {}
+            for (group, topic), queues in sorted(offsets.items()):
+                for queue_id, offset in queues.items():
+                    queue = self._by_store[store].setdefault((topic, queue_id), [])
+                    queue.append((group, offset))
+        return self._by_store[store]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    from rmqsource.live.connection import Connection
+    from rmqsource.live.live_options import Connection
 
 logger = logging.getLogger(__name__)
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+import re
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.live.connection import Connection, Secrets, TlsFiles, check_secrets
-from rmqsource.live.option_table import DEFAULT_GROUP, LIVE_OPTION_TABLE, SHARED_OPTIONS
+from rmqsource.live.live_queues import PLAIN
+from rmqsource.live.option_table import (
+    DEFAULT_GROUP,
+    DEFAULT_PRODUCER_GROUP,
+    LIVE_OPTION_TABLE,
+    LIVE_SINK_OPTION_TABLE,
+    SHARED_OPTIONS,
+)
 from rmqsource.options.option_table import given_options
 from rmqsource.options.source_options import SourceOptions, parse_options
-from store_core.layout.message import LMQ_PREFIX
+from rmqsource.sink.option_table import SPARKS_OWN
+from rmqsource.sink.options import SinkOptions, check_sink_options
+from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmqsource.live.live_queues import QueueRange
     from rmqsource.options.option_table import OptionInfo
 
     Given = dict[str, tuple[OptionInfo, str]]
@@ -30,6 +40,10 @@ _SELECTIONS = {
 }
 _OF_TLS = ("tlsCaFile", "tlsCertFile", "tlsKeyFile", "tlsKeyPassword", "tlsVerify")
 _KEYED = ("keys", "uniqueKeys")
+_CREDENTIALS = ("accessKey", "secretKey")
+TAG, SQL92 = "TAG", "SQL92"
+_ALL = "*"
+_NOT_IN_EVERY_DIALECT = re.compile(r"CONTAINS|STARTSWITH|ENDSWITH", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -185,3 +199,154 @@ def _check_access(options: LiveOptions) -> None:
         raise SourceOptionError(
             "access", "'index' needs option 'topic': brokers find a key within a topic only"
         )
+
+
+@dataclass(frozen=True)
+class LiveSinkOptions:
+    """Options of one write, checked; plain values only, so that it can be pickled."""
+
+    connection: Connection
+    sink: SinkOptions
+    """What the sink has in common with that of files; its path is no path."""
+    group: str = DEFAULT_PRODUCER_GROUP
+    send_batch_bytes: int = 512 << 10
+
+    @property
+    def topic(self) -> str | None:
+        """Topic of rows without one."""
+        return self.sink.topic
+
+
+def parse_live_sink_options(options: Mapping[str, str]) -> LiveSinkOptions:
+    """Check the options of a write and return their values.
+
+    Parameters
+    ----------
+    options
+        As Spark hands them over; names in any case.
+
+    Raises
+    ------
+    SourceOptionError
+        An option is unknown, malformed, out of bounds, or contradicts another one. It shows no
+        secret.
+    """
+    given = given_options(options, LIVE_SINK_OPTION_TABLE, " to a write")
+    values = {
+        info.field: info.parse(name, text)
+        for name, (info, text) in given.items()
+        if name not in SPARKS_OWN
+    }
+    of_sink = {each.name for each in fields(SinkOptions)}
+    own = {"group", "send_batch_bytes"}
+    sink = SinkOptions("", **{name: v for name, v in values.items() if name in of_sink})
+    check_sink_options(sink)
+    return LiveSinkOptions(
+        connection_of(values, given),
+        sink,
+        **{name: value for name, value in values.items() if name in own},
+    )
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What must not be seen; it travels to the tasks, and shows nothing of itself."""
+
+    access_key: str | None = field(default=None, repr=False)
+    secret_key: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
+    tls_key_password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """Files of TLS, by their paths on every node; None where none is given."""
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify: bool = True
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach a cluster."""
+
+    namesrv_addr: str
+    """``host:port``, separated by semicolons."""
+    consumer_group: str
+    tls: TlsFiles | None = None
+    """None: without TLS."""
+    request_timeout_ms: int = 10_000
+    retry_timeout_ms: int = 60_000
+    """How long a request is repeated that fails as while a broker restarts."""
+    secrets: Secrets = field(default_factory=Secrets, repr=False)
+
+
+def check_secrets(secrets: Secrets, tls: TlsFiles | None) -> None:
+    """Raise where one of two options is missing, or an option has no effect.
+
+    Raises
+    ------
+    SourceOptionError
+        Names the options, and none of their values.
+    """
+    given = dict(zip(_CREDENTIALS, (secrets.access_key, secrets.secret_key)))
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == 1:
+        (other,) = set(_CREDENTIALS) - set(missing)
+        raise SourceOptionError(other, f"needs {missing[0]!r} beside it; give both or neither")
+    if secrets.security_token is not None and missing:
+        raise SourceOptionError("securityToken", "needs 'accessKey' and 'secretKey' beside it")
+    if secrets.tls_key_password is not None and (tls is None or tls.key_file is None):
+        raise SourceOptionError("tlsKeyPassword", "needs 'tlsKeyFile' beside it; give it or drop")
+
+
+class Subscription(NamedTuple):
+    """Expression and its kind, as a pull says them."""
+
+    expression: str
+    kind: str
+
+    @property
+    def selects_all(self) -> bool:
+        """Whether no message is left out."""
+        return self.expression == _ALL
+
+
+EVERYTHING = Subscription(_ALL, TAG)
+
+
+def subscription_of(options: SourceOptions) -> Subscription:
+    """Return what brokers may leave out for a read: more than that is filtered here.
+
+    A pull has one expression: tags go before SQL, as they are cheaper for a broker. Words of SQL
+    that not every release knows as operators are not sent: a broker of another release would leave
+    out other messages.
+    """
+    tags = options.tags
+    where = [c.values for c in options.where if c.column == "tags" and c.operator in {"=", "in"}]
+    for values in where:
+        tags = tuple(values) if tags is None else tuple(t for t in tags if t in values)
+    if tags and all(_is_plain(tag) for tag in tags):
+        return Subscription(" || ".join(tags), TAG)
+    text = options.sql_filter
+    if text is not None and not _NOT_IN_EVERY_DIALECT.search(text):
+        return Subscription(text, SQL92)
+    return EVERYTHING
+
+
+def _is_plain(tag: str) -> bool:
+    """Return whether a tag is in an expression what it is."""
+    return bool(tag) and tag == tag.strip() and "||" not in tag and tag != _ALL
+
+
+def pushed(subscription: Subscription, part: QueueRange) -> Subscription:
+    """Return what may be said to a queue's broker so that no row is missing.
+
+    Where units of a queue do not speak of the messages themselves, all are pulled: inner batches
+    have tags and properties of their own, and delayed messages a time in the tag's place.
+    """
+    if part.kind != PLAIN or part.queue.topic == SCHEDULE_TOPIC:
+        return EVERYTHING
+    return subscription

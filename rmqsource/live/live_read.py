@@ -5,34 +5,52 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
+import numpy as np
+
+from rmqnet.remoting.headers import QueryMessageRequestHeader
 from rmqsource.live.cluster import Cluster
-from rmqsource.live.cluster_survey import queue_kinds, selected_routes, store_of, survey
-from rmqsource.live.errors import LiveDataLossError
-from rmqsource.live.key_queries import SECOND_MS, KeyPlace, KeyQuestion, frames_of_keys
-from rmqsource.live.live_batches import LiveBatches
+from rmqsource.live.cluster_survey import (
+    asked,
+    gather,
+    queue_kinds,
+    selected_routes,
+    store_of,
+    survey,
+)
+from rmqsource.live.duplicates import RepeatFilter
+from rmqsource.live.errors import ClusterError, KeyLookupError, LiveDataLossError
+from rmqsource.live.live_options import subscription_of
 from rmqsource.live.live_planner import plan_ranges, plan_splits
-from rmqsource.live.live_queues import BATCH, LiveSplit
-from rmqsource.live.queue_pulls import QueuePulls
-from rmqsource.live.repeats import RepeatFilter
-from rmqsource.live.subscription import subscription_of
+from rmqsource.live.live_queues import BATCH, LiveQueue, LiveSplit
+from rmqsource.live.queue_pulls import BadPull, QueuePulls, frames_of_bodies
+from rmqsource.options.offsets import SPECIFIC, OffsetBound
 from rmqsource.scan.message_batches import MessageBatches
 from rmqsource.scan.predicate import ANY, from_options
 from rmqsource.scan.read_request import ReadRequest
 from rmqsource.scan.splits import SegmentPositions
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from rmqsource.live.live_options import LiveOptions
     from rmqsource.live.live_queues import QueueRange
+    from rmqsource.live.queue_pulls import Pulled
     from rmqsource.scan.predicate import ScanPredicate
     from store_core.arrow_types import Columns
+    from store_core.codec.record_frames import RecordFrames
 
 logger = logging.getLogger(__name__)
-
 _LAST_MS = (1 << 62) - 1
+_MOST = 64
+"""What a broker gives at most (``maxMsgsNumBatch``), whatever is asked for."""
+_FIRST = 3
+"""Of the largest size that brokers take (4 MB) so many fit an answer."""
+_ANSWER_BYTES = 12 << 20
+"""A frame has 16 MB at most; messages may be longer than those that were seen."""
+SECOND_MS = 1000
+"""The index notes times in whole seconds after the first one of a file."""
 
 
 @dataclass(frozen=True)
@@ -166,3 +184,266 @@ def _read_keys(
 def read_request(options: LiveOptions, columns: tuple[str, ...]) -> ReadRequest:
     """Return what these options ask of a task."""
     return ReadRequest.of(options.reading, from_options(options.reading), columns)
+
+
+class KeyPlace(NamedTuple):
+    """Where keys are asked for: a topic on a broker."""
+
+    topic: str
+    broker_name: str
+    store: str
+
+
+class KeyQuestion(NamedTuple):
+    """Keys, and the store times ``[begin_ms, end_ms]`` of messages that may have one."""
+
+    keys: tuple[str, ...]
+    begin_ms: int
+    end_ms: int
+
+
+async def frames_of_keys(
+    cluster: Cluster, place: KeyPlace, question: KeyQuestion
+) -> RecordFrames | None:
+    """Return the records that a broker's index leads to, each once; None: there is none.
+
+    Keys are hashed with the topic, so that others come along.
+
+    Raises
+    ------
+    KeyLookupError
+        The index holds more of one key within a second than the broker gives at once.
+    """
+
+    async def find(key: object) -> list[bytes]:
+        return await _find(cluster, place, str(key), question)
+
+    bodies = [body for found in await gather(question.keys, find) for body in found if body]
+    if not bodies:
+        return None
+    frames = frames_of_bodies(bodies)
+    if isinstance(frames, BadPull):
+        raise ClusterError(place.store, f"its answer to a query by key: {frames.reason}")
+    _, first = np.unique(frames.column("commit_log_offset"), return_index=True)
+    return frames.take(np.sort(first))
+
+
+async def _find(cluster: Cluster, place: KeyPlace, key: str, question: KeyQuestion) -> list[bytes]:
+    """Return what is found in a span of time: in both halves of it, where it is too much.
+
+    Few messages are asked for at first: they show how many fit an answer.
+    """
+    found: list[bytes] = []
+    spans, most = [(question.begin_ms, question.end_ms)], _FIRST
+    while spans:
+        begin, end = spans.pop()
+        body = await _query(cluster, place, key, (begin, end), most)
+        sizes = _record_sizes(body)
+        fit = int(np.clip(_ANSWER_BYTES // sizes.max(initial=1), _FIRST, _MOST))
+        if len(sizes) < most:
+            found.append(body)
+            most = min(most, fit)
+            continue
+        asked_for, most = most, fit
+        if asked_for < most:
+            spans.append((begin, end))
+        elif end - begin < SECOND_MS:
+            raise KeyLookupError(
+                place.store,
+                f"its index has {asked_for} or more messages of topic {place.topic!r} for key "
+                f"{key!r} within a second ({begin} ms since the epoch), and an answer has no room "
+                f"for more of up to {sizes.max():,} bytes, nor ever for more than {_MOST}",
+            )
+        else:
+            middle = (begin + end) // 2
+            spans += [(begin, middle), (middle + 1, end)]
+    return found
+
+
+async def _query(
+    cluster: Cluster, place: KeyPlace, key: str, span: tuple[int, int], most: int
+) -> bytes:
+    header = QueryMessageRequestHeader(
+        topic=place.topic,
+        key=key,
+        max_num=most,
+        begin_timestamp=span[0],
+        end_timestamp=span[1],
+        unique_key_query=False,
+        bname=place.broker_name,
+    )
+
+    async def ask(address: str) -> bytes:
+        return (await cluster.brokers.query_message(address, header)).body
+
+    return await asked(cluster, LiveQueue(place.topic, place.broker_name, 0), ask)
+
+
+def _record_sizes(body: bytes) -> Any:
+    """Return the length of each record of an answer; none where they are no records."""
+    frames = frames_of_bodies([body]) if body else None
+    if frames is None or isinstance(frames, BadPull):
+        return np.empty(0, np.int64)
+    return frames.column("total_size")
+
+
+class LiveBatches:
+    """Decodes what one task pulls.
+
+    Parameters
+    ----------
+    request
+        Columns, filters, sizes.
+    ranges
+        All that the task reads.
+    dedupe
+        Drop repeats.
+    """
+
+    def __init__(
+        self, request: ReadRequest, ranges: Sequence[QueueRange], *, dedupe: bool = False
+    ) -> None:
+        self._request = request
+        repeats = RepeatFilter() if dedupe else None
+        self._stores = {
+            store: _StoreBatches(
+                store, request, [part for part in ranges if part.store == store], repeats
+            )
+            for store in {part.store for part in ranges}
+        }
+        self._lost: dict[LiveQueue, list[int]] = {}
+
+    def of_pulls(self, pulls: Iterable[Sequence[Pulled]]) -> Iterator[Columns]:
+        """Yield the matching messages of answers, in order within each queue."""
+        for chunk in pulls:
+            for pulled in chunk:
+                store = self._stores[pulled.part.store]
+                if pulled.is_lost:
+                    self._lose(pulled, pulled.start, pulled.stop)
+                if pulled.body:
+                    store.add(pulled)
+                if store.is_full:
+                    yield from self._decoded(store)
+        for store in self._stores.values():
+            yield from self._decoded(store)
+        self._report()
+
+    def _decoded(self, store: _StoreBatches) -> Iterator[Columns]:
+        answers = store.take()
+        if not answers:
+            return
+        frames = frames_of_bodies([pulled.body for pulled in answers])
+        if isinstance(frames, BadPull):
+            raise ClusterError(store.name, f"{_place(answers, frames.position)}: {frames.reason}")
+        self._check_gaps(answers, frames)
+        yield from store.batches.of_frames(frames, store.place)
+
+    def _check_gaps(self, answers: Sequence[Pulled], frames: RecordFrames) -> None:
+        """Look for offsets that must have come and did not, in all answers at once."""
+        whole = [pulled for pulled in answers if pulled.is_complete]
+        if not whole:
+            return
+        expected = np.concatenate([np.arange(p.start, p.stop, dtype=np.int64) for p in whole])
+        found = frames.column("queue_offset")
+        if len(whole) == len(answers) and np.array_equal(expected, found):
+            return
+        sizes = np.cumsum([len(pulled.body) for pulled in answers])
+        answer = np.searchsorted(sizes, frames.position, "right")
+        for number, pulled in enumerate(answers):
+            if pulled.is_complete:
+                self._check_answer(pulled, found[answer == number].tolist())
+
+    def _check_answer(self, pulled: Pulled, offsets: list[int]) -> None:
+        at = pulled.start
+        for offset in [*offsets, pulled.stop]:
+            if offset < at:
+                raise ClusterError(
+                    pulled.part.store,
+                    f"{pulled.part.queue} answered a pull of offset {at} with a message of offset "
+                    f"{offset}",
+                )
+            if offset > at:
+                self._lose(pulled, at, offset)
+            at = offset + 1
+
+    def _lose(self, pulled: Pulled, start: int, stop: int) -> None:
+        """Decide what it means that messages are gone: an error, or a warning at the end."""
+        queue = pulled.part.queue
+        if self._request.fail_on_data_loss:
+            raise LiveDataLossError(
+                pulled.part.store,
+                f"offsets {start} to {stop - 1} of {queue} are gone since the read was planned: "
+                "expired, or lost when the broker crashed",
+            )
+        self._lost.setdefault(queue, [start, 0])[1] += stop - start
+
+    def _report(self) -> None:
+        for queue, (first, count) in self._lost.items():
+            logger.warning(
+                "%s: %d messages are gone and left out, from offset %d on", queue, count, first
+            )
+        for store in self._stores.values():
+            store.batches.report()
+
+
+class _StoreBatches:
+    """Answers of one broker that wait to be decoded together."""
+
+    def __init__(
+        self,
+        store: str,
+        request: ReadRequest,
+        parts: Sequence[QueueRange],
+        repeats: RepeatFilter | None,
+    ) -> None:
+        self.name = store
+        predicate = _bounded(request.predicate, parts)
+        self.batches = MessageBatches(
+            store,
+            replace(request, predicate=predicate),
+            None if repeats is None else repeats.of_matching,
+        )
+        self.place = SegmentPositions("its log", 0, 0, 0, b"")
+        self._rows, self._bytes = request.batch_rows, request.batch_bytes
+        self._waiting: list[Pulled] = []
+        self._offsets = self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._offsets >= self._rows or self._size >= self._bytes
+
+    def add(self, pulled: Pulled) -> None:
+        self._waiting.append(pulled)
+        self._offsets += pulled.stop - pulled.start if pulled.is_complete else 1
+        self._size += len(pulled.body)
+
+    def take(self) -> list[Pulled]:
+        found, self._waiting = self._waiting, []
+        self._offsets = self._size = 0
+        return found
+
+
+def _bounded(predicate: ScanPredicate, parts: Sequence[QueueRange]) -> ScanPredicate:
+    """Return a predicate that holds for the rows of these parts only.
+
+    Offsets of other records are those that were asked for; those of inner messages need not be.
+    """
+    bounded = [part for part in parts if part.kind == BATCH]
+    if not bounded:
+        return replace(predicate, starting_offsets=None, ending_offsets=None)
+    starts = {(part.queue.topic, part.queue.queue_id): part.start for part in reversed(bounded)}
+    ends = {(part.queue.topic, part.queue.queue_id): part.end for part in bounded}
+    return replace(
+        predicate,
+        starting_offsets=OffsetBound(SPECIFIC, starts),
+        ending_offsets=OffsetBound(SPECIFIC, ends),
+    )
+
+
+def _place(answers: Sequence[Pulled], position: int) -> str:
+    """Say which answer holds a byte of all bodies joined."""
+    for pulled in answers:
+        if position < len(pulled.body):
+            return f"byte {position} of the answer to a pull of {pulled.part.queue}"
+        position -= len(pulled.body)
+    return "the last answer"

@@ -71,7 +71,7 @@ class RocketMQDataSource(DataSource):
         return LiveStreamWriter(self._plan_write(schema, overwrite), schema)
 
     def _plan_write(self, schema: StructType, overwrite: bool) -> LiveWritePlan:
-        from rmqsource.live.live_sink_options import parse_live_sink_options  # noqa: PLC0415
+        from rmqsource.live.live_options import parse_live_sink_options  # noqa: PLC0415
         from rmqsource.live.live_write import plan_live_write  # noqa: PLC0415 (see above)
         from rmqsource.sink.columns import resolve_sink_columns  # noqa: PLC0415
 

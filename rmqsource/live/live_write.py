@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
+import numpy as np
+
+from rmqnet.client.route_table import AUTO_CREATE_TOPIC
+from rmqnet.client.send_result import SendStatus
+from rmqnet.errors import BrokerError, ClientError, TopicNotFoundError
+from rmqnet.remoting.codes import RequestCode
+from rmqnet.remoting.headers import SendMessageRequestHeaderV2
 from rmqsource.live.cluster import Cluster
-from rmqsource.live.live_sender import LiveSender
-from rmqsource.live.publish_queues import LiveQueueChooser
-from rmqsource.live.repeats import repeat_values
+from rmqsource.live.duplicates import repeat_values
+from rmqsource.live.errors import ClusterError
 from rmqsource.live.send_batches import (
     requests_of,
     too_long,
@@ -19,6 +26,7 @@ from rmqsource.live.send_batches import (
 )
 from rmqsource.sink.bad_rows import Check
 from rmqsource.sink.local_host import message_ids, now_ms
+from rmqsource.sink.queues import QueueChooser
 from rmqsource.sink.rows import RowConverter
 from rmqsource.sink.write_plan import SinkPlan
 from store_core.arrow import pa
@@ -26,18 +34,28 @@ from store_core.config.message_store_config import MessageStoreConfig
 from store_core.layout.message import MAX_PROPERTIES_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from concurrent.futures import Future
 
-    from rmqsource.live.live_sink_options import LiveSinkOptions
+    import numpy.typing as npt
+
+    from rmqnet.client.message_queue import MessageQueue
+    from rmqnet.client.send_result import SendResult
+    from rmqsource.live.live_options import LiveSinkOptions
+    from rmqsource.live.send_batches import SendRequest
     from rmqsource.sink.columns import SinkColumns
     from rmqsource.sink.rows import RecordRows
-    from store_core.arrow_types import RecordBatch
+    from store_core.arrow_types import Array, RecordBatch
+
+    Int32s = npt.NDArray[np.int32]
+    QueuesOf = Callable[[str], Sequence[MessageQueue]]
 
 logger = logging.getLogger(__name__)
-
 _SLICE_BYTES = 8 << 20
 _NO_HOST = bytes(8)
 _ANY_RECORD_BYTES = 1 << 30
+NEW_TOPIC_QUEUES = 4
+"""As a producer asks for a topic that does not exist (``defaultTopicQueueNums``)."""
 
 
 @dataclass(frozen=True)
@@ -176,3 +194,181 @@ def _slices(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         step = max(-(-batch.num_rows // parts), 1)
         for start in range(0, batch.num_rows, step):
             yield batch.slice(start, step)
+
+
+class LiveQueueChooser(QueueChooser):
+    """Gives every row the number of its queue among those of its topic.
+
+    Rows without a queue id: by the hash of their sharding key, as Java's producers, or round robin.
+    A queue id that several brokers have is on the one that its remainder says, so that rows of one
+    queue id stay in order; one that no broker has gets the number after the last.
+
+    Parameters
+    ----------
+    queues
+        Returns the queues of a topic.
+    first
+        Where round robin begins, so that tasks do not all begin with the same queue.
+    """
+
+    def __init__(self, queues: QueuesOf, first: int) -> None:
+        super().__init__(None, {}, first)
+        self._all = queues
+
+    def queues_of(self, topic: str) -> int:
+        """Return how many queues a topic has on all brokers."""
+        return len(self._all(topic))
+
+    def choose(
+        self,
+        topics: Sequence[str],
+        topic_code: Int32s,
+        queue_id: Array | None,
+        sharding_key: Array | None,
+    ) -> Int32s:
+        """Return the number of every row's queue; parameters as of `QueueChooser.choose`."""
+        if queue_id is not None:
+            numbers = queue_id.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+            for code, topic in enumerate(topics):
+                rows = np.flatnonzero((topic_code == code) & (numbers >= 0))
+                numbers[rows] = self._numbered(topic, numbers[rows])
+            queue_id = pa.array(numbers)
+        return super().choose(topics, topic_code, queue_id, sharding_key)
+
+    def _numbered(self, topic: str, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        queues = self._all(topic)
+        by_id: dict[int, list[int]] = {}
+        for number, queue in enumerate(queues):
+            by_id.setdefault(queue.queue_id, []).append(number)
+        table = np.full(max(by_id, default=0) + 2, len(queues), np.int64)
+        for queue_id, numbers in by_id.items():
+            table[queue_id] = numbers[queue_id % len(numbers)]
+        return table[np.minimum(ids, len(table) - 1)]
+
+
+class LiveSender:
+    """Sends for one task.
+
+    Parameters
+    ----------
+    cluster
+        Open.
+    group
+        Names the producer to the brokers.
+    """
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster, self._group = cluster, group
+        self._queues: dict[str, Sequence[MessageQueue]] = {}
+        self._sending: Future[None] | None = None
+        self._told: set[SendStatus] = set()
+
+    def queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues of a topic; they stay the same for the whole task.
+
+        Raises
+        ------
+        ClusterError
+            There is no such topic, and brokers make none; or none of its queues can be written.
+        """
+        if topic not in self._queues:
+            self._queues[topic] = self._cluster.call(self._publish_queues(topic))
+        return self._queues[topic]
+
+    def send(self, requests: Iterable[SendRequest]) -> None:
+        """Send requests after those before them; returns when those before are stored.
+
+        Raises
+        ------
+        ClusterError
+            A broker did not answer within ``retryTimeout``, or refuses.
+        """
+        by_queue: dict[tuple[str, int], list[SendRequest]] = {}
+        for request in requests:
+            by_queue.setdefault((request.topic, request.queue_number), []).append(request)
+        self.finish()
+        self._sending = self._cluster.thread.submit(self._send_all(list(by_queue.values())))
+
+    def finish(self) -> None:
+        """Wait until everything is stored; raises as `send`."""
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            self._cluster.wait_for(sending)
+
+    async def _publish_queues(self, topic: str) -> Sequence[MessageQueue]:
+        async def ask() -> Sequence[MessageQueue]:
+            try:
+                return await self._publish_queues_now(topic)
+            except TopicNotFoundError as err:
+                info = await self._cluster.name_servers.cluster_info()
+                if not info.brokers:
+                    # Name servers forget topics with their last broker, which may come again.
+                    raise ClientError(f"{err}. There is no broker at present") from err
+            return await self._publish_queues_now(topic)  # it may have come in between
+
+        queues = await self._cluster.patiently(f"route of topic {topic!r}", topic, ask)
+        if not queues:
+            raise ClientError(
+                f"topic {topic!r} has no queue that may be written, or no broker with a master"
+            )
+        return queues
+
+    async def _publish_queues_now(self, topic: str) -> Sequence[MessageQueue]:
+        routes = self._cluster.routes
+        route = await routes.publish_route(topic, NEW_TOPIC_QUEUES, AUTO_CREATE_TOPIC)
+        return route.publish_queues()
+
+    async def _send_all(self, lanes: list[list[SendRequest]]) -> None:
+        tasks = [asyncio.ensure_future(self._send_lane(lane)) for lane in lanes]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _send_lane(self, requests: list[SendRequest]) -> None:
+        """Send the requests of one queue, the next when the one before is stored."""
+        for request in requests:
+            queue = self._queues[request.topic][request.queue_number]
+            await self._send(queue, request)
+
+    async def _send(self, queue: MessageQueue, request: SendRequest) -> None:
+        header = self._header(queue, request)
+        code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
+        cluster = self._cluster
+
+        async def attempt() -> SendResult:
+            address = cluster.routes.find_broker(queue.broker_name).address
+            return await cluster.brokers.send_message(
+                address, header, request.body, message_id="", code=code
+            )
+
+        try:
+            result = await cluster.patiently(str(queue), queue.topic, attempt)
+        except BrokerError as err:
+            raise ClusterError(
+                err.address,
+                f"{request.messages} messages for queue {queue.queue_id} of topic "
+                f"{queue.topic!r} were refused with code {err.code}: {err.remark}",
+            ) from err
+        if result.status is not SendStatus.SEND_OK and result.status not in self._told:
+            self._told.add(result.status)
+            logger.warning("%s: messages are stored, but %s", queue, result.status.value)
+
+    def _header(self, queue: MessageQueue, request: SendRequest) -> SendMessageRequestHeaderV2:
+        properties = request.properties
+        return SendMessageRequestHeaderV2(
+            producer_group=self._group,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=NEW_TOPIC_QUEUES,
+            queue_id=queue.queue_id,
+            sys_flag=request.sys_flag,
+            born_timestamp=request.born_timestamp,
+            flag=request.flag,
+            properties="" if properties is None else properties.decode("utf-8", "replace"),
+            reconsume_times=request.reconsume_times,
+            unit_mode=False,
+            batch=properties is None,
+            bname=queue.broker_name,
+        )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from rmqsource.live.duplicates import job_prefix
 from rmqsource.live.errors import ClusterError
 from rmqsource.live.live_write import Sent, send_part
-from rmqsource.live.repeats import job_prefix
 from rmqsource.sink.row_batches import batches_of_rows
 from rmqsource.spark_compat import STREAM_WRITER, STREAM_WRITER_GETS_BATCHES
 

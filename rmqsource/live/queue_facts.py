@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqnet.errors import BrokerError
 from rmqsource.live.cluster import may_pass
 from rmqsource.live.cluster_survey import gather, offset_of_time
+from rmqsource.live.live_options import EVERYTHING
 from rmqsource.live.live_queues import SPARSE, LiveQueue, QueueRange
-from rmqsource.live.pulled_frames import BadPull, frames_of_bodies
-from rmqsource.live.queue_pulls import QueuePulls
-from rmqsource.live.subscription import EVERYTHING
+from rmqsource.live.queue_pulls import BadPull, QueuePulls, frames_of_bodies
 from rmqsource.metadata.columns import NO_TIME
 
 if TYPE_CHECKING:

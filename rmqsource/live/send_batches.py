@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqnet.client.producer.message_batch import MAX_BATCH_MESSAGES
-from rmqsource.live.repeats import PROPERTY_SPARK_BATCH
+from rmqsource.live.duplicates import PROPERTY_SPARK_BATCH
 from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts, replace_rows
 from store_core.layout.message import (

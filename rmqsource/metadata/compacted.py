@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.selection import Selection
 from store_core.errors import CorruptRecordError
-from store_core.queue.compaction_directories import compacted_queues
-from store_core.queue.compaction_log import CompactionLog
+from store_core.queue.compaction_log import CompactionLog, compacted_queues
 from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:

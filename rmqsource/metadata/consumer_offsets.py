@@ -11,8 +11,7 @@ from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import NO_RECORD, QueueFacts, queue_facts, store_times
 from rmqsource.metadata.queue_units import read_batch_queue
 from rmqsource.metadata.selection import QueueKey, Selection
-from store_core.config.config_files import load_consumer_offsets
-from store_core.config.static_topics import warn_of_static_topics
+from store_core.config.config_files import load_consumer_offsets, warn_of_static_topics
 from store_core.errors import StoreFormatError
 from store_core.layout.store_paths import CONFIG_DIR
 from store_core.queue.batch_consume_queue import find_unit

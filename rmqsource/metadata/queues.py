@@ -11,7 +11,7 @@ from rmqsource.metadata.compacted import compacted_facts
 from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import NO_RECORD, QueueFacts, queue_facts, store_times
 from rmqsource.metadata.selection import QueueKey, selected_queues
-from store_core.config.static_topics import warn_of_static_topics
+from store_core.config.config_files import warn_of_static_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rmqsource.metadata.columns import NO_TIME, table_part
+from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import NO_RECORD, store_times
-from rmqsource.metadata.segment_files import (
-    StoreFile,
-    commit_log_files,
-    index_files,
-    other_files,
+from rmqsource.metadata.queue_units import read_batch_queue
+from rmqsource.metadata.selection import QueueKey, selected_queues
+from store_core.errors import CorruptRecordError, StoreFormatError
+from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.layout.index import index_file_bytes
+from store_core.layout.store_paths import (
+    BATCH_CONSUME_QUEUE_DIR,
+    COMMIT_LOG_DIR,
+    CONSUME_QUEUE_DIR,
+    CONSUME_QUEUE_EXT_DIR,
+    INDEX_DIR,
 )
-from rmqsource.metadata.segment_queue_files import queue_files
-from store_core.layout.store_paths import CONSUME_QUEUE_EXT_DIR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Table
+    from store_core.files.byte_source import ByteSource
+    from store_core.files.store_directory import FileEntry
+    from store_core.queue.queue_range import QueueRange
     from store_core.store_snapshot import StoreSnapshot
+
+_SEGMENT_NAME = re.compile(r"[0-9]{20}", re.ASCII)
+_MAX_OFFSET = 2**63 - 1
+_DEEPEST = 2
+"""Directories of queues lie below a topic: ``<topic>/<queue id>``."""
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
@@ -85,3 +99,144 @@ def _times(
     given = np.array([NO_TIME if time is None else time for time in known], np.int64)
     times = np.where(of_records == NO_RECORD, given, times)
     return times[: len(files)], times[len(files) :]
+
+
+def queue_files(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[StoreFile]:
+    """Yield the files of all queues; the consume queues come first."""
+    keys = sorted(selected_queues(snapshot, options), key=lambda key: (key.is_batch, key))
+    for key in keys:
+        kind = BATCH_CONSUME_QUEUE_DIR if key.is_batch else CONSUME_QUEUE_DIR
+        paths = snapshot.batch_queue_paths if key.is_batch else snapshot.queue_paths
+        path = paths[key.topic, key.queue_id]
+        files = numbered_files(kind, snapshot.directory.list(path))
+        with skip_damaged(f"the content of {key}", options):
+            files = _batch(snapshot, key, files) if key.is_batch else _simple(snapshot, key, files)
+        yield from files
+
+
+def _simple(snapshot: StoreSnapshot, key: QueueKey, files: list[StoreFile]) -> list[StoreFile]:
+    held = snapshot.queue_range(key.topic, key.queue_id)
+    return [_simple_file(snapshot, held, file) for file in files]
+
+
+def _simple_file(snapshot: StoreSnapshot, held: QueueRange, file: StoreFile) -> StoreFile:
+    begin = (file.from_offset or 0) // CQ_UNIT.size
+    end = min(begin + file.file_size // CQ_UNIT.size, held.max_offset)
+    used = max(end - begin, 0) * CQ_UNIT.size
+    low = max(begin, held.min_offset)
+    file = file._replace(used_bytes=used, messages=max(end - low, 0))
+    if low >= end:
+        return file
+    with snapshot.directory.open(file.path) as source:
+        first = _record_at(source, low - begin)
+        last = _record_at(source, end - 1 - begin)
+    return file._replace(first_record=first, last_record=last)
+
+
+def _record_at(source: ByteSource, unit: int) -> int:
+    raw = source.read_at(unit * CQ_UNIT.size, CQ_UNIT.size)
+    if len(raw) < CQ_UNIT.size:
+        raise CorruptRecordError("the file became shorter", source.path, unit * CQ_UNIT.size)
+    return int(CQ_UNIT.unpack(raw).commit_log_offset)
+
+
+def _batch(snapshot: StoreSnapshot, key: QueueKey, files: list[StoreFile]) -> list[StoreFile]:
+    """Place the units of the queue in its files: they lie without gaps up to the last one."""
+    units, _, expired = read_batch_queue(snapshot, key)
+    first_file = files[0].from_offset or 0 if files else 0
+    placed = []
+    for file in files:
+        # rows of `units`; the file may begin before the first one
+        begin = ((file.from_offset or 0) - first_file) // BATCH_CQ_UNIT.size - expired
+        end = min(begin + file.file_size // BATCH_CQ_UNIT.size, len(units))
+        part = units[max(begin, 0) : max(end, 0)]
+        records = part["commit_log_offset"]
+        placed.append(
+            file._replace(
+                used_bytes=max(end - begin, 0) * BATCH_CQ_UNIT.size,
+                messages=int(part["batch_size"].sum(dtype=np.int64)),
+                first_record=int(records[0]) if len(part) else NO_RECORD,
+                last_record=int(records[-1]) if len(part) else NO_RECORD,
+            )
+        )
+    return placed
+
+
+class StoreFile(NamedTuple):
+    """One row of the table; None is not known.
+
+    Store times come from the header (``first_ms``, ``last_ms``) or from records of the log.
+    """
+
+    kind: str
+    path: str
+    from_offset: int | None
+    file_size: int
+    used_bytes: int | None = None
+    messages: int | None = None
+    first_record: int = NO_RECORD
+    last_record: int = NO_RECORD
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+
+def numbered_files(kind: str, entries: Sequence[FileEntry]) -> list[StoreFile]:
+    """Return the files of a listing whose names are byte offsets."""
+    return [
+        StoreFile(kind, entry.path, int(entry.name), entry.size)
+        for entry in entries
+        if not entry.is_dir
+        and _SEGMENT_NAME.fullmatch(entry.name)
+        and int(entry.name) <= _MAX_OFFSET
+    ]
+
+
+def commit_log_files(snapshot: StoreSnapshot) -> list[StoreFile]:
+    """Return the segments of the log, of all its directories."""
+    files = []
+    for segment in snapshot.log.segments:
+        used = min(max(snapshot.end_offset - segment.from_offset, 0), segment.size)
+        file = StoreFile(COMMIT_LOG_DIR, segment.path, segment.from_offset, segment.size, used)
+        first = segment.from_offset + segment.header_bytes
+        files.append(file._replace(first_record=first if used else NO_RECORD))
+    return files
+
+
+def index_files(snapshot: StoreSnapshot, options: SourceOptions) -> list[StoreFile]:
+    """Return the index files, in the order of their names."""
+    directory = snapshot.directory
+    lengths = {e.path: e.size for e in directory.list(directory.resolve(INDEX_DIR)) if not e.is_dir}
+    files = [
+        StoreFile(INDEX_DIR, path, None, lengths.get(path, 0))
+        for path, _ in snapshot.index.unusable
+    ]
+    for unusable in snapshot.index.unusable:
+        with skip_damaged("the content of an index file", options):
+            raise StoreFormatError(unusable.reason, unusable.path)
+    slots = snapshot.index.sizes[0] if snapshot.index.sizes else 0
+    for path, header in snapshot.index.files:
+        has_entries = header.entry_count > 0
+        file = StoreFile(
+            INDEX_DIR,
+            path,
+            None,
+            lengths.get(path, 0),
+            used_bytes=index_file_bytes(slots, header.index_count),
+            first_ms=header.begin_timestamp if has_entries else None,
+            last_ms=header.end_timestamp if has_entries else None,
+        )
+        files.append(file)
+    return sorted(files, key=lambda file: file.path)
+
+
+def other_files(snapshot: StoreSnapshot, *place: str) -> Iterator[StoreFile]:
+    """Yield the numbered files in and below a directory, of which only names are looked at."""
+    directory = snapshot.directory
+    root = directory.stat(directory.resolve(*place))
+    pending = [(root.path, 0)] if root is not None and root.is_dir else []
+    while pending:
+        path, depth = pending.pop()
+        entries = directory.list(path)
+        yield from numbered_files(place[-1], entries)
+        if depth < _DEEPEST:
+            pending += [(e.path, depth + 1) for e in reversed(entries) if e.is_dir]

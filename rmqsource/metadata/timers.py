@@ -8,7 +8,6 @@ import numpy as np
 
 from rmqsource.metadata.columns import NO_TIME, nullable, table_part
 from rmqsource.metadata.damage import skip_damaged
-from rmqsource.metadata.database_timers import DatabaseStates, cancelled_names
 from rmqsource.scan.read_columns import columns_of_snapshot
 from store_core.arrow import pa, pc
 from store_core.database.message_database import load_database_timers
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Array, Columns, Table
+    from store_core.database.message_database import DatabaseTimers
     from store_core.read.timer_state import TimerUnits
     from store_core.store_snapshot import StoreSnapshot
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 PENDING, DELIVERED, CANCELLED = "pending", "delivered", "cancelled"
 ROLLED, UNKNOWN = "rolled", "unknown"
-
 _COLUMNS = (
     *("queue_offset", "commit_log_offset", "unique_key", "keys", "properties"),
     *("reconsume_times", "store_timestamp"),
 )
 _NO_NUMBER = -1
 _SEPARATOR = "+"  # of real topic and unique key, in a message that cancels another
+_KEY_SEPARATOR = "+"
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
@@ -198,3 +198,60 @@ def _of_time(time_ms: Int64s, names: Array) -> Array:
     """Return the names of messages with their times; null without a name."""
     times = pa.array(time_ms).cast(pa.string())
     return pc.binary_join_element_wise(times, names, _SEPARATOR)
+
+
+# A timer is known there by its time and its UNIQ_KEY, whatever its topic: a message that cancels
+# another names it so, and one that is put again before its time takes the place of the first.
+class TimerStates(NamedTuple):
+    """States of some messages, a row each; in none of them: delivered."""
+
+    is_cancelled: Bools
+    is_pending: Bools
+    is_rolled: Bools
+
+
+class DatabaseStates:
+    """Compares messages of the timer's topic with the timers of a database.
+
+    Parameters
+    ----------
+    timers
+        Those of the database.
+    cancelled
+        Which timers are cancelled, as `timer_names` returns them.
+    """
+
+    def __init__(self, timers: DatabaseTimers, cancelled: Array) -> None:
+        self._queue_offset, self._read_ms = timers.queue_offset, timers.read_ms
+        self._places = np.sort(timers.commit_log_offset)
+        keys = pa.array(timers.unique_keys, pa.binary()).cast(pa.string(), safe=False)
+        self._names = KeySet(timer_names(timers.times_ms, keys))
+        self._cancelled = KeySet(cancelled)
+
+    def of(
+        self, queue_offset: Int64s, commit_log_offset: Int64s, out_ms: Int64s, unique_key: Array
+    ) -> TimerStates:
+        """Return the states of messages with these columns."""
+        names = timer_names(out_ms, unique_key)
+        held = np.isin(commit_log_offset, self._places)
+        is_new = queue_offset >= self._queue_offset
+        is_delivered = held & (out_ms < self._read_ms)
+        is_cancelled = self._cancelled.contains(names) & ~is_delivered
+        is_pending = (held | is_new) & ~is_delivered & ~is_cancelled
+        is_rolled = self._names.contains(names) & ~held & ~is_new & ~is_cancelled
+        return TimerStates(is_cancelled, is_pending, is_rolled)
+
+
+def timer_names(times_ms: Int64s, unique_keys: Array) -> Array:
+    """Return by what the database knows timers; null without a key."""
+    times = pa.array(times_ms).cast(pa.string())
+    return pc.binary_join_element_wise(times, unique_keys, _KEY_SEPARATOR)
+
+
+def cancelled_names(times_ms: Int64s, delete_keys: Array) -> Array:
+    """Return what messages cancel, of their times and properties TIMER_DEL_UNIQKEY.
+
+    The topic before the first ``+`` is not compared.
+    """
+    unique_keys = pc.replace_substring_regex(delete_keys, r"^[^+]*\+", "")
+    return timer_names(times_ms, unique_keys)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from rmqsource.explore import questions
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, dead_letters
 from rmqsource.explore.log_survey import Survey, survey
-from rmqsource.explore.store_standing import StoreStanding, store_standing
+from rmqsource.explore.store_health import StoreStanding, store_standing
 from rmqsource.extras import notebook_package
 from rmqsource.metadata import read_metadata
 from rmqsource.options.source_options import SourceOptions

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import math
 import numbers
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqsource.report.text import text
+from rmqsource.safe_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,3 +93,13 @@ def _class(is_right: bool, *, is_long: bool) -> str:
     if is_right:
         return ' class="n"'
     return ' class="long"' if is_long else ""
+
+
+def text(value: str) -> str:
+    """Return a text as HTML, for contents and for attributes in double quotes."""
+    return html.escape(printable(value), quote=True)
+
+
+def note(value: str) -> str:
+    """Return a remark as a paragraph."""
+    return f'<p class="note">{text(value)}</p>\n'

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from rmqsource.explore.store_standing import StoreStanding
+    from rmqsource.explore.store_health import StoreStanding
     from rmqsource.report.report_data import ReportData
 
 GOOD, LOOK, ACT = "good", "look", "act"

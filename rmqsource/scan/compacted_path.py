@@ -19,8 +19,7 @@ from rmqsource.scan.splits import (
 )
 from store_core.errors import StoreError
 from store_core.queue.batch_consume_queue import max_queue_offset
-from store_core.queue.compaction_directories import compacted_queues, is_compacted
-from store_core.queue.compaction_log import CompactionLog
+from store_core.queue.compaction_log import CompactionLog, compacted_queues, is_compacted
 from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:

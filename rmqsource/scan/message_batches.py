@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Callable, Union
+from typing import TYPE_CHECKING, Callable, NamedTuple, Union
 
 import numpy as np
 
 from rmqsource.errors import DamagedStoreError
-from rmqsource.scan.key_rows import explode_keys, repeated_parts
+from rmqsource.scan.key_files import load_keys
 from rmqsource.scan.row_filter import (
     bounds_queue_offsets,
     column_mask,
@@ -20,24 +20,25 @@ from rmqsource.scan.row_filter import (
 )
 from rmqsource.scan.splits import SegmentPositions
 from rmqsource.tables import CORRUPT_RECORD
-from store_core.arrow import pa
-from store_core.codec.decoded_parts import decoded_parts
-from store_core.codec.inner_columns import UnwrappedColumns, holds_inner_batch
+from store_core.arrow import pa, pc
+from store_core.codec.compression import CorruptBodyError, inflate
+from store_core.codec.inner_columns import UnwrappedColumns, cut_rows, holds_inner_batch
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
-from store_core.codec.record_crcs import body_crc_failures
+from store_core.codec.record_crcs import BadBody, body_crc_failures
 from store_core.errors import NOT_DAMAGE
 from store_core.layout.message import COMPRESSED_FLAG
 from store_core.log.log_scan import Gap, LogSlice
+from store_core.read.key_match import is_any_of, text_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
+    from rmqsource.scan.predicate import ScanPredicate
     from rmqsource.scan.read_request import ReadRequest
-    from store_core.arrow_types import Columns
+    from store_core.arrow_types import Array, Columns
     from store_core.codec.inner_columns import UnwrappedRows
-    from store_core.codec.record_crcs import BadBody
     from store_core.codec.record_frames import RecordFrames
 
     Bools = npt.NDArray[np.bool_]
@@ -46,10 +47,12 @@ if TYPE_CHECKING:
     _Place = Union[LogSlice, SegmentPositions]
 
 logger = logging.getLogger(__name__)
-
 _FAILFAST = "FAILFAST"
 _PERMISSIVE = "PERMISSIVE"
 _KEYS_TABLE = "keys"
+KEYS_KIND = "KEYS"
+UNIQUE_KIND = "UNIQ_KEY"
+_FEW = 8  # batches; up to that all rows are taken at once, as messages have few keys
 
 
 class MessageBatches:
@@ -272,3 +275,150 @@ def _without(frames: RecordFrames, rows: list[int]) -> RecordFrames:
     keep = np.ones(len(frames), np.bool_)
     keep[rows] = False
     return frames.take(np.flatnonzero(keep))
+
+
+def explode_keys(
+    keys: Array, unique_keys: Array, found: Array | None, predicate: ScanPredicate
+) -> tuple[Array, Array, Array]:
+    """Return (key, key kind, row) columns, by row; words of KEYS come before the unique key.
+
+    A word that repeats, or that equals the message's unique key, is one row, of kind ``KEYS``.
+
+    Parameters
+    ----------
+    keys, unique_keys
+        ``list<string>`` and ``string`` columns of the messages.
+    found
+        Boolean array of the messages to take; None for all.
+    predicate
+        ``key_equals`` and ``key_files`` drop other keys.
+    """
+    word_rows = pc.list_parent_indices(keys).to_numpy()
+    unique_rows = np.flatnonzero(unique_keys.is_valid().to_numpy(zero_copy_only=False))
+    key = pa.concat_arrays([keys.flatten(), unique_keys.take(pa.array(unique_rows))])
+    row = np.concatenate([word_rows, unique_rows])
+    is_unique = np.arange(len(row)) >= len(word_rows)
+    order = np.lexsort((np.arange(len(row)), row))
+    keep = _first_of_row(key, row, order)
+    if found is not None:
+        keep &= found.to_numpy(zero_copy_only=False)[row[order]]
+    if predicate.key_equals is not None:
+        keep &= is_any_of(key, text_set(predicate.key_equals))[order]
+    if predicate.key_files is not None:
+        keep &= is_any_of(key, load_keys(predicate.key_files))[order]
+    chosen = order[keep]
+    kind = np.where(is_unique[chosen], UNIQUE_KIND, KEYS_KIND)
+    return key.take(pa.array(chosen)), pa.array(kind.tolist(), pa.string()), pa.array(row[chosen])
+
+
+def repeated_parts(
+    columns: Iterable[Array], row: Array, most_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of parts of rows that repeat messages, so that a part stays small.
+
+    Parameters
+    ----------
+    columns
+        Those of the messages, of which each row takes one.
+    row
+        For each row its message.
+    most_bytes
+        Of a part, about; a row more is taken alone.
+    """
+    columns = list(columns)
+    taken = row.to_numpy()
+    most = int(np.bincount(taken).max(initial=0)) * sum(column.nbytes for column in columns)
+    if most <= _FEW * most_bytes:
+        yield 0, len(row)
+        return
+    sizes = np.zeros(int(taken.max()) + 1, np.int64)
+    for column in columns:
+        sizes += _row_bytes(column)[: len(sizes)]
+    yield from cut_rows(sizes[taken], len(row), most_bytes)
+
+
+def _row_bytes(column: Array) -> Int64s:
+    """Return about how many bytes each row of a column takes."""
+    if pa.types.is_map(column.type):
+        inner = _row_bytes(column.keys) + _row_bytes(column.items)
+    elif pa.types.is_list(column.type):
+        inner = _row_bytes(column.values)
+    elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        lengths: Int64s = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
+        return lengths + 4
+    else:
+        return np.full(len(column), 8, np.int64)
+    ends = np.concatenate([[0], np.cumsum(inner)])
+    sizes: Int64s = np.diff(ends[column.offsets.to_numpy()])
+    return sizes + 4
+
+
+def _first_of_row(key: Array, row: Int64s, order: Int64s) -> npt.NDArray[np.bool_]:
+    """Return which rows in ``order`` have a key that is new in their message."""
+    codes = key.dictionary_encode().indices.to_numpy()
+    pairs = row.astype(np.int64) * (int(codes.max(initial=0)) + 1) + codes
+    _, first = np.unique(pairs[order], return_index=True)
+    keep = np.zeros(len(order), np.bool_)
+    keep[first] = True
+    return keep
+
+
+class DecodedPart(NamedTuple):
+    """Some records with their inflated bodies.
+
+    ``inflated`` maps rows of ``frames`` to bodies; rows of ``bad`` are those of all records, and
+    are not in ``frames``.
+    """
+
+    frames: RecordFrames
+    inflated: dict[int, bytes]
+    bad: list[BadBody]
+
+
+def decoded_parts(
+    frames: RecordFrames,
+    rows: npt.NDArray[np.int64],
+    most_bytes: int,
+    max_decoded_bytes: int,
+) -> Iterator[DecodedPart]:
+    """Yield all records in order; a part ends before the body that has no room in it.
+
+    Parameters
+    ----------
+    frames
+        Only rows that are ``ok``.
+    rows
+        Those whose bodies are inflated, ascending; all of them are compressed.
+    most_bytes
+        Of inflated bodies in a part; one that is larger is alone in it.
+    max_decoded_bytes
+        Most bytes that a body may inflate to.
+    """
+    start = total = 0
+    inflated: dict[int, bytes] = {}
+    bad: list[BadBody] = []
+    places = (frames.body_start[rows], frames.body_length[rows], frames.column("sys_flag")[rows])
+    for row, at, length, flag in zip(rows.tolist(), *(place.tolist() for place in places)):
+        try:
+            body = inflate(frames.data[at : at + length].tobytes(), flag, max_decoded_bytes)
+        except CorruptBodyError as err:
+            bad.append(BadBody(row, str(err)))
+            continue
+        if inflated and total + len(body) > most_bytes:
+            yield _part(frames, start, row, inflated, bad)
+            start, inflated, bad, total = row, {}, [], 0
+        inflated[row] = body
+        total += len(body)
+    yield _part(frames, start, len(frames), inflated, bad)
+
+
+def _part(
+    frames: RecordFrames, start: int, stop: int, inflated: dict[int, bytes], bad: list[BadBody]
+) -> DecodedPart:
+    if not bad and stop - start == len(frames):
+        return DecodedPart(frames, inflated, bad)
+    keep = np.ones(stop - start, np.bool_)
+    keep[[item.row - start for item in bad]] = False
+    rows = start + np.flatnonzero(keep)
+    placed = np.searchsorted(rows, list(inflated)).tolist()
+    return DecodedPart(frames.take(rows), dict(zip(placed, inflated.values())), bad)

@@ -15,7 +15,6 @@ import numpy as np
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceOptionError
 from rmqsource.options.sql_option import sql_option
 from rmqsource.scan.compacted_path import compacted_notes, plan_compacted
-from rmqsource.scan.index_path import indexed_keys, read_index, record_sizes
 from rmqsource.scan.predicate import ScanPredicate
 from rmqsource.scan.queue_path import RecordPlaces, UnprovedError, lost_queues, read_queue_units
 from rmqsource.scan.splits import (
@@ -43,9 +42,12 @@ from store_core.errors import StoreFormatError
 from store_core.log.log_scan import BatchSizer, Gap, scan_slice
 from store_core.log.log_time import narrow_by_time
 from store_core.log.segment_records import JOIN_BYTES
+from store_core.read.key_candidates import NotIndexedError, key_candidates, segment_range
 
 if TYPE_CHECKING:
     from collections.abc import Sized
+
+    import numpy.typing as npt
 
     from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.splits import Range, SegmentPositions, Split
@@ -54,12 +56,12 @@ if TYPE_CHECKING:
     from store_core.store_snapshot import StoreSnapshot
 
 logger = logging.getLogger(__name__)
-
 _SCANNED_AT_ONCE = 1 << 20
 """A batch of a stream with no more bytes is scanned: looking into queues would take longer."""
 _MOST_NAMED = 10
 _SCATTER_COST = 2
 """A byte reached through a unit or an entry costs about as much as two in a scan."""
+_FETCHED_AHEAD = 256
 
 
 class _AccessPath(NamedTuple):
@@ -404,3 +406,58 @@ def _splits(
 def _with_versions(split: Split, directory: StoreDirectory) -> Split:
     paths = {part.path for part in split.parts if not isinstance(part, CompactedSlice)}
     return replace(split, versions=directory.versions(paths))
+
+
+# What the index does not cover (lag, gaps between its files, files that are lost or damaged) comes
+# back as ranges to be scanned. Index times are never looked at: they are whole seconds, cut off,
+# and in a rolled file relative to the file before.
+def indexed_keys(predicate: ScanPredicate) -> frozenset[str] | None:
+    """Return keys one of which every matching message has; None when there is no such set.
+
+    Words of KEYS and unique keys lie in the index side by side; the fewest are looked up.
+    """
+    sets = [predicate.key_equals, predicate.unique_keys, predicate.keys]
+    given = [keys for keys in sets if keys is not None]
+    return min(given, key=len) if given else None
+
+
+def read_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> RecordPlaces:
+    """Return candidates for the predicate's keys and topics, inside ``bounds`` of the log.
+
+    Raises
+    ------
+    UnprovedError
+        The index does not speak of these messages, or nothing of it can be used.
+    """
+    keys = indexed_keys(predicate)
+    if keys is None or predicate.topics is None:
+        raise UnprovedError("the index finds a key of a topic, and both must be given")
+    offsets: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
+    ranges: list[Range] = []
+    for topic in sorted(predicate.topics):
+        try:
+            found = key_candidates(snapshot, topic, keys, snapshot.store_timestamp_at)
+        except NotIndexedError as err:
+            raise UnprovedError(str(err)) from err
+        offsets.append(found.offsets)
+        ranges += found.ranges
+    places = np.unique(np.concatenate(offsets))
+    places = places[(places >= bounds[0]) & (places < bounds[1])]
+    sizes = record_sizes(snapshot, places)
+    valid = sizes > 0
+    ranges += [segment_range(snapshot, offset) for offset in places[~valid].tolist()]
+    return RecordPlaces(places[valid], sizes[valid], tuple(clip_ranges(ranges, *bounds)))
+
+
+def record_sizes(snapshot: StoreSnapshot, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the bytes of the records at offsets (ascending); 0 where no whole valid one starts."""
+    sizes = np.zeros(len(offsets), np.int64)
+    size = max(snapshot.log.segments.file_size, 1)
+    snapshot.log.fetch_ahead(offsets[:_FETCHED_AHEAD].tolist())
+    cuts = np.flatnonzero(np.diff(offsets // size)) + 1
+    for rows in np.split(np.arange(len(offsets)), cuts):
+        segment = snapshot.log.segments.find(int(offsets[rows[0]])) if len(rows) else None
+        if segment is not None:
+            frames = snapshot.log.frames_at(segment, offsets[rows], snapshot.end_offset)
+            sizes[rows] = np.where(frames.ok, frames.column("total_size"), 0)
+    return sizes

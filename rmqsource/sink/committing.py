@@ -13,24 +13,26 @@ from typing import TYPE_CHECKING
 from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.local_host import now_ms
 from rmqsource.sink.prepared_write import sink_config
-from rmqsource.sink.store_files import note_delays, note_topics
+from store_core.config.config_writing import merge_delay_offsets, merge_topics
 from store_core.errors import StoreError, StoreLockedError
 from store_core.files.file_writing import write_error
 from store_core.files.regular_file import open_to_write
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.offline_store import OfflineStore
 from store_core.staged_commit.commit import clear_away, commit_job, intent_is_open
 from store_core.staged_commit.crash_points import CrashPoints, no_hook
 from store_core.staged_commit.job import StagedJob
 from store_core.staged_commit.ledger import Ledger
-from store_core.staged_commit.settle import clean_staging
+from store_core.staged_commit.resolve_open_jobs import clean_staging
 from store_core.staged_commit.staged_part import check_staged_files
 from store_core.staged_commit.staging import make_staging
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import StoreState, store_state
+from store_core.topics import topic_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rmqsource.sink.write_plan import SinkPlan
     from store_core.staged_commit.crash_points import Hook
@@ -38,12 +40,12 @@ if TYPE_CHECKING:
     from store_core.staged_commit.staged_part import StagedPart
 
 logger = logging.getLogger(__name__)
-
 ABANDONED_MS = 24 * 3600 * 1000
 """A job to which nothing was written for so long is taken for dead."""
 _TURN_FILE = "turn.lock"
 _WAIT_SECONDS = 3600
 _POLL_SECONDS = 0.05
+_NOTED_KINDS = frozenset({"normal", "retry", "dlq"})  # a broker makes the others itself
 
 
 def commit_parts(
@@ -218,3 +220,38 @@ def _try_lock(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def note_topics(plan: SinkPlan, job: StagedJob, steps: CrashPoints) -> None:
+    """Make the topics of a job known, with as many queues as it uses."""
+    queues: dict[str, int] = {}
+    for part in job.parts:
+        for topic, count in part.topics:
+            if topic_kind(topic) in _NOTED_KINDS:
+                queues[topic] = max(queues.get(topic, 0), count)
+
+    def replace(path: str, data: bytes) -> None:
+        steps.replace_file("topics", path, data)
+
+    merge_topics(plan.options.path, queues, now_ms(), replace)
+
+
+def note_delays(
+    plan: SinkPlan, job: StagedJob, next_offsets: Mapping[tuple[str, int], int], steps: CrashPoints
+) -> None:
+    """Note that what the job delays waits, and that what it copied does not wait any more.
+
+    Done before the messages are in the log: a level may point after its queue, but a message that
+    was delivered long ago must not be delivered again.
+    """
+    waiting = {level for part in job.parts for level in part.delay_levels}
+    offsets: dict[int, tuple[int, int]] = {}
+    for queue in job.queue_ranges(next_offsets):
+        if queue.topic == SCHEDULE_TOPIC:
+            level, end = queue.queue_id + 1, queue.first_queue_offset
+            offsets[level] = (end, end if level in waiting else end + queue.messages)
+
+    def replace(path: str, data: bytes) -> None:
+        steps.replace_file("delay offsets", path, data)
+
+    merge_delay_offsets(plan.options.path, offsets, now_ms(), replace)

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 
-from store_core.codec.client_message_id import ClientMessageIds
+from store_core.codec.message_id import ClientMessageIds
 
 _LOOPBACK = bytes([127, 0, 0, 1])
 _UNROUTED = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent

@@ -12,8 +12,12 @@ import numpy as np
 from store_core.arrow import pa, pc
 from store_core.codec.encoded_records import CRC_ENTRY, CRC_NAME
 from store_core.codec.gather import binary_parts, replace_rows
-from store_core.codec.properties_block import joined_words, properties_block
-from store_core.codec.property_columns import PropertyColumns, words_column
+from store_core.codec.property_columns import (
+    PropertyColumns,
+    joined_words,
+    properties_block,
+    words_column,
+)
 from store_core.layout.message import PROPERTY_KEYS, PROPERTY_SEPARATOR
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from rmqsource.stream.stream_offset import JOINED, RESUMED, STARTED, Begin, Stor
 from store_core.errors import FileVanishedError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
 from store_core.read.batch_end import dispatched_end, flushed_end, written_end
-from store_core.read.log_marks import MarkState, mark_at, mark_before, mark_state
-from store_core.read.log_watch import LogWatch
+from store_core.read.log_watch import LogWatch, MarkState, mark_at, mark_before, mark_state
 from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:

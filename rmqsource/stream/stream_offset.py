@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceError, SourceOptionError
 from rmqsource.options.option_values import INT64_MAX
-from store_core.read.log_marks import LogMark
+from store_core.read.log_watch import LogMark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

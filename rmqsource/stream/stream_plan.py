@@ -15,7 +15,7 @@ from rmqsource.scan.store_versions import on_present_files, open_snapshot, store
 from rmqsource.stream.stream_offset import JOINED, RESUMED, check_selection, selection_of
 from store_core.errors import StoreNotFoundError
 from store_core.files.store_directory import expand_paths
-from store_core.read.log_marks import MarkState, mark_state
+from store_core.read.log_watch import MarkState, mark_state
 
 if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions

@@ -7,10 +7,13 @@ RocketMQ leaves out: a record has to lie at its own physical offset.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from store_core.codec.gather import gather_binary
+from store_core.codec.java_string import is_name
 from store_core.layout.message import (
     BORNHOST_V6_FLAG,
     HEADER_IPV4,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
 
 _ANY_V6 = BORNHOST_V6_FLAG | STOREHOST_V6_FLAG
+_REPLACEMENT = "\ufffd"
 
 
 class RecordFrames:
@@ -179,6 +183,7 @@ _PLACES = (
     "ok",
 )
 
+
 _Groups = list[tuple["Int64s | None", "npt.NDArray[np.void]"]]
 
 
@@ -235,3 +240,18 @@ def _read_lengths(
     lengths = np.full(len(at), -1, np.int64)
     lengths[ok] = layout.gather(data, at[ok])["value"]
     return lengths
+
+
+def are_of_topic(
+    frames: RecordFrames, rows: npt.NDArray[np.int64], topic: str
+) -> npt.NDArray[np.bool_]:
+    """Return for each of some rows whether its record is of a topic (`is_name`)."""
+    found = np.zeros(len(rows), bool)
+    length = frames.topic_length[rows]
+    # What Java reads as a replacement character may be of another length in the record.
+    at = np.flatnonzero((length == len(os.fsencode(topic))) | (_REPLACEMENT in topic))
+    names = gather_binary(frames.data, frames.topic_start[rows[at]], length[at])
+    encoded = names.dictionary_encode()
+    same = np.array([is_name(name, topic) for name in encoded.dictionary.to_pylist()], bool)
+    found[at] = same[encoded.indices.to_numpy()] if len(at) else False
+    return found

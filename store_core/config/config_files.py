@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
 
 logger = logging.getLogger(__name__)
-
 _T = TypeVar("_T")
 _LMQ_QUEUE_ID = 0
 _INT_BITS = 32
@@ -43,6 +42,8 @@ _LONGS = frozenset({"broker_id", "which_broker_when_consume_slowly"})
 _TYPE = "@type"  # of a Java class; fastjson skips it in a map
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 QUEUE_TYPE_ATTRIBUTE, BATCH_QUEUE_TYPE = "queue.type", "BatchCQ"
+_STATIC_TOPICS_FILE, _TABLE = "topicQueueMapping.json", "topicQueueMappingInfoMap"
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -411,3 +412,38 @@ def _int_map(value: Any, name: str) -> dict[int, int]:
         for key, number in _table(value, name).items()
         if key != _TYPE
     }
+
+
+# Source: RocketMQ ``TopicQueueMappingManager``, ``TopicQueueMappingDetail`` (release 5.3.3).
+def static_topics(directory: StoreDirectory) -> tuple[str, ...]:
+    """Return the static topics of a store, by name; a broker of 5.x writes the file for none too.
+
+    Raises
+    ------
+    StoreReadError
+        The file cannot be read.
+    """
+    return load_config_file(directory, _STATIC_TOPICS_FILE, _static_names) or ()
+
+
+def static_topics_note(topics: tuple[str, ...]) -> str:
+    """Return what the reader of offsets must know; empty without static topics."""
+    if not topics:
+        return ""
+    more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
+    names = ", ".join(topics[:_NAMED])
+    return (
+        f"static topics ({names}{more}): consumers see logical offsets "
+        f"(config/{_STATIC_TOPICS_FILE}); those here are physical, of this broker's own queues"
+    )
+
+
+def warn_of_static_topics(directory: StoreDirectory) -> None:
+    """Log that offsets of static topics are not those that consumers see, where there are some."""
+    note = static_topics_note(static_topics(directory))
+    if note:
+        logger.warning("%s", note, extra={NOT_DAMAGE: True})
+
+
+def _static_names(data: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(sorted(map(str, json_object(data.get(_TABLE) or {}, _TABLE))))

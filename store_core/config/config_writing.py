@@ -20,7 +20,6 @@ from store_core.config.config_files import (
     parse_topic_configs,
 )
 from store_core.config.data_version import parse_data_version
-from store_core.config.fastjson import to_fastjson
 from store_core.config.lenient_json import decode_lenient_json, json_number_or_default, json_object
 from store_core.errors import NOT_DAMAGE, StoreFormatError
 from store_core.files.file_writing import make_directory, write_error
@@ -31,10 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 logger = logging.getLogger(__name__)
-
 Replace = Callable[[str, bytes], None]
 """Puts a file in place, whole or not at all."""
-
 _QUEUES = 16  # of a topic whose entry does not say
 _STYLE: dict[str, Any] = {"indent": "\t", "separators": (",", ":"), "sort_keys": True}
 _TOPICS, _DELAYS, _CONSUMERS = "topics.json", "delayOffset.json", "consumerOffset.json"
@@ -405,3 +402,41 @@ def _save(path: Path, data: dict[str, Any], replace: Replace) -> None:
         replace(str(path), text.encode())
     except OSError as err:
         raise write_error(err, str(path)) from err
+
+
+def to_fastjson(value: Any, depth: int = 0) -> str:
+    """Return a value as a broker writes it into a file: UTF-8 text without a final line end.
+
+    Objects whose keys are texts have a line for each member, indented by tabs; those whose keys
+    are whole numbers, which stand there bare, and lists have one line for all. The order is kept.
+
+    Parameters
+    ----------
+    value
+        Of JSON; keys of objects may be whole numbers.
+    depth
+        Tabs before the lines of an object.
+    """
+    if isinstance(value, dict):
+        return _object(value, depth) if value else "{}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(to_fastjson(each, depth) for each in value) + "]"
+    return _text(value) if isinstance(value, str) else json.dumps(value, allow_nan=False)
+
+
+def _object(members: dict[Any, Any], depth: int) -> str:
+    before = "\n" + "\t" * (depth + 1)
+    parts = []
+    for key, value in members.items():
+        name = f"{before}{_text(key)}" if isinstance(key, str) else str(int(key))
+        parts.append(f"{name}:{to_fastjson(value, depth + 1)}")
+    return "{" + ",".join(parts) + "\n" + "\t" * depth + "}"
+
+
+def _text(text: str) -> str:
+    quoted = json.dumps(text, ensure_ascii=False)
+    try:
+        quoted.encode()
+    except UnicodeEncodeError:  # half characters, which Java's strings may hold
+        return json.dumps(text)
+    return quoted

@@ -9,19 +9,23 @@ import importlib.util
 import shutil
 import tempfile
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store_core.database.database_copy import copy_database
 from store_core.errors import FileVanishedError, StoreFormatError
+from store_core.files.regular_file import SMALL_FILE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from store_core.files.store_directory import StoreDirectory
+    from store_core.files.store_directory import FileEntry, StoreDirectory
 
 DATABASE_PACKAGE = "rocksdict"
 _OF_A_DATABASE = ("CURRENT", "IDENTITY", "LOCK")
 _ATTEMPTS = 5
+_TABLE, _LOG, _MANIFEST, _CURRENT = ".sst", ".log", "MANIFEST-", "CURRENT"
+_CHUNK_BYTES = 8 << 20
+_MOST_BYTES = {_CURRENT: 4096}
 
 
 def database_path(directory: StoreDirectory, *names: str) -> str:
@@ -175,3 +179,65 @@ def _open(directory: StoreDirectory, path: str) -> tuple[Any, dict[str, Any], st
         raise StoreFormatError(f"the RocksDB database cannot be opened: {text}", path) from err
     finally:
         shutil.rmtree(target, ignore_errors=True)
+
+
+# Reading a store changes nothing in it, but RocksDB and what binds it to Python put files of their
+# own beside a database that they open, also to read only. Tables (``.sst``) never change once they
+# are written, so links to them do; what changes is copied.
+def copy_database(directory: StoreDirectory, path: str, target: str) -> None:
+    """Make what the library needs of a database in an empty directory.
+
+    A broker may write the database meanwhile. Logs are copied first: what goes from a log into a
+    table meanwhile is in both then. Tables come last: what the copied manifest names is there, or
+    was deleted since, and then the database cannot be opened; the caller tries again.
+
+    Parameters
+    ----------
+    directory, path
+        The store, and the directory of the database in it.
+    target
+        A directory of this machine. Tables of a remote store are copied to it.
+
+    Raises
+    ------
+    StoreReadError
+        A file cannot be read.
+    StoreFormatError
+        Something else than a regular file has the name of one.
+    """
+    entries = _files(directory, path)
+    for entry in entries:
+        if entry.name.endswith(_LOG):
+            _copy(directory, entry, target)
+    for entry in entries:
+        if entry.name.startswith(_MANIFEST) or entry.name == _CURRENT:
+            _copy(directory, entry, target)
+    for entry in _files(directory, path):
+        if not entry.name.endswith(_TABLE):
+            continue
+        if directory.is_local:
+            Path(target, entry.name).symlink_to(Path(entry.path).absolute())
+        else:
+            _copy(directory, entry, target)
+
+
+def _files(directory: StoreDirectory, path: str) -> list[FileEntry]:
+    entries = [entry for entry in directory.list(path) if not entry.is_dir]
+    for entry in entries:
+        if entry.not_a_file:  # the library would wait for whoever writes to a FIFO
+            text = f"is {entry.not_a_file}, where a file of a RocksDB database was expected"
+            raise StoreFormatError(text, entry.path)
+    return entries
+
+
+def _copy(directory: StoreDirectory, entry: FileEntry, target: str) -> None:
+    most = _MOST_BYTES.get(entry.name, SMALL_FILE_BYTES)
+    if entry.size > most and not entry.name.endswith((_TABLE, _LOG)):  # the library reads it whole
+        text = f"{entry.size} bytes long; such a file of a RocksDB database has at most {most}"
+        raise StoreFormatError(text, entry.path)
+    with directory.open(entry.path) as source, Path(target, entry.name).open("wb") as file:
+        at = 0
+        while (at := source.next_data(at)) < source.size:  # holes take no room in the copy either
+            file.seek(at)
+            at += file.write(source.read_at(at, _CHUNK_BYTES))
+        file.truncate(source.size)

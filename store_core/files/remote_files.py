@@ -5,27 +5,40 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
 from store_core.errors import StoreReadError
+from store_core.files.byte_source import ByteSource
 from store_core.files.file_entry import FileEntry
 from store_core.files.remote_object import BLOCK_BYTES, Blocks, ObjectVersion, RemoteObject
-from store_core.files.remote_requests import at_once, request
-from store_core.files.remote_source import RemoteByteSource
+from store_core.files.remote_requests import at_once, request, start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
-    from store_core.files.byte_source import ByteSource
+    import numpy.typing as npt
 
 _FLAT = frozenset({"s3", "gcs", "abfs"})
 """Filesystems that list a whole tree as quickly as one directory: a thousand names a request."""
 _OBJECTS_KEPT = 256
 _BLOCKS_KEPT = 1024
 """Of all files together: 64 MiB."""
-
-
 _Entries = list[FileEntry]  # the class has a method of that name
+JOIN_BYTES = 1 << 16
+"""Pieces that are closer than this are fetched together: a request costs about as much."""
+_OWN_BLOCKS = 8
+_LONGEST_KEPT_BYTES = 8 << 20
+"""More at once is not kept in blocks."""
+_zero_tails: dict[tuple[str, ObjectVersion | None], int] = {}
+_MOST_ZERO_TAILS = 1024
+PIECE_BYTES = 4 << 20
+_MOST_AHEAD = 8
+"""Pieces that are fetched or wait to be read: 32 MiB."""
 
 
 class _Kept:
@@ -253,3 +266,184 @@ def _by_directory(root: str, below: list[FileEntry]) -> dict[str, list[FileEntry
             found.setdefault(parent, {}).setdefault(name, FileEntry(name, path, 0, True, 0))
             path = parent  # noqa: PLW2901 (up to the root)
     return {path: list(entries.values()) for path, entries in found.items()}
+
+
+class RemoteByteSource(ByteSource):
+    """An object as a file; every read copies.
+
+    Small reads fetch and keep whole blocks, so what was read once is not asked for again: remote
+    files are those of stopped stores or copies.
+
+    Parameters
+    ----------
+    remote
+        The object.
+    blocks
+        Where blocks are kept beyond this source; the object stays open then. None: eight are
+        kept, and the object is closed with the source.
+    check
+        Raises where the object is another one by now.
+    version
+        What was listed of the object.
+    """
+
+    def __init__(
+        self,
+        remote: RemoteObject,
+        blocks: Blocks | None = None,
+        check: Callable[[], None] | None = None,
+        version: ObjectVersion | None = None,
+    ) -> None:
+        self.path, self.size = remote.path, remote.size
+        self._remote, self._check = remote, check
+        is_known = version is not None and version.modified_ms > 0
+        self._identity = (remote.path, version) if is_known else None
+        self._is_owner = blocks is None
+        self._blocks = Blocks(_OWN_BLOCKS) if blocks is None else blocks
+        self._ahead: ReadAhead | None = None
+
+    def read_at(self, start: int, length: int) -> bytes:
+        """Return bytes of the file; see ``ByteSource``."""
+        start, stop = self._clip(start, length)
+        if start == stop:
+            return b""
+        if self._ahead is not None and self._ahead.holds(start):
+            upto = min(stop, self._ahead.stop)
+            data = self._ahead.read(start, upto)
+            return data if upto == stop else data + self._remote.read(upto, stop)
+        first, last = start // BLOCK_BYTES, (stop - 1) // BLOCK_BYTES
+        if last - first > 1 and (self._is_owner or stop - start >= _LONGEST_KEPT_BYTES):
+            return self._remote.read(start, stop)
+        data = b"".join(self._block_run(first, last))
+        return data[start - first * BLOCK_BYTES : stop - first * BLOCK_BYTES]
+
+    def _block_run(self, first: int, last: int) -> list[bytes]:
+        """Return blocks side by side; those that are not kept are fetched at once."""
+        found = [self._blocks.get(self._remote, number) for number in range(first, last + 1)]
+        lacking = [first + i for i, block in enumerate(found) if block is None]
+        if lacking:
+            begin = lacking[0] * BLOCK_BYTES
+            data = self._remote.read(begin, min((lacking[-1] + 1) * BLOCK_BYTES, self.size))
+            for number in range(lacking[0], lacking[-1] + 1):
+                at = number * BLOCK_BYTES - begin
+                found[number - first] = block = data[at : at + BLOCK_BYTES]
+                self._blocks.put(self._remote, number, block)
+        return [block for block in found if block is not None]
+
+    def views(self, ranges: Sequence[tuple[int, int]]) -> list[npt.NDArray[np.uint8]]:
+        """Return arrays of ranges; each is fetched as it is, many at once, and none is kept."""
+        clipped = [self._clip(start, length) for start, length in ranges]
+        return [
+            np.frombuffer(data, np.uint8)
+            for data in at_once(lambda r: self._remote.read(*r) if r[0] < r[1] else b"", clipped)
+        ]
+
+    def _gather(self, starts: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
+        order = np.argsort(starts, kind="stable")
+        ordered = starts[order]
+        pieces = np.empty((len(starts), width), np.uint8)
+        runs = np.split(np.arange(len(starts)), joined_breaks(ordered))
+        begins = [int(ordered[rows[0]]) for rows in runs]
+        lengths = [int(ordered[rows[-1]]) + width - at for rows, at in zip(runs, begins)]
+        asked = list(zip(begins, lengths))
+        blocks = self.views(asked) if len(asked) > 1 else [self.view(*asked[0])]
+        for rows, first, block in zip(runs, begins, blocks):
+            pieces[order[rows]] = sliding_window_view(block, width)[ordered[rows] - first]
+        return pieces
+
+    def read_ahead(self, start: int, stop: int) -> None:
+        """Fetch a range from front to back before it is asked for, in bounded memory."""
+        start, stop = self._clip(start, max(stop - start, 0))
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead = ReadAhead(self._remote, start, stop) if start < stop else None
+
+    def next_data(self, start: int) -> int:
+        """Return the size where only zeros follow, as another look at the same object found."""
+        zeros = self.size if self._identity is None else _zero_tails.get(self._identity, self.size)
+        return self.size if start >= zeros else min(start, self.size)
+
+    def note_zeros(self, start: int) -> None:
+        """Remember it for this process: a segment that a broker was filling ends with many."""
+        if self._identity is not None:
+            _zero_tails[self._identity] = min(start, _zero_tails.get(self._identity, start))
+            while len(_zero_tails) > _MOST_ZERO_TAILS:
+                _zero_tails.pop(next(iter(_zero_tails)), None)
+
+    def check_unchanged(self) -> None:
+        """Raise `StoreReadError` where the object is another one than was listed."""
+        if self._check is not None:
+            self._check()
+
+    def close(self) -> None:
+        """Forget what was read, and close the object if it is this source's own."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+        if self._is_owner:
+            self._remote.close()
+
+
+def joined_breaks(ordered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return before which of some ascending places a new request begins."""
+    return np.flatnonzero(np.diff(ordered) > JOIN_BYTES) + 1
+
+
+class ReadAhead:
+    """Pieces of ``[start, stop)`` of an object. Few at first: who reads may want the first only.
+
+    Parameters
+    ----------
+    remote
+        The object.
+    begin, stop
+        Of the range.
+    """
+
+    def __init__(self, remote: RemoteObject, begin: int, stop: int) -> None:
+        self._remote, self.begin, self.stop = remote, begin, stop
+        self._pieces: dict[int, Future[bytes]] = {}
+        self._first, self._ahead = 0, 1
+        self._fetch(0, 0)
+
+    def holds(self, start: int) -> bool:
+        """Return whether a place lies in the range, and not in what was read and dropped."""
+        return self.begin + self._first * PIECE_BYTES <= start < self.stop
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes ``[start, stop)`` of the range; pieces before them are dropped."""
+        first, last = (start - self.begin) // PIECE_BYTES, (stop - 1 - self.begin) // PIECE_BYTES
+        for number in range(self._first, first):
+            dropped = self._pieces.pop(number, None)
+            if dropped is not None:
+                dropped.cancel()
+        self._first = first
+        if last > 0:  # it is read on
+            self._ahead = min(2 * self._ahead, _MOST_AHEAD)
+        self._fetch(first, last + self._ahead)
+        parts = list(self._parts(start, stop, first, last))
+        whole = parts[0].obj
+        is_whole = len(parts) == 1 and isinstance(whole, bytes) and len(parts[0]) == len(whole)
+        return whole if is_whole and isinstance(whole, bytes) else b"".join(parts)
+
+    def _parts(self, begin: int, stop: int, first: int, last: int) -> Iterator[memoryview]:
+        for number in range(first, last + 1):
+            piece = self._pieces[number].result()
+            at = self.begin + number * PIECE_BYTES
+            yield memoryview(piece)[max(begin - at, 0) : max(stop - at, 0)]
+
+    def _fetch(self, first: int, last: int) -> None:
+        count = -(-(self.stop - self.begin) // PIECE_BYTES)
+        for number in range(first, min(last + 1, count)):
+            if number not in self._pieces:
+                self._pieces[number] = start(partial(self._piece, number))
+
+    def _piece(self, number: int) -> bytes:
+        at = self.begin + number * PIECE_BYTES
+        return self._remote.read(at, min(at + PIECE_BYTES, self.stop))
+
+    def close(self) -> None:
+        """Drop what waits; requests that are under way end by themselves."""
+        for piece in self._pieces.values():
+            piece.cancel()
+        self._pieces.clear()

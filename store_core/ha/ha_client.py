@@ -22,11 +22,12 @@ from store_core.errors import (
     StoreWriteError,
 )
 from store_core.event_loop_thread import EventLoopThread
-from store_core.ha.common_records import end_of_common_records, start_of_last_blank
 from store_core.ha.end_comparison import (
     OVERLAP_BYTES,
     DivergedError,
+    end_of_common_records,
     has_no_bytes,
+    start_of_last_blank,
 )
 from store_core.ha.first_report import (
     EARLIEST,
@@ -34,9 +35,7 @@ from store_core.ha.first_report import (
     report_of_empty,
     require_segment,
 )
-from store_core.ha.follow_progress import FollowProgress
-from store_core.ha.follow_settings import FollowSettings
-from store_core.ha.follow_state import ConnectionState, FollowState
+from store_core.ha.follow_state import ConnectionState, FollowProgress, FollowSettings, FollowState
 from store_core.ha.master_connection import MasterConnection
 from store_core.ha.peer import CONNECT_S, ConnectionLostError, connect, parse_address
 

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
 from store_core.codec.message_batch_codec import MessageColumns
+from store_core.errors import CorruptRecordError, StoreReadError
+from store_core.files.byte_source import LocalByteSource
+from store_core.files.file_writing import flush_directory, sync_file, write_error
 from store_core.files.store_directory import StoreDirectory
-from store_core.index.index_directory import IndexDirectory
 from store_core.index.index_entries import index_entries
+from store_core.index.index_file import read_index_header
 from store_core.index.index_file_set import IndexFileSet, RecoveredLog, index_file_set
-from store_core.index.index_writer import IndexWriter
+from store_core.index.index_writer import IndexWriter, index_file_names
 from store_core.layout.store_paths import INDEX_DIR
 from store_core.log.log_scan import scan_frames, skip_gap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
@@ -330,3 +334,72 @@ class IndexDispatcher:
 def _end(frames: RecordFrames) -> int:
     last = frames.column("commit_log_offset")[-1] + frames.column("total_size")[-1]
     return int(last)
+
+
+class IndexDirectory:
+    """Deletes and forces whole index files.
+
+    Parameters
+    ----------
+    path
+        The directory; it may be missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def delete(self, names: Collection[str]) -> None:
+        """Delete files.
+
+        Raises
+        ------
+        StoreWriteError
+            One cannot be deleted.
+        """
+        with self.errors():
+            for name in names:
+                (self.path / name).unlink()
+            if names:
+                flush_directory(str(self.path))
+
+    def delete_all(self) -> None:
+        """Delete every index file."""
+        self.delete(index_file_names(self.path))
+
+    def delete_expired(self, min_phy_offset: int) -> int:
+        """Delete files, oldest first, whose records are gone; return how many. Never the last.
+
+        Source: ``IndexService.deleteExpiredFile``.
+        """
+        expired = []
+        for name in index_file_names(self.path)[:-1]:
+            try:
+                with LocalByteSource(str(self.path / name)) as source:
+                    header = read_index_header(source)
+            except (CorruptRecordError, StoreReadError):
+                break
+            if header.end_phy_offset >= min_phy_offset:
+                break
+            expired.append(name)
+        self.delete(expired)
+        return len(expired)
+
+    def sync(self, names: Collection[str]) -> None:
+        """Force what anybody wrote to some files to the disk.
+
+        Raises
+        ------
+        StoreWriteError
+            One cannot be forced.
+        """
+        with self.errors():
+            for name in names:
+                sync_file(str(self.path / name))
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn an ``OSError`` into one that names the file (`StoreWriteError`)."""
+        try:
+            yield
+        except OSError as err:
+            raise write_error(err, str(err.filename or self.path)) from err

@@ -21,8 +21,8 @@ from store_core.layout.message import (
     SCHEDULE_TOPIC,
     TRANSACTION_MASK,
 )
-from store_core.put.put_draft import TopicBytes, topic_bytes
 from store_core.put.put_properties import property_value
+from store_core.put.record_template import TopicBytes, topic_bytes
 from store_core.put.reserved_properties import INNER_MARK, delay_level, reserved_fault
 from store_core.results import PutMessageStatus
 

@@ -30,7 +30,7 @@ from store_core.layout.message import (
     SCHEDULE_TOPIC,
 )
 from store_core.put.put_checks import Refusal, illegal
-from store_core.put.put_column_checks import number_of
+from store_core.put.put_columns import number_of
 from store_core.put.reserved_properties import delay_level
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from store_core.layout.message import (
 )
 from store_core.message import Message
 from store_core.put.put_checks import Refusal
-from store_core.put.put_column_checks import number_of
+from store_core.put.put_columns import number_of
 from store_core.put.put_schedule import rows_with_hooks
 from store_core.put.reserved_properties import delay_level
 from store_core.results import PutMessageStatus

@@ -17,8 +17,8 @@ from store_core.queue.batch_consume_queue import (
     max_queue_offset,
     min_queue_offset,
 )
+from store_core.queue.queue_files import QueueWriter
 from store_core.queue.queue_range import points_at_record
-from store_core.queue.queue_writer import QueueWriter
 from store_core.queue.unit_placement import Appended, believed_bases
 from store_core.queue.unit_verification import first_torn_batch_unit
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Callable, Union
 
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import write_error
-from store_core.files.new_names import NewNames
 from store_core.files.segment_list import SegmentList, load_segments
 from store_core.files.store_directory import StoreDirectory
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
@@ -21,7 +20,7 @@ from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import ConsumeQueueExt
 from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
-from store_core.queue.consume_queue_writer import ConsumeQueueWriter
+from store_core.queue.consume_queue_writer import ConsumeQueueWriter, RecentUnits
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
     CONSUME_QUEUE,
@@ -33,8 +32,7 @@ from store_core.queue.queue_directories import (
     list_consume_queues,
     queue_file_sizes,
 )
-from store_core.queue.queue_files import QueueFiles
-from store_core.queue.recent_units import RecentUnits
+from store_core.queue.queue_files import NewNames, QueueFiles
 from store_core.queue.unit_placement import Appended
 
 if TYPE_CHECKING:

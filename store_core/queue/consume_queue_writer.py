@@ -6,20 +6,22 @@ Source: RocketMQ ``ConsumeQueue`` (release 5.3.3).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Callable
+import threading
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
 from store_core.errors import StoreReadError
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
-from store_core.queue.consume_queue import FILES_RECOVERED, ConsumeQueue
+from store_core.queue.consume_queue import FILES_RECOVERED, NATIVE_CQ_UNIT, ConsumeQueue
+from store_core.queue.queue_files import QueueWriter
 from store_core.queue.queue_range import proved_end
-from store_core.queue.queue_writer import QueueWriter
-from store_core.queue.recent_units import NewestUnits, UnitBlock
 from store_core.queue.unit_placement import Appended, few_units, place_units
 from store_core.queue.unit_verification import first_torn_ext_unit, first_torn_unit
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     import numpy.typing as npt
 
     from store_core.files.segment_list import Segment
@@ -27,16 +29,15 @@ if TYPE_CHECKING:
     from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.queue_files import QueueFiles
-    from store_core.queue.recent_units import RecentUnits
 
     Units = npt.NDArray[np.void]
 
 logger = logging.getLogger(__name__)
-
 _BLOCK_UNITS = 1 << 16
 _FEW_UNITS, _MANY_UNITS = 64, 2048
 """Who asks for more than few, and less than many, will ask for those that follow."""
 _NEWEST_BYTES = 64 * CQ_UNIT.size  # of each queue
+_BLOCKS = 256  # of at most 40 KB
 
 
 class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
@@ -415,3 +416,78 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
     def _last_record(self, segment: Segment) -> int:
         stop = segment.from_offset // self.unit_bytes + self._queue.units_per_file
         return int(self._queue.read_units(stop - 1, stop)["commit_log_offset"][0])
+
+
+class UnitBlock(NamedTuple):
+    """Units of one queue that follow each other.
+
+    Attributes
+    ----------
+    version
+        Of the queue, as it was before they were read: they are of no use in a later one.
+    start
+        Queue offset of the first.
+    units
+        Not to be written to.
+    """
+
+    version: int
+    start: int
+    units: Units
+
+    def part(self, version: int, start: int, stop: int) -> Units | None:
+        """Return the units ``[start, stop)``, if they are all there, and of this version."""
+        at, end = start - self.start, stop - self.start
+        is_here = version == self.version and 0 <= at <= end <= len(self.units)
+        return self.units[at:end] if is_here else None
+
+
+class NewestUnits(NamedTuple):
+    """Units that were appended last, as they are stored: nearly all of them nobody asks for.
+
+    Attributes
+    ----------
+    version, start
+        As of a `UnitBlock`.
+    data
+        Their bytes.
+    """
+
+    version: int
+    start: int
+    data: bytes
+
+    def part(self, version: int, start: int, stop: int) -> Units | None:
+        """Return the units ``[start, stop)``, as `UnitBlock.part` does."""
+        at, end = start - self.start, stop - self.start
+        if version != self.version or not 0 <= at <= end <= len(self.data) // CQ_UNIT.size:
+            return None
+        units = CQ_UNIT.table(self.data, at * CQ_UNIT.size, end - at).astype(NATIVE_CQ_UNIT)
+        units.flags.writeable = False
+        return units
+
+
+class RecentUnits:
+    """One block a queue, and the newest blocks only; for any thread."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[Hashable, UnitBlock] = {}
+        self._lock = threading.Lock()
+
+    def find(self, queue: Hashable) -> UnitBlock | None:
+        """Return the block of a queue."""
+        return self._blocks.get(queue)
+
+    def keep(self, queue: Hashable, block: UnitBlock) -> None:
+        """Take a block in the place of the one that the queue had, or that is oldest."""
+        block.units.flags.writeable = False
+        with self._lock:
+            self._blocks.pop(queue, None)
+            if len(self._blocks) >= _BLOCKS:
+                del self._blocks[next(iter(self._blocks))]
+            self._blocks[queue] = block
+
+    def forget(self, queue: Hashable) -> None:
+        """Drop the block of a queue that is deleted."""
+        with self._lock:
+            self._blocks.pop(queue, None)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from enum import Enum
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.errors import StoreReadError
 from store_core.layout.store_paths import ABORT_FILE, CHECKPOINT_FILE
 from store_core.log.commit_log import commit_log_directories
 from store_core.log.dledger_log import dledger_directories
-from store_core.read.log_marks import MarkState, mark_state
+from store_core.log.log_scan import scan_frames, skip_gap
 
 if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
-    from store_core.read.log_marks import LogMark
+    from store_core.log.readable_log import ReadableLog
     from store_core.read.readable_store import ReadableStore
 
 _HEAD_BYTES = 64
 _AT_REST_MS = 5_000
 """Coarser than the times of any file system; some keep no times (0) of directories."""
+HEAD_BYTES = 64
+_DIGEST_BYTES = 8
+_NEAR_BYTES = 1 << 20
 
 
 class LogWatch:
@@ -95,3 +100,78 @@ class LogWatch:
         if entry is not None and 0 < entry.modified_ms < time.time() * 1000 - _AT_REST_MS:
             return entry.modified_ms
         return [found.path for found in self._directory.list(path)]
+
+
+# The first bytes of a record hold its size, CRC, queue, queue offset, physical offset and times; a
+# digest of them is as good as all of them, and short.
+class LogMark(NamedTuple):
+    """A record: where it begins, a digest of its first 64 bytes, and its store time in ms."""
+
+    offset: int
+    head: str
+    store_timestamp: int
+
+
+class MarkState(Enum):
+    """What became of a record that was marked."""
+
+    HELD = "it is there"
+    EXPIRED = "it was deleted with its segment"
+    REPLACED = "other bytes are there"
+    GONE = "the log ends before it"
+
+
+def mark_state(log: ReadableLog, mark: LogMark) -> MarkState:
+    """Return what became of a marked record."""
+    if mark.offset < log.min_offset:
+        return MarkState.EXPIRED
+    head = _head(log, mark.offset)
+    if len(head) < HEAD_BYTES or not any(head):
+        return MarkState.GONE
+    return MarkState.HELD if _digest(head) == mark.head else MarkState.REPLACED
+
+
+def mark_at(log: ReadableLog, offset: int, end_offset: int) -> LogMark | None:
+    """Return the mark of the record that begins there; None when none does."""
+    time_ms = log.store_timestamp_at(offset, end_offset)
+    return None if time_ms is None else LogMark(offset, _digest(_head(log, offset)), time_ms)
+
+
+def mark_before(log: ReadableLog, begin: int, end: int) -> LogMark | None:
+    """Return the mark of the last record in ``[begin, end)``; None when there is none.
+
+    Parameters
+    ----------
+    begin, end
+        Offsets at which records begin, or the log.
+    """
+    near = max(begin, end - _NEAR_BYTES)
+    last = _last_record(log, near, end)
+    if last < 0 and near > begin:
+        last = _last_record(log, max(begin, _segment_before(log, end)), end)
+    return mark_at(log, last, end) if last >= 0 else None
+
+
+def _last_record(log: ReadableLog, begin: int, end: int) -> int:
+    last = -1
+    for frames in scan_frames(log, begin, end, on_gap=skip_gap):
+        last = int(frames.column("commit_log_offset")[-1])
+    return last
+
+
+def _segment_before(log: ReadableLog, end: int) -> int:
+    """Return where the last segment begins that holds a record before ``end``."""
+    before = [s for s in log.segments if s.from_offset < end]
+    held = [s.from_offset for s in before if log.first_store_timestamp(s, end) is not None]
+    return max(held, default=0)
+
+
+def _head(log: ReadableLog, offset: int) -> bytes:
+    segment = log.segments.find(offset)
+    if segment is None:
+        return b""
+    return log.source(segment).read_at(offset - segment.from_offset, HEAD_BYTES)
+
+
+def _digest(head: bytes) -> str:
+    return blake2b(head, digest_size=_DIGEST_BYTES).hexdigest()

@@ -11,8 +11,8 @@ from store_core.index.index_file import read_index_header
 from store_core.layout.store_paths import INDEX_DIR
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.lost_end import UnitsAfter, batch_units_after, simple_units_after
 from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, list_consume_queues
+from store_core.recovery.lost_end import UnitsAfter, batch_units_after, simple_units_after
 from store_core.state.store_checkpoint import StoreCheckpoint
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from store_core.index.index_file_set import RecoveredLog
 from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.log.log_scan import frames_of
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
-from store_core.queue.queue_repair import count_missing, own_units, put_again
 from store_core.queue.unit_verification import unproved_records
+from store_core.recovery.queue_repair import count_missing, own_units, put_again
 
 if TYPE_CHECKING:
     from typing import Callable
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from store_core.log.readable_log import ReadableLog
     from store_core.progress import Progress
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
-    from store_core.queue.lost_end import EndWitness
-    from store_core.recovery.index_proof import IndexProof
-    from store_core.recovery.pending_index_entries import PendingIndexEntries
+    from store_core.recovery.index_proof import IndexProof, PendingIndexEntries
+    from store_core.recovery.lost_end import EndWitness
     from store_core.state.store_checkpoint import StoreCheckpoint
 
 logger = logging.getLogger(__name__)

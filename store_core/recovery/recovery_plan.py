@@ -13,7 +13,7 @@ import numpy as np
 
 from store_core.errors import LogDamageError
 from store_core.files.nonzero_bytes import last_nonzero
-from store_core.files.reserved_window import HEAD_BYTES
+from store_core.files.writable_map import HEAD_BYTES
 from store_core.log.end_rules import (
     CRASH_TAIL,
     DAMAGED,
@@ -31,7 +31,7 @@ from store_core.recovery.recovery_walk import Behind, records_behind
 if TYPE_CHECKING:
     from store_core.files.segment_list import Segment
     from store_core.log.readable_log import ReadableLog
-    from store_core.queue.lost_end import LostEnd
+    from store_core.recovery.lost_end import LostEnd
     from store_core.recovery.recovery_walk import LogWalk
     from store_core.state.store_checkpoint import StoreCheckpoint
 

@@ -10,23 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import StoreConfigError
-from store_core.files.transient_store_pool import TransientStorePool
 from store_core.layout.store_paths import CONSUME_QUEUE_DIR
-from store_core.services.allocate_mapped_file import AllocateMappedFileService
-from store_core.services.checkpoint_service import CheckpointService, FlushConsumeQueueService
+from store_core.services.allocate_mapped_file import AllocateMappedFileService, TransientStorePool
 from store_core.services.clean_commit_log import (
     FIRST_CLEAN_DELAY_MS,
     CleanCommitLogService,
-    local_hour,
-)
-from store_core.services.clean_consume_queue import (
     CleanConsumeQueueService,
     CorrectLogicOffsetService,
+    local_hour,
 )
 from store_core.services.disk_space import disk_ratio
 from store_core.services.dispatchers import BuildIndexService, IndexDispatch, QueueDispatch
 from store_core.services.flush_manager import FlushManager, uses_transient_pool
-from store_core.services.flush_services import commit_to, flush_to
+from store_core.services.flush_services import (
+    CheckpointService,
+    FlushConsumeQueueService,
+    commit_to,
+    flush_to,
+)
 from store_core.services.reput_message import ReputMessageService
 from store_core.services.service_thread import ServicesInTurn
 from store_core.services.store_stats import StoreStatsService

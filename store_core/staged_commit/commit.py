@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from store_core.codec.message_codec import encode_blank
 from store_core.errors import CommitInDoubtError, StoreError
-from store_core.files.prefetch import Prefetch
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.dispatch import job_rows
 from store_core.staged_commit.intent import Commit, write_intent
@@ -19,15 +20,15 @@ from store_core.staged_commit.log_tail import HELD_BYTES, LogTail
 from store_core.staged_commit.staging import INTENT_FILE, remove_job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.staged_commit.dispatch import JobRows
     from store_core.staged_commit.job import PatchedRun, StagedJob
 
 logger = logging.getLogger(__name__)
-
 _ROWS_AHEAD = 3  # of 14 MB each
+T = TypeVar("T")
 
 
 class CommitTarget(Protocol):
@@ -256,3 +257,47 @@ class _Committing:
             logger.warning(
                 "%s: the store's next opening erases what the job wrote: %s", self.directory, err
             )
+
+
+class Prefetch(Generic[T]):
+    """Items that a thread makes before they are asked for.
+
+    Parameters
+    ----------
+    items
+        None is no item. Closed by `close`.
+    most
+        Made and not yet taken at a time; what such an item refers to must outlive the making of
+        as many others.
+    """
+
+    def __init__(self, items: Generator[T, None, None], most: int = 1) -> None:
+        self._items, self._most = items, most
+        self._pool = ThreadPoolExecutor(1, "ahead")
+        self._coming: deque[Future[T | None]] = deque()
+
+    def begin(self) -> None:
+        """Let the thread begin now, instead of when the first item is asked for."""
+        while len(self._coming) < self._most:
+            self._submit()
+
+    def __iter__(self) -> Iterator[T]:
+        """Yield the items, once."""
+        self.begin()
+        while (item := self._coming.popleft().result()) is not None:
+            self._submit()
+            yield item
+
+    def close(self) -> None:
+        """Wait for the thread, and close the items."""
+        self._pool.shutdown(cancel_futures=True)
+        self._items.close()
+
+    def __enter__(self) -> Prefetch[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _submit(self) -> None:
+        self._coming.append(self._pool.submit(next, self._items, None))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-from store_core.files.rewritten_file import RewrittenFile
+from store_core.files.in_place_file import RewrittenFile
 from store_core.layout.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES
 from store_core.state.store_checkpoint import StoreCheckpoint
 

@@ -13,7 +13,8 @@ import numpy as np
 from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts
 from store_core.codec.java_hash_map import hash_map_strings
-from store_core.codec.java_string import java_integer
+from store_core.codec.java_string import java_integer, string_hashes
+from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.property_columns import PropertyColumns
 from store_core.codec.record_encoder import column_without_stored_crc
 from store_core.delivered_rows import DeliveredRows, delivered_rows
@@ -24,10 +25,17 @@ from store_core.layout.message import (
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_DEQUEUE_MS,
     PROPERTY_TIMER_ENQUEUE_MS,
+    PROPERTY_TIMER_OUT_MS,
     PROPERTY_TIMER_ROLL_TIMES,
     PROPERTY_UNIQ_KEY,
 )
-from store_core.topics import TIMER_TOPIC
+from store_core.layout.timer import (
+    TIMER_LOG_UNIT,
+    TIMER_MAGIC_DEFAULT,
+    TIMER_MAGIC_DELETE,
+    TIMER_MAGIC_ROLL,
+)
+from store_core.topics import TIMER_TOPIC, numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
 
     from store_core.arrow_types import Array, RecordBatch, Scalar
     from store_core.codec.record_frames import RecordFrames
+    from store_core.timer.timer_log import Units
 
     Int64s = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
@@ -45,6 +54,7 @@ NEVER_ENQUEUED_MS = 2**63 - 1
 _KEY_SEPARATOR = "+"
 _ROLL_BITS = 32
 _NAME_VALUE, _SEPARATOR = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
+_NO_TIME = -1
 
 
 class DueRecords(NamedTuple):
@@ -167,3 +177,73 @@ def _entry(name: str, value: str) -> bytes:
 
 def _empty() -> Scalar:
     return pa.scalar(b"", pa.binary())
+
+
+# Source: RocketMQ ``TimerMessageStore.doEnqueue``, ``hashTopicForMetrics`` (release 5.3.3).
+class RollRule:
+    """Where messages wait that wait for too long: in a slot on the way.
+
+    Parameters
+    ----------
+    steps
+        From how many on.
+    precision_ms
+        Length of a step.
+    """
+
+    def __init__(self, steps: int, precision_ms: int) -> None:
+        self.window_ms = steps * precision_ms
+        self._near_ms = steps // 3 * precision_ms
+        self._half_ms = steps // 2 * precision_ms
+
+    def delays(self, wanted: Int64s) -> tuple[Int64s, Bools]:
+        """Return how long messages wait that are to wait so long (ms), and which of them roll."""
+        is_roll = wanted >= self.window_ms
+        # One that hardly exceeds the window goes half of it, so that its last round is long enough.
+        rolled = np.where(wanted - self.window_ms < self._near_ms, self._half_ms, self.window_ms)
+        return np.where(is_roll, rolled, wanted), is_roll
+
+
+def out_times(frames: RecordFrames) -> Int64s:
+    """Return the step of each message (``TIMER_OUT_MS``); -1 of what is no record or names none.
+
+    RocketMQ stands still at one without a number, unless ``timerSkipUnknownError`` is set.
+    """
+    times = np.full(len(frames), _NO_TIME, np.int64)
+    rows = np.flatnonzero(frames.ok)
+    if len(rows):
+        texts = MessageColumns(frames.take(rows)).property_values(PROPERTY_TIMER_OUT_MS)
+        times[rows] = numbers_of(texts, _NO_TIME)
+    return times
+
+
+def new_units(
+    frames: RecordFrames, slot_ms: Int64s, write_ms: int | Int64s, roll: RollRule
+) -> Units:
+    """Return units that are chained to none yet.
+
+    Parameters
+    ----------
+    frames
+        Records that are ok.
+    slot_ms
+        Their times, not before ``write_ms``.
+    write_ms
+        The step that the clock shows; one of each, where they do not wait.
+    """
+    columns = MessageColumns(frames)
+    delay, is_roll = roll.delays(slot_ms - write_ms)
+    is_delete = columns.property_values(PROPERTY_TIMER_DEL_UNIQKEY).is_valid()
+    units = np.zeros(len(frames), TIMER_LOG_UNIT.dtype)
+    units["size"] = TIMER_LOG_UNIT.size
+    units["magic"] = (
+        TIMER_MAGIC_DEFAULT
+        + TIMER_MAGIC_ROLL * is_roll
+        + TIMER_MAGIC_DELETE * is_delete.to_numpy(zero_copy_only=False)
+    )
+    units["write_time"] = write_ms
+    units["delay"] = delay
+    units["commit_log_offset"] = frames.column("commit_log_offset")
+    units["message_size"] = frames.column("total_size")
+    units["topic_hash"] = string_hashes(columns.property_values(PROPERTY_REAL_TOPIC))
+    return units

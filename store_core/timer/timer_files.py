@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from store_core.errors import CorruptRecordError
+from store_core.files.in_place_file import RewrittenFile
 from store_core.layout.store_paths import (
     CONFIG_DIR,
     TIMER_CHECKPOINT_FILE,
     TIMER_LOG_DIR,
     TIMER_WHEEL_FILE,
 )
-from store_core.layout.timer import TIMER_BLANK_SLOTS, TIMER_WHEEL_SLOTS
+from store_core.layout.timer import (
+    TIMER_BLANK_SLOTS,
+    TIMER_CHECKPOINT,
+    TIMER_CHECKPOINT_FILE_BYTES,
+    TIMER_LOG_UNIT,
+    TIMER_WHEEL_SLOTS,
+)
 from store_core.queue.readable_queue import SimpleQueue
-from store_core.read.timer_state import TimerProgress
-from store_core.timer.timer_checkpoint import TimerCheckpoint
+from store_core.read.timer_state import TimerProgress, slot_times, timer_progress
 from store_core.timer.timer_log import TimerLog
-from store_core.timer.timer_recovery import LogEnds, recover_units
 from store_core.timer.timer_wheel import TimerWheel
+from store_core.timer.unit_chains import positions_from, put_again
 from store_core.topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.read.pinned_store import PinnedStore
-    from store_core.timer.timer_recovery import RecoveredUnits
+    from store_core.timer.timer_log import Units
 
     Int64s = npt.NDArray[np.int64]
 
@@ -176,3 +182,150 @@ def _offset_behind(store: PinnedStore, commit_log_offset: int, otherwise: int) -
         return store.reader.read(commit_log_offset).queue_offset + 1
     except CorruptRecordError:
         return otherwise
+
+
+# Source: RocketMQ ``TimerCheckpoint``, ``TimerMessageStore.prepareTimerCheckPoint``,
+# ``DataVersion`` (release 5.3.3).
+class TimerCheckpoint:
+    """The file, and what it says.
+
+    Parameters
+    ----------
+    path
+        The file; made with the first `save`.
+
+    Attributes
+    ----------
+    progress
+        What it says; all 0 without a file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.progress = TimerProgress()
+        self._file = RewrittenFile(path)
+        self._state_version = self._timestamp = self._counter = 0
+
+    def load(self) -> None:
+        """Read the file; what a short one does not hold is 0.
+
+        Raises
+        ------
+        StoreReadError
+            It cannot be read.
+        """
+        data = self._file.read(TIMER_CHECKPOINT.size)
+        row = TIMER_CHECKPOINT.unpack(data.ljust(TIMER_CHECKPOINT.size, b"\0"))
+        self.progress = timer_progress(data)
+        self._state_version, self._timestamp = row.state_version, row.timestamp
+        self._counter = row.counter
+
+    def save(self, progress: TimerProgress, now: int) -> None:
+        """Write what is new and force it to the disk.
+
+        The data version counts where more was read or enqueued, as a broker's does.
+
+        Raises
+        ------
+        StoreWriteError
+            It cannot be written.
+        """
+        if progress._replace(log_pos=self.progress.log_pos) != self.progress:
+            self._timestamp, self._counter = now, self._counter + 1
+        data = TIMER_CHECKPOINT.pack(
+            last_read_time_ms=progress.read_ms,
+            last_timer_log_flush_pos=progress.log_pos,
+            last_timer_queue_offset=progress.queue_offset,
+            master_timer_queue_offset=progress.queue_offset,
+            state_version=self._state_version,
+            timestamp=self._timestamp,
+            counter=self._counter,
+        )
+        self._file.write(data.ljust(TIMER_CHECKPOINT_FILE_BYTES, b"\0"))
+        self.progress = progress
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+# RocketMQ stops its wheel without flushing it, also when it stops cleanly: units that were appended
+# last are not in their slots. After a crash either may be behind the other.
+#
+# Source: RocketMQ ``TimerMessageStore.recover``, ``recoverAndRevise``, ``TimerWheel.checkPhyPos``
+# (release 5.3.3).
+class RecoveredUnits(NamedTuple):
+    """What the timer log holds, near its end.
+
+    Attributes
+    ----------
+    commit_log_offsets
+        Records of its last units, in their order: at least of all that were appended since the
+        checkpoint. Of units that say that a message was put, those that the checkpoint speaks of:
+        what was put after it may be lost.
+    is_cut
+        Units are lost that the checkpoint speaks of.
+    """
+
+    commit_log_offsets: Int64s
+    is_cut: bool
+
+
+class LogEnds(NamedTuple):
+    """Where the commit log ends, and where it ended when the store was opened."""
+
+    now: int
+    opened: int
+
+
+def recover_units(
+    log: TimerLog, wheel: TimerWheel, progress: TimerProgress, ends: LogEnds
+) -> RecoveredUnits:
+    """Cut the log behind its last sound unit, and let the slots from the read time on agree.
+
+    A unit behind the checkpoint's position whose record was not there when the store was opened is
+    not sound: a power failure has taken the record, and another may have its place by now.
+    RocketMQ takes it for sound, and delivers what lies there.
+
+    Raises
+    ------
+    StoreWriteError
+        What is behind the end cannot be erased.
+    """
+    # As RocketMQ: one file before the position and all after it.
+    begin = 0 if wheel.lacks_units else max(progress.log_pos - log.file_size, 0)
+    end, found = 0, [np.empty(0, np.int64)]
+    for start, units in log.runs_from(begin):
+        sound = _sound_units(start, units, progress.log_pos, ends)
+        is_known = slot_times(units[:sound]) >= progress.read_ms
+        is_known |= positions_from(start, sound) < progress.log_pos
+        found.append(units["commit_log_offset"][:sound][is_known].astype(np.int64))
+        end = start + sound * TIMER_LOG_UNIT.size
+        if sound < len(units):
+            break
+    log.cut(end)
+    _revise(log, wheel, progress.read_ms, begin)
+    return RecoveredUnits(np.concatenate(found), end < progress.log_pos)
+
+
+def _sound_units(start: int, units: Units, log_pos: int, ends: LogEnds) -> int:
+    places = positions_from(start, len(units))
+    stops = units["commit_log_offset"].astype(np.int64) + units["message_size"]
+    is_sound = stops <= np.where(places < log_pos, ends.now, ends.opened)
+    return int(np.argmin(np.append(is_sound, False)))
+
+
+def _revise(log: TimerLog, wheel: TimerWheel, read_ms: int, begin: int) -> None:
+    """Put units into the slots that lack them, and take from slots those that are not there.
+
+    Older slots stay as they are: nobody reads them, and a step of time later they may be those of
+    another round of the wheel, which RocketMQ overwrites here.
+    """
+    dangling = wheel.times_behind(read_ms, log.end_pos)
+    for time_ms in dangling:
+        slot = wheel.slot(time_ms)
+        begin = min(begin, begin if slot is None else slot.first_pos)
+        wheel.clear(time_ms)
+    for start, units in log.runs_from(begin):
+        times = slot_times(units)
+        rows = np.flatnonzero(times >= read_ms)
+        put_again(wheel, positions_from(start, len(units))[rows], units[rows])

@@ -19,15 +19,13 @@ from store_core.errors import StoreClosedError, TransactionError
 from store_core.files.file_writing import replace_file
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import PROPERTY_UNIQ_KEY
-from store_core.services.repeated_service import RepeatedService
+from store_core.services.service_thread import RepeatedService
 from store_core.services.transaction_block import not_ended, opened_half, put_commit, put_half
 from store_core.topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from store_core.transaction.bulk_end import BulkEnder
-from store_core.transaction.check_rules import is_too_late
-from store_core.transaction.checker import TransactionChecker
+from store_core.transaction.checker import TransactionChecker, is_too_late
 from store_core.transaction.end_results import BulkEnd, EndStatus, EndTransactionResult
-from store_core.transaction.half_table import HalfTable
-from store_core.transaction.op_buffer import OpBuffer
+from store_core.transaction.half_table import HalfTable, OpBuffer
 from store_core.transaction.open_halves import (
     HalfPlace,
     ended_copies,

@@ -15,8 +15,8 @@ from typing import Any
 from unittest import mock
 
 from rmqsource import register
+from rmqsource.cli import job
 from rmqsource.cli import job as cli_job
-from rmqsource.cli import local_spark
 from tests.hostile.base_stores import scratch_parent
 
 SCRATCH_VARIABLE = "HOSTILE_SCRATCH"
@@ -78,7 +78,7 @@ def commands_share_it() -> Iterator[None]:
     with (
         mock.patch.object(cli_job, "quiet_session", shared),
         mock.patch.object(cli_job, "_own_stderr", stderr),
-        mock.patch.object(cli_job, "java_problem", functools.cache(local_spark.java_problem)),
+        mock.patch.object(cli_job, "java_problem", functools.cache(job.java_problem)),
     ):
         yield
 

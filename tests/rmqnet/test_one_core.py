@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from rmqnet.one_core import on_one_core
+from rmqnet.cpu_affinity import on_one_core
 
 needs_affinity = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="the system knows no affinity"

@@ -7,8 +7,7 @@ from pyarrow.fs import LocalFileSystem
 
 from bench.object_store import ObjectStore
 from store_core.files import remote_filesystem
-from store_core.files.remote_files import RemoteFiles
-from store_core.files.remote_source import RemoteByteSource
+from store_core.files.remote_files import RemoteByteSource, RemoteFiles
 from store_core.files.store_directory import StoreDirectory
 
 

@@ -5,32 +5,78 @@ Source: RocketMQ ``PlainPermissionManager``, ``PlainAccessConfig`` (release 4.9.
 
 from __future__ import annotations
 
+import functools
 import hmac
+import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqnet.broker.access.address_pattern import AddressPattern
-from rmqnet.broker.access.permissions import (
-    ADMIN_CODES,
-    DENY,
-    MIXED_TOPICS,
-    PUB,
-    READ_ALL_CODES,
-    SUB,
-    TRACE_TOPIC,
-    wanted_permissions,
-)
+from rmqnet.client.heartbeat_data import parse_heartbeat
 from rmqnet.errors import ClientError
 from rmqnet.remoting.acl import ACCESS_KEY, SIGNATURE, signature_of
+from rmqnet.remoting.codes import RequestCode
+from store_core.config.lenient_json import json_object, parse_lenient_json
 from store_core.errors import StoreConfigError
-from store_core.topics import RETRY_PREFIX
+from store_core.topics import (
+    DISCARD_TOPIC,
+    HALF_TOPICS,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqnet.remoting.remoting_command import RemotingCommand
 
+DENY, PUB, SUB = 1, 4, 8
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+ADMIN_CODES = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        # So far RocketMQ; what follows changes a broker no less.
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        RequestCode.TRIGGER_DELETE_FILES,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        # Of a name server.
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+    }
+)
+"""Requests that only administrators may make."""
+READ_ALL_CODES = frozenset({RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.CONSUME_MESSAGE_DIRECTLY})
+"""Requests that name a place in the log, which may hold a message of any topic."""
+MIXED_TOPICS = frozenset({SCHEDULE_TOPIC, *HALF_TOPICS, TIMER_TOPIC, DISCARD_TOPIC})
+"""Topics where messages of any other one lie, or wait to be put there."""
+_SENDS = {
+    RequestCode.SEND_MESSAGE: "topic",
+    RequestCode.SEND_REPLY_MESSAGE: "topic",
+    RequestCode.RECALL_MESSAGE: "topic",
+    RequestCode.SEND_MESSAGE_V2: "b",
+    RequestCode.SEND_BATCH_MESSAGE: "b",
+    RequestCode.SEND_REPLY_MESSAGE_V2: "b",
+}
 _PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 _MIN_KEY_CHARACTERS = 7
 _MAX_FILE_BYTES = 16 << 20
@@ -42,6 +88,75 @@ _ACCOUNT_KEYS = (
     *("accessKey", "secretKey", "whiteRemoteAddress", "admin"),
     *("defaultTopicPerm", "defaultGroupPerm", "topicPerms", "groupPerms"),
 )
+_IPV4_PARTS, _IPV6_PARTS = 4, 8
+_ANY = frozenset(("*", "*.*.*.*", "*:*:*:*:*:*:*:*"))
+Range = tuple[int, int]
+
+
+# Source: RocketMQ ``PlainAccessValidator``, ``Permission`` (release 4.9.7). There only sends by 10
+# and 310, pulls, queries by key, send-backs, heartbeats and commits are looked at, and five codes
+# need an administrator: all else any account may do. Here also what else puts or hands out
+# messages, or changes what others see.
+class _Read(NamedTuple):
+    """The fields of a request that name a topic and a group."""
+
+    topic: str | None
+    group: str | None
+
+
+_READS = {
+    RequestCode.PULL_MESSAGE: _Read("topic", "consumerGroup"),
+    RequestCode.LITE_PULL_MESSAGE: _Read("topic", "consumerGroup"),
+    RequestCode.QUERY_MESSAGE: _Read("topic", None),
+    RequestCode.UPDATE_CONSUMER_OFFSET: _Read("topic", "consumerGroup"),
+    RequestCode.CONSUMER_SEND_MSG_BACK: _Read(None, "group"),
+    RequestCode.UNREGISTER_CLIENT: _Read(None, "consumerGroup"),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _Read(None, "consumerGroup"),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: _Read(None, "consumerGroup"),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _Read(None, "consumerGroup"),
+}
+
+
+_LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
+
+
+def wanted_permissions(command: RemotingCommand) -> Mapping[str, int]:
+    """Return what a request wants to do with which topics, `PUB` or `SUB`.
+
+    A group is named by its retry topic.
+
+    Raises
+    ------
+    ValueError
+        The body, which names them, is not understood.
+    """
+    code, fields = command.code, command.ext_fields
+    if code == RequestCode.HEART_BEAT:
+        return _of_heartbeat(command.body)
+    if code in _LOCKS:
+        data = json_object(parse_lenient_json(command.body.decode()), "body")
+        return {RETRY_PREFIX + str(data.get("consumerGroup", "")): SUB}
+    if code in _SENDS:
+        topic = fields.get(_SENDS[RequestCode(code)], "")
+        return {topic: SUB if topic.startswith(RETRY_PREFIX) else PUB}
+    if code not in _READS:
+        return {}
+    topic_field, group_field = _READS[RequestCode(code)]
+    wanted = {}
+    if topic_field is not None:
+        wanted[fields.get(topic_field, "")] = SUB
+    if group_field is not None and group_field in fields:
+        wanted[RETRY_PREFIX + fields[group_field]] = SUB
+    return wanted
+
+
+def _of_heartbeat(body: bytes) -> Mapping[str, int]:
+    wanted = {}
+    for consumer in parse_heartbeat(body).consumers:
+        wanted[RETRY_PREFIX + consumer.group_name] = SUB
+        for subscription in consumer.subscriptions:
+            wanted[subscription.topic] = SUB
+    return wanted
 
 
 class AccessDeniedError(Exception):
@@ -298,3 +413,99 @@ def _permission(name: str, text: str) -> int:
             f"{name}: {text!r:.100} is no permission; there are {', '.join(_PERMISSIONS)}"
         )
     return _PERMISSIONS[text]
+
+
+# Source: RocketMQ ``RemoteAddressStrategyFactory`` (release 4.9.7).
+class AddressPattern:
+    """Which addresses a text means.
+
+    ``*`` all; ``10.0.0.7`` one; ``10.0.0.7,10.0.0.8`` and ``10.0.0.{7,8}`` several;
+    ``10.0.*.*`` and ``10.0.0.1-9`` ranges; IPv6 alike. A blank text means none.
+
+    Parameters
+    ----------
+    text
+        The pattern.
+
+    Raises
+    ------
+    StoreConfigError
+        It is none.
+    """
+
+    def __init__(self, text: str) -> None:
+        text = text.strip()
+        self._matches_all = text in _ANY
+        try:
+            self._patterns = [] if self._matches_all else [_parts(each) for each in _each(text)]
+        except ValueError as err:
+            raise StoreConfigError(
+                f"{text!r} is no pattern of addresses ({err}); examples: 10.0.0.7, 10.0.*.*, "
+                "10.0.0.1-9, 10.0.0.{7,8}, *"
+            ) from err
+
+    def matches(self, host: str) -> bool:
+        """Return whether the host, an IP address, is meant."""
+        if self._matches_all:
+            return True
+        if not self._patterns:
+            return False
+        numbers = _numbers_of(host)
+        return any(
+            len(pattern) == len(numbers)
+            and all(low <= number <= high for number, (low, high) in zip(numbers, pattern))
+            for pattern in self._patterns
+        )
+
+
+@functools.lru_cache(maxsize=4096)
+def _numbers_of(host: str) -> list[int]:
+    """Return the parts of an address; each request asks for that of its client."""
+    return _numbers(ipaddress.ip_address(host))
+
+
+def _numbers(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[int]:
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return _numbers(address.ipv4_mapped)
+        return [int(part, 16) for part in address.exploded.split(":")]
+    return list(address.packed)
+
+
+def _each(text: str) -> list[str]:
+    """Return the patterns of a list of them."""
+    if not text:
+        return []
+    if text.endswith("}"):
+        head, brace, tail = text[:-1].rpartition("{")
+        if not brace:
+            raise ValueError("there is no { before the }")
+        return [head + last.strip() for last in tail.split(",")]
+    return [each.strip() for each in text.split(",")]
+
+
+def _parts(text: str) -> list[Range]:
+    """Return the lowest and highest value of each part of an address."""
+    if "*" not in text and "-" not in text:
+        return [(number, number) for number in _numbers(ipaddress.ip_address(text))]
+    separator, count = (":", _IPV6_PARTS) if ":" in text else (".", _IPV4_PARTS)
+    most = 0xFFFF if separator == ":" else 0xFF
+    parts = text.split(separator)
+    if "" in parts:  # ::
+        at = text.index("::")
+        head = [part for part in text[:at].split(separator) if part]
+        tail = [part for part in text[at + 2 :].split(separator) if part]
+        parts = [*head, *["0"] * (count - len(head) - len(tail)), *tail]
+    if len(parts) != count:
+        raise ValueError(f"{len(parts)} parts, {count} are needed")
+    return [_range(part.strip(), 16 if separator == ":" else 10, most) for part in parts]
+
+
+def _range(part: str, base: int, most: int) -> Range:
+    if part == "*":
+        return 0, most
+    low, _, high = part.partition("-")
+    found = int(low, base), int(high or low, base)
+    if not 0 <= found[0] <= found[1] <= most:
+        raise ValueError(f"{part!r} is no range from 0 to {most}")
+    return found

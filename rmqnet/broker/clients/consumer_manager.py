@@ -9,14 +9,19 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from rmqnet.broker.clients.consumer_group_info import ConsumerGroupInfo
+from rmqnet.client.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
+from store_core.config.consumer_filter_file import SQL92
+from store_core.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rmqnet.broker.broker_config import BrokerConfig
+    from rmqnet.broker.clients.broker_to_client import BrokerToClient
     from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
     from rmqnet.client.heartbeat_data import ConsumerData, SubscriptionData
     from rmqnet.remoting.server_connection import ServerConnection
+    from store_core.filter.consumer_filter_manager import ConsumerFilterManager
 
 logger = logging.getLogger(__name__)
 
@@ -184,3 +189,128 @@ class ConsumerManager:
             listener.on_group_gone(info.group)
         elif is_notifying and not info.is_broadcasting:
             listener.on_members_changed(info.group, members)
+
+
+# Source: RocketMQ ``ConsumerGroupInfo`` (release 5.3.3).
+class ConsumerGroupInfo:
+    """A group that has members now; whoever changes it holds the manager's lock.
+
+    Attributes
+    ----------
+    group
+        Its name.
+    members
+        By connection.
+    subscriptions
+        What it wants, by topic: the newest version that a member told of each.
+    consume_type, message_model, consume_from_where
+        As the last heartbeat says.
+    """
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.members: dict[ServerConnection, ClientChannelInfo] = {}
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.consume_type = ConsumeType.CONSUME_PASSIVELY
+        self.message_model = MessageModel.CLUSTERING
+        self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether each member gets all messages: nobody cares who comes and goes."""
+        return self.message_model is MessageModel.BROADCASTING
+
+    @property
+    def client_ids(self) -> list[str]:
+        """The ids of the members."""
+        return [client.client_id for client in list(self.members.values())]
+
+    def find_subscription(self, topic: str) -> SubscriptionData | None:
+        """Return what the group wants of a topic; None: nothing."""
+        return self.subscriptions.get(topic)
+
+    def find_client(self, client_id: str) -> ClientChannelInfo | None:
+        """Return a member by its id."""
+        members = list(self.members.values())
+        return next((each for each in members if each.client_id == client_id), None)
+
+    def update_member(self, client: ClientChannelInfo, data: ConsumerData) -> bool:
+        """Note what a member says of the group; return whether it is a new member."""
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from_where = data.consume_from_where
+        known = self.members.get(client.connection)
+        if known is not None and known.client_id == client.client_id:
+            known.last_update_timestamp = client.last_update_timestamp
+            return False
+        self.members[client.connection] = client
+        logger.info(
+            "%s (%s) joins group %s", client.client_id, client.connection.address, self.group
+        )
+        return known is None
+
+    def update_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Note what a member wants; return whether topics came or went."""
+        wanted = {each.topic: each for each in subscriptions}
+        known = self.subscriptions
+        updated = {
+            topic: new if (old := known.get(topic)) is None or _is_newer(new, old) else old
+            for topic, new in wanted.items()
+        }
+        self.subscriptions = updated
+        return updated.keys() != known.keys()
+
+
+def _is_newer(new: SubscriptionData, old: SubscriptionData) -> bool:
+    return new.sub_version > old.sub_version
+
+
+# Source: RocketMQ ``DefaultConsumerIdsChangeListener`` (release 5.3.3).
+class ConsumerChanges:
+    """The listener of a broker's ``ConsumerManager``.
+
+    Parameters
+    ----------
+    config
+        Of the broker.
+    to_client
+        Tells members.
+    filters
+        SQL expressions.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        to_client: BrokerToClient,
+        filters: ConsumerFilterManager,
+    ) -> None:
+        self._config = config
+        self._to_client = to_client
+        self._filters = filters
+
+    def on_members_changed(self, group: str, members: list[ServerConnection]) -> None:
+        """Tell the members of a group to share out its queues anew."""
+        if self._config.notify_consumer_ids_changed_enable:
+            for connection in members:
+                self._to_client.notify_consumer_ids_changed(connection, group)
+
+    def on_subscriptions(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Keep the SQL expressions of a group; those of topics that it left have nobody."""
+        wanted = {each.topic: each for each in subscriptions}
+        try:
+            for topic, each in wanted.items():
+                if each.expression_type == SQL92:
+                    self._filters.register(
+                        topic, group, each.sub_string, client_version=each.sub_version
+                    )
+            self._filters.unregister(group, kept_topics=wanted)
+        except StoreError:
+            logger.exception("the filters of group %s are not kept", group)
+
+    def on_group_gone(self, group: str) -> None:
+        """Note that the filters of a group have nobody who needs them."""
+        try:
+            self._filters.unregister(group)
+        except StoreError:
+            logger.exception("the filters of group %s are not kept", group)

@@ -9,14 +9,10 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Callable
 
-from rmqnet.broker.processor.admin_clients import AdminClients
-from rmqnet.broker.processor.admin_groups import AdminGroups
-from rmqnet.broker.processor.admin_offsets import AdminOffsets
-from rmqnet.broker.processor.admin_queues import AdminQueues
-from rmqnet.broker.processor.admin_resets import AdminResets
-from rmqnet.broker.processor.admin_runtime import AdminRuntime
-from rmqnet.broker.processor.admin_timers import AdminTimers
-from rmqnet.broker.processor.admin_topics import AdminTopics
+from rmqnet.broker.processor.admin_groups import AdminClients, AdminGroups
+from rmqnet.broker.processor.admin_offsets import AdminOffsets, AdminResets
+from rmqnet.broker.processor.admin_runtime import AdminRuntime, AdminTimers
+from rmqnet.broker.processor.admin_topics import AdminQueues, AdminTopics
 from rmqnet.broker.processor.message_checks import RefusedError
 from rmqnet.errors import ClientError
 from rmqnet.remoting.codes import ResponseCode, request_name

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from rmqnet.broker.metrics.traffic import message_type
 from rmqnet.broker.processor.message_checks import RefusedError, sendable_topic
-from rmqnet.broker.processor.put_answers import STORED_CODES, refusal_of
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
@@ -62,6 +61,20 @@ _HEADERS: dict[int, type[SendMessageRequestHeader]] = {
 }
 _TIMES = frozenset((PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS))
 _CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+STORED_CODES = {
+    PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+"""The message is stored, as safely as the code says."""
+_REFUSED_CODES = {
+    PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutMessageStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
+}
 
 
 def send_header(request: RemotingCommand) -> SendMessageRequestHeader:
@@ -325,3 +338,10 @@ def _joined(properties_raw: bytes, tail: bytes) -> bytes:
 
 def _truth(value: object) -> str:
     return "true" if value else "false"
+
+
+# Source: RocketMQ ``SendMessageProcessor.handlePutMessageResult`` (release 5.3.3).
+def refusal_of(result: PutMessageResult) -> tuple[ResponseCode, str]:
+    """Return code and remark for a message that was not stored."""
+    code = _REFUSED_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
+    return code, result.reason or result.status.value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Callable, ClassVar
 
 from rmqnet.broker.processor.refused_requests import REPLIES, SENDS, Refusal
 from rmqnet.broker.roles.broker_role import BrokerRole
-from rmqnet.broker.state.offsets_file import OffsetsBesideStore
+from rmqnet.broker.state.consumer_offset_manager import OffsetsBesideStore
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from store_core.config.config_files import BATCH_QUEUE_TYPE, QUEUE_TYPE_ATTRIBUTE, TopicConfig
 from store_core.errors import StoreFormatError, StorePermissionError
@@ -16,7 +16,7 @@ from store_core.filter.consumer_filter_manager import ConsumerFilterManager
 from store_core.layout.message import LMQ_PREFIX
 from store_core.layout.store_paths import CONFIG_DIR
 from store_core.read_only_store import ReadOnlyStore
-from store_core.services.repeated_service import RepeatedService
+from store_core.services.service_thread import RepeatedService
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

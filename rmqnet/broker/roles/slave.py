@@ -13,14 +13,17 @@ from rmqnet.broker.processor.pull_advice import MASTER_ID
 from rmqnet.broker.processor.refused_requests import REJECTED, SENDS, Refusal
 from rmqnet.broker.roles.broker_role import followed_status
 from rmqnet.broker.roles.master_calls import MasterCalls
-from rmqnet.broker.roles.slave_synchronize import SlaveSynchronize
 from rmqnet.broker.roles.written_store import WrittenStoreRole
 from rmqnet.errors import ClientError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
-from store_core.errors import StoreConfigError
+from store_core.config.config_files import parse_delay_offsets
+from store_core.config.config_writing import save_config_file
+from store_core.config.data_version import parse_data_version
+from store_core.errors import StoreConfigError, StoreError
+from store_core.files.file_writing import replace_file
 from store_core.ha.first_report import EARLIEST
 from store_core.ha.ha_client import HAClient
-from store_core.services.repeated_service import RepeatedService
+from store_core.services.service_thread import RepeatedService
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,12 +31,28 @@ if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.broker_config import BrokerConfig
     from rmqnet.broker.registration import Registration
+    from rmqnet.broker.state.config_manager import ConfigManager
+    from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
+    from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
+    from rmqnet.broker.state.topic_config_manager import TopicConfigManager
     from rmqnet.remoting.acl import AclCredentials
     from store_core.config.message_store_config import MessageStoreConfig
 
 logger = logging.getLogger(__name__)
-
 _SYNCHRONIZE_MS = 10_000
+DELAY_OFFSETS_FILE = "delayOffset.json"
+_MASTERS_OWN = (
+    "brokerName",
+    "brokerClusterName",
+    "namesrvAddr",
+    "mappedFileSizeCommitLog",
+    "mappedFileSizeConsumeQueue",
+    "messageDelayLevel",
+    "enableConsumeQueueExt",
+    "enableMultiDispatch",
+    "enableLmq",
+)
+_SLAVES_OWN = {"brokerRole": "SLAVE", "brokerId": "1", "slaveReadEnable": "true"}
 
 
 class SlaveRole(WrittenStoreRole):
@@ -168,3 +187,121 @@ class SlaveRole(WrittenStoreRole):
         client, self._followed = self.client, ""
         if client is not None:
             client.shutdown()
+
+
+# Source: RocketMQ ``SlaveSynchronize`` (release 5.3.3).
+class SlaveSynchronize:
+    """Takes over what a master has, kind by kind; one that fails does not keep the others.
+
+    Parameters
+    ----------
+    calls
+        Asks the master.
+    topics, groups, offsets
+        Of the slave.
+    on_topics
+        Called when topics have changed.
+    """
+
+    def __init__(
+        self,
+        calls: MasterCalls,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        on_topics: Callable[[], object],
+    ) -> None:
+        self._calls = calls
+        self._topics, self._groups, self._offsets = topics, groups, offsets
+        self._on_topics = on_topics
+        self._delays: dict[str, Any] | None = None
+        self._failures: dict[RequestCode, str] = {}
+
+    def run_once(self, master: str) -> bool:
+        """Take over everything; return whether the master answered all of it."""
+        kinds = {
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._take_topics,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._take_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self._take_delays,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._take_groups,
+        }
+        return all([self._take(master, code, take) for code, take in kinds.items()])
+
+    def _take(self, master: str, code: RequestCode, take: Callable[[dict[str, Any]], None]) -> bool:
+        try:
+            data = self._calls.table(master, code)
+            if not data:
+                raise ClientError("an empty answer")
+            take(data)
+        except (ClientError, StoreError, ValueError) as err:
+            reason = str(err)
+            if self._failures.get(code) != reason:
+                logger.warning("master %s: %s is not taken over: %s", master, code.name, reason)
+            self._failures[code] = reason
+            return False
+        self._failures.pop(code, None)
+        return True
+
+    def _take_topics(self, data: dict[str, Any]) -> None:
+        if _take_newer(self._topics, data):
+            self._on_topics()
+
+    def _take_groups(self, data: dict[str, Any]) -> None:
+        _take_newer(self._groups, data)
+
+    def _take_offsets(self, data: dict[str, Any]) -> None:
+        self._offsets.assign(data)
+        self._offsets.persist()
+
+    def _take_delays(self, data: dict[str, Any]) -> None:
+        """Keep them for whoever delivers when this slave becomes a master."""
+        parse_delay_offsets(data)
+        if data != self._delays:
+            root = self._offsets.root
+            save_config_file(root, DELAY_OFFSETS_FILE, data, replace_file, is_sound=True)
+            self._delays = data
+
+
+def _take_newer(manager: ConfigManager, data: dict[str, Any]) -> bool:
+    """Take a table over unless it has the version that is here; return whether it was taken."""
+    if parse_data_version(data.get("dataVersion")) == manager.data_version:
+        return False
+    manager.assign(data, whole=True)
+    manager.persist()
+    return True
+
+
+def settings_of_slave(
+    master: str, given: Mapping[str, str], credentials: AclCredentials | None = None
+) -> dict[str, str]:
+    """Return the settings of a slave, by RocketMQ's keys: what is given, else what has to be.
+
+    Parameters
+    ----------
+    master
+        ``host:port``; it is asked.
+    given
+        Settings that count more.
+    credentials
+        Of an account there, if it wants one.
+
+    Raises
+    ------
+    ClientError
+        The master does not answer, and its name and name servers are not given; or it is none.
+    """
+    try:
+        with MasterCalls(credentials) as calls:
+            found = calls.settings(master)
+    except ClientError as err:
+        if not (given.get("brokerName") and given.get("namesrvAddr")):
+            raise ClientError(
+                f"{err}; a slave that starts without its master needs the setting brokerName, and "
+                "name servers (namesrv_addr)"
+            ) from err
+        logger.warning("%s; this slave goes by the settings that are given", err)
+        found = {}
+    if found.get("brokerId", "0") != "0":
+        raise ClientError(f"{master} is no master: its brokerId is {found['brokerId']}")
+    taken = {key: found[key] for key in _MASTERS_OWN if found.get(key)}
+    return {**taken, **_SLAVES_OWN, **{key: text for key, text in given.items() if text}}

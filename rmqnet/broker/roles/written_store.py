@@ -10,7 +10,7 @@ from rmqnet.broker.metrics.stats_items import SAMPLE_MS, StatsItems
 from rmqnet.broker.roles.broker_role import BrokerRole
 from rmqnet.broker.store_host import store_host
 from store_core.message_store import MessageStore
-from store_core.services.repeated_service import RepeatedService
+from store_core.services.service_thread import RepeatedService
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, TypeVar, Union
 
 from rmqnet.client.admin.cluster_brokers import ClusterBrokers
-from rmqnet.client.admin.message_queries import NO_END, MessageQueries
 from rmqnet.client.admin.offset_reset import OffsetReset
 from rmqnet.client.admin_results import (
     ConsumerConnections,
@@ -22,8 +21,11 @@ from rmqnet.client.client_config import ClientConfig
 from rmqnet.client.client_instance import ClientInstance
 from rmqnet.client.message_queue import MessageQueue
 from rmqnet.client.names import check_group_name, check_topic_name
+from rmqnet.client.received_messages import messages_from_body
 from rmqnet.errors import BrokerError, ClientError, TopicNotFoundError
 from rmqnet.remoting.headers import QueryMessageRequestHeader
+from store_core.codec.hosts import format_host
+from store_core.codec.message_id import parse_message_id
 from store_core.config.config_files import TopicConfig
 
 if TYPE_CHECKING:
@@ -31,17 +33,88 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rmqnet.client.admin_results import Connection, ConsumeStats, QueueStats
-    from rmqnet.client.cluster_info import ClusterInfo
-    from rmqnet.client.topic_route import TopicRoute
+    from rmqnet.client.topic_route import ClusterInfo, TopicRoute
     from store_core.message import Message
 
+NO_END = (1 << 63) - 1
+"""A time, ms, that nothing is stored after."""
+_MAX_REPEATS = 32
 Client = Union[ClientInstance, ClientConfig, str]
 T = TypeVar("T")
-
 EARLIEST, LATEST = 0, LATEST_TIMESTAMP
 """Times that mean the first message and the end of each queue."""
-
 _ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
+
+
+class MessageQueries:
+    """Finds messages; used in a client's event loop.
+
+    Parameters
+    ----------
+    instance
+        The client.
+    brokers
+        Its cluster.
+    """
+
+    def __init__(self, instance: ClientInstance, brokers: ClusterBrokers) -> None:
+        self._instance = instance
+        self._brokers = brokers
+
+    async def by_key(self, header: QueryMessageRequestHeader) -> list[Message]:
+        """Return messages with a key, oldest first."""
+        return [
+            message
+            for message in await self._query(header)
+            if message.topic == header.topic and header.key in (message.keys or [])
+        ]
+
+    async def by_unique_key(self, topic: str, unique_key: str) -> list[Message]:
+        """Return messages with a client's id, oldest first."""
+        header = QueryMessageRequestHeader(
+            topic, unique_key, _MAX_REPEATS, 0, NO_END, unique_key_query=True
+        )
+        return [each for each in await self._query(header) if each.unique_key == unique_key]
+
+    async def by_id(self, topic: str, message_id: str) -> Message:
+        """Return a message by a broker's id or a client's; ClientError if there is none."""
+        place = await self._place_of(message_id)
+        if place is not None:
+            address, commit_log_offset = place
+            body = await self._instance.broker.view_message(address, topic, commit_log_offset)
+            return messages_from_body(body, address, f"message {message_id}")[0]
+        messages = await self.by_unique_key(topic, message_id)
+        if not messages:
+            raise ClientError(
+                f"topic {topic} has no message with id {message_id!r}: no client gave it, and it "
+                "names no broker of this cluster"
+            )
+        return messages[0]
+
+    async def _query(self, header: QueryMessageRequestHeader) -> list[Message]:
+        """Return what the index of each broker leads to: other messages too, of an equal hash."""
+
+        async def on_broker(address: str) -> list[Message]:
+            result = await self._instance.broker.query_message(address, header)
+            return messages_from_body(result.body, address, f"key {header.key}")
+
+        parts = await self._brokers.on_route(header.topic, on_broker)
+        messages = [message for part in parts for message in part]
+        return sorted(messages, key=lambda each: (each.store_timestamp, each.commit_log_offset))
+
+    async def _place_of(self, message_id: str) -> tuple[str, int] | None:
+        """Return broker and offset that an id names; None if that is no broker of this cluster.
+
+        Ids of clients look the same, and begin with the client's address.
+        """
+        try:
+            host, commit_log_offset = parse_message_id(message_id)
+        except ValueError:
+            return None
+        address = format_host(host)
+        info = await self._instance.name_server.cluster_info()
+        known = {each for addresses in info.brokers.values() for each in addresses.values()}
+        return (address, commit_log_offset) if address in known else None
 
 
 class Admin:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Union
 
 from rmqnet.client.client_config import ClientConfig
 from rmqnet.client.client_instance import ClientInstance
+from rmqnet.client.consumer.consumer_options import PullConsumerOptions
 from rmqnet.client.consumer.group_brokers import GroupBrokers
-from rmqnet.client.consumer.group_name import check_group_name
 from rmqnet.client.consumer.offset_store import OffsetStore
-from rmqnet.client.consumer.pull_options import PullConsumerOptions
 from rmqnet.client.consumer.read_ahead import ReadAhead
 from rmqnet.client.consumer.start_offset import StartOffsets
 from rmqnet.client.consumer.subscription import SQL92, Subscription
 from rmqnet.client.heartbeat_data import TAG, ConsumerData, ConsumeType
+from rmqnet.client.names import check_group_name
 from rmqnet.errors import BrokerError, ClientError, RemotingError, RemotingTimeoutError
 
 if TYPE_CHECKING:

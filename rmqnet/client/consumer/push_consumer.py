@@ -14,25 +14,32 @@ from typing import TYPE_CHECKING, Any, Callable, Union
 
 from rmqnet.client.client_config import ClientConfig
 from rmqnet.client.client_instance import ClientInstance
-from rmqnet.client.consumer.concurrent_consumption import ConcurrentConsumption
-from rmqnet.client.consumer.consume_statistics import SAMPLE_INTERVAL_S, ConsumeStatistics
-from rmqnet.client.consumer.consumption import ListenerSide, directly_result
+from rmqnet.client.consumer.consume_statistics import (
+    SAMPLE_INTERVAL_S,
+    ConsumeStatistics,
+    running_info,
+    running_properties,
+)
+from rmqnet.client.consumer.consumer_options import PushConsumerOptions
+from rmqnet.client.consumer.consumption import (
+    ENDLESS,
+    ConcurrentConsumption,
+    ListenerSide,
+    OrderlyConsumption,
+    directly_result,
+)
 from rmqnet.client.consumer.group_brokers import GroupBrokers
-from rmqnet.client.consumer.group_name import check_group_name
-from rmqnet.client.consumer.listener_threads import ListenerThreads
-from rmqnet.client.consumer.listening import ConsumeContext, ask_listener
+from rmqnet.client.consumer.listening import ConsumeContext, ListenerThreads, ask_listener
 from rmqnet.client.consumer.offset_store import LocalFileOffsets, OffsetStore
-from rmqnet.client.consumer.orderly_consumption import ENDLESS, OrderlyConsumption
-from rmqnet.client.consumer.push_options import PushConsumerOptions
 from rmqnet.client.consumer.queue_locks import LOCK_INTERVAL_S, QueueLocks
 from rmqnet.client.consumer.queue_puller import PullSide, QueuePuller
 from rmqnet.client.consumer.rebalance import Rebalancer
 from rmqnet.client.consumer.retry_sender import RetrySender
-from rmqnet.client.consumer.running_info import running_info, running_properties
 from rmqnet.client.consumer.start_offset import StartOffsets
 from rmqnet.client.consumer.subscription import SQL92, Subscription
 from rmqnet.client.heartbeat_data import TAG, ConsumerData, ConsumeType
 from rmqnet.client.message_queue import MessageQueue
+from rmqnet.client.names import check_group_name
 from rmqnet.errors import BrokerError, ClientError, RemotingError, TopicNotFoundError
 from store_core.topics import RETRY_PREFIX, RETRY_TOPIC
 

@@ -18,7 +18,7 @@ from rmqnet.client.consumer.queue_source import (
     SUSPEND_FLAG,
     QueueSource,
 )
-from rmqnet.client.pull_result import PullStatus
+from rmqnet.client.send_result import PullStatus
 from rmqnet.errors import BrokerError, ClientError, RemotingError
 from rmqnet.remoting.codes import ResponseCode
 from rmqnet.remoting.headers import PullMessageRequestHeader
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
     from rmqnet.client.client_instance import ClientInstance
     from rmqnet.client.consumer.consume_statistics import ConsumeStatistics
+    from rmqnet.client.consumer.consumer_options import PushConsumerOptions
     from rmqnet.client.consumer.consumption import Consumption
     from rmqnet.client.consumer.group_brokers import GroupBrokers
     from rmqnet.client.consumer.offset_store import OffsetStore
     from rmqnet.client.consumer.process_queue import ProcessQueue
-    from rmqnet.client.consumer.push_options import PushConsumerOptions
     from rmqnet.client.consumer.queue_locks import QueueLocks
     from rmqnet.client.consumer.subscription import Subscription
     from rmqnet.client.message_queue import MessageQueue
-    from rmqnet.client.pull_result import PullResult
+    from rmqnet.client.send_result import PullResult
     from store_core.message import Message
 
 logger = logging.getLogger(__name__)

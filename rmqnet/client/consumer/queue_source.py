@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Callable
 
-from rmqnet.client.pull_result import PullStatus
 from rmqnet.client.received_messages import messages_from_body
+from rmqnet.client.send_result import PullStatus
 from rmqnet.client.topic_route import MASTER_ID
 from rmqnet.errors import BrokerError, RemotingConnectError, RemotingError
 from store_core.layout.message import INNER_BATCH_FLAG
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rmqnet.client.client_instance import ClientInstance
     from rmqnet.client.consumer.group_brokers import GroupBrokers
     from rmqnet.client.message_queue import MessageQueue
-    from rmqnet.client.pull_result import PullResult
     from rmqnet.client.route_table import BrokerAddress
+    from rmqnet.client.send_result import PullResult
     from rmqnet.remoting.headers import PullMessageRequestHeader
     from store_core.message import Message
 

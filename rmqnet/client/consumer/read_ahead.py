@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Callable
 
 from rmqnet.client.consumer.queue_source import SUBSCRIPTION_FLAG, SUSPEND_FLAG, QueueSource
-from rmqnet.client.pull_result import PullStatus
+from rmqnet.client.send_result import PullStatus
 from rmqnet.errors import BrokerError, ClientError, RemotingError
 from rmqnet.remoting.headers import PullMessageRequestHeader
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from rmqnet.client.client_instance import ClientInstance
+    from rmqnet.client.consumer.consumer_options import PullConsumerOptions
     from rmqnet.client.consumer.group_brokers import GroupBrokers
-    from rmqnet.client.consumer.pull_options import PullConsumerOptions
     from rmqnet.client.consumer.subscription import Subscription
     from rmqnet.client.message_queue import MessageQueue
-    from rmqnet.client.pull_result import PullResult
+    from rmqnet.client.send_result import PullResult
     from store_core.message import Message
 
 logger = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from rmqnet.client.client_instance import ClientInstance
+    from rmqnet.client.consumer.consumer_options import PushConsumerOptions
     from rmqnet.client.consumer.consumption import Consumption
     from rmqnet.client.consumer.group_brokers import GroupBrokers
     from rmqnet.client.consumer.offset_store import OffsetStore
-    from rmqnet.client.consumer.push_options import PushConsumerOptions
     from rmqnet.client.consumer.queue_locks import QueueLocks
     from rmqnet.client.consumer.start_offset import StartOffsets
     from rmqnet.client.consumer.subscription import Subscription

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rmqnet.client.producer.outgoing_message import OutgoingMessage
-from rmqnet.client.producer.send_properties import (
+from rmqnet.client.producer.outgoing_message import (
     PROPERTY_WAIT_STORE_MSG_OK,
+    OutgoingMessage,
     properties_text,
     waits_for_store,
 )

@@ -6,6 +6,7 @@ Source: RocketMQ ``DefaultMQProducerImpl.sendDefaultImpl``, ``MQClientAPIImpl`` 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections import deque
@@ -17,8 +18,6 @@ from rmqnet.client.producer.queue_selection import (
     select_queue,
     select_queue_by_hash,
 )
-from rmqnet.client.producer.retry_policy import RETRIED_ERRORS, RETRY_RESPONSE_CODES
-from rmqnet.client.producer.send_headers import SendHeaders
 from rmqnet.client.send_result import SEND_STATUS, SendStatus, send_result_of
 from rmqnet.errors import (
     BrokerError,
@@ -30,7 +29,9 @@ from rmqnet.errors import (
     SendFailedError,
     SendTimeoutError,
 )
-from rmqnet.remoting.codes import request_name
+from rmqnet.remoting.codes import ResponseCode, request_name
+from rmqnet.remoting.header_fields import encode_header
+from rmqnet.remoting.headers import SendMessageRequestHeaderV2
 from rmqnet.remoting.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
@@ -38,14 +39,42 @@ if TYPE_CHECKING:
 
     from rmqnet.client.client_instance import ClientInstance
     from rmqnet.client.message_queue import MessageQueue
+    from rmqnet.client.producer.outgoing_message import OutgoingMessage
     from rmqnet.client.producer.producer_config import ProducerConfig
     from rmqnet.client.producer.sending import Sending
     from rmqnet.client.topic_route import TopicRoute
 
 logger = logging.getLogger(__name__)
-
 _REFRESH_PAUSE_S = 1.0
 """Between two looks at the route of a topic whose broker cannot be reached."""
+RETRY_RESPONSE_CODES = frozenset(
+    int(code)
+    for code in (
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    )
+)
+"""Answers after which another broker may do better."""
+RETRIED_ERRORS = (RemotingConnectError, RemotingTimeoutError)
+"""No connection, or no answer. Not: too many requests wait, or the frame is too long."""
+_MOST_QUEUES = 10_000
+_NAMES = {
+    field.name: str(field.metadata["short_name"])
+    for field in dataclasses.fields(SendMessageRequestHeaderV2)
+}
+_SYS_FLAG = _NAMES["sys_flag"]
+_BORN_TIMESTAMP = _NAMES["born_timestamp"]
+_FLAG = _NAMES["flag"]
+_PROPERTIES = _NAMES["properties"]
+_RECONSUME_TIMES = _NAMES["reconsume_times"]
+_MAX_RECONSUME_TIMES = _NAMES["max_reconsume_times"]
+_BATCH = _NAMES["batch"]
 
 
 class _Topic:
@@ -386,3 +415,63 @@ def _reason(error: BaseException) -> str:
 
 async def _running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
+
+
+class SendHeaders:
+    """Makes the fields of ``SendMessageRequestHeaderV2``. Not thread-safe.
+
+    Parameters
+    ----------
+    group
+        Of the producer.
+    default_topic
+        Whose queues a broker copies for a topic that it creates (``createTopicKey``).
+    default_topic_queue_nums
+        How many queues such a topic has at most.
+    """
+
+    def __init__(self, group: str, default_topic: str, default_topic_queue_nums: int) -> None:
+        self._group = group
+        self._default_topic = default_topic
+        self._default_topic_queue_nums = default_topic_queue_nums
+        self._same: dict[MessageQueue, dict[str, str]] = {}
+
+    def fields(
+        self, message: OutgoingMessage, queue: MessageQueue, born_timestamp: int
+    ) -> dict[str, str]:
+        """Return the fields as they travel; the time is in milliseconds since the epoch."""
+        fields = dict(self._same.get(queue) or self._make_same(queue))
+        fields[_BORN_TIMESTAMP] = str(born_timestamp)
+        fields[_PROPERTIES] = message.properties
+        if message.flag:
+            fields[_FLAG] = str(message.flag)
+        if message.sys_flag:
+            fields[_SYS_FLAG] = str(message.sys_flag)
+        if message.batch:
+            fields[_BATCH] = "true"
+        if message.reconsume_times:
+            fields[_RECONSUME_TIMES] = str(message.reconsume_times)
+        if message.max_reconsume_times is not None:
+            fields[_MAX_RECONSUME_TIMES] = str(message.max_reconsume_times)
+        return fields
+
+    def _make_same(self, queue: MessageQueue) -> dict[str, str]:
+        if len(self._same) >= _MOST_QUEUES:  # of topics long out of use
+            self._same.clear()
+        header = SendMessageRequestHeaderV2(
+            producer_group=self._group,
+            topic=queue.topic,
+            default_topic=self._default_topic,
+            default_topic_queue_nums=self._default_topic_queue_nums,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=0,
+            flag=0,
+            properties="",
+            reconsume_times=0,
+            unit_mode=False,
+            batch=False,
+            bname=queue.broker_name,
+        )
+        same = self._same[queue] = encode_header(header)
+        return same

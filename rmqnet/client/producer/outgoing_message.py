@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqnet.client.producer.request_reply import PROPERTY_MESSAGE_TYPE, REPLY
-from rmqnet.client.producer.send_properties import (
-    PROPERTY_WAIT_STORE_MSG_OK,
-    properties_text,
-)
-from rmqnet.client.producer.validation import check_message
+from rmqnet.client.producer.validation import check_message, check_properties
+from rmqnet.errors import ClientError
 from rmqnet.remoting.codes import RequestCode
 from store_core.codec.java_string import java_integer
 from store_core.layout.message import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
     TRANSACTION_PREPARED_TYPE,
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
 
 PROPERTY_RECONSUME_TIME = "RECONSUME_TIME"
 PROPERTY_MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+PROPERTY_WAIT_STORE_MSG_OK = "WAIT"
+_NAME_END = chr(NAME_VALUE_SEPARATOR)
+_VALUE_END = chr(PROPERTY_SEPARATOR)
 
 
 class OutgoingMessage(NamedTuple):
@@ -136,3 +138,41 @@ def outgoing_message(
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:
     return java_integer(properties.get(name, ""), 32)
+
+
+# Source: RocketMQ ``MessageDecoder.messageProperties2String``, ``Message``, ``MessageConst``
+# (release 5.3.3).
+def waits_for_store(properties: Mapping[str, str]) -> bool:
+    """Say whether the broker is to answer only when the message is as safe as its settings ask."""
+    return properties.get(PROPERTY_WAIT_STORE_MSG_OK, "true").lower() == "true"
+
+
+def properties_text(topic: str, properties: Mapping[str, str]) -> str:
+    """Return properties as one string.
+
+    Parameters
+    ----------
+    topic
+        For the error.
+    properties
+        Names and values; a value may hold U+0001.
+
+    Raises
+    ------
+    ClientError
+        A name or value holds what separates them, or they are too long for a record.
+    """
+    text = "".join([f"{name}{_NAME_END}{value}{_VALUE_END}" for name, value in properties.items()])
+    if text.count(_VALUE_END) != len(properties) or text.count(_NAME_END) != len(properties):
+        _check_separators(topic, properties)
+    check_properties(topic, len(text) if text.isascii() else len(text.encode(errors="replace")))
+    return text
+
+
+def _check_separators(topic: str, properties: Mapping[str, str]) -> None:
+    for name, value in properties.items():
+        if _NAME_END in name or _VALUE_END in name or _VALUE_END in value:
+            raise ClientError(
+                f"property {name!r} of a message to topic {topic!r} holds U+0001 or U+0002, which "
+                "separate properties"
+            )

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 from rmqnet.client.addresses import local_ip
 from rmqnet.client.client_config import ClientConfig
 from rmqnet.client.client_instance import ClientInstance
-from rmqnet.client.producer.in_flight_limit import InFlightLimit
 from rmqnet.client.producer.message_batch import outgoing_batch
 from rmqnet.client.producer.message_sender import MessageSender
 from rmqnet.client.producer.outgoing_message import OutgoingMessage, outgoing_message
 from rmqnet.client.producer.producer_config import ProducerConfig
 from rmqnet.client.producer.request_reply import PendingReplies
-from rmqnet.client.producer.sending import AsyncSending, OnewaySending, SyncSending
+from rmqnet.client.producer.sending import AsyncSending, InFlightLimit, OnewaySending, SyncSending
 from rmqnet.client.producer.unique_keys import UniqueKeys
 from rmqnet.client.producer.validation import check_group
 from rmqnet.errors import ClientError, RemotingTimeoutError, RemotingTooMuchRequestError

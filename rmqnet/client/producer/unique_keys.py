@@ -1,7 +1,7 @@
 """Client message ids (property ``UNIQ_KEY``), one at a time.
 
 Source: RocketMQ ``MessageClientIDSetter.createUniqID`` (release 5.3.3); many at once are
-``store_core.codec.client_message_id``.
+``store_core.codec.message_id``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from store_core.codec.client_message_id import month_start_ms
+from store_core.codec.message_id import month_start_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,19 +7,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store_core.codec.dledger_entries import entry_headers, headers_ok
-from store_core.layout.dledger import DLEDGER_ENTRY
-from store_core.tools.check.entry_index_check import EntryIndexCheck
+from store_core.errors import StoreError, StoreKindError
+from store_core.files.segment_list import Segment, SegmentList, list_segments
+from store_core.layout.dledger import DLEDGER_ENTRY, DLEDGER_INDEX_DIR, DLEDGER_INDEX_UNIT
+from store_core.log.dledger_log import dledger_node
 from store_core.tools.check.finding_kinds import FindingKind
+from store_core.tools.check.findings import unread
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.files.segment_list import Segment
     from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
 
+    Int64s = npt.NDArray[np.int64]
+    Rows = npt.NDArray[np.void]
+
 _SHOWN = 8
+_FIELDS = ("magic", "pos", "size", "index", "term")
+_FILES_RECOVERED = 3
 
 
 class EntryCheck:
@@ -74,3 +81,105 @@ class EntryCheck:
                 for one in odd[:_SHOWN]
             ],
         )
+
+
+class EntryIndexCheck:
+    """Compares each unit of a node's index with the header of its entry.
+
+    A leader finds by it what it sends to the other nodes. At its start DLedger looks at the entries
+    of the last three data files, and writes their units anew from the first wrong one on; where no
+    index is there it makes all of it. Of older entries nobody ever notices.
+
+    Source: DLedger ``DLedgerMmapFileStore.recover``, ``get`` (0.3.1.2).
+    """
+
+    def __init__(self, snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts) -> None:
+        self._directory, self._findings, self._counts = snapshot.directory, findings, counts
+        self._files = self._listed(snapshot)
+        data = [s.from_offset for s in snapshot.log.segments if s.header_bytes]
+        self._made_anew_from = data[-_FILES_RECOVERED:][0] if data else 0
+
+    def _listed(self, snapshot: StoreSnapshot) -> SegmentList:
+        node = _node(snapshot)
+        if node is None:
+            return SegmentList([], 0)
+        path = snapshot.directory.resolve(node, DLEDGER_INDEX_DIR)
+        try:
+            return list_segments(
+                lambda: snapshot.directory.list(path),
+                file_size=None,
+                unit_bytes=DLEDGER_INDEX_UNIT.size,
+                option="mappedFileSizeForEntryIndex",
+            )
+        except StoreError as err:
+            kind = unread(err, FindingKind.ENTRY_INDEX)
+            self._findings.add(kind, path, examples=[str(err)])
+            return SegmentList([], 0)
+
+    def check(self, headers: Rows) -> None:
+        """Look at the units of entries, ascending, whose headers fit their records."""
+        if not len(self._files) or not len(headers):
+            return
+        units = self._units(headers["index"].astype(np.int64))
+        self._counts.entry_index_units += len(headers)
+        wrong = np.zeros(len(headers), bool)
+        for name in _FIELDS:
+            wrong |= units[name] != headers[name]
+        late = headers["pos"] >= self._made_anew_from
+        self._note(FindingKind.ENTRY_INDEX, headers, units, np.flatnonzero(wrong & ~late))
+        self._note(FindingKind.ENTRY_INDEX_LATE, headers, units, np.flatnonzero(wrong & late))
+
+    def _units(self, indexes: Int64s) -> Rows:
+        """Return the unit of each entry; zeros where no file holds it."""
+        size, units = DLEDGER_INDEX_UNIT.size, np.zeros(len(indexes), DLEDGER_INDEX_UNIT.dtype)
+        for segment in self._files:
+            last = segment.from_offset + min(segment.size, self._files.file_size) - size
+            held = (indexes >= -(-segment.from_offset // size)) & (indexes <= last // size)
+            if held.any():
+                starts = indexes[held] * size - segment.from_offset
+                units[held] = self._read(segment, starts)
+        return units
+
+    def _read(self, segment: Segment, starts: Int64s) -> Rows:
+        size = DLEDGER_INDEX_UNIT.size
+        try:
+            with self._directory.open(segment.path) as source:
+                raw = source.gather(starts, size)
+        except StoreError as err:
+            self._findings.add(unread(err), segment.path, examples=[str(err)])
+            return np.zeros(len(starts), DLEDGER_INDEX_UNIT.dtype)
+        return np.ascontiguousarray(raw).view(DLEDGER_INDEX_UNIT.dtype).reshape(len(starts))
+
+    def _note(self, kind: FindingKind, headers: Rows, units: Rows, rows: Int64s) -> None:
+        if not len(rows):
+            return
+        first = int(headers["index"][rows[0]])
+        segment = self._files.find(first * DLEDGER_INDEX_UNIT.size)
+        shown = rows[:_SHOWN]
+        self._findings.add(
+            kind,
+            segment.path if segment else self._files.segments[0].path,
+            position=first * DLEDGER_INDEX_UNIT.size - segment.from_offset if segment else -1,
+            commit_log_offset=int(headers["pos"][rows[0]]),
+            count=len(rows),
+            byte_count=len(rows) * DLEDGER_INDEX_UNIT.size,
+            examples=[
+                f"entry {entry['index']} of term {entry['term']}, {entry['size']} bytes at "
+                f"{entry['pos']}: its unit says {unit['index']}, {unit['term']}, {unit['size']} "
+                f"bytes at {unit['pos']}"
+                for entry, unit in zip(headers[shown], units[shown])
+            ],
+        )
+
+
+def _node(snapshot: StoreSnapshot) -> str | None:
+    """Return the directory of the node whose log is checked; None where there is none, or several.
+
+    A log that is named by its path (``storePathDLedgerCommitLog``) is read without the node's name.
+    """
+    if not snapshot.dledger_directories:
+        return None
+    try:
+        return dledger_node(snapshot.directory, snapshot.config)
+    except StoreKindError:
+        return None

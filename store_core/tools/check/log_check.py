@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,13 +13,15 @@ from store_core.codec.record_crcs import (
     property_crc_failures,
     rows_with_property_crc,
 )
-from store_core.errors import StoreReadError
+from store_core.config.config_files import load_consumer_offsets, load_delay_offsets
+from store_core.errors import StoreError, StoreReadError
 from store_core.files.nonzero_bytes import first_nonzero, last_nonzero
+from store_core.layout.store_paths import CHECKPOINT_FILE, LOCK_FILE
+from store_core.log.commit_log import commit_log_directories
 from store_core.log.log_scan import DAMAGED_HEADER, Gap, scan_log
 from store_core.tools.check.entry_check import EntryCheck
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
-from store_core.tools.check.time_check import StoreTimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +30,13 @@ if TYPE_CHECKING:
     from store_core.files.segment_list import Segment
     from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
-    from store_core.tools.check.time_check import Outlier
+
+_MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)
+_SLACK_MS = 10_000
+"""A clock that is set forth and back between three records by less is no damage."""
+_END_SLACK_MS = 10 * 365 * 86_400_000
+"""For the first and the last record, which have one neighbour: an idle broker makes large steps."""
+_LIMIT_MS = 1 << 61  # differences of clipped times fit into 64 bits
 
 
 class LogCheck:
@@ -200,3 +209,140 @@ class LogCheck:
             byte_count=last + 1 - first,
             examples=[f"bytes {first} to {last + 1}; the log ends at byte {position}"],
         )
+
+
+def check_log_is_there(snapshot: StoreSnapshot, counts: CheckCounts, findings: Findings) -> None:
+    """Note a log without records, unless it is that of a broker that never got a message.
+
+    Such a broker leaves ``commitlog/``, ``lock`` and a ``checkpoint`` of zeros; whatever knows of a
+    message says that there was one.
+    """
+    if counts.records:
+        return
+    if len(snapshot.log.segments):
+        if counts.stale_bytes and not counts.blank_bytes:
+            text = f"{counts.stale_bytes} bytes in {len(snapshot.log.segments)} files"
+            findings.add(
+                FindingKind.NO_RECORD, snapshot.log.segments.segments[0].path, examples=[text]
+            )
+        return
+    places = commit_log_directories(snapshot.directory, snapshot.config)
+    places += snapshot.dledger_directories
+    place = places[0] if places else ""
+    evidence = list(_traces_of_messages(snapshot))
+    if evidence:
+        findings.add(FindingKind.LOG_MISSING, place, examples=evidence)
+        return
+    made = [snapshot.directory.stat(snapshot.directory.resolve(name)) for name in _MADE_BY_A_BROKER]
+    present = [entry for path in places if (entry := snapshot.directory.stat(path)) is not None]
+    if not present or not all(made):
+        found = "the directory is empty" if present else "there is no such directory"
+        findings.add(FindingKind.LOG_UNKNOWN, place, examples=[found])
+
+
+def check_log_end(snapshot: StoreSnapshot, findings: Findings) -> None:
+    """Note messages that the rest of the store names after the end of the log."""
+    lost = snapshot.lost_end
+    if lost is None:
+        return
+    units = [
+        f"{topic}/{queue_id}: queue offsets {found.queue_offset} to {found.stop - 1}"
+        for (topic, queue_id), found in lost.queues.items()
+    ]
+    findings.add(
+        FindingKind.LOG_END_LOST,
+        snapshot.log.segments.segments[-1].path,
+        commit_log_offset=lost.end_offset,
+        count=max(lost.messages, 1),
+        byte_count=lost.reach - lost.end_offset,
+        examples=[*lost.proofs, *units],
+    )
+
+
+def _traces_of_messages(snapshot: StoreSnapshot) -> Iterator[str]:
+    """Yield, in words, what of the rest of the store knows of messages; one of each sort."""
+    with suppress(StoreError):
+        for topic, queue_id in (*snapshot.queue_paths, *snapshot.batch_queue_paths):
+            if _has_units(snapshot, topic, queue_id):
+                yield f"consume queue {topic}/{queue_id} has units"
+                break
+    with suppress(StoreError):
+        if any(entry.header.entry_count > 0 for entry in snapshot.index.files):
+            yield "the index has entries"
+    point = snapshot.checkpoint
+    if point is not None and any((point.physic_msg_timestamp, point.confirm_phy_offset)):
+        yield "the checkpoint speaks of a record"
+    with suppress(StoreError):
+        for (group, topic), offsets in load_consumer_offsets(snapshot.directory).items():
+            if any(offset > 0 for offset in offsets.values()):
+                yield f"group {group} consumed messages of topic {topic}"
+                break
+    with suppress(StoreError):
+        if any(offset > 0 for offset in (load_delay_offsets(snapshot.directory) or {}).values()):
+            yield "delayed messages were delivered"
+
+
+def _has_units(snapshot: StoreSnapshot, topic: str, queue_id: int) -> bool:
+    simple = snapshot.consume_queue(topic, queue_id)
+    if simple is not None and simple.end_of_units() > 0:
+        return True
+    batch = snapshot.batch_consume_queue(topic, queue_id)
+    return batch is not None and len(batch.read_units()) > 0
+
+
+# Records are stamped in the order of the log, so times only grow, but for a clock that is set back.
+# That leaves all later times lower and the delay since the producer's own stamp (born time) of the
+# record before it unchanged. A damaged time differs from both neighbours, which agree, in both.
+class Outlier(NamedTuple):
+    """A record whose store time does not fit, and the times around it (ms)."""
+
+    commit_log_offset: int
+    store_timestamp: int
+    before: int
+    behind: int
+
+
+class StoreTimes:
+    """Takes the records in the order of the log, a batch at a time; holds two of them."""
+
+    def __init__(self) -> None:
+        none = np.empty(0, np.int64)
+        self._held: tuple[Any, ...] = (none, none, none)
+        self._is_begin = True
+
+    def add(self, frames: RecordFrames) -> Iterator[Outlier]:
+        """Yield what of the records before the last one of the batch does not fit."""
+        names = ("commit_log_offset", "store_timestamp", "born_timestamp")
+        added = (frames.column(name).astype(np.int64) for name in names)
+        at, stored, born = (np.concatenate(pair) for pair in zip(self._held, added))
+        if len(at) > 1 and self._is_begin:
+            yield from _end_outlier(at, stored, born, 0, 1)
+            self._is_begin = False
+        yield from _outliers(at, stored, born)
+        self._held = (at[-2:], stored[-2:], born[-2:])
+
+    def finish(self) -> Iterator[Outlier]:
+        """Yield the last record if it does not fit."""
+        at, stored, born = self._held
+        if len(at) > 1:
+            yield from _end_outlier(at, stored, born, -1, -2)
+
+
+def _outliers(at: Any, stored: Any, born: Any) -> Iterator[Outlier]:
+    stored = np.clip(stored, -_LIMIT_MS, _LIMIT_MS)
+    low = np.minimum(stored[:-2], stored[2:])
+    high = np.maximum(stored[:-2], stored[2:])
+    middle = stored[1:-1]
+    away = np.maximum(low - middle, middle - high) > _SLACK_MS + np.minimum(high - low, _LIMIT_MS)
+    for row in np.flatnonzero(away).tolist():
+        delays = [int(stored[i]) - int(born[i]) for i in (row, row + 1, row + 2)]
+        if min(abs(delays[1] - delays[0]), abs(delays[1] - delays[2])) > _SLACK_MS:
+            times = stored[row : row + 3].tolist()
+            yield Outlier(int(at[row + 1]), times[1], times[0], times[2])
+
+
+def _end_outlier(at: Any, stored: Any, born: Any, end: int, other: int) -> Iterator[Outlier]:
+    time, neighbour = int(stored[end]), int(stored[other])
+    delay, usual = time - int(born[end]), neighbour - int(born[other])
+    if min(abs(time - neighbour), abs(delay - usual)) > _END_SLACK_MS:
+        yield Outlier(int(at[end]), time, neighbour, neighbour)

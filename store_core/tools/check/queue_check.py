@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core.codec.java_string import decode_utf8
-from store_core.codec.record_topics import are_of_topic
+from store_core.codec.record_frames import are_of_topic
 from store_core.config.config_files import is_deleted_topic
 from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
@@ -20,10 +20,9 @@ from store_core.queue.queue_directories import (
     list_consume_queues,
 )
 from store_core.state.store_state import StoreState
-from store_core.tools.check.batch_units import CheckedBatchQueue
 from store_core.tools.check.expected_offsets import ExpectedOffsets
 from store_core.tools.check.finding_kinds import FindingKind
-from store_core.tools.check.queue_units import CheckedQueue, MissingRecords
+from store_core.tools.check.queue_units import CheckedBatchQueue, CheckedQueue, MissingRecords
 
 if TYPE_CHECKING:
     from typing import Union

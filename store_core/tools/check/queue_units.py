@@ -8,10 +8,11 @@ import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, BatchConsumeQueue
 from store_core.queue.consume_queue_ext import is_ext_address, open_consume_queue_ext
+from store_core.ranges import merged_ranges
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
-from store_core.tools.check.offset_ranges import OffsetRanges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.dispatch_request import DispatchRequests
-    from store_core.queue.stored_units import StoredUnits
+    from store_core.queue.segmented_queue import StoredUnits
     from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
 
     Bools = npt.NDArray[np.bool_]
 
 _BLOCK_UNITS = 1 << 18  # 5 MB
+_FIELDS = ("tags_code", "store_timestamp", "base_queue_offset", "batch_size")
 
 
 class MissingRecords:
@@ -221,3 +223,149 @@ class CheckedQueue:
             self.is_known &= kind is not FindingKind.NO_PERMISSION
             self._findings.add(kind, self.place, examples=[str(err)])
         self.broken = True
+
+
+class OffsetRanges:
+    """A set of numbers as disjoint ranges: what grows at the end costs nothing.
+
+    Memory grows with the number of runs, not of numbers.
+    """
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []
+        self._merged = True
+
+    def add_sorted(self, numbers: Any) -> None:
+        """Add ascending numbers."""
+        if not len(numbers):
+            return
+        breaks = np.flatnonzero(np.diff(numbers) > 1) + 1
+        starts = numbers[np.concatenate([[0], breaks])].tolist()
+        lasts = numbers[np.concatenate([breaks - 1, [len(numbers) - 1]])].tolist()
+        for start, last in zip(starts, lasts):
+            if self._ranges and self._ranges[-1][1] == start:
+                self._ranges[-1] = (self._ranges[-1][0], last + 1)
+                continue
+            if self._ranges and start < self._ranges[-1][1]:
+                self._merged = False
+            self._ranges.append((start, last + 1))
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return the ranges ``(start, stop)``, ascending and disjoint."""
+        if not self._merged:
+            self._ranges, self._merged = merged_ranges(self._ranges), True
+        return self._ranges
+
+    def holes(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of ``[start, stop)`` that are not in the set."""
+        at = start
+        for begin, end in self.ranges():
+            if begin >= stop:
+                break
+            if begin > at:
+                yield at, min(begin, stop)
+            at = max(at, end)
+        if at < stop:
+            yield at, stop
+
+
+class CheckedBatchQueue:
+    """Compares the units of a batch queue with the records that should be there.
+
+    Holds the units: 46 bytes each, and 16 to find them by.
+    """
+
+    unit_word = "unit"
+
+    def __init__(
+        self,
+        snapshot: StoreSnapshot,
+        key: tuple[str, int],
+        path: str,
+        findings: Findings,
+        counts: CheckCounts,
+    ) -> None:
+        self.key = key
+        self.place = f"{key[0]}/{key[1]}"
+        self._findings, self._counts = findings, counts
+        self.missing = MissingRecords()
+        self.is_known = True
+        self._units: Any = np.empty(0, NATIVE_BATCH_CQ_UNIT)
+        size = snapshot.config.mapper_file_size_batch_consume_queue
+        try:
+            queue = BatchConsumeQueue.open(snapshot.directory, *key, path, size)
+            self._units = queue.read_units()
+        except (CorruptRecordError, StoreFormatError, StoreReadError) as err:
+            kind = unread(err, FindingKind.QUEUE_UNREADABLE)
+            self.is_known = kind is not FindingKind.NO_PERMISSION
+            findings.add(kind, self.place, examples=[str(err)])
+        self._proved = np.zeros(len(self._units), bool)
+        self._by_offset = np.argsort(self._units["commit_log_offset"], kind="stable")
+        self._offsets = self._units["commit_log_offset"][self._by_offset]
+        self._differs = np.zeros(len(self._units), bool)
+
+    @property
+    def first_proved(self) -> int:
+        """Number of the first unit that a record proved; after all if there is none."""
+        return int(np.argmax(self._proved)) if self._proved.any() else len(self._units)
+
+    def match(self, rows: DispatchRequests) -> Any:
+        """Return which records have their unit; note units that differ otherwise."""
+        at = np.searchsorted(self._offsets, rows.commit_log_offset)
+        inside = np.flatnonzero(at < len(self._offsets))
+        place = self._by_offset[at[inside]]
+        good = self._units["commit_log_offset"][place] == rows.commit_log_offset[inside]
+        good &= self._units["message_size"][place] == rows.message_size[inside]
+        matched = np.zeros(len(rows), bool)
+        matched[inside[good]] = True
+        place = place[good]
+        self._proved[place] = True
+        self._counts.units += len(place)
+        units, proved = self._units[place], rows.take(matched)
+        for name in _FIELDS:
+            wrong = np.flatnonzero(units[name] != getattr(proved, name))
+            self._differs[place[wrong]] = True
+            self._note(name, units[wrong], place[wrong])
+        return matched
+
+    def unproved(self) -> Iterator[tuple[int, Any]]:
+        """Yield (number of the first, units) of the stretches that no record proved."""
+        rows = np.flatnonzero(~self._proved)
+        for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
+            if len(run):
+                yield int(run[0]), self._units[run]
+
+    def _note(self, name: str, units: Any, numbers: Any) -> None:
+        if len(units):
+            kind = FindingKind.UNIT_TAGS if name == "tags_code" else FindingKind.UNIT_WRONG
+            self._findings.add(
+                kind,
+                self.place,
+                position=int(numbers[0]),
+                commit_log_offset=int(units["commit_log_offset"][0]),
+                count=len(units),
+                examples=[f"unit {numbers[0]}: {name} is {units[name][0]}"],
+            )
+
+    def check_order(self) -> None:
+        """Note units that do not follow the one before, when all records were matched."""
+        units, good = self._units, self._proved & ~self._differs
+        follows = units["base_queue_offset"][:-1] + units["batch_size"][:-1]
+        odd = follows != units["base_queue_offset"][1:]
+        # Made anew from good records, units stand as they do.
+        is_hole = good[:-1] & good[1:]
+        for kind, wrong in (
+            (FindingKind.QUEUE_ORDER, np.flatnonzero(odd & ~is_hole)),
+            (FindingKind.QUEUE_HOLE, np.flatnonzero(odd & is_hole)),
+        ):
+            self._findings.add(
+                kind,
+                self.place,
+                position=int(wrong[0]) + 1 if len(wrong) else -1,
+                count=len(wrong),
+                examples=[
+                    f"unit {at + 1} begins at queue offset {units['base_queue_offset'][at + 1]}, "
+                    f"not {follows[at]}"
+                    for at in wrong[:5].tolist()
+                ],
+            )

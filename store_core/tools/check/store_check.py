@@ -9,14 +9,12 @@ from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadErr
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.queue_range import queue_range
 from store_core.tools.check.compaction_check import check_compaction
-from store_core.tools.check.config_check import check_config
-from store_core.tools.check.consumer_offset_check import check_consumer_offsets
+from store_core.tools.check.config_check import check_config, check_consumer_offsets
 from store_core.tools.check.file_check import check_checkpoint, check_files
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import CheckCounts, CheckReport, Findings
 from store_core.tools.check.index_check import IndexCheck
-from store_core.tools.check.log_check import LogCheck
-from store_core.tools.check.log_presence import check_log_end, check_log_is_there
+from store_core.tools.check.log_check import LogCheck, check_log_end, check_log_is_there
 from store_core.tools.check.queue_check import QueueCheck
 from store_core.tools.check.timer_check import check_timer
 

@@ -10,6 +10,7 @@ from store_core.errors import StoreConfigError, StoreNotFoundError
 from store_core.files.file_writing import write_errors
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_dispatcher import IndexDispatcher
+from store_core.index.index_file import IndexFile
 from store_core.index.tag_entries import with_tag_index
 from store_core.layout.store_paths import (
     ABORT_FILE,
@@ -21,21 +22,27 @@ from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.recovery.queue_review import lost_queues, queues_not_of_log
 from store_core.recovery.recovery import LogRecovery, plan_log
 from store_core.recovery.recovery_plan import Loss
-from store_core.staged_commit.settle import uncommitted_offset
+from store_core.staged_commit.resolve_open_jobs import uncommitted_offset
 from store_core.state.store_kind import require_writable
 from store_core.store_files import OpenOptions, StoreParts, open_parts, recovery_parts
-from store_core.tools.repair.left_unmended import left_unmended
+from store_core.store_snapshot import StoreSnapshot
+from store_core.tools.check.file_check import check_checkpoint, check_files
+from store_core.tools.check.finding_kinds import FindingKind, Severity
+from store_core.tools.check.findings import Findings
+from store_core.tools.check.index_structure import misplaced_ends
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.index.index_file_set import IndexFileSet
     from store_core.log.readable_log import ReadableLog
     from store_core.progress import Progress
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
-    from store_core.tools.repair.left_unmended import Unmended
 
 _CATCH_UP_BYTES = 256 << 20
 _UNCOMMITTED = "a staged job that was not committed begins here"
+_LOST = (Severity.DAMAGE, Severity.REPAIRABLE)
 
 
 @dataclass(frozen=True)
@@ -212,3 +219,53 @@ def _result(
         )
     index = (files.dropped, files.reason, files.from_offset)
     return RecoveryResult(found, *index, queues, unmended)
+
+
+@dataclass(frozen=True)
+class Unmended:
+    """A file that is not as it has to be, what is wrong, and what to do."""
+
+    path: str
+    found: str
+    advice: str
+
+
+def left_unmended(
+    root: str, config: MessageStoreConfig, found: LogRecovery, dropped: Collection[str] = ()
+) -> tuple[Unmended, ...]:
+    """Return what ``check`` will say of files that need not be read for it.
+
+    Parameters
+    ----------
+    root, config
+        The store, recovered, or as `plan_log` found it.
+    found
+        What was done to its log, or would be.
+    dropped
+        Names of index files that would be made anew.
+    """
+    findings = Findings()
+    with StoreSnapshot(StoreDirectory(root), config, found.log_end) as view:
+        check_files(view, findings)
+        check_checkpoint(view, found.last_timestamp, findings)
+        if config.message_index_enable and view.index.sizes is not None:
+            for path, reason in view.index.unusable:
+                if path.rpartition("/")[2] not in dropped:
+                    findings.add(FindingKind.INDEX_UNUSABLE, path, examples=[reason])
+            _check_index_headers(view, findings, dropped)
+    return tuple(
+        Unmended(one.place, f"{one.kind.label}: {'; '.join(one.examples)}", one.advice)
+        for one in findings.sorted()
+        if one.severity in _LOST
+    )
+
+
+def _check_index_headers(view: StoreSnapshot, findings: Findings, dropped: Collection[str]) -> None:
+    """Note files whose first or last entry is not the one that the header names."""
+    for path, _ in view.index.files:
+        if view.index.sizes is None or path.rpartition("/")[2] in dropped:
+            continue
+        with view.directory.open(path) as source:
+            wrong = misplaced_ends(IndexFile(source, *view.index.sizes))
+        if wrong:
+            findings.add(FindingKind.INDEX_HEADER, path, position=0, examples=wrong)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from store_core.tools.salvage.salvage import SalvageOptions, report_path, salvage_store
+from store_core.tools.salvage.salvage import (
+    SalvageOptions,
+    checked_target,
+    report_path,
+    salvage_store,
+)
 from store_core.tools.salvage.salvage_report import SalvageReport
-from store_core.tools.salvage.target_path import checked_target
 
 __all__ = ["SalvageOptions", "SalvageReport", "checked_target", "report_path", "salvage_store"]

@@ -7,18 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
+import numpy as np
+
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.index.index_entries import index_entries
 from store_core.index.index_writer import IndexWriter
 from store_core.layout.store_paths import INDEX_DIR
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder
-from store_core.tools.salvage.recycled_blocks import RecycledBlocks
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    import numpy as np
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
@@ -98,3 +98,24 @@ class DerivedFiles:
         if self._index is not None:
             columns = MessageColumns.shared(frames)
             self._index.append(index_entries(columns, with_tags=self._with_tags))
+
+
+class RecycledBlocks:
+    """Hands out as many blocks as there are at most in use at a time, then the first again.
+
+    Parameters
+    ----------
+    count
+        How many; what was in the block of as many calls before is lost.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._blocks = [np.empty(0, np.uint8)] * count
+
+    def next_block(self, size: int) -> npt.NDArray[np.uint8]:
+        """Return a block of so many bytes, of any content."""
+        block = self._blocks.pop(0)
+        if len(block) < size:
+            block = np.empty(size, np.uint8)
+        self._blocks.append(block)
+        return block[:size]

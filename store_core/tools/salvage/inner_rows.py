@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
 from store_core.codec.gather import gather_binary
-from store_core.layout.message import NOT_QUEUED_BIT
+from store_core.codec.properties import string_to_properties
+from store_core.layout.message import (
+    INNER_BATCH_FLAG,
+    LMQ_PREFIX,
+    MAX_PROPERTIES_BYTES,
+    NOT_QUEUED_BIT,
+    PROPERTIES_LENGTH,
+    PROPERTY_INNER_BASE,
+    PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    PROPERTY_INNER_NUM,
+    RECORD_PREFIX,
+)
 from store_core.put import reserved_properties
+from store_core.put.put_properties import set_property
+from store_core.put.reserved_properties import MULTI_SEPARATOR
 from store_core.queue.dispatch_request import LMQ_QUEUE_ID
 from store_core.queue.queue_directories import is_directory_name
-from store_core.tools.salvage.inner_properties import (
-    batch_size,
-    light_offsets,
-    with_new_offsets,
-    with_properties,
-)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.tools.salvage.moved_offsets import NewQueues
 
     Int64s = npt.NDArray[np.int64]
+
+_MAX_BATCH = 32767
+_SIZE_BYTES = RECORD_PREFIX.at("magic_code")
+_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 class InnerRows:
@@ -165,3 +180,64 @@ def marked_rows(frames: RecordFrames) -> list[tuple[int, bytes]]:
     """Return the rows whose properties hold the mark, with these."""
     raw = gather_binary(frames.data, frames.properties_start, frames.properties_length)
     return [(row, raw[row].as_py()) for row in reserved_properties.marked_rows(raw).tolist()]
+
+
+# Source: RocketMQ ``BatchConsumeQueue.assignQueueOffset``, ``LmqDispatch`` (release 5.3.3).
+def batch_size(sys_flag: int, properties_raw: bytes) -> int:
+    """Return how many messages an inner batch holds; 0 for any other record."""
+    if not sys_flag & INNER_BATCH_FLAG:
+        return 0
+    text = string_to_properties(properties_raw).get(PROPERTY_INNER_NUM, "")
+    count = int(text) if _DIGITS.fullmatch(text) else 0
+    return count if count <= _MAX_BATCH else 0
+
+
+def light_offsets(properties_raw: bytes) -> dict[str, int]:
+    """Return the queue offset that a record has in each light queue that it is put into."""
+    properties = string_to_properties(properties_raw)
+    names = properties.get(PROPERTY_INNER_MULTI_DISPATCH, "").split(MULTI_SEPARATOR)
+    texts = properties.get(PROPERTY_INNER_MULTI_QUEUE_OFFSET, "").split(MULTI_SEPARATOR)
+    if len(names) != len(texts):
+        return {}
+    pairs = zip(names, texts)
+    return {n: int(t) for n, t in pairs if n.startswith(LMQ_PREFIX) and _DIGITS.fullmatch(t)}
+
+
+def with_new_offsets(
+    properties_raw: bytes, base: int, new_light: Mapping[str, int], *, in_batch_queue: bool
+) -> bytes:
+    """Return the properties with the offsets of the new store; names that are absent stay so."""
+    properties = string_to_properties(properties_raw)
+    if in_batch_queue and PROPERTY_INNER_BASE in properties:
+        properties_raw = set_property(properties_raw, PROPERTY_INNER_BASE, str(base))
+    if new_light:
+        names = properties[PROPERTY_INNER_MULTI_DISPATCH].split(MULTI_SEPARATOR)
+        texts = properties[PROPERTY_INNER_MULTI_QUEUE_OFFSET].split(MULTI_SEPARATOR)
+        value = [str(new_light[n]) if n in new_light else t for n, t in zip(names, texts)]
+        properties_raw = set_property(
+            properties_raw, PROPERTY_INNER_MULTI_QUEUE_OFFSET, MULTI_SEPARATOR.join(value)
+        )
+    return properties_raw
+
+
+def with_properties(record: bytes, old_bytes: int, properties_raw: bytes) -> bytes:
+    """Return a record with other properties, and the lengths that go with them.
+
+    Parameters
+    ----------
+    record, old_bytes
+        The record, and the bytes of its present properties.
+    properties_raw
+        The new ones.
+
+    Raises
+    ------
+    ValueError
+        The new properties are too long.
+    """
+    if len(properties_raw) > MAX_PROPERTIES_BYTES:
+        raise ValueError(f"the properties would have {len(properties_raw)} bytes")
+    head = bytearray(record[: len(record) - old_bytes - PROPERTIES_LENGTH.size])
+    size = len(head) + PROPERTIES_LENGTH.size + len(properties_raw)
+    head[:_SIZE_BYTES] = size.to_bytes(_SIZE_BYTES, "big")
+    return bytes(head) + PROPERTIES_LENGTH.pack(value=len(properties_raw)) + properties_raw

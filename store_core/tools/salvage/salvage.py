@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
+import numpy as np
+
 from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
-from store_core.errors import StoreConfigError, StoreFormatError, StoreReadError
+from store_core.errors import StoreConfigError, StoreError, StoreFormatError, StoreReadError
 from store_core.files.directory_swap import remove_tree
 from store_core.files.file_writing import (
     flush_directory,
@@ -32,28 +34,32 @@ from store_core.layout.store_paths import (
     TIMER_WHEEL_FILE,
     wheel_snapshot,
 )
-from store_core.log.commit_log import DEFAULT_SEGMENT_BYTES, SEGMENT_SIZE_OPTION
+from store_core.log.commit_log import (
+    DEFAULT_SEGMENT_BYTES,
+    SEGMENT_SIZE_OPTION,
+    commit_log_directories,
+)
 from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.log.log_scan import Gap, scan_log
+from store_core.queue.compaction_log import CompactionLog, compacted_queues
 from store_core.queue.queue_directories import configured_kinds, queue_file_sizes
 from store_core.state.checkpoint_file import CheckpointFile
 from store_core.state.store_lock import LOCK_TEXT
+from store_core.state.store_state import StoreState
 from store_core.store_snapshot import StoreSnapshot
-from store_core.tools.repair.keep_queues import keep_queues_without_records
-from store_core.tools.repair.queue_file_times import set_queue_file_times
-from store_core.tools.salvage.carried_files import ConfigFiles
-from store_core.tools.salvage.compacted_messages import compacted_messages_notes
+from store_core.tools.repair.keep_queues import keep_queues_without_records, set_queue_file_times
+from store_core.tools.salvage.copied_config import ConfigFiles
 from store_core.tools.salvage.derived_files import DerivedFiles
 from store_core.tools.salvage.log_copy import LogCopy
 from store_core.tools.salvage.salvage_report import SalvageReport
-from store_core.tools.salvage.target_path import checked_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.progress import StageProgress
+    from store_core.tools.salvage.moved_offsets import QueueOffsets
 
 _REPORT_SUFFIX = ".salvage.json"
 _UNFINISHED_SUFFIX = ".salvage-part"
@@ -351,3 +357,73 @@ def _put_in_place(part: Path, path: Path) -> None:
         path.rmdir()
     part.rename(path)
     flush_directory(str(path.parent))
+
+
+def compacted_messages_notes(
+    snapshot: StoreSnapshot, queues: Mapping[tuple[str, int], QueueOffsets]
+) -> list[str]:
+    """Return for a person what of the compacted logs is not in the new store.
+
+    Parameters
+    ----------
+    snapshot
+        The old store.
+    queues
+        Old queue offsets of what was taken over.
+    """
+    only: dict[str, int] = {}
+    unread = []
+    for topic, queue_id in compacted_queues(snapshot.directory):
+        is_live = snapshot.state is StoreState.LIVE
+        try:
+            with CompactionLog(snapshot.directory, topic, queue_id, is_live=is_live) as log:
+                offsets = log.units["base_queue_offset"]
+        except StoreError as err:
+            unread.append(f"the compacted log of {topic}/{queue_id} cannot be read: {err}")
+            continue
+        taken = np.zeros(len(offsets), bool)
+        for run in queues[topic, queue_id].runs if (topic, queue_id) in queues else ():
+            taken |= (offsets >= run.old) & (offsets < run.old + run.length)
+        only[topic] = only.get(topic, 0) + int(np.count_nonzero(~taken))
+    told = ", ".join(f"{topic}: {count}" for topic, count in only.items() if count)
+    if told:
+        unread.append(
+            f"messages that only compacted logs of the old store have are not in the new one "
+            f"({told}): read them from the old store with access=compaction"
+        )
+    return unread
+
+
+def checked_target(snapshot: StoreSnapshot, target: str) -> Path:
+    """Return the absolute path of a new store, if one may be made there.
+
+    Parameters
+    ----------
+    snapshot
+        The store that is salvaged.
+    target
+        A path at which there should be nothing, or an empty directory.
+
+    Raises
+    ------
+    StoreConfigError
+        It is no local path, something is there, or one of the two lies inside the other.
+    """
+    directory = StoreDirectory(target)
+    if not directory.is_local:
+        raise StoreConfigError(f"{directory.uri}: a store can be written on this machine only")
+    path = Path(os.path.abspath(local_path(target)))  # noqa: PTH100 (links stay as they are)
+    if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
+        raise StoreConfigError(f"{path} is there already; give a new directory")
+    if snapshot.directory.is_local:
+        sources = [
+            snapshot.directory.resolve(),
+            *commit_log_directories(snapshot.directory, snapshot.config),
+        ]
+        real = os.path.realpath(path)
+        for source in map(os.path.realpath, sources):
+            if os.path.commonpath([source, real]) in {source, real}:
+                raise StoreConfigError(
+                    f"{path} and {source} lie one inside the other; give another directory"
+                )
+    return path

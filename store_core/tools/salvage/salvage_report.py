@@ -9,10 +9,9 @@ from store_core.layout.message import INNER_ITEM
 
 if TYPE_CHECKING:
     from store_core.log.log_scan import Gap
-    from store_core.queue.lost_end import LostEnd
+    from store_core.recovery.lost_end import LostEnd
     from store_core.tools.salvage.moved_offsets import OffsetRun, QueueOffsets
-    from store_core.tools.salvage.readable_rows import RejectedRecord
-    from store_core.tools.salvage.store_times import CorrectedTime
+    from store_core.tools.salvage.readable_rows import CorrectedTime, RejectedRecord
 
 FORMAT = 1
 

@@ -11,8 +11,7 @@ from rmqnet.broker.broker import Broker
 from rmqnet.broker.broker_config import BrokerConfig
 from rmqnet.broker.clients.broker_to_client import BrokerToClient
 from rmqnet.broker.clients.client_housekeeping import ClientHousekeeping
-from rmqnet.broker.clients.consumer_changes import ConsumerChanges
-from rmqnet.broker.clients.consumer_manager import ConsumerManager
+from rmqnet.broker.clients.consumer_manager import ConsumerChanges, ConsumerManager
 from rmqnet.broker.clients.producer_manager import ProducerManager
 from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
 from rmqnet.broker.pools import Pools

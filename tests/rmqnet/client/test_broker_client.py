@@ -16,7 +16,7 @@ from rmqnet import (
     SendStatus,
 )
 from rmqnet.client.heartbeat_data import SubscriptionData
-from rmqnet.client.pull_result import PullResult
+from rmqnet.client.send_result import PullResult
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,

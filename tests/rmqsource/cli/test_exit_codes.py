@@ -208,8 +208,8 @@ def test_files_that_may_not_be_read(
 def test_a_misspelt_topic(
     call: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr("rmqsource.cli.explore.export_messages", lambda *_: None)
-    monkeypatch.setattr("rmqsource.cli.sink.spark_job", lambda *_: nullcontext())
+    monkeypatch.setattr("rmqsource.cli.commands.explore.export_messages", lambda *_: None)
+    monkeypatch.setattr("rmqsource.cli.commands.sink.spark_job", lambda *_: nullcontext())
     copied = pytest.importorskip("rmqsource.transfer.copy_store")
     monkeypatch.setattr(copied, "copy_store", lambda *_: copied.Copied(None, 0))
     code, said = call(command, STORE.root, *TOPIC_FLAG[command])
@@ -238,7 +238,7 @@ def test_an_export_without_messages_is_written_and_told(
     from rmqsource import register
 
     register(spark)
-    monkeypatch.setattr("rmqsource.cli.export.spark_job", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("rmqsource.cli.job.spark_job", lambda *_: nullcontext(spark))
     answer = run("export", STORE.root, *SIZES, *NOTHING, "-o", tmp_path / "out")
     assert answer.code == FOUND
     assert f"no message matches: {tmp_path / 'out'} was written, and holds none" in answer.err
@@ -302,7 +302,7 @@ def test_an_export_tells_what_it_passed_over(
     from rmqsource import register
 
     register(spark)
-    monkeypatch.setattr("rmqsource.cli.export.spark_job", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("rmqsource.cli.job.spark_job", lambda *_: nullcontext(spark))
     kind = ("--format", file_format)
     store = damaged(tmp_path / "store")
     passing = ("--option", "mode=DROPMALFORMED")
@@ -321,7 +321,7 @@ def test_a_copy_tells_what_it_passed_over(
     from rmqsource import register
 
     register(spark)
-    monkeypatch.setattr("rmqsource.cli.sink.spark_job", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("rmqsource.cli.commands.sink.spark_job", lambda *_: nullcontext(spark))
     store = damaged(tmp_path / "store")
     passing = ("--option", "mode=PERMISSIVE", "--topic", "documents,orders")
     found = run("copy", store, tmp_path / "new", *SIZES, *passing, "--format", "json")

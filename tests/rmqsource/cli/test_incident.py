@@ -14,7 +14,7 @@ import pytest
 from rmqsource.cli.job import tasks_of
 from rmqsource.cli.read import WrongUseError
 from rmqsource.cli.report import Report
-from rmqsource.cli.thresholds import Threshold, count, count_or_span, size
+from rmqsource.cli.times import Threshold, count, count_or_span, size
 from tests.conftest import ROOT
 from tests.golden_store import golden
 from tests.rmqsource.cli.command_line import Run

@@ -14,8 +14,7 @@ from termios import TIOCSWINSZ
 import pytest
 from rich.cells import cell_len
 
-from rmqsource.cli import tables
-from rmqsource.cli.output import folded
+from rmqsource.cli.output import GAP, Column, fit_table, folded, table_rows
 from tests.conftest import ROOT
 from tests.golden_store import golden
 from tests.rmqsource.cli.command_line import Run
@@ -198,20 +197,20 @@ def _some_id() -> str:
 
 
 def test_one_column_stays_however_narrow() -> None:
-    columns = [tables.Column("message_id", "message_id", ("A" * 32,), False)]
-    layout = tables.fit(columns, 20)
+    columns = [Column("message_id", "message_id", ("A" * 32,), False)]
+    layout = fit_table(columns, 20)
     assert (layout.names, layout.widths) == (("message_id",), (20,))
-    assert tables.rows(columns, layout) == ["A" * 19 + "…"]
+    assert table_rows(columns, layout) == ["A" * 19 + "…"]
 
 
 def test_wide_characters_and_ends_of_paths() -> None:
     columns = [
-        tables.Column("body", "body", ("数量数量数量数量", "ab"), False),
-        tables.Column("path", "path", ("/data/store/commitlog/00000000000000131072",), False),
+        Column("body", "body", ("数量数量数量数量", "ab"), False),
+        Column("path", "path", ("/data/store/commitlog/00000000000000131072",), False),
     ]
-    layout = tables.fit(columns, 36)
-    assert sum(layout.widths) + tables.GAP <= 36
-    for line in tables.rows(columns, layout):
+    layout = fit_table(columns, 36)
+    assert sum(layout.widths) + GAP <= 36
+    for line in table_rows(columns, layout):
         assert cell_len(line) <= 36
         assert line.endswith("0131072")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqsource.explore import group_sums as tally
-from rmqsource.explore.group_sums import Tally, counted_pairs
+from rmqsource.explore.log_survey import Tally, counted_pairs
 
 PAIRS = st.lists(
     st.tuples(

@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqsource.errors import DamagedStoreError
-from rmqsource.explore.group_sums import counted_pairs
-from rmqsource.explore.log_survey import Survey, class_bounds, class_of, quantile, survey
+from rmqsource.explore.log_survey import (
+    Survey,
+    class_bounds,
+    class_of,
+    counted_pairs,
+    quantile,
+    survey,
+)
 from rmqsource.options.source_options import options_for
 from tests.golden_store import GoldenStore, golden
 from tests.store_factory import StoreFactory

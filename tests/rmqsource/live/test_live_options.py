@@ -7,10 +7,16 @@ import pickle
 import pytest
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.live.live_options import parse_live_options
-from rmqsource.live.live_sink_options import parse_live_sink_options
+from rmqsource.live.live_options import (
+    EVERYTHING,
+    SQL92,
+    TAG,
+    Subscription,
+    parse_live_options,
+    parse_live_sink_options,
+    subscription_of,
+)
 from rmqsource.live.option_table import LIVE_OPTION_TABLE, LIVE_SINK_OPTION_TABLE
-from rmqsource.live.subscription import EVERYTHING, SQL92, TAG, Subscription, subscription_of
 
 GIVEN = {"namesrvAddr": "h1:9876", "topic": "orders"}
 SECRETS = {

@@ -12,9 +12,14 @@ from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqsource.errors import DamagedStoreError, SourceOptionError
 from rmqsource.live.cluster import Cluster
 from rmqsource.live.errors import ClusterError, KeyLookupError, LiveDataLossError
-from rmqsource.live.key_queries import KeyPlace, KeyQuestion, frames_of_keys
 from rmqsource.live.live_options import parse_live_options
-from rmqsource.live.live_read import plan_live_read, read_live_split
+from rmqsource.live.live_read import (
+    KeyPlace,
+    KeyQuestion,
+    frames_of_keys,
+    plan_live_read,
+    read_live_split,
+)
 from rmqsource.live.queue_pulls import QueuePulls
 from store_core.layout.message import SYS_FLAG_AT
 from tests.golden_store import golden
@@ -320,7 +325,7 @@ def test_more_messages_of_a_key_than_a_broker_gives(cluster, store, monkeypatch)
 
 
 def test_large_messages_of_a_key_come_in_answers_that_fit_a_frame(cluster, monkeypatch):
-    monkeypatch.setattr("rmqsource.live.key_queries._ANSWER_BYTES", 3000)
+    monkeypatch.setattr("rmqsource.live.live_read._ANSWER_BYTES", 3000)
     wanted = [
         r
         for (name, _), q in cluster.served.queues.items()

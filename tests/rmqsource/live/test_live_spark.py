@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rmqnet.remoting.codes import RequestCode, ResponseCode
-from rmqsource.live.repeats import PROPERTY_SPARK_BATCH
+from rmqsource.live.duplicates import PROPERTY_SPARK_BATCH
 from tests.golden_store import golden
 from tests.rmqsource.live.recorded_broker import RecordedCluster
 from tests.rmqsource.live.sending_broker import SendingBroker

@@ -43,7 +43,7 @@ def cluster():
 @pytest.fixture(autouse=True)
 def _no_pause_between_looks(monkeypatch):
     monkeypatch.setattr("rmqsource.live.live_follower._LOOK_SECONDS", 0.0)
-    monkeypatch.setattr("rmqsource.live.stream_queues._ROUTE_SECONDS", 0.0)
+    monkeypatch.setattr("rmqsource.live.live_follower._ROUTE_SECONDS", 0.0)
 
 
 def options(cluster, **more):

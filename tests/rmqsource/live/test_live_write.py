@@ -8,10 +8,10 @@ import pytest
 
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqsource.live import send_batches
+from rmqsource.live.duplicates import PROPERTY_SPARK_BATCH, job_prefix
 from rmqsource.live.errors import ClusterError
-from rmqsource.live.live_sink_options import parse_live_sink_options
+from rmqsource.live.live_options import parse_live_sink_options
 from rmqsource.live.live_write import plan_live_write, send_part
-from rmqsource.live.repeats import PROPERTY_SPARK_BATCH, job_prefix
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.errors import SinkRowError
 from tests.rmqsource.live.live_reading import read_live

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rmqsource.live.pull_ahead import PullAhead
+from rmqsource.live.queue_pulls import PullAhead
 from store_core.event_loop_thread import EventLoopThread
 
 

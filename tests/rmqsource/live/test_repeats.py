@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqsource.live.repeats import RepeatFilter, job_prefix, repeat_values
+from rmqsource.live.duplicates import RepeatFilter, job_prefix, repeat_values
 
 rows = st.tuples(st.sampled_from(["j:0:0", "j:0:1", "q-1:7:0"]), st.integers(0, 3000))
 others = st.sampled_from([None, "", "x", "j:0:0:", "j:0:0:-1", "j:0:0:99999999999", "::::", "a\n"])

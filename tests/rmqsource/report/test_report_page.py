@@ -24,8 +24,7 @@ pytest.importorskip("pandas")
 from rmqsource import plots
 from rmqsource.explore.log_survey import quantile
 from rmqsource.plots.style import about_text, bytes_text, duration_text, plural
-from rmqsource.report.page import report_page
-from rmqsource.report.pictures import picture
+from rmqsource.report.page import picture, report_page
 from rmqsource.report.report_data import ReportData, collect
 from rmqsource.report.script import SCRIPT
 from rmqsource.report.tables import Cell, table_html

@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 import pytest
 
-from rmqsource.explore.store_standing import StoreStanding, store_standing
+from rmqsource.explore.store_health import StoreStanding, store_standing
 from rmqsource.options.source_options import options_for
 from rmqsource.report.report_data import ReportData, collect
 from rmqsource.report.verdict import ACT, GOOD, LOOK, Judgement, verdict

@@ -10,7 +10,7 @@ from collections import defaultdict
 import pytest
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.scan.index_path import indexed_keys
+from rmqsource.scan.planner import indexed_keys
 from rmqsource.scan.predicate import ScanPredicate
 from store_core.layout.index import INDEX_HEADER
 from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqsource.scan.key_rows import explode_keys
+from rmqsource.scan.message_batches import explode_keys
 from rmqsource.scan.predicate import ScanPredicate
 
 words = st.text(alphabet="abü鍵", min_size=1, max_size=2)

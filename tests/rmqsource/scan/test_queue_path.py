@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.scan import log_cover
+from rmqsource.scan import queue_path
 from store_core import Message, MessageStore, MessageStoreConfig
 from store_core.layout.consume_queue import CQ_UNIT
 from tests.golden_store import golden
@@ -237,7 +237,7 @@ def test_damaged_queues_that_nothing_names(change, small_root):
 
 def test_too_much_to_prove_it_by(small_root, monkeypatch):
     """Where nothing names the queues, what cannot be counted is not trusted."""
-    monkeypatch.setattr(log_cover, "_MOST_QUEUES", 1)
+    monkeypatch.setattr(queue_path, "_MOST_QUEUES", 1)
     (small_root / "config/topics.json").unlink()
     (way,) = plan(small_root, topic="Small")
     assert "nothing tells which queues the topics have" in way.reason
@@ -395,7 +395,7 @@ def test_lost_queues_that_nothing_names(tmp_path, monkeypatch, lose):
     assert found(root, topic="Small") == small
     for name, most in (("_MOST_UNITS", 100), ("_MOST_QUEUES", 1)):
         with monkeypatch.context() as patch:
-            patch.setattr(log_cover, name, most)
+            patch.setattr(queue_path, name, most)
             (way,) = plan(root, topic="Small")
             assert "trusts that the topics have no queues but those that are there" in way.reason
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from store_core import Message
 from store_core.codec.properties import string_to_properties
-from store_core.codec.properties_block import joined_words, properties_block
+from store_core.codec.property_columns import joined_words, properties_block
 from tests.rmqsource.sink.support import batch_of, convert
 
 words = st.sampled_from(["a", "b", "ccc", "", None])

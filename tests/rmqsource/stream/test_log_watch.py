@@ -9,8 +9,7 @@ import pytest
 
 from store_core import MessageStoreConfig, StoreSnapshot
 from store_core.files.store_directory import StoreDirectory
-from store_core.read.log_marks import mark_before
-from store_core.read.log_watch import LogWatch
+from store_core.read.log_watch import LogWatch, mark_before
 from tests.rmqsource.stream.growing_store import GrowingStore
 from tests.rmqsource.stream.simulated_query import Checkpoint, SimulatedQuery, where
 

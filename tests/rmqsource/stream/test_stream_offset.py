@@ -21,7 +21,7 @@ from rmqsource.stream.stream_offset import (
     check_selection,
     selection_of,
 )
-from store_core.read.log_marks import LogMark
+from store_core.read.log_watch import LogMark
 from tests.rmqsource.reading import parsed
 
 _OFFSETS = st.integers(0, 2**63 - 1)

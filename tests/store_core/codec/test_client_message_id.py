@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from store_core.codec.client_message_id import ClientMessageIds, month_start_ms
+from store_core.codec.message_id import ClientMessageIds, month_start_ms
 
 NOW_MS = 1_700_000_000_123
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store_core.codec.properties import properties_to_bytes
-from store_core.codec.properties_block import properties_block
+from store_core.codec.property_columns import properties_block
 
 MAP = pa.map_(pa.string(), pa.string())
 name = st.sampled_from(["KEYS", "TAGS", "a", "ü", ""])

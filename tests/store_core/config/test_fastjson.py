@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from store_core.config.fastjson import to_fastjson
+from store_core.config.config_writing import to_fastjson
 from store_core.config.lenient_json import parse_lenient_json
 from tests.golden_store import golden
 

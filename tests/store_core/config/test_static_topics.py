@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store_core.config.static_topics import static_topics, warn_of_static_topics
+from store_core.config.config_files import static_topics, warn_of_static_topics
 from store_core.errors import NOT_DAMAGE
 from store_core.files.store_directory import StoreDirectory
 

@@ -10,8 +10,8 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from store_core.errors import OffsetOutOfRangeError, StoreReadError
 from store_core.files.byte_source import ByteSource, LocalByteSource
+from store_core.files.remote_files import RemoteByteSource
 from store_core.files.remote_object import RemoteObject
-from store_core.files.remote_source import RemoteByteSource
 
 CONTENT = bytes(range(256)) * 1200
 

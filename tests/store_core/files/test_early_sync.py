@@ -6,10 +6,10 @@ from contextlib import closing
 
 import pytest
 
-from store_core.files import early_sync
-from store_core.files.early_sync import EarlySync
+from store_core.staged_commit import log_tail
+from store_core.staged_commit.log_tail import EarlySync
 
-MUCH = early_sync._EARLY_BYTES
+MUCH = log_tail._EARLY_BYTES
 
 
 class Disk:
@@ -31,7 +31,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch):
     made = Disk()
-    monkeypatch.setattr(early_sync, "sync_data", made.force)
+    monkeypatch.setattr(log_tail, "sync_data", made.force)
     yield made
     made.may_end.set()
 

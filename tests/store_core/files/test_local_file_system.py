@@ -4,15 +4,15 @@ import os
 
 import pytest
 
-from store_core.files import local_file_system
-from store_core.files.local_file_system import is_on_this_machine
+from store_core.staged_commit import staged_part_writer
+from store_core.staged_commit.staged_part_writer import is_on_this_machine
 
 
 @pytest.fixture
 def mounts(tmp_path, monkeypatch):
     """Return a function that tells as what the file system of ``tmp_path`` is mounted."""
     path = tmp_path / "mountinfo"
-    monkeypatch.setattr(local_file_system, "_MOUNTS", str(path))
+    monkeypatch.setattr(staged_part_writer, "_MOUNTS", str(path))
     device = tmp_path.stat().st_dev
     here = f"{os.major(device)}:{os.minor(device)}"
 
@@ -49,7 +49,7 @@ def test_where_the_system_does_not_tell_nothing_is(tmp_path, monkeypatch, text):
     path = tmp_path / "mountinfo"
     if text is not None:
         path.write_text(text)
-    monkeypatch.setattr(local_file_system, "_MOUNTS", str(path))
+    monkeypatch.setattr(staged_part_writer, "_MOUNTS", str(path))
     assert not is_on_this_machine(str(tmp_path))
 
 

@@ -2,21 +2,21 @@ from __future__ import annotations
 
 import pytest
 
-from store_core.files import new_names
-from store_core.files.new_names import NewNames
+from store_core.queue import queue_files
+from store_core.queue.queue_files import NewNames
 
 
 @pytest.fixture
 def forced(monkeypatch):
     """Return the directories that are forced; each must be there."""
     directories = []
-    flush = new_names.flush_directory
+    flush = queue_files.flush_directory
 
     def note(directory):
         flush(directory)
         directories.append(directory)
 
-    monkeypatch.setattr(new_names, "flush_directory", note)
+    monkeypatch.setattr(queue_files, "flush_directory", note)
     return directories
 
 
@@ -52,7 +52,7 @@ def test_what_could_not_be_forced_is_tried_again(tmp_path, monkeypatch):
         if len(tries) == 1:
             raise OSError(5, "")
 
-    monkeypatch.setattr(new_names, "flush_directory", fail_once)
+    monkeypatch.setattr(queue_files, "flush_directory", fail_once)
     names.add("a")
     names.add("b")
     with pytest.raises(OSError, match="5"):

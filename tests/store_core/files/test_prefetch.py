@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from store_core.files.prefetch import Prefetch
+from store_core.staged_commit.commit import Prefetch
 
 
 def counted(count, made, fail_at=-1):

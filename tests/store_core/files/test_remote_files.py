@@ -9,8 +9,7 @@ import pytest
 from bench.object_store import ObjectStore
 from store_core.errors import FileVanishedError, StoreReadError
 from store_core.files import remote_requests
-from store_core.files.read_ahead import PIECE_BYTES
-from store_core.files.remote_files import RemoteFiles
+from store_core.files.remote_files import PIECE_BYTES, RemoteFiles
 from store_core.files.remote_object import Blocks, ObjectVersion
 from store_core.files.store_directory import StoreDirectory
 

@@ -6,7 +6,7 @@ import pytest
 
 from store_core.errors import StoreWriteError
 from store_core.files.mapped_file import MappedFile
-from store_core.files.transient_store_pool import TransientStorePool
+from store_core.services.allocate_mapped_file import TransientStorePool
 
 
 def test_buffers_are_borrowed_until_none_is_left(caplog):

@@ -4,8 +4,7 @@ import pytest
 
 from store_core.config.consumer_filter_file import load_consumer_filters
 from store_core.files.store_directory import StoreDirectory
-from store_core.filter.bloom_filter import BloomFilter
-from store_core.filter.murmur_hash import murmur3_64
+from store_core.filter.bloom_filter import BloomFilter, murmur3_64
 from tests.golden_store import CLUSTER_NAMES, golden
 
 

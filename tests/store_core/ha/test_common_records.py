@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from store_core.codec.record_walk import walk_records
-from store_core.ha import common_records
-from store_core.ha.common_records import end_of_common_records
+from store_core.ha import end_comparison
+from store_core.ha.end_comparison import end_of_common_records
 from store_core.message_store import MessageStore
 from tests.store_core.ha.stores import SEGMENT, put, store_config
 
@@ -29,7 +29,7 @@ def records(log):
 
 @pytest.mark.parametrize("rows", [3, 1 << 16])
 def test_it_is_the_last_that_lies_between(slave, written_log, monkeypatch, rows):
-    monkeypatch.setattr(common_records, "_ROWS", rows)
+    monkeypatch.setattr(end_comparison, "_ROWS", rows)
     for at in range(FIRST, len(written_log), SEGMENT):
         slave.append_to_commit_log(at, written_log[at : at + SEGMENT])
     known = [(start, end) for start, end in records(written_log) if start >= FIRST]

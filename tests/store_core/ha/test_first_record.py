@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from store_core.errors import HAError
-from store_core.ha.first_record import FirstRecord
+from store_core.ha.frame_reader import FirstRecord
 from store_core.message import Message
 from store_core.message_store import MessageStore
 from tests.store_core.ha.stores import log_bytes, store_config

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from store_core.ha.flow_monitor import FlowMonitor
+from store_core.ha.follow_state import FlowMonitor
 
 
 class Clock:

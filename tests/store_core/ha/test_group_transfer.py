@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from store_core.ha.group_transfer import GroupTransferService
+from store_core.ha.ha_service import GroupTransferService
 from tests.store_core.ha.raw_slave import wait_until
 
 LONG_MS = 60_000

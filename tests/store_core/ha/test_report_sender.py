@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
+from store_core.ha.master_connection import ReportSender
 from store_core.ha.peer import ConnectionLostError
-from store_core.ha.report_sender import ReportSender
 
 
 class Narrow:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from store_core.ha.whole_records import WholeRecords
+from store_core.ha.frame_reader import WholeRecords
 from tests.store_core.ha.stores import SEGMENT, record_ends
 
 

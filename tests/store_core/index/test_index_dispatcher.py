@@ -112,7 +112,7 @@ def test_after_a_crash_the_file_that_was_not_full_is_built_again(copy):
 def test_after_a_crash_files_that_were_proved_are_kept(copy, monkeypatch):
     store, root = copy
     names, synced = index_file_names(root / "index"), []
-    monkeypatch.setattr("store_core.index.index_directory.sync_file", synced.append)
+    monkeypatch.setattr("store_core.index.index_dispatcher.sync_file", synced.append)
     opened = Opened(store, root, ok=False, proved=names[:13], since_ms=0)
     assert opened.found.dropped == tuple(names[13:])
     # Else a crash after the next full file would find them named by the checkpoint, and torn.

@@ -11,7 +11,7 @@ from store_core.codec.message_codec import encode_blank
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import CorruptRecordError
 from store_core.files.byte_source import LocalByteSource
-from store_core.files.remote_source import RemoteByteSource
+from store_core.files.remote_files import RemoteByteSource
 from store_core.files.store_directory import StoreDirectory
 from store_core.log import segment_records
 from store_core.log.commit_log import CommitLog

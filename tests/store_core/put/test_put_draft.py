@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from store_core.codec.message_codec import decode_message, encode_message
 from store_core.message import Message
-from store_core.put.put_draft import draft_record, topic_bytes
+from store_core.put.record_template import draft_record, topic_bytes
 
 HOSTS = st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20))
 INTS = st.integers(-(2**31), 2**31 - 1)

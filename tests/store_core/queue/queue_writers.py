@@ -12,9 +12,8 @@ from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
-from store_core.queue.consume_queue_writer import ConsumeQueueWriter
+from store_core.queue.consume_queue_writer import ConsumeQueueWriter, RecentUnits
 from store_core.queue.queue_files import QueueFiles
-from store_core.queue.recent_units import RecentUnits
 
 
 def open_writer(path, file_size, ext=None, *, trusted=True):

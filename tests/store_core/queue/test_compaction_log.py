@@ -13,8 +13,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.log.log_scan import BatchSizer
 from store_core.queue import compaction_log
-from store_core.queue.compaction_directories import compacted_queues
-from store_core.queue.compaction_log import CompactionLog
+from store_core.queue.compaction_log import CompactionLog, compacted_queues
 from tests.golden_compacted import TOPIC, received, unpack_compacted
 from tests.golden_store import tree_state
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core.files import new_names
 from store_core.queue import queue_files
 from store_core.queue.queue_files import QueueFiles
 from tests.store_core.queue.test_consume_queue_writer import in_row, writer_in
@@ -29,7 +28,7 @@ def test_bytes_lie_where_they_were_written(tmp_path_factory, blocks):
 def test_flush_syncs_each_written_file_once_and_the_directory(tmp_path, monkeypatch):
     synced, named = [], []
     monkeypatch.setattr(queue_files, "sync_file", lambda path: synced.append(Path(path).name))
-    monkeypatch.setattr(new_names, "flush_directory", named.append)
+    monkeypatch.setattr(queue_files, "flush_directory", named.append)
     writer = writer_in(tmp_path / "q")
     writer.append(in_row(range(5)))
     writer.flush()

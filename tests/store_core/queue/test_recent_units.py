@@ -7,9 +7,9 @@ import pytest
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT
-from store_core.queue import recent_units
+from store_core.queue import consume_queue_writer
 from store_core.queue.consume_queue import NATIVE_CQ_UNIT
-from store_core.queue.recent_units import RecentUnits, UnitBlock
+from store_core.queue.consume_queue_writer import RecentUnits, UnitBlock
 from tests.store_core.queue.queue_writers import open_writer
 from tests.store_core.queue.test_consume_queue_writer import in_row
 
@@ -124,7 +124,7 @@ def test_a_deleted_queue_is_forgotten(writer):
 
 
 def test_the_oldest_block_goes_where_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(recent_units, "_BLOCKS", 2)
+    monkeypatch.setattr(consume_queue_writer, "_BLOCKS", 2)
     recent, block = RecentUnits(), UnitBlock(0, 0, np.zeros(3, NATIVE_CQ_UNIT))
     for queue in ("a", "b", "a", "c"):
         recent.keep(queue, block)

@@ -7,9 +7,9 @@ import pytest
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT
-from store_core.queue import units_behind
+from store_core.queue import unit_states
 from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.units_behind import UnitsBehind, unit_blocks
+from store_core.queue.unit_states import UnitsBehind, unit_blocks
 
 PER_FILE = 10
 SIZE = 7
@@ -61,7 +61,7 @@ def test_units_after_a_hole_are_found_by_a_search(tmp_path):
 
 
 def test_files_in_each_others_place_leave_it_open_whether_there_are_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(units_behind, "_BLOCK_UNITS", 4)
+    monkeypatch.setattr(unit_states, "_BLOCK_UNITS", 4)
     starts = [*range(0, 1000, 100), *range(2000, 3000, 100), *range(1000, 2000, 100)]
     behind = UnitsBehind(queue_of(tmp_path, starts), 2000)
     assert behind.search_all() == (found(behind, 2000, 2900) == [10, 19])
@@ -80,7 +80,7 @@ def test_two_units_of_one_place_are_told_by_their_size(tmp_path):
 
 
 def test_blocks_of_units_come_from_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(units_behind, "_BLOCK_UNITS", 4)
+    monkeypatch.setattr(unit_states, "_BLOCK_UNITS", 4)
     starts = [*range(0, 800, 100), None, 900]
     blocks = [part.number.tolist() for part in unit_blocks(queue_of(tmp_path, starts))]
     assert blocks == [[6, 7, 9], [2, 3, 4, 5], [0, 1]]

@@ -22,7 +22,7 @@ from store_core import (
 from store_core.codec.java_string import java_integer
 from store_core.codec.properties import string_to_properties
 from store_core.errors import StoreFormatError
-from store_core.read import unit_records
+from store_core.read import queue_records
 from store_core.schedule import schedule_message_service as module
 from store_core.state.running_flags import RunningFlag
 from tests.store_core.schedule.delayed_store import (
@@ -120,7 +120,7 @@ def test_a_backlog_over_many_segments_comes_in_batches_and_in_order(
     tmp_path, clock, most, monkeypatch
 ):
     monkeypatch.setattr(module, "_MOST_UNITS", most[0])
-    monkeypatch.setattr(unit_records, "_MOST_BYTES", most[1])
+    monkeypatch.setattr(queue_records, "_MOST_BYTES", most[1])
     with delayed_store(tmp_path, clock, mapped_file_size_commit_log=2048) as (store, service):
         for number in range(60):
             put_delayed(store, 1 + number % 2, b"%d" % number, queue_id=number % 3)

@@ -9,8 +9,7 @@ import pytest
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreWriteError
 from store_core.files.mapped_file import MappedFile
-from store_core.files.transient_store_pool import TransientStorePool
-from store_core.services.allocate_mapped_file import AllocateMappedFileService
+from store_core.services.allocate_mapped_file import AllocateMappedFileService, TransientStorePool
 from tests.store_core.services.growing_log import GrowingLog
 
 SIZE = 1024

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.services.checkpoint_service import CheckpointService, FlushConsumeQueueService
+from store_core.services.flush_services import CheckpointService, FlushConsumeQueueService
 from store_core.state.checkpoint_file import CheckpointFile
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.services.clean_consume_queue import (
+from store_core.services.clean_commit_log import (
     CleanConsumeQueueService,
     CorrectLogicOffsetService,
 )

@@ -10,9 +10,8 @@ import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreWriteError
-from store_core.files.transient_store_pool import TransientStorePool
 from store_core.results import PutMessageStatus
-from store_core.services.allocate_mapped_file import AllocateMappedFileService
+from store_core.services.allocate_mapped_file import AllocateMappedFileService, TransientStorePool
 from store_core.services.flush_manager import FlushManager
 from store_core.services.flush_services import (
     CommitRealTimeService,

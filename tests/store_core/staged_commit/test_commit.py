@@ -7,13 +7,13 @@ import shutil
 import pytest
 
 from store_core.errors import StoreWriteError
-from store_core.files.early_sync import EarlySync
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.staged_commit import staged_records
 from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.ledger import Ledger
-from store_core.staged_commit.settle import is_unfinished
+from store_core.staged_commit.log_tail import EarlySync
+from store_core.staged_commit.resolve_open_jobs import is_unfinished
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.store_core.staged_commit.support import (
     CONFIG,

@@ -18,7 +18,7 @@ from store_core.staged_commit.intent import (
     read_intent,
 )
 from store_core.staged_commit.ledger import Ledger
-from store_core.staged_commit.settle import clean_staging
+from store_core.staged_commit.resolve_open_jobs import clean_staging
 from store_core.staged_commit.staging import (
     job_directories,
     make_staging,

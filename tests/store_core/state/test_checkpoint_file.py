@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from store_core.errors import StoreReadError, StoreWriteError
-from store_core.files import rewritten_file
+from store_core.files import in_place_file
 from store_core.state.checkpoint_file import CheckpointFile
 from tests.golden_store import golden
 
@@ -75,7 +75,7 @@ def test_rocketmqs_own_files(name):
 
 def test_unchanged_numbers_are_not_written_again(checkpoint, monkeypatch):
     syncs = []
-    monkeypatch.setattr(rewritten_file, "sync_data", syncs.append)
+    monkeypatch.setattr(in_place_file, "sync_data", syncs.append)
     checkpoint.flush()
     checkpoint.flush()
     assert len(syncs) == 1
@@ -93,7 +93,7 @@ def test_a_failed_flush_is_done_again(checkpoint, monkeypatch):
         with pytest.raises(StoreWriteError, match="checkpoint: No space left on device: free"):
             checkpoint.flush()
     directories = []
-    monkeypatch.setattr(rewritten_file, "flush_directory", directories.append)
+    monkeypatch.setattr(in_place_file, "flush_directory", directories.append)
     checkpoint.flush()
     assert directories == [str(Path(checkpoint.path).parent)]
 

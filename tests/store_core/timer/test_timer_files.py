@@ -12,8 +12,8 @@ import pytest
 from store_core.errors import StoreFormatError, StoreWriteError
 from store_core.layout.timer import TIMER_LOG_UNIT
 from store_core.read.timer_state import TimerProgress
-from store_core.timer.enqueued_units import RollRule
-from store_core.timer.timer_checkpoint import TimerCheckpoint
+from store_core.timer.timed_rows import RollRule
+from store_core.timer.timer_files import TimerCheckpoint
 from store_core.timer.timer_log import TimerLog
 from store_core.timer.timer_wheel import Slot, TimerWheel
 from store_core.timer.unit_chains import append_units, put_again

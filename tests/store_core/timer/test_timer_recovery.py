@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from store_core.layout.timer import TIMER_LOG_UNIT
-from store_core.timer import slot_delivery
+from store_core.timer import timer_message_store
 from tests.store_core.timer.saved_files import SavedFiles
 from tests.store_core.timer.timed_store import (
     START_MS,
@@ -225,7 +225,7 @@ def test_files_as_java_leaves_them_after_a_clean_stop(tmp_path, clock):
 
 
 def test_a_restart_in_the_middle_of_a_slot(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr(slot_delivery, "_MOST_UNITS", 2)
+    monkeypatch.setattr(timer_message_store, "_MOST_UNITS", 2)
     with timed_store(tmp_path, clock) as (store, service):
         put_some(store, "abcde")
         run(store, service)

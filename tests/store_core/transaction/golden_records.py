@@ -10,8 +10,8 @@ from store_core.codec.encoded_records import patch_record
 from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import StoredRecord, encode_record
 from store_core.message import message_from_record
-from store_core.put.put_draft import draft_record, host_bytes, topic_bytes
 from store_core.put.put_properties import property_string
+from store_core.put.record_template import draft_record, host_bytes, topic_bytes
 from tests.golden_store import golden
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqnet.broker.metrics.lag import Lag, lags
+from rmqnet.broker.metrics.broker_collector import Lag, lags
 from store_core import Message
 from store_core.config.config_files import SubscriptionGroupConfig, TopicConfig
 from tests.rmqnet.broker.client_broker import ClientBroker

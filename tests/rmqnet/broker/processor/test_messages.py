@@ -14,8 +14,8 @@ from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
 from rmqnet.broker.processor.queue_offsets import queue_begin
 from rmqnet.client.heartbeat_data import ConsumerData, SubscriptionData
 from rmqnet.client.message_queue import MessageQueue
-from rmqnet.client.pull_result import PullStatus
 from rmqnet.client.received_messages import messages_from_body
+from rmqnet.client.send_result import PullStatus
 from rmqnet.errors import BrokerError
 from rmqnet.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmqnet.remoting.headers import (

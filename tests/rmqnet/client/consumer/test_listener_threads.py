@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from rmqnet.client.consumer.listener_threads import ListenerThreads
+from rmqnet.client.consumer.listening import ListenerThreads
 
 DEADLINE_S = 10.0
 

@@ -27,7 +27,7 @@ from rmqnet import (
     PushConsumer,
     PushConsumerOptions,
 )
-from rmqnet.client.consumer import concurrent_consumption
+from rmqnet.client.consumer import consumption
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.layout.message import COMPRESSED_FLAG
@@ -279,7 +279,7 @@ def test_sent_anew_it_comes_when_the_listener_said(
 def test_nobody_takes_it_it_is_tried_again_here(
     broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(concurrent_consumption, "_AGAIN_HERE_MS", 20)
+    monkeypatch.setattr(consumption, "_AGAIN_HERE_MS", 20)
     broker.put("orders", 0, *_numbers(4))
     for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2):
         broker.server.answers[code] = lambda request: answer(
@@ -742,7 +742,7 @@ def test_a_listener_may_do_as_it_likes_with_what_it_gets(
     broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch, orderly: bool
 ) -> None:
     """It takes messages out of its list and makes something else of them: none is lost or stuck."""
-    monkeypatch.setattr(concurrent_consumption, "_AGAIN_HERE_MS", 10)
+    monkeypatch.setattr(consumption, "_AGAIN_HERE_MS", 10)
     broker.server.answers[RequestCode.CONSUMER_SEND_MSG_BACK] = lambda request: answer(
         request, ResponseCode.SYSTEM_ERROR, "no"
     )
@@ -771,7 +771,7 @@ def test_a_listener_may_do_as_it_likes_with_what_it_gets(
 def test_a_context_that_makes_no_sense(
     broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(concurrent_consumption, "_AGAIN_HERE_MS", 10)
+    monkeypatch.setattr(consumption, "_AGAIN_HERE_MS", 10)
     broker.put("orders", 0, b"x")
     seen: list[bytes] = []
 

@@ -9,7 +9,7 @@ import pytest
 
 from rmqnet.client.producer import unique_keys
 from rmqnet.client.producer.unique_keys import UniqueKeys
-from store_core.codec.client_message_id import month_start_ms
+from store_core.codec.message_id import month_start_ms
 
 ADDRESS = b"\x0a\x00\x00\x07"
 

@@ -7,7 +7,7 @@ from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.dledger import DLEDGER_ENTRY, DLEDGER_INDEX_UNIT
 from store_core.store_snapshot import StoreSnapshot
-from store_core.tools.check import entry_index_check
+from store_core.tools.check import entry_check
 from tests.golden_dledger import OPTIONS, unpack_dledger
 from tests.golden_store import tree_state
 from tests.store_core.tools.check.support import all_kinds, checked, kinds
@@ -52,7 +52,7 @@ def write_index(root, headers):
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     """Return the root of a store with three data files, of which DLedger makes one anew."""
-    monkeypatch.setattr(entry_index_check, "_FILES_RECOVERED", 1)
+    monkeypatch.setattr(entry_check, "_FILES_RECOVERED", 1)
     root = unpack_dledger("rolled-5x", tmp_path)
     return root, headers_of(root), write_index(root, headers_of(root))
 

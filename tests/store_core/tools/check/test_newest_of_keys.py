@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.record_encoder import encode_records
 from store_core.codec.record_frames import RecordFrames
-from store_core.tools.check import newest_of_keys
-from store_core.tools.check.newest_of_keys import NewestOfKeys
+from store_core.tools.check import compaction_check
+from store_core.tools.check.compaction_check import NewestOfKeys
 
 _KEYS = st.sampled_from([None, "", " ", "\u2003", "a", "b", "a b", "é", "c "])
 _BATCHES = st.lists(st.lists(st.tuples(_KEYS, st.booleans()), max_size=8), max_size=6)
@@ -47,7 +47,7 @@ def test_equal_to_a_loop_in_any_order_and_twice(at_once, batches, chance):
     parts = [columns_of(rows, first) for rows, first in zip(batches, firsts) if rows] * 2
     chance.shuffle(parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(newest_of_keys, "_ROWS_AT_ONCE", at_once)
+        patch.setattr(compaction_check, "_ROWS_AT_ONCE", at_once)
         newest = NewestOfKeys()
         for part in parts:
             newest.add(part)

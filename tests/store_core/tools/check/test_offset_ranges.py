@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.tools.check.offset_ranges import OffsetRanges
+from store_core.tools.check.queue_units import OffsetRanges
 
 numbers = st.integers(0, 40)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store_core.layout.index import INDEX_HEADER
-from store_core.tools.check.time_check import StoreTimes
+from store_core.tools.check.log_check import StoreTimes
 from tests.golden_store import golden
 from tests.store_core.tools.check.support import checked, kinds
 from tests.store_core.tools.check.test_store_check import SIZES, flip, in_entry, index_file, put

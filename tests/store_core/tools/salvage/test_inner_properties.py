@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from store_core.codec.message_codec import decode_message, encode_message
-from store_core.tools.salvage.inner_properties import (
+from store_core.tools.salvage.inner_rows import (
     batch_size,
     light_offsets,
     with_new_offsets,

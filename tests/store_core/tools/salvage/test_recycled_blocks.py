@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from store_core.tools.salvage.recycled_blocks import RecycledBlocks
+from store_core.tools.salvage.derived_files import RecycledBlocks
 
 
 def test_a_block_comes_back_when_all_others_were_handed_out():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from store_core.tools.salvage.store_times import CorrectedTime, StoreTimes
+from store_core.tools.salvage.readable_rows import CorrectedTime, StoreTimes
 
 T = 1_700_000_000_000
 

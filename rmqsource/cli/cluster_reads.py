@@ -1,0 +1,477 @@
+"""``messages`` of a running cluster: pulled from its queues, or found by key or id."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from datetime import datetime, timezone
+from heapq import merge
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqnet.client.broker_admin_client import BrokerAdminClient
+from rmqnet.client.request_calls import BrokerCalls
+from rmqnet.errors import BrokerError, RemotingError, TopicNotFoundError
+from rmqsource.cli.messages import SHAPE, FoundMessages, MessageWriter
+from rmqsource.cli.metadata import columns_of
+from rmqsource.cli.output import Shape, row_writer
+from rmqsource.cli.read import WrongUseError
+from rmqsource.cli.report import scan_progress, stop_signals
+from rmqsource.cli.times import now_ms
+from rmqsource.live.cluster import Cluster
+from rmqsource.live.cluster_survey import gather, topic_names
+from rmqsource.live.errors import ClusterError
+from rmqsource.live.live_follower import LiveFollower, Start
+from rmqsource.live.live_queues import LiveSplit
+from rmqsource.live.live_read import (
+    KeySplit,
+    plan_live_read,
+    read_live_split,
+    read_ranges,
+    read_request,
+)
+from rmqsource.live.live_tables import read_table
+from rmqsource.live.queue_pulls import BadPull, frames_of_bodies
+from rmqsource.options.option_values import did_you_mean
+from rmqsource.scan.message_batches import MessageBatches
+from rmqsource.scan.predicate import from_options
+from rmqsource.scan.splits import SegmentPositions
+from rmqsource.tables import CORRUPT_RECORD
+from store_core.arrow import pa
+from store_core.codec.hosts import format_host
+from store_core.codec.message_id import parse_message_id
+from store_core.config.config_files import TopicConfig
+from store_core.topics import topic_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from threading import Event
+
+    from rmqnet.client.admin_results import QueueStats
+    from rmqnet.client.topic_route import TopicRoute
+    from rmqsource.cli.messages import Wanted
+    from rmqsource.cli.output import Display
+    from rmqsource.cli.report import Report, ScanProgress
+    from rmqsource.live.live_options import LiveOptions
+    from rmqsource.live.live_queues import LiveQueue, QueueRange
+    from store_core.arrow_types import Columns, Table
+
+    Rows = Iterator[dict[str, Any]]
+
+_MOST_MERGED = 64
+"""Queues that are read side by side, each with messages that were pulled ahead."""
+_LEAST_ROWS = 32
+_NEVER = datetime.min.replace(tzinfo=timezone.utc)
+_LOOK_SECONDS = 0.5
+_AGAIN_SECONDS = 1.0
+_TOPICS = Shape(
+    (
+        *("topic", "kind", "queues", "messages", "min_offset", "max_offset"),
+        *("max_store_timestamp", "brokers"),
+    ),
+    drop=("min_offset", "max_offset", "brokers", "queues", "max_store_timestamp", "kind"),
+)
+
+
+def show_cluster_messages(
+    options: LiveOptions, wanted: Wanted, display: Display, limit: int, report: Report
+) -> None:
+    """Write the messages that the options select, oldest first; see `MessageWriter`.
+
+    Raises
+    ------
+    WrongUseError
+        What is wanted is not told by a cluster.
+    ClusterError
+        The cluster cannot be reached, or refuses.
+    """
+    _check(wanted)
+    writer = MessageWriter(display, limit, report, in_full=bool(wanted.ids))
+    found = FoundMessages(writer.rows.columns, report, wanted.grep)
+    known = only_known(options, report)
+    with ExitStack() as stack:
+        progress = stack.enter_context(scan_progress())
+        if known is not None and wanted.ids:
+            writer.write(_rows_of_ids(wanted.ids, known, found, report), progress)
+        elif known is not None:
+            writer.write(_rows(known, found, limit, progress, stack), progress)
+    writer.close()
+
+
+def _check(wanted: Wanted) -> None:
+    if wanted.follow:
+        raise WrongUseError("--follow: of a cluster that is rocketmq-store tail --namesrv …")
+    if wanted.last is not None:
+        raise WrongUseError(
+            "--last: is for files; of a cluster take --since 5m, or rocketmq-store tail"
+        )
+
+
+def _rows(
+    options: LiveOptions,
+    found: FoundMessages,
+    limit: int,
+    progress: ScanProgress,
+    stack: ExitStack,
+) -> Rows:
+    """Return rows in order of their store times; of many queues, queue by queue."""
+    splits = plan_live_read(options)
+    ranges = [part for s in splits if isinstance(s, LiveSplit) for part in s.ranges]
+    read = _in_small_batches(options, limit) if limit else options
+    keyed: list[dict[str, Any]] = []
+    for split in splits:
+        if isinstance(split, KeySplit):
+            keyed += found.rows(read_live_split(split, options, _columns(options, found)))
+    cluster = stack.enter_context(Cluster(options.connection))
+    bar = _Bar(progress, ranges)
+    queues = [
+        stack.enter_context(closing(_rows_of_queue(cluster, parts, read, found, bar)))
+        for parts in _by_queue(ranges)
+    ]
+    keyed.sort(key=_age)
+    if len(queues) > _MOST_MERGED:
+        return chain(keyed, *queues)
+    return merge(keyed, *queues, key=_age)
+
+
+def _in_small_batches(options: LiveOptions, limit: int) -> LiveOptions:
+    """Return options with which the first rows come soon."""
+    rows = min(options.reading.batch_rows, max(limit + 1, _LEAST_ROWS))
+    return replace(options, reading=replace(options.reading, batch_rows=rows))
+
+
+def _by_queue(ranges: list[QueueRange]) -> list[LiveSplit]:
+    queues: dict[LiveQueue, list[QueueRange]] = {}
+    for part in ranges:
+        queues.setdefault(part.queue, []).append(part)
+    return [LiveSplit(tuple(parts)) for parts in queues.values()]
+
+
+def _rows_of_queue(
+    cluster: Cluster, split: LiveSplit, options: LiveOptions, found: FoundMessages, bar: _Bar
+) -> Generator[dict[str, Any], None, None]:
+    batches = read_ranges(cluster, split, options, read_request(options, _columns(options, found)))
+    with closing(batches):
+        for row in found.rows(batches):
+            bar.reach(split.ranges[0], row["queue_offset"])
+            yield row
+
+
+def _columns(options: LiveOptions, found: FoundMessages) -> tuple[str, ...]:
+    is_permissive = options.reading.mode == "PERMISSIVE"
+    return (*found.columns, CORRUPT_RECORD.name) if is_permissive else found.columns
+
+
+class _Bar:
+    """Tells how much of all queues was read; rows that no filter lets through count too."""
+
+    def __init__(self, progress: ScanProgress, ranges: list[QueueRange]) -> None:
+        self._progress = progress
+        self._total = sum(part.messages for part in ranges)
+        self._reached: dict[LiveQueue, int] = {}
+        self._done = 0
+
+    def reach(self, first: QueueRange, offset: int) -> None:
+        """Note that a queue, which begins with a range, was read to an offset."""
+        done = offset + 1 - first.start
+        self._done += done - self._reached.get(first.queue, 0)
+        self._reached[first.queue] = done
+        self._progress.splits(self._done, self._total)
+
+
+def _age(row: dict[str, Any]) -> datetime:
+    moment: datetime | None = row["store_timestamp"]
+    return _NEVER if moment is None else moment
+
+
+def _rows_of_ids(
+    ids: Sequence[str], options: LiveOptions, found: FoundMessages, report: Report
+) -> Rows:
+    """Yield the messages of each id; what no id leads to is told."""
+    for text in ids:
+        kind, rows = _rows_of_id(text, options, found)
+        if rows:
+            which = f"id {text!r}: " if len(ids) > 1 else ""
+            report.note(f"{which}found by {kind}")
+            yield from rows
+        elif options.reading.topics is None:
+            report.missing(
+                f"id {text!r} names no message of this cluster; a client's id is found with --topic"
+            )
+        else:
+            report.missing(
+                f"id {text!r} was not found: neither as unique key nor as offset message id"
+            )
+
+
+def _rows_of_id(
+    text: str, options: LiveOptions, found: FoundMessages
+) -> tuple[str, list[dict[str, Any]]]:
+    rows = list(found.rows(_batches_of_place(text, options, found)))
+    if rows or options.reading.topics is None:
+        return "offset message id", rows
+    by_key = replace(options, reading=replace(options.reading, unique_keys=(text,)))
+    columns = _columns(options, found)
+    for split in plan_live_read(by_key):
+        rows += found.rows(read_live_split(split, by_key, columns))
+    return "unique key", sorted(rows, key=_age)
+
+
+def _batches_of_place(text: str, options: LiveOptions, found: FoundMessages) -> Iterator[Columns]:
+    """Yield the record that an offset message id names, if it names a broker of the cluster."""
+    try:
+        host, commit_log_offset = parse_message_id(text)
+    except ValueError:
+        return
+    with Cluster(options.connection) as cluster:
+        answer = cluster.call(_record(cluster, format_host(host), commit_log_offset, options))
+        if answer is None:
+            return
+        store, body = answer
+        frames = frames_of_bodies([body])
+        if not isinstance(frames, BadPull):
+            batches = MessageBatches(store, read_request(options, _columns(options, found)))
+            yield from batches.of_frames(frames, SegmentPositions("its log", 0, 0, 0, b""))
+            batches.report()
+
+
+async def _record(
+    cluster: Cluster, address: str, commit_log_offset: int, options: LiveOptions
+) -> tuple[str, bytes] | None:
+    """Return the store and the bytes of a record; None: no broker has that address or place."""
+    info = await cluster.name_servers.cluster_info()
+    names = {at: name for name, places in info.brokers.items() for at in places.values()}
+    if address not in names:
+        return None
+    topic = next(iter(options.reading.topics or ()), "")
+    try:
+        body = await cluster.brokers.view_message(address, topic, commit_log_offset)
+    except BrokerError:  # nothing begins there
+        return None
+    return f"{names[address]}@{address}", body
+
+
+class Tail(NamedTuple):
+    """Where it ends, if not by a signal."""
+
+    end_ms: int | None = None
+    """Messages stored then or later are not shown."""
+    limit: int | None = None
+
+
+def follow(options: LiveOptions, tail: Tail, display: Display, report: Report) -> None:
+    """Write messages as they come.
+
+    Raises
+    ------
+    ClusterError
+        The cluster cannot be reached at the start, or refuses.
+    """
+    writer = row_writer(display, SHAPE)
+    known = only_known(options, report)
+    if known is None:
+        return
+    found = FoundMessages(writer.columns, report)
+    with stop_signals() as stop:
+        with Cluster(known.connection) as cluster, closing(_follower(known)) as follower:
+            batches = _Batches(known, cluster, follower, found, report)
+            is_over = False
+            while not stop.is_set():
+                if not is_over and tail.end_ms is not None and now_ms() >= tail.end_ms:
+                    follower.pin_target(named=False)  # what comes from now on may have no end
+                    is_over = True
+                rows = batches.next(stop)
+                for row in _wanted(rows or [], tail, report.rows):
+                    writer.write(row)
+                    report.rows += 1
+                writer.flush()
+                if tail.limit is not None and report.rows >= tail.limit:
+                    break
+                if rows is None:
+                    if is_over:
+                        break
+                    stop.wait(_LOOK_SECONDS)
+        writer.close()
+        if not stop.is_set():
+            report.nothing("no message came")
+
+
+class _Batches:
+    """What is new, in parts that are no longer than the options allow."""
+
+    def __init__(
+        self,
+        options: LiveOptions,
+        cluster: Cluster,
+        follower: LiveFollower,
+        found: FoundMessages,
+        report: Report,
+    ) -> None:
+        self._cluster, self._follower, self._found, self._report = cluster, follower, found, report
+        self._reached = follower.initial
+        # Where it begins is in the ranges.
+        reading = replace(options.reading, starting_timestamp_ms=None, starting_offsets=None)
+        self._options = replace(options, reading=reading)
+
+    def next(self, stop: Event) -> list[dict[str, Any]] | None:
+        """Return new messages, oldest first; None: there are none, or a signal came."""
+        end = self._follower.next_offset(self._reached, limited=True)
+        if end == self._reached:
+            return None
+        ranges = self._follower.ranges(self._reached, end)
+        rows = self._read(ranges, stop)
+        if rows is not None:
+            self._reached = end
+        return rows
+
+    def _read(self, ranges: list[QueueRange], stop: Event) -> list[dict[str, Any]] | None:
+        """Read all of a batch before any of it is shown: where that fails it is read again."""
+        is_told = False
+        while not stop.is_set():
+            try:
+                return self._rows(ranges)
+            except ClusterError as err:
+                if not is_told:
+                    self._report.note(f"waiting: {err}")
+                is_told = True
+                stop.wait(_AGAIN_SECONDS)
+        return None
+
+    def _rows(self, ranges: list[QueueRange]) -> list[dict[str, Any]]:
+        if not ranges:
+            return []
+        request = read_request(self._options, self._found.columns)
+        split = LiveSplit(tuple(ranges))
+        with closing(read_ranges(self._cluster, split, self._options, request)) as batches:
+            rows = list(self._found.rows(batches))
+        return sorted(rows, key=lambda row: row["store_timestamp"] or _NEVER)
+
+
+def _follower(options: LiveOptions) -> LiveFollower:
+    return LiveFollower(options, start=Start.ANY)  # what other brokers have is shown meanwhile
+
+
+def _wanted(rows: list[dict[str, Any]], tail: Tail, shown: int) -> list[dict[str, Any]]:
+    end = _moment(tail.end_ms)
+    if end is not None:
+        rows = [row for row in rows if row["store_timestamp"] < end]
+    return rows if tail.limit is None else rows[: tail.limit - shown]
+
+
+def _moment(milliseconds: int | None) -> datetime | None:
+    if milliseconds is None:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+
+
+def only_known(options: LiveOptions, report: Report) -> LiveOptions | None:
+    """Return options that name known topics only, and tell of the others; None: none is left.
+
+    Raises
+    ------
+    ClusterError
+        No name server answers.
+    """
+    asked = options.reading.topics
+    if not asked:
+        return options
+    with Cluster(options.connection) as cluster:
+        known = cluster.call(cluster.name_servers.topics())
+    tell_unknown_topics(asked, known, options.connection.namesrv_addr, report)
+    left = tuple(topic for topic in asked if topic in known)
+    return replace(options, reading=replace(options.reading, topics=left)) if left else None
+
+
+def tell_unknown_topics(
+    asked: Iterable[str], known: Iterable[str], namesrv_addr: str, report: Report
+) -> None:
+    """Say which topics no broker has, each with the nearest that one has."""
+    names = set(known)
+    for topic in asked:
+        if topic not in names:
+            hint = did_you_mean(topic, names)
+            report.missing(f"cluster {namesrv_addr} knows no topic {topic!r}{hint}")
+
+
+class _Asked(NamedTuple):
+    """A topic, and what those of its brokers told that answered."""
+
+    route: TopicRoute
+    queues: list[QueueStats]
+
+
+def show_cluster_topics(options: LiveOptions, display: Display, limit: int, report: Report) -> None:
+    """Write a row for each topic, over all brokers; those with the most messages first."""
+    writer = row_writer(display, _TOPICS)
+    known = only_known(options, report)
+    rows: list[dict[str, Any]] = []
+    if known is not None:
+        with scan_progress() as progress, Cluster(known.connection) as cluster:
+            predicate = from_options(known.reading)
+            names = cluster.call(topic_names(cluster, predicate, all_topics=True))
+            asked = cluster.call(_ask(cluster, names, report, progress))
+        rows = [_topic_row(found) for found in asked]
+    rows.sort(key=lambda row: (-row["messages"], row["topic"]))
+    for row in rows[: limit or None]:
+        writer.write(row)
+    writer.close()
+    report.rows = len(rows)
+    report.nothing("no topic")
+
+
+async def _ask(
+    cluster: Cluster, names: list[str], report: Report, progress: ScanProgress
+) -> list[_Asked]:
+    calls = BrokerCalls(cluster.remoting, cluster.timeout_s, cluster.routes.describe)
+    brokers = BrokerAdminClient(calls)
+    done = 0
+
+    async def ask(topic: object) -> _Asked | None:
+        nonlocal done
+        try:
+            route = await cluster.routes.route(str(topic))
+        except TopicNotFoundError:  # deleted since the names were listed
+            return None
+        queues: list[QueueStats] = []
+        for name in sorted(route.brokers):
+            address = cluster.routes.find_broker(name, only_this_broker=False).address
+            try:
+                queues += (await brokers.topic_stats(address, route.topic)).values()
+            except (BrokerError, RemotingError) as err:
+                report.not_read(f"topic {route.topic!r} on broker {name}: {err}")
+        done += 1
+        progress.splits(done, len(names))
+        return _Asked(route, queues)
+
+    return [found for found in await gather(names, ask) if found is not None]
+
+
+def _topic_row(found: _Asked) -> dict[str, Any]:
+    route, queues = found
+    perm = route.queue_datas[0].perm if route.queue_datas else 0
+    newest = max((queue.last_update_timestamp for queue in queues), default=0)
+    return {
+        "topic": route.topic,
+        "kind": topic_kind(route.topic, TopicConfig(route.topic, perm=perm)),
+        "queues": len(queues),
+        "messages": sum(max(queue.max_offset - queue.min_offset, 0) for queue in queues),
+        "min_offset": min((queue.min_offset for queue in queues), default=None),
+        "max_offset": max((queue.max_offset for queue in queues), default=None),
+        "max_store_timestamp": _shown_time(newest),
+        "brokers": sorted(route.brokers),
+    }
+
+
+def _shown_time(milliseconds: int) -> datetime | None:
+    if milliseconds <= 0:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+
+
+def cluster_lag(options: LiveOptions, report: Report) -> Table:
+    """Return how far consumer groups are, a row for each queue; topics that are not are told."""
+    known = only_known(options, report)
+    parts = [] if known is None else [pa.table(batch) for batch in read_table(known)]
+    if parts:
+        return pa.concat_tables(parts)
+    return pa.table({column: pa.nulls(0) for column in columns_of("consumer_offsets")})

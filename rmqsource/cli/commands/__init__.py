@@ -1,0 +1,1 @@
+"""The commands of ``rocketmq-store``: a module for those that belong together."""

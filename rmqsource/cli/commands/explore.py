@@ -1,0 +1,218 @@
+"""The commands that answer questions: trace, report, export, diff.
+
+Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
+"""
+
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rmqsource.cli.arguments import (
+    ExportFormat,
+    Ids,
+    Key,
+    Limit,
+    Paths,
+    Selection,
+    Since,
+    Source,
+    Sql,
+    SqlDialect,
+    Tag,
+    Topic,
+    Until,
+    View,
+    Zone,
+    examples,
+    file_path,
+)
+from rmqsource.cli.job import check_target, checked_partitions, export_messages
+from rmqsource.cli.messages import not_found
+from rmqsource.cli.page import write_report
+from rmqsource.cli.read import (
+    WrongUseError,
+    checking_bodies,
+    listed,
+    option_texts,
+    source_options,
+)
+from rmqsource.cli.report import reporting, scan_progress
+from rmqsource.cli.times import clock_of
+from rmqsource.cli.trace import show_differences, show_lives
+from rmqsource.explore.diff_stores import diff as compare
+from rmqsource.explore.message_trace import trace as find_lives
+
+
+class ReportFormat(str, Enum):
+    """What a report is written as."""
+
+    html = "html"
+    json = "json"
+
+
+class Way(str, Enum):
+    """What messages of two stores are compared by."""
+
+    key = "key"
+    position = "position"
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(
+        epilog=examples(
+            "trace /data/store --key order-4711 --topic orders",
+            "trace '/data/broker-*/store' --id C000020253ED30946E0969AAA4370063",
+        )
+    )(trace)
+    app.command(
+        epilog=examples(
+            "report /data/store -o report.html",
+            "report /data/store --since 2026-01-31T00:00:00Z -o day.html",
+        )
+    )(report)
+    app.command(
+        epilog=examples(
+            "export /data/store -o orders --format parquet --topic orders",
+            "export /data/store -o all --format json --partition-by topic,day",
+        )
+    )(export)
+    app.command(
+        epilog=examples(
+            "diff /data/store /backup/store", "diff /data/a /data/b --topic orders --by position"
+        )
+    )(diff)
+
+
+def trace(
+    path: Paths,
+    key: Key = [],  # noqa: B006 (typer copies it)
+    message_id: Ids = [],  # noqa: B006 (typer copies it)
+    topic: Topic = [],  # noqa: B006 (typer copies it)
+    *,
+    source: Source,
+    view: View,
+) -> None:
+    """Show the life of a message as a timeline.
+
+    Over one or many stores: sent, stored, half, checked, committed or rolled back, delayed,
+    delivered, retried, dead-lettered, with the waits between; and which consumer groups have passed
+    it. --topic is where it was sent. With --key and --id it has to have one of each.
+    """
+    with reporting() as said:
+        if not key and not message_id:
+            raise WrongUseError("trace: give --key or --id")
+        keys, ids = listed("--key", key), listed("--id", message_id)
+        flags = Selection(topic).flags(source.config, view.clock())
+        options = source_options(path, source.option, flags)
+        display = view.display()
+        lives = find_lives(options, keys=keys, ids=ids)
+        show_lives(lives, display, said)
+        said.nothing("no message matches")
+        missing = [text for text in ids if not any(life.has_id(text) for life in lives)]
+        said.missing(*not_found(missing, replace(options, keys=tuple(keys) or None)))
+        said.tell_missing(options, seen={life.topic for life in lives})
+
+
+def report(
+    path: Paths,
+    out: Annotated[
+        Path,
+        typer.Option("--output", "-o", parser=file_path, metavar="FILE", help="The file to write."),
+    ],
+    topic: Topic = [],  # noqa: B006 (typer copies it)
+    since: Since = None,
+    until: Until = None,
+    output: Annotated[
+        ReportFormat, typer.Option("--format", help="A page, or its data.")
+    ] = ReportFormat.html,
+    tz: Zone = None,
+    *,
+    source: Source,
+) -> None:
+    """Write a page about a store: traffic, disk, lag and more.
+
+    One file that needs no network. Damage is told in it; the exit code then is 1. Bodies are
+    checked against their CRCs, unless --option checkCRC=false.
+    """
+    with reporting() as said, scan_progress() as progress:
+        chosen = Selection(topic, since=since, until=until)
+        flags = {**chosen.flags(source.config, clock_of(tz)), **checking_bodies(source.option)}
+        options = source_options(path, source.option, flags)
+        write_report(options, out, output.value, progress, said)
+
+
+def export(
+    path: Paths,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", parser=file_path, metavar="DIR", help="A directory, new or empty."
+        ),
+    ],
+    output: Annotated[
+        ExportFormat, typer.Option("--format", help="What kind of files.")
+    ] = ExportFormat.parquet,
+    partition_by: Annotated[
+        list[str],
+        typer.Option(metavar="topic,day", help="Directories by topic, by UTC day, or both."),
+    ] = [],  # noqa: B006 (typer copies it)
+    *,
+    selection: Selection,
+    tz: Zone = None,
+    source: Source,
+) -> None:
+    """Write messages as Parquet, JSON or CSV files, with Spark.
+
+    All columns of table messages. The directory appears when all is written, not before. Bodies are
+    checked against their CRCs, unless --option checkCRC=false.
+    """
+    with reporting() as said:
+        flags = selection.flags(source.config, clock_of(tz))
+        flags.update(checking_bodies(source.option))
+        # Tells what is wrong before Spark starts.
+        options = source_options(path, source.option, flags)
+        partitions = checked_partitions(listed("--partition-by", partition_by))
+        check_target(out)
+        said.tell_missing(options)
+        texts = option_texts(path, source.option, flags)
+        export_messages(texts, out, output.value, partitions, said)
+        said.nothing_in(out)
+
+
+def diff(  # noqa: PLR0913 (one parameter a flag)
+    a: Annotated[str, typer.Argument(metavar="A", help="A store root.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    by: Annotated[
+        Way, typer.Option(help="key: the same messages anywhere; position: at the same places.")
+    ] = Way.key,
+    topic: Topic = [],  # noqa: B006 (typer copies it)
+    tag: Tag = [],  # noqa: B006 (typer copies it)
+    since: Since = None,
+    until: Until = None,
+    *,
+    sql: Sql = None,
+    sql_dialect: SqlDialect = None,
+    limit: Limit = None,
+    source: Source,
+    view: View,
+) -> None:
+    """Show which messages two stores do not share. Exit code 0: none, 1: some.
+
+    Compared are topic, unique key, KEYS, tags, flag, born time and the body's CRC, which is
+    checked against the body unless --option checkCRC=false.
+    """
+    with reporting() as said, scan_progress() as progress:
+        chosen = Selection(
+            topic, tag=tag, since=since, until=until, sql=sql, sql_dialect=sql_dialect
+        )
+        flags = {**chosen.flags(source.config, view.clock()), **checking_bodies(source.option)}
+        sides = [source_options([path], source.option, flags) for path in (a, b)]
+        display = view.display()
+        found = compare(sides[0], sides[1], by.value, progress.splits)
+        progress.stop()
+        show_differences(found, display, view.limit(limit), said)
+        said.tell_missing(*sides, seen=found.topics)

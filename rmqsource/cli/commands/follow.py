@@ -1,0 +1,265 @@
+"""The command that keeps a copy of a running master: follow.
+
+Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from enum import Enum
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Optional, Union
+
+import typer
+
+from rmqsource.cli.arguments import Source, examples
+from rmqsource.cli.check import stage_progress, tell_lost_log
+from rmqsource.cli.follow_state import Tell, telling
+from rmqsource.cli.read import WrongUseError, table_options
+from rmqsource.cli.report import Report, reporting, stop_signals
+from rmqsource.scan.store_versions import store_config
+from rmqsource.sink.prepared_write import why_no_store
+from store_core.config.message_store_config import SLAVE, MessageStoreConfig
+from store_core.errors import StoreNotFoundError
+from store_core.ha.follow_state import ConnectionState
+from store_core.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from rmqsource.options.source_options import SourceOptions
+    from store_core.ha.ha_client import HAClient
+
+FirstOffset = Union[int, Literal["earliest"], None]
+_EARLIEST: Literal["earliest"] = "earliest"
+_LOOK_SECONDS = 0.2
+_NOT_REPLICATED = (
+    "topics, consumer offsets, delay offsets and consumer groups do not come this way: where they "
+    "are needed, copy config/ of the master (topics.json first if a topic has batch queues)"
+)
+
+
+class Ack(str, Enum):
+    """What is reported to the master as had."""
+
+    flushed = "flushed"
+    appended = "appended"
+    never = "never"
+
+
+class FollowFormat(str, Enum):
+    """How the state is told."""
+
+    text = "text"
+    json = "json"
+
+
+_ACK_MEANS = {
+    Ack.flushed: "acknowledged is what is on the disk here. A master with inSyncReplicas above 1 "
+    "counts this copy as a replica: it answers its producers when the message is here",
+    Ack.appended: "acknowledged is what is in the log here, on the disk or not yet. A master with "
+    "inSyncReplicas above 1 counts this copy as a replica: it answers its producers when the "
+    "message is here",
+    Ack.never: "nothing that comes is acknowledged: a master with inSyncReplicas above 1 does not "
+    "take this copy for a replica of it",
+}
+
+
+class Wanted(NamedTuple):
+    """What to follow, and how."""
+
+    master: str
+    path: str
+    until: Optional[int] = None
+    ack: Ack = Ack.flushed
+    first_offset: FirstOffset = None
+    cut: bool = False
+
+
+def add_follow_command(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command(
+        epilog=examples(
+            "follow 10.0.0.5:10912 /data/replica --config broker.conf",
+            "follow 10.0.0.5:10912 /data/clone --from-offset earliest --until 734003200",
+            "follow 10.0.0.5:10912 /data/replica --ack never --format json",
+        )
+    )(follow)
+
+
+def follow(
+    master: Annotated[
+        str,
+        typer.Argument(
+            metavar="HOST:PORT", help="The master's haListenPort: of a broker listenPort + 1."
+        ),
+    ],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="The store root of the copy; made if missing.")
+    ],
+    until: Annotated[
+        Optional[int],
+        typer.Option(min=1, metavar="OFFSET", help="End when the log is dispatched to this byte."),
+    ] = None,
+    ack: Annotated[
+        Ack, typer.Option(help="What the master is told that this copy has.")
+    ] = Ack.flushed,
+    from_offset: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="N|earliest",
+            show_default="the master's last segment",
+            help="Where a new copy begins: a segment's first byte, or the master's first.",
+        ),
+    ] = None,
+    cut: Annotated[
+        bool,
+        typer.Option("--cut", help="Cut off what the master does not have; keep a copy of it."),
+    ] = False,
+    output: Annotated[
+        FollowFormat, typer.Option("--format", help="json: a line a second.")
+    ] = FollowFormat.text,
+    *,
+    source: Source,
+) -> None:
+    """Keep a copy of a running master's messages.
+
+    As a slave of it: the log comes byte for byte over the master's replication port, queues and
+    index are made here. Meanwhile the copy can be read as the store of a broker that runs, by Spark
+    too. Ends with code 0 on Ctrl-C or SIGTERM, and where --until says; called again it goes on
+    where it was. A lost connection is made again. Code 1: the copy is not one of this master.
+    """
+    with reporting(warnings_are_damage=False) as said:
+        wanted = Wanted(master, path, until, ack, _first_offset(from_offset), cut)
+        options = table_options("checkpoint", [path], source.config, source.option)
+        config = slave_config(options)
+        with suppress(StoreNotFoundError):  # it is made
+            if tell_lost_log(options, said):
+                return
+        _follow(wanted, config, output, said)
+
+
+def slave_config(options: "SourceOptions") -> MessageStoreConfig:
+    """Return the configuration of a copy: that of its master, in the role of a slave.
+
+    Raises
+    ------
+    WrongUseError
+        The path holds other things, or the log would lie where the master has its own.
+    """
+    path = options.paths[0]
+    check_can_be_store(path)
+    config = store_config(options)
+    outside = log_outside(config)
+    if outside and options.config:
+        raise WrongUseError(
+            f"--config {options.config}: its log lies in {outside}, outside of its store: that "
+            "is the master's own. Give a copy of the file without storePathCommitLog"
+        )
+    return replace(config, store_path_root_dir=path, broker_role=SLAVE, duplication_enable=False)
+
+
+def check_can_be_store(path: str) -> None:
+    """Raise WrongUseError for a directory that holds other things."""
+    reason = why_no_store(path)
+    if reason is not None:
+        raise WrongUseError(f"{path}: {reason}")
+
+
+def log_outside(config: MessageStoreConfig) -> Optional[str]:
+    """Return a directory of the log that is not below the root of the store; None: all are."""
+    logs = (config.store_path_commit_log, config.read_only_commit_log_store_paths)
+    names = (name for log in logs if log for name in log.split(","))
+    return next((name for name in names if name.startswith("/")), None)
+
+
+def _first_offset(text: Optional[str]) -> FirstOffset:
+    if text is None:
+        return None
+    if text == _EARLIEST:
+        return _EARLIEST
+    if text.isdecimal():
+        return int(text)
+    raise WrongUseError(
+        f"--from-offset: expected a number of bytes or {_EARLIEST!r}; found {text!r}"
+    )
+
+
+def _follow(wanted: Wanted, config: MessageStoreConfig, output: FollowFormat, said: Report) -> None:
+    # asyncio takes a while to load.
+    from store_core.ha.ha_client import HAClient  # noqa: PLC0415
+    from store_core.ha.peer import parse_address  # noqa: PLC0415
+
+    parse_address(wanted.master)  # before a store is made for it
+    store = MessageStore(config)
+    with stage_progress() as progress:  # of a copy that was not stopped cleanly
+        store.load(progress=lambda done, total: progress.step("log", done, total))
+    with stop_signals() as stop, store:
+        _tell_start(wanted, store, said)
+        client = HAClient(
+            store,
+            wanted.master,
+            ack=wanted.ack.value,
+            first_offset=None if store.max_phy_offset else wanted.first_offset,
+            cut=wanted.cut,
+        )
+        as_json = output is FollowFormat.json
+        teller = telling(wanted.path, wanted.master, said, as_json=as_json)
+        with teller as tell, _error_told_once(), client:
+            why = watch(client, wanted.until, stop, tell)
+        said.note(f"{why}; the copy has the log up to offset {client.state().max_offset}")
+
+
+@contextmanager
+def _error_told_once() -> Iterator[None]:
+    """Leave out the line of the log about the error that ends the client, and this command."""
+    log = logging.getLogger("store_core.ha.ha_client")
+
+    def is_no_error(record: logging.LogRecord) -> bool:
+        return record.levelno < logging.ERROR
+
+    log.addFilter(is_no_error)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_no_error)
+
+
+def _tell_start(wanted: Wanted, store: MessageStore, said: Report) -> None:
+    end = store.max_phy_offset
+    if end:
+        if wanted.first_offset is not None:
+            said.note(f"--from-offset does not count: {wanted.path} has a log already")
+        said.note(f"{wanted.path} follows {wanted.master} from offset {end} on")
+    elif wanted.first_offset is None:
+        said.note(
+            f"{wanted.path} is new, and begins at the first byte of the master's last segment; "
+            "--from-offset earliest begins with the oldest message that the master has"
+        )
+    elif wanted.first_offset == _EARLIEST:
+        said.note(f"{wanted.path} is new, and begins with the oldest message that the master has")
+    else:
+        said.note(f"{wanted.path} is new, and begins at offset {wanted.first_offset}")
+    said.note(_ACK_MEANS[wanted.ack], _NOT_REPLICATED)
+
+
+def watch(client: "HAClient", until: Optional[int], stop: Event, tell: Tell) -> str:
+    """Tell the state from time to time; return why that is over.
+
+    What a copy had before counts for ``until`` when it was found to be the master's.
+
+    Raises
+    ------
+    HAError
+        The client cannot go on.
+    """
+    begin, is_compared = client.state().max_offset, False
+    while True:
+        state = client.state()
+        tell(state)
+        if client.failure is not None:
+            raise client.failure
+        is_compared |= state.connection is ConnectionState.FOLLOWING or state.max_offset > begin
+        if until is not None and is_compared and client.wait_for(until, 0):
+            return f"the log has reached offset {until}"
+        if stop.wait(_LOOK_SECONDS):
+            return "stopped"
