@@ -41,10 +41,6 @@ class ServedState(NamedTuple):
     ----------
     messages_in, bytes_in, messages_out, bytes_out
         That came and left since the start; bytes as they are stored.
-    connections
-        Clients that are connected.
-    held_pulls
-        Pulls that wait for messages.
     log_end
         Where the log ends, bytes.
     """

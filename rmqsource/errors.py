@@ -11,15 +11,7 @@ class SourceError(Exception):
 
 
 class SourceOptionError(SourceError, ValueError):
-    """An option is unknown, malformed, out of bounds, or contradicts another one.
-
-    Parameters
-    ----------
-    option
-        The option in its documented spelling.
-    reason
-        What was found, what was expected, and what to do.
-    """
+    """An option is unknown, malformed, out of bounds, or contradicts another one."""
 
     def __init__(self, option: str, reason: str) -> None:
         super().__init__(option, reason)
@@ -30,15 +22,7 @@ class SourceOptionError(SourceError, ValueError):
 
 
 class SourceSchemaError(SourceError, ValueError):
-    """The schema that the user gave asks for what the table does not have.
-
-    Parameters
-    ----------
-    table
-        Name of the table.
-    reason
-        What was found, what exists, and what to do.
-    """
+    """The schema that the user gave asks for what the table does not have."""
 
     def __init__(self, table: str, reason: str) -> None:
         super().__init__(table, reason)
@@ -49,15 +33,7 @@ class SourceSchemaError(SourceError, ValueError):
 
 
 class DataLossError(SourceError):
-    """Asked-for offsets or files are gone, and ``failOnDataLoss`` is true.
-
-    Parameters
-    ----------
-    store
-        The store root, as given.
-    reason
-        What was asked for and what is left.
-    """
+    """Asked-for offsets or files are gone, and ``failOnDataLoss`` is true."""
 
     def __init__(self, store: str, reason: str) -> None:
         super().__init__(store, reason)
@@ -71,17 +47,7 @@ class DataLossError(SourceError):
 
 
 class StreamDataLossError(DataLossError):
-    """A stream cannot go on where it was, and ``failOnDataLoss`` is true.
-
-    Parameters
-    ----------
-    store
-        The store root, as given.
-    reason
-        What was read, what is there now, and what is lost.
-    instead
-        How it goes on with ``failOnDataLoss=false``.
-    """
+    """A stream cannot go on where it was, and ``failOnDataLoss`` is true."""
 
     def __init__(self, store: str, reason: str, instead: str) -> None:
         super().__init__(store, reason)
@@ -96,19 +62,7 @@ class StreamDataLossError(DataLossError):
 
 
 class DamagedStoreError(SourceError):
-    """Bytes of a store are damaged, and ``mode`` is ``FAILFAST``.
-
-    Parameters
-    ----------
-    store
-        The store root, as given.
-    path
-        The file.
-    position
-        Byte position in the file.
-    reason
-        What was found and what was expected.
-    """
+    """Bytes of a store are damaged, and ``mode`` is ``FAILFAST``."""
 
     def __init__(self, store: str, path: str, position: int, reason: str) -> None:
         super().__init__(store, path, position, reason)

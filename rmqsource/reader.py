@@ -36,15 +36,7 @@ class SplitPartition(InputPartition):
 
 
 class StoreReader(DataSourceReader):
-    """Reads one table of some stores.
-
-    Parameters
-    ----------
-    options
-        Checked options.
-    projection
-        Columns to decode, and the schema that Spark expects.
-    """
+    """Reads one table of some stores."""
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
         self._options = options

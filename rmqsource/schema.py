@@ -58,13 +58,6 @@ def table_schema(table: str, mode: str) -> StructType:
 
     ``mode=PERMISSIVE`` adds ``_corrupt_record`` to the tables whose rows come from messages;
     then every column can be null, as all others are in the row of a gap.
-
-    Parameters
-    ----------
-    table
-        A name in ``TABLES``.
-    mode
-        ``FAILFAST``, ``PERMISSIVE`` or ``DROPMALFORMED``.
     """
     declared = table_named(table)
     damage_rows = declared.shows_damage and mode == _PERMISSIVE

@@ -49,13 +49,6 @@ class StoreStreamReader(DataSourceStreamReader):
 
     Spark keeps one object for a query, in a process of the driver, and pickles another one for the
     tasks, which only `read`.
-
-    Parameters
-    ----------
-    options
-        Checked options.
-    projection
-        Columns to decode, and the schema that Spark expects.
     """
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
@@ -190,11 +183,6 @@ class FailingStreamReader(DataSourceStreamReader):
 
     A reader that cannot be made at all makes Spark's runner stumble (4.0 to 4.3: it stops a reader
     that it does not have), and its own error hides the reason.
-
-    Parameters
-    ----------
-    error
-        The reason.
     """
 
     def __init__(self, error: SourceError) -> None:

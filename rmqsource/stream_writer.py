@@ -30,13 +30,6 @@ class StoreStreamWriter(STREAM_WRITER):  # type: ignore[misc]  # differs between
 
     Spark makes one object for the tasks of a batch and another for its end: what the end must know
     comes with the messages of the tasks.
-
-    Parameters
-    ----------
-    plan
-        The write.
-    schema
-        Of the rows.
     """
 
     def __init__(self, plan: SinkPlan, schema: StructType) -> None:

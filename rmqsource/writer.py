@@ -28,13 +28,7 @@ class PartMessage(WriterCommitMessage):
 
 
 class StoreWriter(DataSourceArrowWriter):
-    """Appends a DataFrame to a store, all of it or nothing.
-
-    Parameters
-    ----------
-    plan
-        The write.
-    """
+    """Appends a DataFrame to a store, all of it or nothing."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self._plan = plan

@@ -30,15 +30,7 @@ _NUMBERS = ("flag", "sys_flag", "born_timestamp", "reconsume_times")
 
 
 class DeliveredRows(NamedTuple):
-    """Messages to put, and which rows of the frames they are of.
-
-    Attributes
-    ----------
-    batch
-        As ``append_batch`` takes it.
-    rows
-        Ascending.
-    """
+    """Messages to put, and which rows of the frames they are of."""
 
     batch: RecordBatch
     rows: Int64s

@@ -54,15 +54,7 @@ class StoreNotFoundError(StoreError):
 
 
 class StorePathError(StoreError):
-    """Something is wrong with one file or directory.
-
-    Parameters
-    ----------
-    reason
-        What was found, what was expected, and what to do.
-    path
-        The file or directory.
-    """
+    """Something is wrong with one file or directory."""
 
     def __init__(self, reason: str, path: str) -> None:
         super().__init__(reason, path)  # positional: survives pickling between processes

@@ -180,12 +180,6 @@ def messages_from_record(
 
     Parameters
     ----------
-    record
-        A decoded record.
-    store
-        Root of its store, as the user gave it.
-    inflate_body
-        False: bodies as stored. An inner batch is always inflated, its messages lie inside.
     max_decoded_bytes
         Most bytes that the body may inflate to.
 

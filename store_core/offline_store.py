@@ -38,12 +38,8 @@ class OfflineStore:
     ----------
     root
         Of the store; an empty directory is a store without messages.
-    config
-        Sizes of files.
     clock
         Returns ms since the epoch.
-    steps
-        Does the file operations on journals and staging.
 
     Raises
     ------

@@ -35,13 +35,6 @@ class ReadOnlyStore(StoreQueries):
     after the other; `look` replaces it when something was written. A query that comes upon a
     damaged record raises `CorruptRecordError`, which names the place; the others go on.
 
-    Parameters
-    ----------
-    config
-        Where it is, and limits of queries.
-    on_dispatched
-        Called by `look` with records that queues have got since the last look.
-
     Raises
     ------
     StoreNotFoundError

@@ -78,8 +78,6 @@ class OpenOptions:
         Cut off those that were neither flushed nor dispatched before a crash; a copy is kept.
     is_batch_topic
         Whether a topic has batch queues; None: as ``topics.json`` says.
-    steps
-        Does the file operations by which staged jobs are finished or undone.
     filter_bitmaps
         Gives the filter bitmaps of extension units; None: there are none.
     trusts_confirmed
@@ -120,11 +118,6 @@ class StoreParts:
 
     def close(self, *, clean: bool) -> None:
         """Flush queues and index, close everything, give the lock back.
-
-        Parameters
-        ----------
-        clean
-            Take ``abort`` away, when all of that went well: log and checkpoint are flushed.
 
         Raises
         ------
@@ -260,17 +253,7 @@ def _open(
 def recovery_parts(
     config: MessageStoreConfig, options: OpenOptions, log: CommitLog, *, last_exit_ok: bool
 ) -> RecoveryParts:
-    """Load what the recovery of a store looks at; changes nothing.
-
-    Parameters
-    ----------
-    config, options
-        As in `open_parts`.
-    log
-        That of the store.
-    last_exit_ok
-        It was stopped cleanly.
-    """
+    """Load what the recovery of a store looks at; changes nothing."""
     root = config.store_path_root_dir
     directory = StoreDirectory(root)
     queues = ConsumeQueueStore(

@@ -79,8 +79,6 @@ def topic_kind(topic: str, config: TopicConfig | None = None) -> str:
 
     Parameters
     ----------
-    topic
-        Its name.
     config
         Its settings, if known: the topics named after the cluster and the broker can be told
         only by the permission to inherit, which a broker gives to its own templates alone.

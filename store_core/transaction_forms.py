@@ -144,8 +144,6 @@ def half_message(message: Message, release: int = 5) -> Message:
 
     Parameters
     ----------
-    message
-        As a producer sent it: with ``TRAN_MSG``, ``PGROUP`` and ``UNIQ_KEY``.
     release
         5, or 4: no ``__transactionId__``, and properties as 4.9.7 writes them.
     """
@@ -173,8 +171,6 @@ def checked_half(half: Message, check_times: int | None) -> Message:
 
     Parameters
     ----------
-    half
-        As it is stored.
     check_times
         The counter of the copy; None: as it was.
     """
@@ -262,8 +258,6 @@ def op_bodies(
 
     Parameters
     ----------
-    queue_offsets
-        Of the half messages, in the order in which they were answered.
     max_size
         Characters (``transactionOpMsgMaxSize``): a body takes offsets until it has so many.
     release

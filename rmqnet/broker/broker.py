@@ -37,32 +37,14 @@ class Broker:
         Settings, which may change while the broker runs.
     store
         The messages: a ``MessageStore``, or reads only.
-    topics, groups, offsets
-        What is kept in ``config``.
-    server
-        Talks with the clients.
     clock
         Returns ms since the epoch.
-    producers, consumers
-        The clients that have sent heartbeats.
-    locks
-        Which client of a group reads which queue, where their order counts.
-    to_client
-        What the broker asks of clients.
-    filters
-        SQL expressions of groups.
-    holds
-        Pulls that wait for messages.
     transactions, delays, timers
         Services of the store; None: they do not run.
     min_broker_id
         The smallest id in the broker's set that name servers know; of slaves that have a master: 0.
     stats, stats_items
         Messages of yesterday and today, and of the last hours by topic; None: nobody counts.
-    ha_status
-        Returns how far slaves are, or the master is (``HARuntimeInfo``).
-    traffic
-        Messages that came and left since the start.
     """
 
     config: BrokerConfig

@@ -70,35 +70,16 @@ class BrokerController:
 
     Parameters
     ----------
-    config
-        Of the broker.
-    store_config
-        Of its store.
     role
         What it does with its store; None: it is a master without slaves.
-    host
-        Address of this machine to listen at.
-    limits
-        Of connections and memory.
     tls
         How connections are encrypted; None: not at all.
     acl
         Who may do what; None: anybody everything. It is started and stopped with the broker.
-    credentials
-        Its account at name servers that want one.
     metrics
         Where its figures are read; None: nowhere. It is started and stopped with the broker.
     clock
         Returns ms since the epoch.
-
-    Attributes
-    ----------
-    broker
-        Its parts.
-    registration
-        Tells name servers of it.
-    role
-        What it does with its store.
     """
 
     def __init__(  # noqa: PLR0913 (one parameter a part of it)

@@ -22,8 +22,6 @@ class BrokerStats:
 
     Parameters
     ----------
-    totals
-        Returns them as they are now.
     clock
         Returns ms since the epoch.
     """

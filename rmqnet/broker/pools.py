@@ -24,8 +24,6 @@ class Pools:
 
     Attributes
     ----------
-    send, pull, query, admin, heartbeat, transaction, reply
-        Kinds of work.
     client
         Offsets, locks, and members of groups: short work that must not wait behind heartbeats.
     """

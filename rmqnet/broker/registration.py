@@ -45,23 +45,10 @@ _LEAVE_S = 1.0
 class Registration(ServiceThread):
     """Registers a broker with its name servers.
 
-    Parameters
-    ----------
-    config
-        Of the broker: its names and its name servers.
-    topics
-        What it has.
-    credentials
-        Its account at name servers that want one.
-
     Attributes
     ----------
     ha_address
         ``host:port`` where slaves connect; empty: nowhere.
-    answers
-        What those name servers said that answered last, by address.
-    in_process
-        What answers for name servers of this process, by address.
     """
 
     def __init__(

@@ -66,11 +66,6 @@ class BrokerAdminClient:
 
     Each method raises `BrokerError` for a code that is no success, `RemotingError` where no
     answer comes.
-
-    Parameters
-    ----------
-    calls
-        How brokers are asked.
     """
 
     def __init__(self, calls: RequestCalls) -> None:

@@ -82,15 +82,6 @@ class BrokerClient:
 
     Each method raises `BrokerError` for a code that is no success, `RemotingError` where no
     answer comes. ``timeout_s``: how long it is waited for; None: as the client is set up.
-
-    Parameters
-    ----------
-    remoting
-        Connections.
-    timeout_s
-        How long an answer is waited for.
-    origin
-        Says, for people, where an address comes from.
     """
 
     def __init__(
@@ -122,8 +113,6 @@ class BrokerClient:
             another queue id.
         body
             The message's, or the encoded batch.
-        message_id
-            The id that the producer gave it, for the result.
         code
             SEND_MESSAGE_V2, SEND_BATCH_MESSAGE or SEND_REPLY_MESSAGE_V2.
         """
@@ -218,11 +207,6 @@ class BrokerClient:
         """Return the first offset stored at or after a time (ms); the end if there is none.
 
         Brokers of 4.x return the nearest, and the last message instead of the end.
-
-        Parameters
-        ----------
-        boundary_type
-            ``LOWER`` or ``UPPER``: of several messages of that time the first or the last.
         """
         header = SearchOffsetRequestHeader(
             topic=queue.topic,

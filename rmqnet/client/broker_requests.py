@@ -50,8 +50,6 @@ class BrokerRequests:
 
     Parameters
     ----------
-    groups
-        The producers and consumers of this client.
     pool
         Gives the threads; called when the first is needed.
     """

@@ -67,12 +67,6 @@ class SubscriptionData:
 
     Parameters
     ----------
-    topic
-        Which topic.
-    sub_string
-        ``*``, tags with ``||`` between, or an SQL expression.
-    tags, codes
-        The tags and their Java hash codes; none for ``*`` and SQL.
     sub_version
         Time of this subscription, ms: brokers take the newest.
     expression_type
@@ -128,10 +122,6 @@ class HeartbeatData:
 
     Parameters
     ----------
-    client_id
-        Who speaks.
-    producer_groups, consumers
-        Its groups.
     fingerprint
         Stands for all of it, in the second form of heartbeats; 0 in the first.
     is_without_subscriptions

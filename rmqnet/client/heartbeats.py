@@ -29,14 +29,8 @@ class Heartbeats:
 
     Parameters
     ----------
-    client_id
-        Who speaks.
-    broker
-        How brokers are asked.
     routes
         Which brokers: masters and slaves where there are consumers, else masters.
-    outages
-        Says that a broker does not answer.
     """
 
     def __init__(
@@ -86,13 +80,7 @@ class Heartbeats:
         return self.broker_versions.pop(address, None) is not None
 
     async def unregister(self, **group: str) -> None:
-        """Tell all brokers, slaves too, that this client leaves a group; a failure is logged.
-
-        Parameters
-        ----------
-        group
-            ``producer_group`` or ``consumer_group``.
-        """
+        """Tell all brokers, slaves too, that this client leaves a group; a failure is logged."""
         await self._leave_brokers([group])
 
     async def leave(self) -> None:

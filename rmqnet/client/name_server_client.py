@@ -36,12 +36,8 @@ class NameServerClient:
 
     Parameters
     ----------
-    remoting
-        Connections.
     name_servers
         Addresses ``host:port``, at least one.
-    timeout_s
-        How long the answer of each is waited for.
     """
 
     def __init__(

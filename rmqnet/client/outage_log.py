@@ -18,11 +18,6 @@ class OutageLog:
 
     A client has one, which all that it does shares: 250 queues of a broker that is down make one
     line a minute. Any thread may use it.
-
-    Parameters
-    ----------
-    clock
-        Seconds, from any origin.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

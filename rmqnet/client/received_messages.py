@@ -131,10 +131,6 @@ def messages_from_body(body: bytes, store: str, asked_for: str = "") -> list[Mes
     ----------
     body
         Records of version 1 or 2, hosts of IPv4 or IPv6.
-    store
-        ``broker@host:port``, for column ``store`` and for errors.
-    asked_for
-        Queue and offset, or key, that the broker was asked for; for errors.
 
     Raises
     ------

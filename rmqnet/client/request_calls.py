@@ -30,8 +30,6 @@ class RequestCalls:
 
     Parameters
     ----------
-    remoting
-        Connections.
     timeout_s
         How long an answer is waited for unless a call says otherwise.
     """
@@ -84,15 +82,7 @@ class RequestCalls:
 
 
 class BrokerCalls(RequestCalls):
-    """Asks brokers; says of an address that cannot be reached where it comes from.
-
-    Parameters
-    ----------
-    remoting, timeout_s
-        As of `RequestCalls`.
-    origin
-        Says, for people, where an address comes from.
-    """
+    """Asks brokers; says of an address that cannot be reached where it comes from."""
 
     def __init__(
         self, remoting: RemotingClient, timeout_s: float, origin: Callable[[str], str]

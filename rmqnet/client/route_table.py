@@ -49,13 +49,6 @@ class RouteTable:
 
     A topic is in use if its route was asked for since the last look but one, or if a group of the
     client has to do with it. Changed in the event loop only; read in any thread.
-
-    Parameters
-    ----------
-    name_servers
-        Who is asked.
-    outages
-        Says that none of them answers.
     """
 
     def __init__(self, name_servers: NameServerClient, outages: OutageLog | None = None) -> None:
@@ -102,8 +95,6 @@ class RouteTable:
         ----------
         queue_nums
             Queues that a topic created so has on each broker, at most.
-        created_like
-            The topic whose queues brokers copy.
 
         Raises
         ------
@@ -159,8 +150,6 @@ class RouteTable:
         ----------
         broker_id
             0: the master. Of a slave that is gone, the one of the next id serves.
-        only_this_broker
-            False: any other of that name serves, too.
 
         Raises
         ------

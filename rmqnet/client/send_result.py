@@ -86,14 +86,8 @@ def send_result_of(
 
     Parameters
     ----------
-    answer
-        Its code is one of `SEND_STATUS`.
-    address
-        Whose answer it is.
     queue
         Where the message was sent; the answer may name another queue id.
-    message_id
-        The id that the producer gave it.
 
     Raises
     ------

@@ -38,10 +38,6 @@ class NameServer:
 
     Parameters
     ----------
-    config
-        Settings.
-    limits
-        Of connections and memory.
     tls
         How connections are encrypted; None: not at all.
     gate

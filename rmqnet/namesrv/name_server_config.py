@@ -41,25 +41,10 @@ class NameServerConfig:
         Where it listens; 127.0.0.1 unless told otherwise, port 0: one that is free.
     kv_config_path
         File of the values that admins put; empty: they are kept in memory only.
-    scan_not_active_broker_interval
-        Milliseconds between two looks at brokers that are silent.
-    order_message_enable
-        Routes tell the queues that are fixed for order topics.
-    return_order_topic_config_to_broker
-        Brokers are told of all order topics when they register.
-    enable_topic_list, enable_all_topic_list
-        Whether lists of topics are given, of one cluster and of all.
     need_wait_for_service, wait_seconds_for_service
         Whether no routes are given for so long after the start, until all brokers have come.
-    delete_topic_with_broker_registration
-        Topics that a broker does not name any more are forgotten.
-    support_acting_master
-        Routes name the slave with the lowest id as master while there is none, where the brokers
-        want that.
     client_request_thread_pool_nums, default_thread_pool_nums
         Threads for routes, and for all else.
-    client_request_thread_pool_queue_capacity, default_thread_pool_queue_capacity
-        Requests that wait for them; further ones are answered ``SYSTEM_BUSY``.
 
     Raises
     ------

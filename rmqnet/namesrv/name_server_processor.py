@@ -75,19 +75,8 @@ class NameServerProcessor:
 
     Parameters
     ----------
-    config
-        Settings; some change on request.
-    routes
-        Brokers and topics.
-    kv_configs
-        Values of admins.
     clock
         Seconds; it never goes back.
-
-    Attributes
-    ----------
-    config
-        As it is now.
     """
 
     def __init__(

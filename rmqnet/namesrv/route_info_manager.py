@@ -74,17 +74,6 @@ class RouteInfoManager:
 
         Topics of a slave count only where it is the first of its name and may act as master.
 
-        Parameters
-        ----------
-        header, body
-            What the broker said.
-        connection
-            By which it said so; see `unregister_connection`.
-        zone_name
-            Where the broker stands.
-        forgets_topics
-            Topics that the broker does not name any more are forgotten.
-
         Returns
         -------
         header
@@ -166,15 +155,7 @@ class RouteInfoManager:
     # What clients and admins ask.
 
     def route(self, topic: str, *, acting_masters: bool = False) -> RouteData | None:
-        """Return where a topic is; None if nobody has it.
-
-        Parameters
-        ----------
-        topic
-            Its name.
-        acting_masters
-            Slaves count as masters that are gone, where their brokers want that.
-        """
+        """Return where a topic is; None if nobody has it."""
         with self._lock:
             queues = self._topics.get(topic, {})
             names = sorted(queues)
@@ -446,12 +427,6 @@ class RouteData:
     ----------
     queue_datas, broker_datas
         One a broker name each, sorted by it.
-    filter_servers
-        Addresses by the address of the broker.
-    queue_mappings
-        Of a static topic, by broker name.
-    order_topic_conf
-        The queues that are fixed for an order topic.
     """
 
     queue_datas: Sequence[QueueData]

@@ -22,8 +22,6 @@ def check_topic_ranges(config: TopicConfig, most_queues: int = MAX_INT) -> None:
 
     Parameters
     ----------
-    config
-        As somebody wants it.
     most_queues
         That it may have.
     """
@@ -46,8 +44,6 @@ def check_group_ranges(config: SubscriptionGroupConfig, most_queues: int = MAX_I
 
     Parameters
     ----------
-    config
-        As somebody wants it.
     most_queues
         That its retry topic may have.
     """

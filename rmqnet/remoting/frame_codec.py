@@ -60,15 +60,7 @@ def encode_frame(command: RemotingCommand, max_frame_bytes: int = MAX_FRAME_BYTE
 
 
 class FrameDecoder:
-    """Makes commands of the bytes of one connection, however they are cut.
-
-    Parameters
-    ----------
-    peer
-        Who sends them, for errors.
-    max_frame_bytes
-        Longer frames are errors as soon as their length has come; nothing is kept for them.
-    """
+    """Makes commands of the bytes of one connection, however they are cut."""
 
     def __init__(self, peer: str, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.peer = peer

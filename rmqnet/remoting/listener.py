@@ -30,8 +30,6 @@ class Listener:
 
     Parameters
     ----------
-    name
-        Of the server, in the log.
     make_protocol
         Makes what serves a client of its address; None: there is no room for it.
     forget

@@ -37,14 +37,10 @@ class RegistrationBody:
 
     Parameters
     ----------
-    topics
-        By name.
     data_version
         Of the topics; name servers look at the topics only where it has changed.
     filter_servers
         Addresses; of releases before 5.0.
-    queue_mappings
-        Of static topics, by topic, as the broker sent them (``TopicQueueMappingInfo``).
     """
 
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)

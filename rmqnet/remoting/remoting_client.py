@@ -48,15 +48,11 @@ class RemotingClientConfig:
 
     Parameters
     ----------
-    connect_timeout_s
-        To make a connection, TLS included.
     max_idle_s
         Seconds without any byte after which a connection is closed; 0: never.
     min_reconnect_pause_s, max_reconnect_pause_s
         After a failed attempt a server is left alone for the first, and after each further one
         for twice as long, up to the second; requests fail at once meanwhile.
-    max_waiting_requests
-        Of one server.
     max_frame_bytes
         Of a frame in either direction.
     """
@@ -88,8 +84,6 @@ class RemotingClient:
 
     Parameters
     ----------
-    config
-        Limits.
     credentials
         Sign every request with them; None: none.
     tls
@@ -132,15 +126,6 @@ class RemotingClient:
         self, address: str, command: RemotingCommand, timeout_s: float
     ) -> RemotingCommand:
         """Send a request and return the answer, whatever its code.
-
-        Parameters
-        ----------
-        address
-            Of the server, ``host:port``.
-        command
-            The request; its number, and the signature, are set here.
-        timeout_s
-            For all of it, the connection included.
 
         Raises
         ------

@@ -30,22 +30,12 @@ class RemotingCommand:
 
     Attributes
     ----------
-    code
-        Of the request, or how it ended.
-    ext_fields
-        The fields of its header, all as text.
-    body
-        What follows the header.
     remark
         Words of whoever answers; None: none.
-    opaque
-        Number of the request, which its answer repeats; `RemotingClient` sets it.
     flag
         Bit 0: an answer; bit 1: nobody waits for an answer.
     language, version
         Of the program that sent it; 479 is release 5.3.3.
-    serialize_type
-        The form of the header on the wire.
     frame_bytes
         Length of the frame that it came in; 0 if it did not.
     """
@@ -79,10 +69,6 @@ class RemotingCommand:
 
         Parameters
         ----------
-        header
-            Its fields; or a request code that has none.
-        body
-            What follows the header.
         code
             Where several requests share the header's class, the one that is meant.
         """

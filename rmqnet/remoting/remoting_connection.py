@@ -28,12 +28,8 @@ class WaitingRequest:
 
     Parameters
     ----------
-    command
-        What is sent.
     timeout_s
         How long its answer may take.
-    loop
-        The loop that all happens in.
     """
 
     __slots__ = ("command", "deadline", "future", "opaque", "sent_at", "timeout_s", "was_refused")
@@ -84,12 +80,6 @@ class RemotingConnection(asyncio.Protocol):
 
     Parameters
     ----------
-    address
-        Of the server, ``host:port``.
-    owner
-        Who is told.
-    max_frame_bytes
-        Of one answer or request of the server.
     max_idle_s
         Seconds without any byte after which it is closed; 0: never.
     """

@@ -58,23 +58,14 @@ class RemotingServerConfig:
     max_idle_s
         Seconds without any byte after which a client is disconnected
         (``serverChannelMaxIdleTimeSeconds``); 0: never.
-    max_frame_bytes
-        Of a request or an answer.
     max_held_bytes
         Of requests that have not come whole, of all clients together; the client with most of
         them is disconnected.
     max_under_way
         Requests of one client that are worked on at once; further ones are not read.
-    max_under_way_bytes
-        Of requests that are worked on, of all clients together; further ones are answered
-        ``SYSTEM_BUSY``.
-    max_unread_bytes
-        Of answers that one client does not read.
     max_all_unread_bytes
         Of answers that all clients together do not read; the client with most of them is
         disconnected.
-    handshake_timeout_s
-        For TLS.
     """
 
     max_connections: int = 5000
@@ -100,8 +91,6 @@ class RemotingServer:
     ----------
     name
         Of the thread, and in errors.
-    config
-        Limits.
     tls
         How connections are encrypted; None: not at all.
     """
@@ -148,12 +137,8 @@ class RemotingServer:
 
         Parameters
         ----------
-        codes
-            Of requests.
         handler
             Called in a thread of the pool; without one in the loop, where it must return at once.
-        pool
-            Where it runs. When too many tasks wait there, the request is answered ``SYSTEM_BUSY``.
         """
         for code in codes:
             self._routes[int(code)] = _Route(handler, pool)

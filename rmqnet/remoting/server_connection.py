@@ -45,21 +45,8 @@ class ServerConnection(RemotingConnection):
 
     Parameters
     ----------
-    owner
-        The server.
-    peer
-        Address of the client, as its socket was accepted with.
-    max_frame_bytes, max_idle_s
-        As of `RemotingConnection`.
     max_under_way
         Requests of this client that are worked on at once.
-    max_unread_bytes
-        Of answers; a client that leaves more of them lying is disconnected.
-
-    Attributes
-    ----------
-    host
-        IP address of the client.
     """
 
     PEER = "client"

@@ -18,10 +18,6 @@ class SharedLimit:
     ----------
     what
         The bytes are of, for people.
-    reason
-        Why a connection is ended.
-    max_bytes
-        Of all together.
     """
 
     def __init__(self, what: str, reason: str, max_bytes: int) -> None:

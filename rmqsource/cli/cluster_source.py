@@ -99,14 +99,6 @@ class ClusterSource:
 
         Parameters
         ----------
-        extra
-            Texts ``KEY=VALUE``, as given with ``--option``.
-        flags
-            As of `rmqsource.cli.read.source_options`.
-        table
-            What is read.
-        streaming
-            Whether it goes on.
         defaults
             Options that hold unless ``extra`` has them.
 

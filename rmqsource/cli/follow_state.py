@@ -132,15 +132,7 @@ def lag_text(state: FollowState) -> str:
 
 
 class StateLines(Generic[State]):
-    """Writes a line a second, and the last state at the end.
-
-    Parameters
-    ----------
-    where
-        What stands in each line, beside the time and the state.
-    row_of
-        Returns a state by name.
-    """
+    """Writes a line a second, and the last state at the end."""
 
     def __init__(
         self, where: Mapping[str, Any], row_of: Callable[[State], Mapping[str, Any]]

@@ -65,10 +65,6 @@ def store_facts(
 
     Parameters
     ----------
-    snapshot
-        The store.
-    options
-        How it is read.
     warn, not_read
         Are told what is damaged, and what may not be read.
     """

@@ -42,13 +42,6 @@ def spark_job(command: str, doing: str) -> Iterator[Any]:
 
     When the block was left by an error or Ctrl-C, nothing of Spark runs any more afterwards.
 
-    Parameters
-    ----------
-    command
-        Name of the command.
-    doing
-        What the bar of finished tasks says, for a person who watches.
-
     Raises
     ------
     WrongUseError
@@ -231,14 +224,6 @@ def quiet_session(
     ----------
     log
         The file; beside it Spark may keep what it needs while it runs.
-    name
-        Name of the application.
-    master
-        Which cores it takes.
-    settings
-        Settings of Spark beside the usual ones.
-    ready
-        Is called when Spark has started, or could not.
     """
     # The JVM and its workers inherit these, so they are set before it starts.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

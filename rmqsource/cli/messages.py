@@ -116,14 +116,8 @@ class MessageWriter:
 
     Parameters
     ----------
-    display
-        How.
     limit
         Most rows; 0: all.
-    report
-        Counts them.
-    in_full
-        A table has a line for each column: they were asked for one by one.
     """
 
     def __init__(
@@ -333,14 +327,8 @@ def newest(
 
     Parameters
     ----------
-    options
-        Of table ``messages``.
-    count
-        How many, over all stores.
     read
         Gives the rows that options select, with ``PLACE_COLUMNS`` at least.
-    window
-        Bytes of the first window.
     """
     pinned = _pinned(options)
     found = []
@@ -358,17 +346,7 @@ def newest(
 
 
 class Follower:
-    """Tells of messages as they come, as ``tail -f`` does of lines.
-
-    Parameters
-    ----------
-    options
-        Of table ``messages``; which messages.
-    read
-        As for `newest`.
-    note
-        Is told what happened to a log beside its growth.
-    """
+    """Tells of messages as they come, as ``tail -f`` does of lines."""
 
     def __init__(self, options: SourceOptions, read: Read, note: Callable[[str], None]) -> None:
         self._options, self._read, self._note = options, read, note

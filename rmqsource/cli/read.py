@@ -71,10 +71,6 @@ def source_options(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> 
 
     Parameters
     ----------
-    paths
-        Store roots.
-    extra
-        Texts ``KEY=VALUE``, as given with ``--option``.
     flags
         By the source's option: the flag that stands for it, and its value or values; what is None
         or an empty list was not given.

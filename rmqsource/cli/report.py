@@ -233,13 +233,6 @@ def cancelling(spark: Any, tell: Callable[[str], None]) -> Iterator[None]:
     What runs on the driver alone, such as a commit, is awaited: it is short. A second Ctrl-C does
     not wait.
 
-    Parameters
-    ----------
-    spark
-        A session of this command alone.
-    tell
-        Says to the person who watches that the command is ending.
-
     Raises
     ------
     KeyboardInterrupt

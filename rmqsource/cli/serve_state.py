@@ -26,8 +26,6 @@ def telling(where: Mapping[str, Any], *, as_json: bool) -> Iterator[Tell]:
 
     Parameters
     ----------
-    where
-        What stands in each JSON line, beside the state.
     as_json
         A line a second on standard output; else one line on standard error that changes, only for
         a person who watches.

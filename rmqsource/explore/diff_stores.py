@@ -49,12 +49,6 @@ class Difference(NamedTuple):
 
     Attributes
     ----------
-    messages_a, messages_b
-        Messages read on each side.
-    same
-        Messages that both have.
-    rows
-        The differences, as ``DIFF_COLUMNS`` says.
     topics
         Those of the messages of either side.
     damage
@@ -92,10 +86,6 @@ def diff(
     a, b
         The stores, and what to select of them. The CRCs in the records are taken on trust unless
         ``checkCRC`` is set.
-    by
-        ``key`` or ``position``.
-    progress
-        Is told how many splits of a side are read, and of how many.
 
     Raises
     ------

@@ -69,13 +69,7 @@ def _rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[dict[str,
 
 
 def offsets_outside(rows: Table) -> list[str]:
-    """Return a sentence for each offset beyond the end of its queue, or before its begin.
-
-    Parameters
-    ----------
-    rows
-        Of table ``consumer_offsets``, a ``pa.Table``. Those furthest outside come first.
-    """
+    """Return a sentence for each offset beyond the end of its queue, or before its begin."""
     outside = rows.filter(pc.or_(pc.less(rows["lag"], 0), pc.greater(rows["expired"], 0)))
     found = outside.to_pylist()
     found.sort(key=lambda row: (row["lag"], -row["expired"], row["group"], row["topic"]))

@@ -62,14 +62,8 @@ class Survey:
 
     Attributes
     ----------
-    stores
-        The store roots that were read.
-    messages, bytes
-        Of all topics.
     first_ms, last_ms
         Oldest and newest store time; None without messages.
-    step_ms
-        Width of the time steps.
     traffic
         topic, step (of ``step_ms`` since the epoch), messages, bytes.
     queues
@@ -120,8 +114,6 @@ def survey(options: SourceOptions, progress: Callable[[int, int], None] = no_pro
     options
         The stores, and what to select. With ``mode=FAILFAST`` damage is an error; else it is
         counted.
-    progress
-        Is told how many splits are read, and of how many.
     """
     stores, begin, end = _stores_and_times(options)
     counts = _Counts(_step_for(begin, end))
@@ -386,10 +378,6 @@ class Tally:
 
     Parameters
     ----------
-    keys, sums
-        Names of the columns to group by and to add up.
-    greatest
-        Names of columns of which the greatest value of a group is kept.
     limit
         Most groups to keep; None: all. Beyond it the groups with the smallest first sum are let
         go, and ``missed`` grows: no kept sum is short by more, and no group left out is larger.

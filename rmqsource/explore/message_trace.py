@@ -84,8 +84,6 @@ def trace(
         The stores. ``topics`` narrows the search to messages that were sent to them; without it
         the index is asked for every topic of each store. Messages of deleted topics are found
         with ``access=commitlog`` only, which scans.
-    keys
-        Words of KEYS.
     ids
         UNIQ_KEYs (client's ids) or offset message ids.
     """

@@ -69,17 +69,7 @@ def survey(
     options: Options = None,
     progress: Callable[[int, int], None] = no_progress,
 ) -> Survey:
-    """Count the messages of some stores in one pass over their logs; bodies are not decoded.
-
-    Parameters
-    ----------
-    path
-        A store root or a list of them.
-    options
-        Options of the source, such as ``topic`` or ``startingTimestamp``.
-    progress
-        Is told how many splits are read, and of how many.
-    """
+    """Count the messages of some stores in one pass over their logs; bodies are not decoded."""
     return _survey(options_for(path, options), progress)
 
 

@@ -35,27 +35,10 @@ class StoreStanding:
 
     Attributes
     ----------
-    store
-        Its root, as given.
-    state
-        A value of ``StoreState``, or ``unknown`` where the files do not tell it.
     problem
         Why it is unknown; else empty.
-    not_read
-        A sentence for each part that this package does not read, such as queues in a database.
-    has_queues, has_offsets
-        Whether its consume queues, its consumer offsets, can be read.
-    broker, cluster
-        As `broker_names` returns them.
-    log_bytes
-        From the begin to the end of its log.
     first_ms, last_ms
         Store times of the first and of the last record; None where there is none.
-    kept_hours
-        ``fileReservedTime``.
-    forced_share, refused_share
-        Used shares of the disk above which a broker deletes files of any age, and refuses
-        messages.
     disk
         The disk that its log lies on now; None where that is not known, as of remote stores.
     """

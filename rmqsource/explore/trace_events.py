@@ -55,17 +55,9 @@ class TraceEvent:
         Store time; of ``sent`` the producer's clock. ms since the epoch.
     wait_ms
         Since the event before; below 0 where clocks differ. None for the first.
-    event
-        One of ``EVENTS``.
-    topic, queue_id, queue_offset, commit_log_offset, message_id
-        The record; of ``sent`` nothing but the topic, of ``rolled_back`` those of the op message.
-    detail
-        What is to be known of the step, for a person.
     passed_by, ahead_of
         Consumer groups that committed an offset after the record, and at or before it. A group
         that filters passes messages by without having seen them.
-    store
-        The store that holds it; several, where replicas hold the same record.
     """
 
     at_ms: int
@@ -116,15 +108,7 @@ class Life:
 
 
 def event_of(record: Mapping[str, Any], due_ms: int | None) -> tuple[str, str]:
-    """Return the event that a record stands for, and its detail.
-
-    Parameters
-    ----------
-    record
-        Columns of ``messages``; ``properties`` as a dict.
-    due_ms
-        When a record of the delay topic is due, if known.
-    """
+    """Return the event that a record stands for, and its detail."""
     properties = record["properties"]
     topic = record["topic"]
     target = f"{properties.get(REAL_TOPIC, '?')}/{properties.get(REAL_QUEUE_ID, '?')}"

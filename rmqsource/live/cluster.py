@@ -49,20 +49,6 @@ class Cluster:
     """Connections to name servers and brokers; a context manager.
 
     Its coroutines run in a thread of its own; `call` runs one and waits for it.
-
-    Parameters
-    ----------
-    connection
-        Where the cluster is.
-
-    Attributes
-    ----------
-    thread
-        Of the loop.
-    remoting, name_servers, routes, brokers
-        For coroutines in it.
-    timeout_s
-        Of one request.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -164,12 +150,8 @@ class Cluster:
 
         Parameters
         ----------
-        what
-            Of the attempt, for errors and warnings.
         topic
             Whose route leads there; empty: no route is needed.
-        attempt
-            Makes a new attempt.
         named
             A topic that no name server knows is not there; False: it may come back.
         """
@@ -200,13 +182,7 @@ def may_pass(error: Exception) -> bool:
 
 
 class Patience:
-    """Growing pauses between attempts until a deadline.
-
-    Parameters
-    ----------
-    timeout_ms
-        After it the error is raised that the last attempt ended with.
-    """
+    """Growing pauses between attempts until a deadline."""
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms

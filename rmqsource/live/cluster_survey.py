@@ -37,15 +37,6 @@ async def selected_routes(
 ) -> list[TopicRoute]:
     """Return the routes of the selected topics, in order of their names.
 
-    Parameters
-    ----------
-    cluster
-        Open.
-    predicate
-        Names topics, or has a pattern.
-    all_topics
-        Where it does neither, all are meant.
-
     Raises
     ------
     TopicNotFoundError
@@ -121,14 +112,8 @@ async def survey(
 
     Parameters
     ----------
-    cluster
-        Open.
-    predicate
-        What is asked for; where it bounds store times, brokers are asked for their offsets.
     slack_ms
         How far store times may run backwards.
-    all_topics
-        Where no topic is selected, all are meant.
     """
     routes = await selected_routes(cluster, predicate, all_topics=all_topics)
     kinds = await queue_kinds(cluster, routes)

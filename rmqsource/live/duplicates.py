@@ -57,13 +57,7 @@ class RepeatFilter:
         return kept
 
     def first_ones(self, values: Array) -> Bools:
-        """Return which of some messages did not come before; those without a value all stay.
-
-        Parameters
-        ----------
-        values
-            ``pa.StringArray`` with nulls: the property of each message, in their order.
-        """
+        """Return which of some messages did not come before; those without a value all stay."""
         keep = np.ones(len(values), np.bool_)
         parts = pc.extract_regex(values, _VALUE)
         ours = np.flatnonzero(parts.is_valid().to_numpy(zero_copy_only=False))

@@ -6,15 +6,7 @@ from rmqsource.errors import DataLossError, SourceError
 
 
 class ClusterError(SourceError):
-    """The cluster cannot be reached, or refuses.
-
-    Parameters
-    ----------
-    cluster
-        Its name servers.
-    reason
-        Who said what, and what to do.
-    """
+    """The cluster cannot be reached, or refuses."""
 
     def __init__(self, cluster: str, reason: str) -> None:
         super().__init__(cluster, reason)
@@ -25,15 +17,7 @@ class ClusterError(SourceError):
 
 
 class LiveDataLossError(DataLossError):
-    """Messages of a queue that were asked for are gone, and ``failOnDataLoss`` is true.
-
-    Parameters
-    ----------
-    store
-        Broker, as column ``store`` names it.
-    reason
-        Queue, what was asked for, and what is left.
-    """
+    """Messages of a queue that were asked for are gone, and ``failOnDataLoss`` is true."""
 
     def __str__(self) -> str:
         return (
@@ -43,15 +27,7 @@ class LiveDataLossError(DataLossError):
 
 
 class KeyLookupError(SourceError):
-    """A broker's index cannot show all messages with a key.
-
-    Parameters
-    ----------
-    store
-        Broker, as column ``store`` names it.
-    reason
-        Topic, key, and what the broker answered.
-    """
+    """A broker's index cannot show all messages with a key."""
 
     def __init__(self, store: str, reason: str) -> None:
         super().__init__(store, reason)

@@ -63,10 +63,6 @@ class LiveFollower:
 
     Parameters
     ----------
-    options
-        Of the stream.
-    clock
-        Seconds.
     start
         Whose queues must be there at the start: one that is not counts for a new one later, which
         is read from its first message on.
@@ -117,15 +113,7 @@ class LiveFollower:
         return self._last_look is not None and self._clock() - self._last_look < _LOOK_SECONDS
 
     def next_offset(self, start: LiveOffset, *, limited: bool) -> LiveOffset:
-        """Return where the next batch ends; the same offset when there is none.
-
-        Parameters
-        ----------
-        start
-            Where it begins.
-        limited
-            Whether the limits of the options hold.
-        """
+        """Return where the next batch ends; the same offset when there is none."""
         check_selection(start, self._selection)  # type: ignore[arg-type]  # it has a selection
         waiting = self._waiting(start)
         self._reached = start
@@ -327,22 +315,7 @@ class SeenQueue(NamedTuple):
 
 
 class StreamQueues:
-    """Looks at the queues of the selected topics again and again.
-
-    Parameters
-    ----------
-    cluster
-        Open.
-    predicate
-        Names topics, or has a pattern.
-    clock
-        Seconds.
-
-    Attributes
-    ----------
-    silent
-        Queues of brokers that did not answer when it was looked last.
-    """
+    """Looks at the queues of the selected topics again and again."""
 
     def __init__(
         self,
@@ -365,8 +338,6 @@ class StreamQueues:
         named
             A topic that is named and unknown is an error, as at the first start; else it may come
             back, as when its broker starts again.
-        whole
-            Wait for brokers that do not answer, as long as ``retryTimeout``.
 
         Raises
         ------

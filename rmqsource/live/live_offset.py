@@ -40,16 +40,8 @@ class LiveOffset:
 
     Attributes
     ----------
-    queues
-        First offset that was not read.
-    selection
-        Options that decide which rows a batch has.
     begin
         Where the batch that ends here begins in queues that no batch had before.
-    resumed
-        Where it begins in queues of which messages were lost.
-    is_initial
-        Nothing was read yet.
     waiting
         Messages after it, in offsets that report only.
     """

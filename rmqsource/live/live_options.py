@@ -74,8 +74,6 @@ def parse_live_options(
 
     Parameters
     ----------
-    options
-        As Spark hands them over; names in any case.
     streaming
         Whether they are those of a stream; None: that is not known yet.
 
@@ -115,13 +113,6 @@ def parse_live_options(
 
 def connection_of(values: Mapping[str, Any], given: Mapping[str, Any]) -> Connection:
     """Return how to reach the cluster that these values of options name.
-
-    Parameters
-    ----------
-    values
-        By field of the option table.
-    given
-        Options that were given, by documented name.
 
     Raises
     ------
@@ -219,11 +210,6 @@ class LiveSinkOptions:
 
 def parse_live_sink_options(options: Mapping[str, str]) -> LiveSinkOptions:
     """Check the options of a write and return their values.
-
-    Parameters
-    ----------
-    options
-        As Spark hands them over; names in any case.
 
     Raises
     ------

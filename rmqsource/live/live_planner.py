@@ -46,15 +46,7 @@ def selects_queue(predicate: ScanPredicate, queue_id: int) -> bool:
 def plan_ranges(
     states: Iterable[QueueState], predicate: ScanPredicate
 ) -> tuple[list[QueueRange], list[Missing]]:
-    """Return the parts of the queues that hold all matching rows, and what is gone of them.
-
-    Parameters
-    ----------
-    states
-        The queues of the selected topics; offsets of options apply to each broker.
-    predicate
-        What is asked for.
-    """
+    """Return the parts of the queues that hold all matching rows, and what is gone of them."""
     ranges: list[QueueRange] = []
     missing: list[Missing] = []
     for state in sorted(states):
@@ -110,19 +102,7 @@ def plan_splits(
     max_splits: int,
     whole_queues: bool = False,
 ) -> list[LiveSplit]:
-    """Share ranges out in splits of equal size: parts of a queue, queues, or several small ones.
-
-    Parameters
-    ----------
-    ranges
-        In order; a range of a queue that is cut stays in order over the splits.
-    parallelism
-        Tasks that run at a time, about.
-    min_splits, max_splits
-        Of the options.
-    whole_queues
-        Cut no queue.
-    """
+    """Share ranges out in splits of equal size: parts of a queue, queues, or several small ones."""
     total = sum(part.messages for part in ranges)
     if total == 0:
         return []

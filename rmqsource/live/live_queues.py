@@ -25,14 +25,6 @@ class QueueState(NamedTuple):
 
     Attributes
     ----------
-    queue
-        Which one.
-    store
-        ``brokerName@address``.
-    min_offset, max_offset
-        Of the first message that is there, and the end.
-    kind
-        `PLAIN`, `BATCH`, `SPARSE` or `UNKNOWN`.
     from_time, to_time
         Where a time that is asked for begins and ends, about; None: not asked.
     """

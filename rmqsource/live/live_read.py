@@ -288,17 +288,7 @@ def _record_sizes(body: bytes) -> Any:
 
 
 class LiveBatches:
-    """Decodes what one task pulls.
-
-    Parameters
-    ----------
-    request
-        Columns, filters, sizes.
-    ranges
-        All that the task reads.
-    dedupe
-        Drop repeats.
-    """
+    """Decodes what one task pulls."""
 
     def __init__(
         self, request: ReadRequest, ranges: Sequence[QueueRange], *, dedupe: bool = False

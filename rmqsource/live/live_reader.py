@@ -28,15 +28,7 @@ class LivePartition(InputPartition):
 
 
 class LiveReader(DataSourceReader):
-    """Reads one table of a cluster.
-
-    Parameters
-    ----------
-    options
-        Checked options.
-    projection
-        Columns to decode, and the schema that Spark expects.
-    """
+    """Reads one table of a cluster."""
 
     def __init__(self, options: LiveOptions, projection: Projection) -> None:
         self._options, self._projection = options, projection

@@ -28,13 +28,6 @@ class LiveStreamReader(STREAM_READER):  # type: ignore[misc]  # differs between 
 
     Spark keeps one object for a query, in a process of the driver, and pickles another one for the
     tasks, which only `read`.
-
-    Parameters
-    ----------
-    options
-        Checked options.
-    projection
-        Columns to decode, and the schema that Spark expects.
     """
 
     def __init__(self, options: LiveOptions, projection: Projection) -> None:

@@ -64,10 +64,6 @@ class LiveWritePlan:
 
     Attributes
     ----------
-    options
-        What the user gave, checked.
-    rows
-        How rows become messages.
     job
         Names this write in ``__SPARK_BATCH__``; a stream has its query's id instead.
     """
@@ -103,17 +99,6 @@ def send_part(
     batches: Iterable[RecordBatch], plan: LiveWritePlan, partition_id: int, prefix: str
 ) -> Sent:
     """Send the rows of a partition; all are stored when it returns.
-
-    Parameters
-    ----------
-    batches
-        ``pa.RecordBatch`` as Spark hands them over.
-    plan
-        The write.
-    partition_id
-        Of the task.
-    prefix
-        Of the rows' ``__SPARK_BATCH__``.
 
     Raises
     ------
@@ -202,13 +187,6 @@ class LiveQueueChooser(QueueChooser):
     Rows without a queue id: by the hash of their sharding key, as Java's producers, or round robin.
     A queue id that several brokers have is on the one that its remainder says, so that rows of one
     queue id stay in order; one that no broker has gets the number after the last.
-
-    Parameters
-    ----------
-    queues
-        Returns the queues of a topic.
-    first
-        Where round robin begins, so that tasks do not all begin with the same queue.
     """
 
     def __init__(self, queues: QueuesOf, first: int) -> None:
@@ -247,15 +225,7 @@ class LiveQueueChooser(QueueChooser):
 
 
 class LiveSender:
-    """Sends for one task.
-
-    Parameters
-    ----------
-    cluster
-        Open.
-    group
-        Names the producer to the brokers.
-    """
+    """Sends for one task."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._cluster, self._group = cluster, group

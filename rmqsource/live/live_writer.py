@@ -37,13 +37,7 @@ class SentMessage(WriterCommitMessage):
 
 
 class LiveWriter(DataSourceArrowWriter):
-    """Sends a DataFrame to topics, every row at least once.
-
-    Parameters
-    ----------
-    plan
-        The write.
-    """
+    """Sends a DataFrame to topics, every row at least once."""
 
     def __init__(self, plan: LiveWritePlan) -> None:
         self._plan = plan
@@ -64,15 +58,7 @@ class LiveWriter(DataSourceArrowWriter):
 
 
 class LiveStreamWriter(STREAM_WRITER):  # type: ignore[misc]  # differs between releases
-    """Sends each micro-batch, every row at least once; a repeated batch repeats its names.
-
-    Parameters
-    ----------
-    plan
-        The write.
-    schema
-        Of the rows.
-    """
+    """Sends each micro-batch, every row at least once; a repeated batch repeats its names."""
 
     def __init__(self, plan: LiveWritePlan, schema: StructType) -> None:
         self._plan, self._schema = plan, schema

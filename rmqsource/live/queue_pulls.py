@@ -58,16 +58,8 @@ class Pulled(NamedTuple):
 
     Attributes
     ----------
-    part
-        The queue, and which offsets of it are asked for.
-    start, stop
-        Offsets.
-    body
-        Records, in order.
     is_complete
         Every offset must have a record in the body.
-    is_lost
-        Nothing is there any more.
     """
 
     part: QueueRange
@@ -83,12 +75,8 @@ class QueuePulls:
 
     Parameters
     ----------
-    cluster
-        Open.
     subscription
         What brokers may leave out.
-    most_messages
-        Of one pull (``maxMessagesPerPull``).
     """
 
     def __init__(self, cluster: Cluster, subscription: Subscription, most_messages: int) -> None:
@@ -277,19 +265,9 @@ class PullAhead(Generic[Job, Result]):
 
     Parameters
     ----------
-    thread
-        Of the loop; it runs.
-    jobs
-        In the order in which their results are taken.
-    work
-        Does one job.
-    size
-        Bytes of a result.
     rest
         What is left of the job that gave a result, if it did not do all; it is done when the result
         is taken, before all that comes after it.
-    at_once
-        Most jobs that are being done.
     most_bytes
         No job is begun while so many bytes of results wait.
     """
@@ -407,15 +385,7 @@ class PullAhead(Generic[Job, Result]):
 
 
 class BadPull(NamedTuple):
-    """Why bytes that a broker sent are no records, and where.
-
-    Attributes
-    ----------
-    position
-        In all bodies, joined.
-    reason
-        What was found.
-    """
+    """Why bytes that a broker sent are no records, and where."""
 
     position: int
     reason: str

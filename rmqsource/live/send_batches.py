@@ -56,16 +56,8 @@ class SendRequest(NamedTuple):
     ----------
     topic, queue_number
         Where to; number among the topic's queues.
-    sys_flag, born_timestamp, reconsume_times
-        Of all messages in it.
-    flag
-        Of a single message; a batch has those of its messages inside.
-    body
-        Of a single message, or the messages of a batch as a client encodes them.
     properties
         Of a single message; None: it is a batch.
-    messages
-        How many.
     """
 
     topic: str

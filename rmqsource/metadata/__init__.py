@@ -51,16 +51,6 @@ def read_metadata(table: str, snapshot: StoreSnapshot, options: SourceOptions) -
 
     Batches have 1 to ``options.batch_rows`` rows; a table without rows gives no batch.
 
-    Parameters
-    ----------
-    table
-        A name in ``METADATA_TABLES``.
-    snapshot
-        The store to read.
-    options
-        ``mode`` decides what becomes of queues and files that cannot be used: an error, or left
-        out with a warning.
-
     Raises
     ------
     StoreError

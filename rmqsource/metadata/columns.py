@@ -38,12 +38,6 @@ def table_part(table: str, store: str, row_count: int, **columns: Any) -> Table:
 
     Parameters
     ----------
-    table
-        A name in ``TABLES``.
-    store
-        Value of column ``store``.
-    row_count
-        Rows; needed where every column is a single value.
     columns
         By name: a string for all rows, an Arrow array, a sequence of strings or of
         integers (None is null), or a numpy array. Times are in ms.

@@ -97,17 +97,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
 def lag_and_expired(
     consumed: Int64s, begin: Int64s, end: Int64s, is_gone: Int64s
 ) -> tuple[Int64s, Int64s]:
-    """Return how many messages groups have not consumed, and how many of those are deleted.
-
-    Parameters
-    ----------
-    consumed
-        The groups' offsets.
-    begin, end
-        Where their queues begin and end.
-    is_gone
-        The queue is no more: nothing of it can be consumed.
-    """
+    """Return how many messages groups have not consumed, and how many of those are deleted."""
     at = np.maximum(consumed, 0)
     lag = np.where(is_gone, 0, end - at)
     return lag, np.where(is_gone, 0, np.maximum(begin - at, 0))

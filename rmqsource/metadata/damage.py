@@ -27,15 +27,7 @@ _T = TypeVar("_T")
 
 @contextmanager
 def skip_damaged(what: str, options: SourceOptions) -> Iterator[None]:
-    """Leave the block with a warning where it meets damage; in mode ``FAILFAST`` with the error.
-
-    Parameters
-    ----------
-    what
-        The part that the block reads, for the warning.
-    options
-        Their ``mode``.
-    """
+    """Leave the block with a warning where it meets damage; in mode ``FAILFAST`` with the error."""
     try:
         yield
     except FileVanishedError:  # no damage: whoever reads the table opens the store again

@@ -211,15 +211,7 @@ class TimerStates(NamedTuple):
 
 
 class DatabaseStates:
-    """Compares messages of the timer's topic with the timers of a database.
-
-    Parameters
-    ----------
-    timers
-        Those of the database.
-    cancelled
-        Which timers are cancelled, as `timer_names` returns them.
-    """
+    """Compares messages of the timer's topic with the timers of a database."""
 
     def __init__(self, timers: DatabaseTimers, cancelled: Array) -> None:
         self._queue_offset, self._read_ms = timers.queue_offset, timers.read_ms

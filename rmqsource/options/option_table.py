@@ -351,10 +351,6 @@ def given_options(
     ----------
     options
         As Spark hands them over, names in any case; None means absent.
-    table
-        The options that there are.
-    where
-        What does not know an option, for the error: `` to a write``.
 
     Raises
     ------

@@ -152,8 +152,6 @@ def parse_time_ms(option: str, text: str, zone: tzinfo | None = None) -> int:
 
     Parameters
     ----------
-    option
-        Name for errors.
     text
         Milliseconds since the epoch, or ISO 8601 with ``Z`` or an offset as ``+08:00``.
     zone
@@ -171,8 +169,6 @@ def parse_instant_ns(option: str, text: str, other: str = "", zone: tzinfo | Non
 
     Parameters
     ----------
-    option
-        Name for errors.
     text
         As ``2026-01-31T17:00:00.000+08:00``.
     other

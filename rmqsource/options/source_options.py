@@ -133,8 +133,6 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
 
     Parameters
     ----------
-    options
-        As Spark hands them over; names in any case.
     streaming
         Whether they are those of a stream; None: that is not known yet.
 
@@ -176,17 +174,7 @@ def options_for(
     options: Mapping[str, Any] | None = None,
     **fixed: str,
 ) -> SourceOptions:
-    """Check options given in Python, where values may be numbers and booleans.
-
-    Parameters
-    ----------
-    path
-        A store root or a list of them, as for ``load``.
-    options
-        Options of the read.
-    fixed
-        Options that the caller decides; they win.
-    """
+    """Check options given in Python, where values may be numbers and booleans."""
     given = {name: _option_text(value) for name, value in (options or {}).items()}
     lowered = {name.lower() for name in fixed}
     given = {name: text for name, text in given.items() if name.lower() not in lowered}

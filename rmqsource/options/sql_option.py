@@ -21,8 +21,6 @@ class SqlOption(NamedTuple):
 
     Attributes
     ----------
-    sql_filter
-        The filter.
     ignored
         What RocketMQ does not read of the text, in words; empty: it reads all.
     """

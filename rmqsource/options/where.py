@@ -69,8 +69,6 @@ def parse_where(option: str, text: str) -> tuple[Comparison, ...]:
 
     Parameters
     ----------
-    option
-        Name for errors.
     text
         As ``topic = 'orders' AND store_timestamp >= '2026-01-31T09:00:00+08:00'``. The word
         ``TIMESTAMP`` before a time is accepted. Backslashes are not: Spark reads them as escapes.

@@ -43,8 +43,6 @@ def consumer_lag(frame: Any, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    frame
-        Of `explore.consumer_lag`.
     ax
         Axes; None: new ones.
     """
@@ -86,8 +84,6 @@ def life(frame: Any, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    frame
-        Rows of one life of `explore.trace`.
     ax
         Axes; None: new ones.
     """
@@ -127,8 +123,6 @@ def lookup_and_scan(frame: Any, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    frame
-        Of `explore.lookup_and_scan`.
     ax
         Axes; None: new ones.
     """

@@ -25,8 +25,6 @@ def traffic(frame: Any, ax: Any = None, value: str = "messages") -> Any:
 
     Parameters
     ----------
-    frame
-        Of `explore.traffic`.
     ax
         Axes; None: new ones.
     value
@@ -126,8 +124,6 @@ def stream_lag(progresses: Iterable[Any], ax: Any = None, value: str = "messages
 
     Parameters
     ----------
-    progresses
-        ``query.recentProgress``, or those of several runs, or what `StreamLagListener` reports.
     ax
         Axes; None: new ones.
     value

@@ -16,8 +16,6 @@ def bytes_by_topic(frame: Any, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    frame
-        Of `explore.topics`.
     ax
         Axes; None: new ones.
     """
@@ -84,8 +82,6 @@ def top_keys(frame: Any, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    frame
-        Of `explore.top_keys`.
     ax
         Axes; None: new ones.
     """

@@ -19,8 +19,6 @@ def message_sizes(frame: Any, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    frame
-        Of `explore.sizes`.
     ax
         Axes; None: new ones.
     """
@@ -42,8 +40,6 @@ def latency(frame: Any, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    frame
-        Of `explore.latency`; what is not direct is left out, as its wait was meant.
     ax
         Axes; None: new ones.
     """

@@ -51,15 +51,7 @@ _PHONE = "(max-width: 44rem)"
 
 
 def report_page(findings: ReportData, made_at_ms: int) -> str:
-    """Return the page.
-
-    Parameters
-    ----------
-    findings
-        What it tells.
-    made_at_ms
-        The time that it says it was made at.
-    """
+    """Return the page."""
     body = "".join(
         (
             _head(findings, made_at_ms),
@@ -387,15 +379,7 @@ def _body(body: bytes) -> str:
 
 
 def picture(draw: Callable[[Any], Any], height: float = 3.2, narrow_height: float = 3.0) -> str:
-    """Return a plot below its title: one for desks, one for phones; a sentence if it is empty.
-
-    Parameters
-    ----------
-    draw
-        Draws into axes and returns them.
-    height, narrow_height
-        Inches.
-    """
+    """Return a plot below its title: one for desks, one for phones; a sentence if it is empty."""
     with style.styled():
         ax = draw(style.new_axes(_WIDE, height))
         title = ax.figure.get_suptitle().replace("\n", " ")

@@ -39,24 +39,10 @@ class ReportData:
 
     Attributes
     ----------
-    counts
-        The survey of the log.
-    delayed
-        level, state, messages, first_due (the earliest deliver time).
-    transactions
-        state, messages, oldest (store time of the first half message).
     lag_is_known, transactions_are_known
         False where a store keeps queues or consumer offsets in a database: the table is empty then.
-    dead_letters, dead_letter_count
-        The first hundred, and how many there are.
-    dead_letter_groups, newest_dead_letter_ms
-        How many each group has, and the store time of the newest of all.
-    standings
-        How each store itself stands.
     config
         The broker's configuration file that was given, if any.
-    bodies_checked
-        Whether bodies were compared with their CRCs.
     told
         What else is damaged: parts that were passed over, stores whose log is gone.
     """

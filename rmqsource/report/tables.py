@@ -56,15 +56,6 @@ def table_html(name: str, heads: Sequence[str], rows: Sequence[Sequence[Cell]]) 
 
     A column without any value is left out. The roles are those that the elements have anyhow: a
     browser drops them with the layout.
-
-    Parameters
-    ----------
-    name
-        What a screen reader calls it.
-    heads
-        Of the columns; the first names the row.
-    rows
-        As many cells each.
     """
     filled = [i for i in range(len(heads)) if i == 0 or any(row[i].text for row in rows)]
     heads, rows = [heads[i] for i in filled], [[row[i] for i in filled] for row in rows]

@@ -41,16 +41,8 @@ class Judgement:
 
     Attributes
     ----------
-    subject
-        What it is about.
-    state
-        `GOOD`, `LOOK` or `ACT`.
-    text
-        What was found, in sentences.
     todo
         What to do; empty where nothing is.
-    commands
-        Lines for a shell that do it, or that tell more; names in them are quoted.
     """
 
     subject: str
@@ -65,8 +57,6 @@ def verdict(findings: ReportData, made_at_ms: int) -> list[Judgement]:
 
     Parameters
     ----------
-    findings
-        What the report tells.
     made_at_ms
         The present; forecasts are made only for stores that have got messages lately.
     """

@@ -27,8 +27,6 @@ class KeyFiles(NamedTuple):
 
     Attributes
     ----------
-    place
-        What was given.
     base
         The directory that it starts at if it is relative.
     files

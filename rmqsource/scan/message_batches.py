@@ -56,17 +56,7 @@ _FEW = 8  # batches; up to that all rows are taken at once, as messages have few
 
 
 class MessageBatches:
-    """Batches of one split, and what is to be done about damage in it.
-
-    Parameters
-    ----------
-    store
-        Of the rows.
-    request
-        Columns, filters, sizes.
-    last_filter
-        Is asked last, in order: which of the matching messages stay.
-    """
+    """Batches of one split, and what is to be done about damage in it."""
 
     def __init__(
         self, store: str, request: ReadRequest, last_filter: LastFilter | None = None
@@ -290,8 +280,6 @@ def explode_keys(
         ``list<string>`` and ``string`` columns of the messages.
     found
         Boolean array of the messages to take; None for all.
-    predicate
-        ``key_equals`` and ``key_files`` drop other keys.
     """
     word_rows = pc.list_parent_indices(keys).to_numpy()
     unique_rows = np.flatnonzero(unique_keys.is_valid().to_numpy(zero_copy_only=False))
@@ -314,17 +302,7 @@ def explode_keys(
 def repeated_parts(
     columns: Iterable[Array], row: Array, most_bytes: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of parts of rows that repeat messages, so that a part stays small.
-
-    Parameters
-    ----------
-    columns
-        Those of the messages, of which each row takes one.
-    row
-        For each row its message.
-    most_bytes
-        Of a part, about; a row more is taken alone.
-    """
+    """Yield (start, stop) of parts of rows that repeat messages, so that a part stays small."""
     columns = list(columns)
     taken = row.to_numpy()
     most = int(np.bincount(taken).max(initial=0)) * sum(column.nbytes for column in columns)
@@ -385,12 +363,8 @@ def decoded_parts(
 
     Parameters
     ----------
-    frames
-        Only rows that are ``ok``.
     rows
         Those whose bodies are inflated, ascending; all of them are compressed.
-    most_bytes
-        Of inflated bodies in a part; one that is larger is alone in it.
     max_decoded_bytes
         Most bytes that a body may inflate to.
     """

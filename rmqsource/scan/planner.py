@@ -95,8 +95,6 @@ def plan_store(
 
     Parameters
     ----------
-    snapshot, predicate, options
-        What to read.
     within
         The batch of a stream: only this part of the log, which begins and ends with records.
 

@@ -161,20 +161,6 @@ def with_filters(
     Taken: ``= IN`` on topic, unique_key, message_id, tags and key; ``= IN < <= > >=`` on
     queue_id, queue_offset, commit_log_offset and store_timestamp; IS NOT NULL beside a taken
     comparison of the same column.
-
-    Parameters
-    ----------
-    predicate
-        What the options ask for.
-    filters
-        Of ``pyspark.sql.datasource``; a conjunction.
-    table
-        Name of the table; filters on tables other than ``messages`` and ``keys`` are handed back.
-
-    Returns
-    -------
-    predicate, residual
-        The narrowed predicate, and the same objects, in order, that Spark still has to apply.
     """
     if table not in _FILTERED_TABLES:
         return predicate, list(filters)

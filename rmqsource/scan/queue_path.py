@@ -77,12 +77,8 @@ def read_queue_units(
 
     Parameters
     ----------
-    snapshot, predicate
-        What to read.
     bounds
         ``[start, stop)`` of the log; records outside are left out.
-    forced
-        The user asked for this path: queues that prove nothing are read as they are.
 
     Raises
     ------
@@ -352,8 +348,6 @@ def uncovered(
     ----------
     snapshot
         The store; its queues hold what was dispatched before ``stop``.
-    start, stop
-        Offsets of the log at which records start.
     most_units
         More are not read; a million, if None.
 

@@ -36,15 +36,6 @@ def read_columns(
     """Yield batches of some columns of all stores that the options name.
 
     With ``mode=PERMISSIVE`` they have ``_corrupt_record`` too, and a row for each gap.
-
-    Parameters
-    ----------
-    options
-        Of table ``messages`` or ``keys``.
-    columns
-        Canonical names.
-    progress
-        Is told how many splits are read, and of how many.
     """
     predicate = from_options(options)
     plans = plan_read(options, predicate)
@@ -60,19 +51,7 @@ def read_columns(
 def columns_of_snapshot(
     snapshot: StoreSnapshot, options: SourceOptions, columns: tuple[str, ...], **selection: Any
 ) -> Iterator[Columns]:
-    """Yield batches of some columns of one opened store.
-
-    Parameters
-    ----------
-    snapshot
-        The store.
-    options
-        How to read; what they select of messages is replaced.
-    columns
-        Canonical names.
-    selection
-        Fields of ``SourceOptions``, such as ``topics``.
-    """
+    """Yield batches of some columns of one opened store."""
     mode = _DROPPING if options.mode == _PERMISSIVE else options.mode
     kept = replace(options, topics=None, topic_pattern=None, queue_ids=None)
     narrowed = replace(kept, **{"table": "messages", "mode": mode, **selection})

@@ -43,10 +43,6 @@ def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: 
 
     Parameters
     ----------
-    frames
-        Valid frames.
-    predicate
-        What is asked for.
     undispatched
         Keep records that RocketMQ never dispatches (transactions prepared or rolled back).
     """
@@ -191,10 +187,6 @@ class SqlResult(NamedTuple):
 
     Attributes
     ----------
-    true
-        Which match.
-    failed
-        Which have no result: they do not match, and are told of.
     first_failure
         Why the first of them has none; empty: all have.
     """

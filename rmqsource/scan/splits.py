@@ -58,8 +58,6 @@ class CompactedSlice(NamedTuple):
 
     Attributes
     ----------
-    is_first
-        Of the slices of this log.
     units
         How many there were when it was planned; -1: a broker may change them meanwhile.
     """
@@ -110,23 +108,6 @@ class StorePlan:
 
     Attributes
     ----------
-    store
-        As given by the user.
-    access_path
-        ``commitlog``, ``consumequeue``, ``index``, ``message_id``, ``compaction``, or ``none``: no
-        row can match.
-    reason
-        Why that path, in words for a person.
-    splits
-        What tasks read.
-    bytes_to_read, bytes_skipped
-        Of the log; together they are the readable log. With ``compaction``: of the compacted logs.
-    log_bytes_scanned
-        Of ``bytes_to_read``: scanned because index or queues do not cover them.
-    missing_offsets
-        Asked-for queue offsets that are gone: (topic, queue id, start, stop).
-    end_offset
-        Where the snapshot of this store ends.
     missing_log
         Bytes ``[start, stop)`` of the log that option ``snapshot`` pins and that are gone.
     """

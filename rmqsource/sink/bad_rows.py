@@ -26,10 +26,6 @@ class Check(NamedTuple):
 
     Attributes
     ----------
-    column
-        The column at fault.
-    bad
-        One answer a row.
     reason
         Row -> what is wrong with it, and the limit.
     """
@@ -40,18 +36,7 @@ class Check(NamedTuple):
 
 
 class BadRows:
-    """What becomes of bad rows, and how many were dropped.
-
-    Parameters
-    ----------
-    mode
-        ``fail`` or ``drop``.
-
-    Attributes
-    ----------
-    dropped
-        Rows left out, by the column at fault.
-    """
+    """What becomes of bad rows, and how many were dropped."""
 
     def __init__(self, mode: str) -> None:
         self._drop = mode == _DROP
@@ -59,13 +44,6 @@ class BadRows:
 
     def good_rows(self, checks: Iterable[Check], rows: RecordBatch) -> Bools | None:
         """Return which rows stay; None: all.
-
-        Parameters
-        ----------
-        checks
-            Of all rows; a row is counted for the first that refuses it.
-        rows
-            ``pa.RecordBatch`` whose values an error shows.
 
         Raises
         ------

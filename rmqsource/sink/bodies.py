@@ -54,8 +54,6 @@ def raw_rows(body: Array, sys_flag: Array | None, body_crc: Array | None) -> npt
 
     Parameters
     ----------
-    body
-        ``pa.BinaryArray``; nulls are not compressed.
     sys_flag, body_crc
         ``pa.Int32Array`` with nulls, or None.
     """
@@ -107,8 +105,6 @@ def stored_bodies(
         Rows that are compressed already; they keep their bits of ``sys_flag``.
     sys_flag
         ``pa.Int32Array`` or None.
-    options
-        Size and format.
     """
     flags = np.zeros(len(body), np.int32)
     if sys_flag is not None and len(raw):

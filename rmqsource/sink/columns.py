@@ -64,8 +64,6 @@ def resolve_sink_columns(
     fields
         Name and type of each column in order, as Spark's ``simpleString`` spells the type; names
         in any case of letters.
-    default_topic
-        Of option ``topic``.
 
     Raises
     ------

@@ -60,10 +60,6 @@ def commit_parts(
 
     Parameters
     ----------
-    plan
-        The write.
-    parts
-        One of each partition.
     application, version
         What the job is committed once by, or None.
     hook

@@ -6,13 +6,7 @@ from rmqsource.errors import SourceError
 
 
 class SinkSchemaError(SourceError, ValueError):
-    """The DataFrame has a column that the sink does not know, of a wrong type, or lacks one.
-
-    Parameters
-    ----------
-    reason
-        What was found, what was expected, and what to do.
-    """
+    """The DataFrame has a column that the sink does not know, of a wrong type, or lacks one."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -23,17 +17,7 @@ class SinkSchemaError(SourceError, ValueError):
 
 
 class SinkRowError(SourceError, ValueError):
-    """A row cannot be a message, and ``badRows`` is ``fail``. Nothing was appended.
-
-    Parameters
-    ----------
-    column
-        The column that is at fault.
-    reason
-        What was found and the limit.
-    row
-        The first such row, as text.
-    """
+    """A row cannot be a message, and ``badRows`` is ``fail``. Nothing was appended."""
 
     def __init__(self, column: str, reason: str, row: str) -> None:
         super().__init__(column, reason, row)
@@ -47,15 +31,7 @@ class SinkRowError(SourceError, ValueError):
 
 
 class SinkCommitError(SourceError):
-    """The job cannot be committed; what was in the store before is intact.
-
-    Parameters
-    ----------
-    store
-        The store root.
-    reason
-        What was found, and what to do.
-    """
+    """The job cannot be committed; what was in the store before is intact."""
 
     def __init__(self, store: str, reason: str) -> None:
         super().__init__(store, reason)

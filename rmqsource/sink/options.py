@@ -52,11 +52,6 @@ class SinkOptions:
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Check the options of a write and return their values.
 
-    Parameters
-    ----------
-    options
-        As Spark hands them over; names in any case.
-
     Raises
     ------
     SourceOptionError

@@ -46,8 +46,6 @@ def merge_properties(
         ``pa.MapArray`` or None.
     named
         Property -> strings or lists of words; not null: replaces the property, empty: removes it.
-    count
-        Rows.
 
     Returns
     -------
@@ -140,10 +138,6 @@ def rows_with_separators(array: Array, *, names: bool = False, lenient: bool = F
 
     Parameters
     ----------
-    array
-        Strings, lists of strings, or maps of strings.
-    names
-        Of maps: look at the names, not at the values.
     lenient
         U+0001 in a value does no harm to readers from 4.9.4 on: look for U+0002 only.
     """

@@ -35,10 +35,6 @@ class QueueChooser:
     ----------
     queues
         Queues of every topic; None: as ``known`` says.
-    known
-        Queues of the topics that exist.
-    first
-        Where round robin begins, so that tasks do not all begin with the same queue.
 
     Attributes
     ----------
@@ -67,8 +63,6 @@ class QueueChooser:
 
         Parameters
         ----------
-        topics, topic_code
-            Names, and which of them each row has.
         queue_id
             ``pa.Int32Array`` with nulls, or None.
         sharding_key

@@ -62,12 +62,6 @@ class RecordRows(NamedTuple):
 
     Attributes
     ----------
-    batch
-        Columns of ``encode_records``.
-    topics
-        Names that ``topic_code`` counts.
-    topic_code, queue_id
-        Of every row, as stored: a delayed row waits in the schedule topic.
     properties
         All of them, by name, null where a row has none; None where that is not known.
     """
@@ -97,23 +91,12 @@ class RowConverter:
 
     Parameters
     ----------
-    plan
-        The write.
-    partition_id
-        Of the task; round robin begins there.
     ids
         Gives rows without a unique key one.
     clock
         Returns ms since the epoch.
     chooser
         Of queues; None: as the plan says.
-
-    Attributes
-    ----------
-    bad_rows
-        Counts what was dropped.
-    delay_levels
-        Levels at which rows wait.
     """
 
     def __init__(
@@ -308,13 +291,7 @@ def input_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
 def size_checks(
     properties_bytes: Int64s, body_bytes: Int64s, record_bytes: Int64s, plan: SinkPlan
 ) -> Iterator[Check]:
-    """Yield what is too long for the store.
-
-    Parameters
-    ----------
-    properties_bytes, body_bytes, record_bytes
-        As stored, of every row.
-    """
+    """Yield what is too long for the store."""
     yield _too_long("properties", properties_bytes, MAX_PROPERTIES_BYTES, "with all that is in it")
     yield _too_long("body", body_bytes, plan.options.max_message_size, "maxMessageSize")
     fits = plan.segment_bytes - 8
@@ -328,12 +305,8 @@ def reserved_checks(
 
     Parameters
     ----------
-    columns
-        As they came.
     records
         ``pa.RecordBatch`` with the property bytes as they are stored.
-    topics, topic_code
-        Names, and which of them each record has.
     """
     if columns.properties_raw is None and columns.properties is None:
         return

@@ -29,10 +29,6 @@ class SourceColumns:
 
     Parameters
     ----------
-    batch
-        ``pa.RecordBatch`` as Spark hands it over.
-    columns
-        Where its columns are.
     default_topic
         Of rows without one.
     """

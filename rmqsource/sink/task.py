@@ -31,15 +31,6 @@ def stage_part(batches: Iterable[RecordBatch], plan: SinkPlan, partition_id: int
 
     Each attempt of a task stages files of its own; only those that a commit message names count.
 
-    Parameters
-    ----------
-    batches
-        ``pa.RecordBatch`` as Spark hands them over.
-    plan
-        The write.
-    partition_id
-        Of the task.
-
     Raises
     ------
     SinkRowError

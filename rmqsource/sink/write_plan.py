@@ -16,16 +16,8 @@ class SinkPlan:
 
     Attributes
     ----------
-    options, columns
-        What the user gave, checked.
-    job_directory
-        Where tasks stage, below the store root.
-    topic_queues
-        Queues of the topics that the store has.
     store_host
         8 or 20 bytes, of records that are written.
-    segment_bytes
-        Of a file of the commit log.
     delay_levels_ms
         Delay of each level, level 1 first.
     batch_topics
@@ -34,8 +26,6 @@ class SinkPlan:
         Records end with ``__CRC32#`` (``enabledAppendPropCRC``).
     tag_index
         Tags are indexed, as brokers from 5.4.0 on do (``tagIndexEnable``).
-    by_broker
-        A broker stores the messages: it puts delayed ones aside itself.
     """
 
     options: SinkOptions

@@ -35,8 +35,6 @@ class Waiting(NamedTuple):
     ----------
     offset
         How far it was read; None: never.
-    begin
-        Where the batch begins, if not there.
     end
         How far it may go.
     """
@@ -73,17 +71,7 @@ class _Seen(NamedTuple):
 
 
 class FollowedStore:
-    """A store of a stream; it keeps no file open between calls.
-
-    Parameters
-    ----------
-    path
-        Its root.
-    options, config
-        Of the stream.
-    selection
-        What counts as a message of the stream: topics and queues.
-    """
+    """A store of a stream; it keeps no file open between calls."""
 
     def __init__(
         self,

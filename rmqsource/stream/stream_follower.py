@@ -25,15 +25,7 @@ if TYPE_CHECKING:
 
 
 class StreamFollower:
-    """Follows stores; for one thread.
-
-    Parameters
-    ----------
-    options
-        Of the stream.
-    clock
-        Seconds; for the delay that ``maxTriggerDelay`` allows.
-    """
+    """Follows stores; for one thread."""
 
     def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options, self._clock = options, clock
@@ -66,15 +58,7 @@ class StreamFollower:
         self._target = target
 
     def next_offset(self, start: StreamOffset, *, limited: bool) -> StreamOffset:
-        """Return where the next batch ends; the same offset when there is none.
-
-        Parameters
-        ----------
-        start
-            Where it begins.
-        limited
-            Whether the limits of the options hold.
-        """
+        """Return where the next batch ends; the same offset when there is none."""
         check_selection(start, self._selection)
         paths = self._paths()
         waiting = self._look(start, paths)

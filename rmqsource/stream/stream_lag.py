@@ -23,14 +23,10 @@ class StoreLag(NamedTuple):
     ----------
     query_id, query_name
         The query; a name only if it was given one.
-    batch
-        Number of the batch.
     at
         When its trigger began, in UTC, by the clock of Spark's driver.
     source
         Number of the source in the query, from 0.
-    store
-        The store root.
     end_offset
         How far the log was read: physical offset, exclusive.
     store_timestamp
@@ -58,13 +54,7 @@ class StoreLag(NamedTuple):
 
 
 def store_lags(progress: Any) -> list[StoreLag]:
-    """Return the lag of each store of a query's rocketmq-store sources.
-
-    Parameters
-    ----------
-    progress
-        A ``StreamingQueryProgress``, or its JSON as a dict. Other sources in it are passed over.
-    """
+    """Return the lag of each store of a query's rocketmq-store sources."""
     # Its JSON is the same in every release; the attributes of its sources are not.
     text = getattr(progress, "json", None)
     found = progress if text is None else json.loads(text)

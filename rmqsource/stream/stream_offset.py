@@ -40,13 +40,7 @@ later; a loss that ``failOnDataLoss=false`` passed over."""
 
 
 class StreamOffsetError(SourceError):
-    """An offset in the checkpoint is none of this source, or of a later release.
-
-    Parameters
-    ----------
-    reason
-        What was found and what to do.
-    """
+    """An offset in the checkpoint is none of this source, or of a later release."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -58,17 +52,7 @@ class StreamOffsetError(SourceError):
 
 @dataclass(frozen=True)
 class Begin:
-    """Where a batch begins in a store, if not where the one before ended.
-
-    Attributes
-    ----------
-    offset
-        Physical offset.
-    why
-        `STARTED`, `JOINED` or `RESUMED`.
-    queue_offsets
-        First queue offsets of the queues that were named.
-    """
+    """Where a batch begins in a store, if not where the one before ended."""
 
     offset: int
     why: str
@@ -83,10 +67,6 @@ class StoreOffset:
     ----------
     offset
         Physical offset, exclusive.
-    first, last
-        Marks of the first record of the log then, and of the last one that was read.
-    queue_offsets
-        First queue offsets that are asked for and were not passed yet.
     begin
         Where the batch begins that ends here; None: where the one before ended.
     waiting
@@ -103,17 +83,7 @@ class StoreOffset:
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """How far all stores were read.
-
-    Attributes
-    ----------
-    stores
-        By path.
-    selection
-        Options that decide which rows a batch has (see `selection_of`).
-    is_initial
-        Nothing was read yet.
-    """
+    """How far all stores were read."""
 
     stores: Mapping[str, StoreOffset]
     selection: Mapping[str, Any]

@@ -26,12 +26,8 @@ class StreamStart(NamedTuple):
 
     Attributes
     ----------
-    bound
-        ``startingOffsets``.
     timestamp_ms, slack_ms
         ``startingTimestamp``, and how far store times may run backwards.
-    fail_on_data_loss
-        Named queue offsets that are not there are an error.
     """
 
     bound: OffsetBound | None
@@ -56,8 +52,6 @@ class StreamStart(NamedTuple):
 
         Parameters
         ----------
-        snapshot
-            The store.
         readable_end
             Returns how far a batch may go that begins at an offset.
 

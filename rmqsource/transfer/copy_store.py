@@ -46,10 +46,6 @@ class Copied:
     ----------
     commit
         What was appended, and where; None: nothing.
-    skipped
-        Messages of system, retry and dead-letter topics, which were left out.
-    gaps
-        Damaged places of the source that were passed over.
     """
 
     commit: Commit | None
@@ -67,17 +63,6 @@ def copy_store(
 
     Messages of topics that a broker uses itself are left out unless ``systemTopics`` is true: it
     would deliver or check them again.
-
-    Parameters
-    ----------
-    spark
-        A session that knows the source.
-    options
-        Which messages of which store, as ``spark.read`` takes them.
-    target
-        Root of the other store; made where none is.
-    sink_options
-        As ``df.write`` takes them.
     """
     columns, chosen, gaps = dict(COPIED_COLUMNS), dict(options), Observation()
     can_pass = parse_options(chosen).mode != "FAILFAST"
@@ -101,19 +86,7 @@ def append_messages(
     target: str,
     sink_options: Mapping[str, str],
 ) -> Copied:
-    """Append messages to a store, but those of a broker's own topics.
-
-    Parameters
-    ----------
-    messages
-        ``COPIED_COLUMNS``.
-    system_topics
-        Says which topics to leave out; not asked where ``systemTopics`` is true.
-    target
-        Root of the store; made where none is.
-    sink_options
-        As ``df.write`` takes them.
-    """
+    """Append messages to a store, but those of a broker's own topics."""
     before = commits_begun(target)
     skipped = None
     if sink_options.get(_SYSTEM_TOPICS, "false").lower() != "true":

@@ -97,19 +97,7 @@ def write_export(
     file_format: str,
     partition_by: Sequence[str] = (),
 ) -> Exported:
-    """Write what `read_for_export` returns, as `export` does, but not wholly or not at all.
-
-    Parameters
-    ----------
-    spark
-        A session that knows the source.
-    options
-        Which messages of which store, as ``spark.read`` takes them.
-    target
-        A path at which there is nothing.
-    file_format, partition_by
-        See `export`.
-    """
+    """Write what `read_for_export` returns, as `export` does, but not wholly or not at all."""
     if file_format == "parquet" and not partition_by:
         return write_parquet(spark, parse_options(dict(options)), _export_schema(), target)
     counts = Observation()
@@ -130,8 +118,6 @@ def export(
 
     Parameters
     ----------
-    frame
-        Columns of table ``messages``; an import needs those of `read_for_export`.
     target
         The directory; must not exist, or be empty.
     file_format
@@ -248,12 +234,6 @@ def write_parquet(
 
     Parameters
     ----------
-    spark
-        A classic session whose Python has this package.
-    options
-        Of table ``messages``.
-    schema
-        Columns of it.
     target
         A new directory, which every node must see.
     """

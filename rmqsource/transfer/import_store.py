@@ -29,15 +29,7 @@ _WRITTEN = "_SUCCESS"
 
 
 class NotAnExportError(SourceError, ValueError):
-    """What is to be imported is not what ``export`` writes.
-
-    Parameters
-    ----------
-    directory
-        What was given.
-    reason
-        What was found there, and what to do.
-    """
+    """What is to be imported is not what ``export`` writes."""
 
     def __init__(self, directory: str, reason: str) -> None:
         super().__init__(directory, reason)
@@ -49,13 +41,6 @@ class NotAnExportError(SourceError, ValueError):
 
 def format_of(directory: Path, file_format: str | None = None) -> str:
     """Return which kind of files a directory holds.
-
-    Parameters
-    ----------
-    directory
-        What ``export`` wrote.
-    file_format
-        The one to take where there are several.
 
     Raises
     ------
@@ -89,13 +74,6 @@ def read_export(spark: SparkSession, directory: Path, file_format: str) -> DataF
     """Return the messages of an export as a copy takes them, in the order of the log.
 
     A row that is not one of an export fails the job.
-
-    Parameters
-    ----------
-    spark
-        Any session.
-    directory, file_format
-        See `format_of`.
 
     Raises
     ------
@@ -136,17 +114,6 @@ def import_messages(
     Topics, queues, properties, bodies, flags, times of birth and hosts come back as they were, in
     their order within each queue. Messages of topics that a broker uses itself are left out unless
     ``systemTopics`` is true, as `copy_store` does.
-
-    Parameters
-    ----------
-    spark
-        A session that knows the sink.
-    directory, file_format
-        See `format_of`.
-    target
-        Root of the store; made where none is.
-    sink_options
-        As ``df.write`` takes them.
 
     Raises
     ------

@@ -58,8 +58,6 @@ def inflate(body: bytes, sys_flag: int, limit: int = MAX_DECODED_BYTES) -> bytes
     ----------
     body
         Stored bytes.
-    sys_flag
-        Its type bits choose the format.
     limit
         Most bytes to return; never more than this and one read is allocated.
 
@@ -92,8 +90,6 @@ def begins_compressed(
     ----------
     first_bytes
         Shape (n, 4). Of a shorter body, with what follows it.
-    sys_flag
-        One a body.
     """
     first, kind = first_bytes.view(">u4").ravel(), sys_flag & COMPRESSION_TYPE_MASK
     zlib_head = first >> 16  # RFC 1950: its method is 8, and it is a multiple of 31

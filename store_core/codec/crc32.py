@@ -49,8 +49,6 @@ def crc32_ranges(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> T
     ----------
     data
         Contiguous bytes.
-    starts, ends
-        Ascending and free of overlap, inside of the data.
     """
     found = np.empty(len(starts), np.uint32)
     for first in range(0, len(starts), _BLOCK_ROWS):

@@ -46,8 +46,6 @@ def first_older(headers: npt.NDArray[np.void], index: int, term: int) -> int:
 
     Parameters
     ----------
-    headers
-        Of entries that follow each other.
     index, term
         Of the entry before them; -1 without one.
     """

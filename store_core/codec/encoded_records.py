@@ -56,10 +56,6 @@ class EncodedRecords:
         The bytes; writable.
     starts, sizes
         Where each record begins in the block, and its bytes.
-    body_crc
-        As stored.
-    store_timestamp_at
-        Where each store time lies in the block: it depends on the born host.
     property_crc
         The last 20 bytes of every record are kept for ``__CRC32#``.
     """

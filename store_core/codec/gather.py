@@ -81,10 +81,6 @@ def any_row_holds(array: Array, mark: bytes, rare: bytes) -> bool:
 
     Parameters
     ----------
-    array
-        Without nulls.
-    mark
-        What is looked for.
     rare
         A byte of it that is often in no row: a single byte is found twenty times as fast.
     """

@@ -21,8 +21,6 @@ def group_ranks(codes: npt.NDArray[np.integer], groups: int) -> tuple[Int64s, In
     ----------
     codes
         Group of each row, in ``[0, groups)``.
-    groups
-        Number of groups.
     """
     if groups <= 1:
         return np.arange(len(codes), dtype=np.int64), np.full(groups, len(codes), np.int64)

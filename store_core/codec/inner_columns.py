@@ -52,11 +52,6 @@ def undecodable_bodies(frames: RecordFrames) -> list[BadBody]:
 
     No CRC covers the flags. Of bodies that are compressed, but no batch, the first bytes alone are
     looked at.
-
-    Parameters
-    ----------
-    frames
-        Only rows that are ``ok``.
     """
     flags = frames.column("sys_flag")
     is_batch = holds_inner_batch(flags)
@@ -80,13 +75,7 @@ def _bad_bodies(
 
 
 class UnwrappedColumns:
-    """Rows of messages over ``MessageColumns`` of records of which some are inner batches.
-
-    Attributes
-    ----------
-    record_row
-        For each row the row of its record.
-    """
+    """Rows of messages over ``MessageColumns`` of records of which some are inner batches."""
 
     def __init__(self, records: MessageColumns) -> None:
         self._records = records
@@ -175,17 +164,7 @@ def cut_rows(sizes: Int64s, most_rows: int, most_bytes: int) -> Iterator[tuple[i
 
 
 class _InnerItems:
-    """Messages inside the bodies of some records, back to back.
-
-    Parameters
-    ----------
-    data
-        The bodies.
-    spans
-        Where the messages lie in them, as `inner_item_spans` says.
-    queue_offset
-        Of each message.
-    """
+    """Messages inside the bodies of some records, back to back."""
 
     def __init__(self, data: Any, spans: Int64s, queue_offset: Int64s) -> None:
         self._data, self._spans, self._queue_offset = data, spans, queue_offset

@@ -40,8 +40,6 @@ def hash_map_string(properties: Mapping[str, str], *, as_release_4: bool = False
 
     Parameters
     ----------
-    properties
-        In the order in which the names first came into the map: within a bin that order stays.
     as_release_4
         As 4.9.7 writes it: other bins, and no separator at the end.
     """
@@ -60,8 +58,6 @@ def hash_map_strings(properties_raw: Array, dropped: Sequence[str] = ()) -> Arra
     properties_raw
         ``pa.BinaryArray`` without nulls, starting at its first byte; each row ends with the
         separator 0x02, or is empty.
-    dropped
-        Names to leave out.
     """
     block = utf8_column(properties_raw).cast(pa.binary())
     pairs = PropertyColumns(block)

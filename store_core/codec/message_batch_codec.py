@@ -96,8 +96,6 @@ class RecordTexts(NamedTuple):
     ----------
     topic
         As `utf8_column` decodes it.
-    properties
-        See `string_to_properties`.
     """
 
     topic: str
@@ -109,12 +107,6 @@ class MessageColumns:
 
     Parameters
     ----------
-    frames
-        Only rows that are ``ok``.
-    raw_body
-        Leave compressed bodies as they are stored.
-    inflated
-        Decompressed bodies by row that are known already (`decoded_parts`).
     max_decoded_bytes
         Most bytes that a body may inflate to.
     known_properties, known_topics

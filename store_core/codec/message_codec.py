@@ -88,12 +88,8 @@ def decode_message(
     ----------
     buf
         Buffer of bytes: a segment, or a piece of one.
-    position_in_buf
-        Where the record begins in it.
     commit_log_offset
         Where the record begins in the log; the stored offset must say the same.
-    path
-        The file, for errors.
     check_crc
         Compare the CRC of the body (of a body that is not empty, as RocketMQ does).
     end

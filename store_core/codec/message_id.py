@@ -60,8 +60,6 @@ def message_id_column(
     ----------
     store_hosts
         Shape (n, 8) or (n, 20): the stored bytes.
-    commit_log_offsets
-        Shape (n,).
 
     Raises
     ------

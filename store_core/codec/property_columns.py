@@ -193,8 +193,6 @@ class PropertyColumns:
         ----------
         names, values
             Row by row, pairs whose name and whose value are taken. Each must end with a separator.
-        counts
-            How many of them each row gets.
         """
         # Of the bytes a 1 x 2 b c 1 y 2 (pairs a=x and bc=y) the pieces begin at 0, 2, 4, 4, 7, 9:
         # 3k is a name with its separator, 3k + 1 a value with its own, 3k + 2 what lies between.

@@ -46,11 +46,6 @@ def body_crc_failures(frames: RecordFrames) -> list[BadBody]:
     """Return the rows whose stored body does not have the CRC that its header names.
 
     An empty body is never checked, as in RocketMQ.
-
-    Parameters
-    ----------
-    frames
-        Only rows that are ``ok``.
     """
     begin, length = frames.body_start, frames.body_length
     actual = crc32_ranges(frames.data, begin, begin + length)
@@ -66,11 +61,6 @@ def property_crc_failures(frames: RecordFrames) -> list[BadRecord]:
     """Return the rows that end with a CRC of the whole record, and a wrong one.
 
     The last property, if it has that name; its ten digits stand with the least significant first.
-
-    Parameters
-    ----------
-    frames
-        Only rows that are ``ok``.
     """
     rows = rows_with_property_crc(frames)
     if len(rows) == 0:

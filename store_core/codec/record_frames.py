@@ -55,8 +55,6 @@ class RecordFrames:
     ----------
     data
         The bytes; positions are relative to them.
-    position
-        Where the records start.
     body_start, body_length, topic_start, topic_length, properties_start, properties_length
         ``int64`` arrays of n; bounds are proved for the rows that ``ok`` marks.
     shared

@@ -56,8 +56,6 @@ def walk_records(
 
     Parameters
     ----------
-    data
-        Bytes of one segment from some position on.
     start
         A record's first byte.
     stop

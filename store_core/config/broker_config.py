@@ -52,13 +52,6 @@ def parse_properties(text: str, origin: str) -> dict[str, str]:
     Comments begin with ``#`` or ``!``; ``=``, ``:`` or white space separate; a backslash at the
     end continues a line; ``\uXXXX`` escapes. The last of repeated keys wins.
 
-    Parameters
-    ----------
-    text
-        Of all lines.
-    origin
-        Where it comes from, for errors.
-
     Raises
     ------
     StoreConfigError

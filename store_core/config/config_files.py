@@ -184,8 +184,6 @@ def is_deleted_topic(topic: str, topics: Collection[str] | None) -> bool:
 
     Parameters
     ----------
-    topic
-        As its records have it.
     topics
         Those that ``topics.json`` names; None or empty: nobody knows.
     """

@@ -51,14 +51,10 @@ def merge_topics(root: str, queues: Mapping[str, int], now_ms: int, replace: Rep
 
     Parameters
     ----------
-    root
-        Of the store.
     queues
         Topic -> queues that hold messages, or may.
     now_ms
         Milliseconds since the epoch.
-    replace
-        Writes the file.
 
     Raises
     ------
@@ -84,13 +80,9 @@ def merge_delay_offsets(
 
     Parameters
     ----------
-    root
-        Of the store.
     offsets
         Delay level -> where its queue ends, and the next queue offset to deliver. A level that is
         noted otherwise already has messages that wait: it stays.
-    now_ms, replace
-        See `merge_topics`.
 
     Raises
     ------
@@ -131,8 +123,6 @@ def write_delay_offsets(
 
     Parameters
     ----------
-    root
-        Of the store.
     offsets
         Delay level -> next queue offset to deliver; other levels of the file stay.
     now_ms, replace
@@ -168,12 +158,8 @@ def save_config_at(place: str, data: dict[str, Any], replace: Replace, *, is_sou
 
     Parameters
     ----------
-    place
-        Of the file; its directory is made.
     data
         Its content; keys may be whole numbers.
-    replace
-        See `merge_topics`.
     is_sound
         The file that is there has content that can be read; else its backup is all that there is,
         and stays.
@@ -233,12 +219,8 @@ def merge_consumer_offsets(
 
     Parameters
     ----------
-    root
-        Of the store.
     offsets
         (Group, topic) -> queue id -> next queue offset.
-    now_ms, replace
-        See `merge_topics`.
 
     Raises
     ------

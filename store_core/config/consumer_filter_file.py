@@ -44,8 +44,6 @@ class ConsumerFilterData:
 
     Attributes
     ----------
-    topic, consumer_group
-        Who filters what.
     expression, expression_type
         The filter; ``SQL92`` is the only type that brokers keep here.
     born_timestamp, dead_timestamp
@@ -53,8 +51,6 @@ class ConsumerFilterData:
         one is); ms since the epoch.
     client_version
         The consumer's version of its subscription; later ones are larger.
-    bit_count
-        Bits of a bitmap that the positions are for.
     bit_positions
         Bits of the group; None: it has none.
     """
@@ -94,15 +90,6 @@ def save_consumer_filters(
     """Write the file anew, as a broker reads it; all that it held goes.
 
     What cannot be read is kept beside it (`set_aside`).
-
-    Parameters
-    ----------
-    root
-        Of the store.
-    filters
-        What the file is to say.
-    replace
-        Puts the file in place, whole or not at all.
 
     Raises
     ------

@@ -438,8 +438,6 @@ def warn_of_ignored(
     ----------
     properties
         RocketMQ's keys that are set.
-    place
-        Where they are set.
     broker_keys
         Those that a broker of this package reads; empty: nobody reads any, and settings of brokers
         are not named.
@@ -457,13 +455,6 @@ def as_java_reads(key: str, text: str, place: str) -> str:
     """Return what RocketMQ makes of a value, as text.
 
     Source: ``MixAll.properties2Object`` (release 5.3.3).
-
-    Parameters
-    ----------
-    key, text
-        The setting, and its value as given.
-    place
-        Where it was given, for warnings.
 
     Raises
     ------

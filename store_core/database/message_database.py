@@ -52,16 +52,10 @@ class DatabaseTimers(NamedTuple):
 
     Attributes
     ----------
-    queue_offset
-        Next message of ``rmq_sys_wheel_timer`` that the broker will put into the database.
     read_ms
         Messages for times before this one are delivered, ms since the epoch.
     times_ms
         For which time each message waits, ms since the epoch.
-    unique_keys
-        Their UNIQ_KEYs.
-    commit_log_offset
-        Where their newest records start.
     """
 
     queue_offset: int

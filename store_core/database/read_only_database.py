@@ -49,13 +49,6 @@ class ReadOnlyDatabase:
     What a broker has in its memory only is not there: of queues, what came since it last flushed
     (``DefaultMessageStore`` of 5.3.3 writes them without a log of RocksDB's own).
 
-    Parameters
-    ----------
-    directory
-        The store.
-    path
-        The directory of the database, as `database_path` returns it.
-
     Raises
     ------
     StoreFormatError
@@ -190,13 +183,6 @@ def copy_database(directory: StoreDirectory, path: str, target: str) -> None:
     A broker may write the database meanwhile. Logs are copied first: what goes from a log into a
     table meanwhile is in both then. Tables come last: what the copied manifest names is there, or
     was deleted since, and then the database cannot be opened; the caller tries again.
-
-    Parameters
-    ----------
-    directory, path
-        The store, and the directory of the database in it.
-    target
-        A directory of this machine. Tables of a remote store are copied to it.
 
     Raises
     ------

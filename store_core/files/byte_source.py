@@ -39,18 +39,7 @@ def read_error(err: OSError, path: str) -> StoreReadError:
 
 
 class ByteSource(ABC):
-    """One read-only file of fixed size; a context manager.
-
-    Attributes
-    ----------
-    path
-        The file, as given to ``open``.
-    size
-        Bytes in the file when it was opened. Segments are created at full length, so a live
-        store does not grow them.
-    is_local
-        Views cost nothing: they are of a map.
-    """
+    """One read-only file of fixed size; a context manager."""
 
     path: str
     size: int

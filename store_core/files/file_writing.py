@@ -53,13 +53,7 @@ def is_nothing_lost(err: OSError) -> bool:
 
 @contextmanager
 def write_errors(path: str) -> Iterator[None]:
-    """Turn what the operating system says in the block into the store's error.
-
-    Parameters
-    ----------
-    path
-        Of the whole, for errors that name no file.
-    """
+    """Turn what the operating system says in the block into the store's error."""
     try:
         yield
     except OSError as err:

@@ -22,11 +22,6 @@ class RewrittenFile:
     """Bytes at the beginning of a file; what counts of them lies in one sector of the disk.
 
     So no power failure mixes old ones with new ones.
-
-    Parameters
-    ----------
-    path
-        The file; it and its directory are made with the first `write`.
     """
 
     def __init__(self, path: str) -> None:

@@ -38,25 +38,13 @@ class MappedFileQueue:
 
     Parameters
     ----------
-    directories
-        Where segments lie and new ones go; made when the first file is.
-    file_size
-        Bytes of a segment.
     option
         RocketMQ's key of the file size, for error texts.
-    read_only_directories
-        Loaded, but new files go elsewhere.
 
     Attributes
     ----------
-    mapped_files
-        The segments.
-    flushed_where, committed_where
-        Offsets up to which all is forced to the disk, and written to the files.
     store_timestamp
         Store time (ms) of the last message of the file that was last flushed completely.
-    full_directories
-        Directories that get no new file while another has room; the cleaner sets it.
     allocate
         Makes the file of the first path, and may make that of the second ahead of need.
     """
@@ -236,15 +224,6 @@ class MappedFileQueue:
         Never the last file, nor one that ends after ``below``. Ends at the first that is kept, or
         that is being read: that one is in the queue no more, and the next calls delete it
         (`delete_hung_file`).
-
-        Parameters
-        ----------
-        now_ms, reserved_ms
-            The clock, and how long a file is kept.
-        immediately
-            Whatever their age: the disk is full.
-        patience_ms
-            How long a file waits for those who read it.
         """
 
         def is_expired(file: MappedFile) -> bool:

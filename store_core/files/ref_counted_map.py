@@ -24,10 +24,6 @@ class RefCountedMap:
 
     Parameters
     ----------
-    path
-        The file, for errors.
-    file_size
-        Its length.
     fd
         Its open descriptor; closed with the map, which is made at the first use.
     """

@@ -46,13 +46,6 @@ def open_to_write(path: str, flags: int = 0) -> int:
     Nor through one of two names: a copy made with ``cp -al`` or ``rsync --link-dest`` has the
     other, and would change with it.
 
-    Parameters
-    ----------
-    path
-        The file.
-    flags
-        ``os.O_CREAT``, ``os.O_TRUNC`` and the like, beside those that are always set.
-
     Raises
     ------
     OSError

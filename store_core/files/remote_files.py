@@ -56,10 +56,6 @@ class RemoteFiles:
 
     Parameters
     ----------
-    filesystem
-        A ``pyarrow.fs.FileSystem``.
-    root
-        The store in it.
     hide
         Takes out of an error's text what may not be shown.
     """
@@ -276,15 +272,9 @@ class RemoteByteSource(ByteSource):
 
     Parameters
     ----------
-    remote
-        The object.
     blocks
         Where blocks are kept beyond this source; the object stays open then. None: eight are
         kept, and the object is closed with the source.
-    check
-        Raises where the object is another one by now.
-    version
-        What was listed of the object.
     """
 
     def __init__(
@@ -390,15 +380,7 @@ def joined_breaks(ordered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class ReadAhead:
-    """Pieces of ``[start, stop)`` of an object. Few at first: who reads may want the first only.
-
-    Parameters
-    ----------
-    remote
-        The object.
-    begin, stop
-        Of the range.
-    """
+    """Pieces of ``[start, stop)`` of an object. Few at first: who reads may want the first only."""
 
     def __init__(self, remote: RemoteObject, begin: int, stop: int) -> None:
         self._remote, self.begin, self.stop = remote, begin, stop

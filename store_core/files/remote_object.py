@@ -60,10 +60,6 @@ class RemoteObject:
 
     Parameters
     ----------
-    path
-        For error texts.
-    open_handle
-        Opens a ``pyarrow.NativeFile`` that can seek.
     hide
         Takes out of an error's text what may not be shown.
     is_shared
@@ -150,13 +146,7 @@ class RemoteObject:
 
 
 class Blocks:
-    """Blocks of objects that were read last; for any number of threads.
-
-    Parameters
-    ----------
-    limit
-        So many are kept, of `BLOCK_BYTES` each.
-    """
+    """Blocks of objects that were read last; for any number of threads."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

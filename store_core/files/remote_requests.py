@@ -62,10 +62,6 @@ def request(call: Callable[[], _T], path: str, hide: Callable[[str], str] = str)
 
     Parameters
     ----------
-    call
-        Makes one request.
-    path
-        The object, for the error.
     hide
         Takes out of an error's text what may not be shown.
 

@@ -120,8 +120,6 @@ def load_segments(
 
     Parameters
     ----------
-    entries
-        Listing of one directory, or of several (multi-path commit log).
     file_size
         Nominal bytes, rounded up to whole units. None: the length all files share if their names
         are multiples of it, else the smallest distance of adjacent names, else the length.

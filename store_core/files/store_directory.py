@@ -124,13 +124,6 @@ class StoreDirectory:
         fixed at once, so that it means the same in every process.
     base
         The directory that a relative path starts at; empty: the working directory.
-
-    Attributes
-    ----------
-    uri
-        The same; of a remote store a `StoreUri`, which shows no secrets.
-    is_local
-        It lies on this machine.
     """
 
     def __init__(self, uri: str | os.PathLike[str], base: str = "") -> None:
@@ -315,8 +308,6 @@ def expand_paths(paths: Sequence[str], base: str = "") -> list[str]:
 
     Parameters
     ----------
-    paths
-        As given.
     base
         The directory that relative ones start at; empty: the working directory.
 

@@ -34,16 +34,6 @@ class StoreUri(str):
 
     It equals, and is kept and sent as, that text; only `location` still has everything, also
     after it was pickled.
-
-    Parameters
-    ----------
-    location
-        What the user gave.
-
-    Attributes
-    ----------
-    location
-        What opens the store.
     """
 
     __slots__ = ("location",)

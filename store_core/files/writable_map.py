@@ -40,8 +40,6 @@ class WritableMap(RefCountedMap):
 
     Parameters
     ----------
-    path
-        The file.
     file_size
         Its length in bytes.
     create
@@ -110,11 +108,6 @@ class ReservedWindow:
     process when the disk is full (SIGBUS). So blocks are reserved before they are written to, and
     a full disk is an error as ever. A page that is touched first through the map costs the file
     system 2 to 10 µs; filled with zeros by a system call before, among many others, it costs 1.
-
-    Parameters
-    ----------
-    fd, file_size
-        The open file; it stays open while the window is used.
     """
 
     def __init__(self, fd: int, file_size: int) -> None:
@@ -128,8 +121,6 @@ class ReservedWindow:
 
         Parameters
         ----------
-        at
-            Position in the file.
         data
             Any buffer of single bytes; few, as slicing may copy them (faster than a view).
 

@@ -33,8 +33,6 @@ class BloomFilter:
 
     Attributes
     ----------
-    hashes
-        Bits of a consumer.
     bits
         Bits of a bitmap, a multiple of 8.
     """

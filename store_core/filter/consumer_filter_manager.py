@@ -41,8 +41,6 @@ class RegisteredFilter(NamedTuple):
 
     Attributes
     ----------
-    data
-        As it is kept.
     compiled
         None: the expression does not parse, nothing is filtered by it.
     """
@@ -56,12 +54,8 @@ class ConsumerFilterManager:
 
     Parameters
     ----------
-    bloom
-        Gives each group its bits.
     clock
         Returns ms since the epoch.
-    clean_time_span_ms
-        Filters whose consumers are dead for so long are dropped (``filterDataCleanTimeSpan``).
     on_change
         Called with all filters after each change.
     """
@@ -87,11 +81,6 @@ class ConsumerFilterManager:
 
         Nobody is connected yet: who was alive counts as dead since 30 s ago, or since the filter
         is known if that is later.
-
-        Parameters
-        ----------
-        filters
-            As `load_consumer_filters` returns them.
         """
         now = self._clock()
         found: dict[str, dict[str, RegisteredFilter]] = {}
@@ -124,8 +113,6 @@ class ConsumerFilterManager:
 
         Parameters
         ----------
-        topic, group, expression
-            Who filters what.
         client_version
             The version of the subscription, larger for later ones; None: the time.
 
@@ -175,13 +162,6 @@ class ConsumerFilterManager:
 
     def unregister(self, group: str, *, kept_topics: Collection[str] = ()) -> None:
         """Note that no consumer of a group is there any more; its filters stay for a day.
-
-        Parameters
-        ----------
-        group
-            Which group.
-        kept_topics
-            Topics that its consumers, which are there, still want.
 
         Raises
         ------
@@ -287,13 +267,6 @@ def open_consumer_filters(
     on_change: OnChange | None = None,
 ) -> ConsumerFilterManager:
     """Return the filters that ``config/consumerFilter.json`` of a store names.
-
-    Parameters
-    ----------
-    directory, config
-        The store, and how it is configured.
-    clock, on_change
-        See `ConsumerFilterManager`.
 
     Raises
     ------

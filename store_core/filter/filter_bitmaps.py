@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 
 class FilterBitmaps:
-    """Calculates the bitmaps of records by the filters that are known at that moment.
-
-    Parameters
-    ----------
-    manager
-        The filters.
-    """
+    """Calculates the bitmaps of records by the filters that are known at that moment."""
 
     def __init__(self, manager: ConsumerFilterManager) -> None:
         self._manager = manager

@@ -53,8 +53,6 @@ class TruthColumn(NamedTuple):
 
     Attributes
     ----------
-    true, false
-        Where the result is TRUE, and where FALSE.
     failed
         Where RocketMQ's evaluation throws an exception.
     """
@@ -311,8 +309,6 @@ class NumberColumn(NamedTuple):
 
     Attributes
     ----------
-    keys
-        Integers, or of doubles what orders as ``Double.compare``. Anything where there is none.
     bad
         Rows with a text that is no number. None: there are none.
     """
@@ -322,13 +318,7 @@ class NumberColumn(NamedTuple):
 
 
 def integer_column(texts: Array, bits: int) -> NumberColumn:
-    """Return what ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) make of a column.
-
-    Parameters
-    ----------
-    texts
-        ``pa.StringArray``; nulls are neither numbers nor bad.
-    """
+    """Return what ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) make of a column."""
     digits, shape = _without_minus(texts)
     plain = (shape.others == 0) & (shape.length > 0) & (shape.length <= _MOST_INTEGER_DIGITS)
     magnitude = _cast_where(digits, plain & (shape.minuses <= 1), pa.uint64())

@@ -52,10 +52,6 @@ class ParsedSql(NamedTuple):
 
     Attributes
     ----------
-    program
-        The steps.
-    stop
-        Where RocketMQ stops reading, in characters: what follows is ignored.
     ignored
         The first word that is ignored, and its place; None if the text ends there.
     """

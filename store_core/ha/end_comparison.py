@@ -29,10 +29,6 @@ class DivergedError(HAError):
 
     Parameters
     ----------
-    text
-        Which, and what to do.
-    common
-        Offsets between which the logs were found equal.
     may_cut
         What lies after that could be cut off; else the master lacks what is needed to go on.
     is_torn
@@ -77,22 +73,7 @@ def segment_size(store: MessageStore) -> int:
 
 
 class EndComparison:
-    """Compares what the master sends with what is here, up to the end of the log.
-
-    Parameters
-    ----------
-    store
-        The copy.
-    peer
-        For error texts.
-    start, end
-        Offsets: where the master begins to send, and where the log ends here.
-
-    Attributes
-    ----------
-    at
-        Up to here both are equal.
-    """
+    """Compares what the master sends with what is here, up to the end of the log."""
 
     def __init__(self, store: MessageStore, peer: str, start: int, end: int) -> None:
         self._store, self._peer = store, peer

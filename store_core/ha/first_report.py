@@ -59,10 +59,6 @@ async def report_of_empty(
 
     Parameters
     ----------
-    store, settings
-        The log, and its master.
-    first
-        What is wanted; where another connection had begun, it goes on with that.
     was_refused
         The master has closed the last connection at once: one that is empty refuses 1, and begins
         at 0 by itself.
@@ -90,15 +86,6 @@ async def first_segment(address: str, size: int, answer_s: float) -> int:
 
     A master answers at once where it has something, and with its heartbeat where it has not: so
     some connections at a time ask for segments all over the log.
-
-    Parameters
-    ----------
-    address
-        ``HOST:PORT``.
-    size
-        Bytes of a segment.
-    answer_s
-        A master sends something within this time.
 
     Raises
     ------

@@ -142,8 +142,6 @@ class FollowProgress:
     ----------
     flow
         Counts what came in the current second.
-    changed
-        Notified when the log has grown, or the slave has ended.
     """
 
     connection: ConnectionState = ConnectionState.NOT_CONNECTED
@@ -173,12 +171,8 @@ class FollowSettings:
 
     Attributes
     ----------
-    address
-        ``HOST:PORT`` of the master.
     ack
         ``flushed``, ``appended`` or ``never``.
-    heartbeat_s, housekeeping_s
-        ``haSendHeartbeatInterval``, ``haHousekeepingInterval``.
     """
 
     address: str

@@ -45,8 +45,6 @@ class FrameReader:
 
     Parameters
     ----------
-    peer
-        For error texts.
     segment_size
         Bytes of a segment of this copy's log.
     next_offset
@@ -60,8 +58,6 @@ class FrameReader:
         Offset of the next byte of the log that comes.
     frames, heartbeats
         How many came. A heartbeat is a frame without a body.
-    largest_body, last_body
-        Bytes of bodies.
     """
 
     def __init__(
@@ -267,15 +263,7 @@ class LogBeginning(NamedTuple):
 
 
 class FirstRecord:
-    """Collects what comes, until the first record is whole.
-
-    Parameters
-    ----------
-    peer
-        For error texts.
-    segment_size
-        Bytes of a segment; the record is in one.
-    """
+    """Collects what comes, until the first record is whole."""
 
     def __init__(self, peer: str, segment_size: int) -> None:
         self._peer, self._segment_size = peer, segment_size

@@ -83,25 +83,15 @@ class HAConnection:
 
     Parameters
     ----------
-    loop
-        The event loop.
     sock
         Connected, non-blocking; closed here.
     address
         The slave's, for people.
-    store
-        The master.
-    connections
-        Whoever made this connection.
 
     Attributes
     ----------
-    address
-        As given.
     ack_offset
         The last report; -1 before.
-    waits_for_data
-        The slave has all that there was.
     """
 
     def __init__(
@@ -130,13 +120,7 @@ class HAConnection:
         self._check = loop.call_later(self._next_check_s(), self._guarded, self._check_time)
 
     def state(self, end_offset: int) -> SlaveState:
-        """Return what is known of the slave; any thread may ask.
-
-        Parameters
-        ----------
-        end_offset
-            End of the log.
-        """
+        """Return what is known of the slave; any thread may ask."""
         transfer, ack_offset = self._transfer, self.ack_offset
         return SlaveState(
             address=self.address,
@@ -347,12 +331,6 @@ class LogTransfer:
 
     Parameters
     ----------
-    store
-        The master.
-    sock
-        Non-blocking.
-    offset
-        Where to begin.
     is_below_log
         There are no bytes at this offset any more, which is no error: the slave gets heartbeats.
 
@@ -360,10 +338,6 @@ class LogTransfer:
     ----------
     offset
         The next byte of the log to be sent.
-    sent_bytes
-        Of frames, headers included.
-    is_below_log
-        As given.
     """
 
     def __init__(

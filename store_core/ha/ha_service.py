@@ -449,8 +449,6 @@ class GroupTransferService:
     ----------
     in_sync_replicas
         Stores that must have a record, the master included.
-    timeout_ms
-        How long a put waits (``slaveTimeout``).
     """
 
     def __init__(self, in_sync_replicas: int, timeout_ms: int) -> None:

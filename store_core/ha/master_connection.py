@@ -43,17 +43,8 @@ class MasterConnection:
     ----------
     sock
         Connected; closed by the caller.
-    store
-        The copy.
-    settings, progress
-        What to do, and where to note it.
     first_report
         What the master is told at first, and what it must begin with.
-
-    Attributes
-    ----------
-    has_received
-        A frame came that fits.
     """
 
     def __init__(
@@ -338,8 +329,6 @@ class ReportSender:
 
     Parameters
     ----------
-    sock, peer
-        The connection, and its name in error texts.
     clock
         Returns seconds that only grow.
 
@@ -347,10 +336,6 @@ class ReportSender:
     ----------
     offset
         Reported last; -1 before that.
-    sent_at
-        When the last report went out.
-    has_rest
-        The socket took no more.
     """
 
     def __init__(self, sock: socket.socket, peer: str, clock: Callable[[], float]) -> None:

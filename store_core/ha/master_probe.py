@@ -25,8 +25,6 @@ class ProbeResult(NamedTuple):
 
     Attributes
     ----------
-    offset
-        Where the master began to send.
     size
         Bytes of its body: it has at least those. 0: nothing but heartbeats came.
     """
@@ -49,12 +47,6 @@ async def probe(
 
     Parameters
     ----------
-    address
-        ``HOST:PORT``.
-    request
-        The offset.
-    answer_s
-        How long to wait for each answer.
     upto
         Read on until the master has sent the byte at this offset, or has no more: then the size
         is that of all that came, at most a segment. None: the first frame is enough.
@@ -142,12 +134,6 @@ def require_common_end(
 
     Parameters
     ----------
-    store
-        The copy.
-    address
-        Of the master.
-    comparison
-        Nothing came any more at its position.
     last
         The beginning of the master's last segment, and what it has there at least.
     has_answered
@@ -184,8 +170,6 @@ def require_first(
 
     Parameters
     ----------
-    store, address, last, has_answered
-        As in `require_common_end`.
     first
         The offset that was asked for; 1 stands for 0.
 

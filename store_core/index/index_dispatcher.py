@@ -47,21 +47,12 @@ class IndexDispatcher:
 
     Parameters
     ----------
-    root
-        The store.
     config
         ``message_index_enable``; ``tag_index_enable`` (see ``with_tag_index``);
         ``max_hash_slot_num`` and ``max_index_num`` (None: as the files show, else RocketMQ's
         defaults).
     clock
         Returns ms since the epoch, which name new files.
-
-    Attributes
-    ----------
-    from_offset
-        Up to here the log is indexed, and published.
-    is_behind
-        Records that were dispatched wait for `catch_up`.
     """
 
     def __init__(self, root: str, config: MessageStoreConfig, clock: Callable[[], int]) -> None:
@@ -184,13 +175,6 @@ class IndexDispatcher:
     def dispatch_entries(self, entries: IndexEntries, end_offset: int) -> None:
         """Take entries of records that follow what was dispatched before; `flush` makes them found.
 
-        Parameters
-        ----------
-        entries
-            Those of all records up to the end.
-        end_offset
-            Where the last of the records ends.
-
         Raises
         ------
         StoreWriteError
@@ -207,11 +191,6 @@ class IndexDispatcher:
 
     def take_up(self, parts: Iterable[tuple[IndexEntries, int]]) -> None:
         """Take entries that the index lacks, from `from_offset` or from before it on.
-
-        Parameters
-        ----------
-        parts
-            In the order of the log: the entries of all its records up to an offset, and that.
 
         Raises
         ------
@@ -236,10 +215,6 @@ class IndexDispatcher:
         ----------
         log
             The log; used by this thread only.
-        end_offset
-            What was dispatched ends here.
-        limit_bytes
-            Bytes of the log to read in this call, about.
 
         Raises
         ------

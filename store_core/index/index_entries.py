@@ -70,8 +70,6 @@ def index_entries(columns: MessageColumns, *, with_tags: bool) -> IndexEntries:
 
     Parameters
     ----------
-    columns
-        Of records that follow each other in the log.
     with_tags
         Tags have entries too, as those of brokers from 5.4.0 on (see ``tag_entries``).
     """

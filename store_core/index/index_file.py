@@ -117,8 +117,6 @@ class IndexFile:
     ----------
     source
         The open file; the caller closes it.
-    max_hash_slot_num, max_index_num
-        Slots and entries; not stored in the file.
 
     Raises
     ------

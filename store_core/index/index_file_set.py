@@ -36,18 +36,8 @@ class IndexFileSet(NamedTuple):
 
     Attributes
     ----------
-    sizes
-        Slots and entries of every file.
-    kept
-        Names of the files that can be trusted, oldest first.
-    dropped
-        Names of the others, and why the first of them is dropped.
     reason
         Why; empty where none is.
-    from_offset
-        Where in the log the records begin that are not, or not surely, in the kept files.
-    is_behind
-        Some of the log has to be indexed.
     flushed_end_timestamp
         Up to here (store time, ms) the kept files are on the disk: what the checkpoint says, or
         less where files are dropped that it speaks of.
@@ -69,14 +59,8 @@ class RecoveredLog(NamedTuple):
     ----------
     log
         The log; its files may reach after the end.
-    min_offset, end_offset
-        Where its first record starts, and where it ends.
-    last_exit_ok
-        The store was stopped cleanly.
     index_msg_timestamp
         The checkpoint's, ms: end of the full index file that was flushed last.
-    proved
-        Names of index files whose entries are known to be those of the log.
     """
 
     log: ReadableLog
@@ -96,13 +80,6 @@ def index_file_set(
     it, and, after a crash, if its entries were compared with the log, or it is known to have been
     flushed (`flushed_files`). All files after the first that cannot be trusted are dropped:
     entries must come in the order of the log.
-
-    Parameters
-    ----------
-    directory, config
-        The store; ``max_hash_slot_num``, ``max_index_num``.
-    recovered
-        Its log.
 
     Raises
     ------
@@ -152,10 +129,6 @@ def flushed_files(
 
     Parameters
     ----------
-    directory, sizes
-        The store; slots and entries of its index files.
-    names
-        The files, oldest first.
     index_msg_timestamp
         The checkpoint's, ms; 0: no file was flushed.
     """

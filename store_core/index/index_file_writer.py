@@ -47,10 +47,6 @@ class IndexFileWriter:
 
     Parameters
     ----------
-    path
-        The file; it is made when it is missing.
-    max_hash_slot_num, max_index_num
-        Slots and entries.
     header
         What the header of a new file holds; of a file that exists its own is read.
 

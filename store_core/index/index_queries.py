@@ -79,22 +79,7 @@ class HashLookup(NamedTuple):
 
 
 class IndexQueries(ABC):
-    """What can be asked of some index files, wherever they are held.
-
-    Parameters
-    ----------
-    max_msgs_num_batch
-        Most places that `query_offset` returns.
-    stopped
-        The store was stopped cleanly: all of the files was written.
-
-    Attributes
-    ----------
-    files
-        Usable files in the order of their names, which is that of creation.
-    unusable
-        The others, with the reason.
-    """
+    """What can be asked of some index files, wherever they are held."""
 
     def __init__(self, max_msgs_num_batch: int, *, stopped: bool = False) -> None:
         self._max_msgs_num_batch = max_msgs_num_batch
@@ -169,15 +154,11 @@ class IndexQueries(ABC):
 
         Parameters
         ----------
-        min_phy_offset, end_offset
-            Bounds of the commit log.
         store_timestamp_at
             Store time (ms) of the valid record that begins at an offset of the log, None when
             there is none. A file whose last record is not in the log was left over when recovery
             cut the log: what was written there since then is not indexed
             (``IndexService.buildIndex`` skips offsets below a file's end), so it is not trusted.
-        distrusted
-            Files that turned out to be damaged.
         """
         bad = list(distrusted)
         paths = {file.path for file in bad}

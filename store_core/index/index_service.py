@@ -25,26 +25,11 @@ _INDEX_NAME = re.compile(r"[0-9]+", re.ASCII)
 class IndexService(IndexQueries):
     """The files below ``index``, read only, as they were when this object was made.
 
-    Parameters
-    ----------
-    directory
-        The store.
-    config
-        ``max_hash_slot_num``, ``max_index_num`` if they are known; ``max_msgs_num_batch``.
-    stopped
-        The store was stopped cleanly: all of the files was written.
-
     Attributes
     ----------
     sizes
         Slots and entries of the files: as configured, else RocketMQ's defaults where the length
         is theirs, else proved by a file's content. None: not known.
-    files
-        Usable files in the order of their names, which is that of creation.
-    unusable
-        The others, with the reason.
-
-    Files that were asked are kept open until `close`; not safe for several threads at once.
 
     Raises
     ------

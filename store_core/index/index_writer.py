@@ -90,10 +90,6 @@ class IndexWriter:
 
     Parameters
     ----------
-    directory
-        Where the files lie; made with the first file. Its newest file is continued.
-    max_hash_slot_num, max_index_num
-        Slots, and entries plus one, of every file.
     clock
         Returns the time in ms, which names new files.
 

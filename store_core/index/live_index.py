@@ -38,8 +38,6 @@ class LiveIndex:
 
     Parameters
     ----------
-    directory
-        Where the files lie.
     config
         ``max_hash_slot_num``, ``max_index_num`` (RocketMQ's when they are None) and
         ``max_msgs_num_batch``.

@@ -26,8 +26,6 @@ class RecordLayout:
 
     Parameters
     ----------
-    name
-        Name of the structure; also the type name of unpacked rows.
     fields
         ``(name, code)`` pairs; codes are ``i1 i2 i4 i8 u1 u2 u4 u8`` or ``V<n>`` for n raw bytes
         (never ``S<n>``: numpy drops trailing NULs of those).

@@ -47,19 +47,7 @@ def commit_log_directories(directory: StoreDirectory, config: MessageStoreConfig
 
 
 class CommitLog(ReadableLog):
-    """Segments of fixed size that together are one endless file; never written here.
-
-    Parameters
-    ----------
-    directory
-        The store root.
-    config
-        ``store_path_commit_log`` and ``mapped_file_size_commit_log`` are looked at.
-    dledger
-        Directories of a log of DLedger, which goes on where those of the commit log end.
-
-    Not safe for several threads at once: it keeps the segments that were opened last.
-    """
+    """Segments of fixed size that together are one endless file; never written here."""
 
     def __init__(
         self,

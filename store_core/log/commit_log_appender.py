@@ -65,8 +65,6 @@ class CommitLogAppender:
 
     Parameters
     ----------
-    queue
-        The segments; its end is the end of the log.
     clock
         Returns ms since the epoch; asked once an append, inside the lock.
 
@@ -94,12 +92,8 @@ class CommitLogAppender:
 
         Parameters
         ----------
-        record
-            Changed in place.
         queue_offset
             0 for prepared and rollback records.
-        property_crc
-            Its properties are those of `reserve_property_crc`.
 
         Raises
         ------
@@ -141,12 +135,6 @@ class CommitLogAppender:
 
         Parameters
         ----------
-        records
-            Patched in place.
-        queue_offsets
-            Of all rows of the block.
-        one_segment
-            All or none, as for a plain batch (``asyncPutMessages``).
         store_timestamps
             Of all rows of the block, where they keep those that they have; else it is now.
 

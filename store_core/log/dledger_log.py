@@ -76,10 +76,6 @@ def committed_end(
 
     Parameters
     ----------
-    log, end
-        The log, and the end of what can be read in it.
-    directory, config
-        The store.
     last_dispatched
         Returns the start of the last record that is in a queue; -1 if none is.
     """

@@ -72,8 +72,6 @@ class Failure(NamedTuple):
 
     Attributes
     ----------
-    offset
-        The place.
     last_start, last_timestamp
         The record before: its start (-1: none is known) and its store time, ms.
     """
@@ -95,8 +93,6 @@ class CutEvidence(Protocol):
 
     Attributes
     ----------
-    stopped_cleanly
-        ``abort`` is absent.
     confirm_phy_offset
         The checkpoint's: start of the last record that recovery accepted; 0 or None = not known.
     logics_msg_timestamp
@@ -223,14 +219,10 @@ def reason_for_end(
 
     Parameters
     ----------
-    log
-        All that the files hold.
     failure
         The place; no later segment has a readable record.
     after
         Start of the first readable record after it, in its segment; -1: none.
-    evidence
-        The rest of the store.
     """
     following = _Following(log, failure, after, evidence)
     if following.holds_last:
@@ -266,10 +258,6 @@ def record_before_border(log: ReadableLog, border: int, start: int) -> tuple[int
 
     Parameters
     ----------
-    log
-        All that the files hold.
-    border
-        Where a segment begins.
     start
         A record of the segment before to begin with, or that segment's first byte.
     """

@@ -54,8 +54,6 @@ class HeldSegments:
     ----------
     queue
         The segments, which may grow in number and expire meanwhile.
-    files
-        Those that this is about.
     """
 
     def __init__(self, queue: MappedFileQueue, files: tuple[MappedFile, ...]) -> None:
@@ -118,20 +116,6 @@ class PinnedLog(ReadableLog):
     Appended records become readable whole, so its end lies between two records. A segment that
     is asked for stays mapped until the end of the query; one that expired before that is not
     found.
-
-    Parameters
-    ----------
-    queue
-        The segments.
-    uri
-        The store root, for error texts.
-    whole
-        Hold all segments from the start, so that nothing expires during the query.
-
-    Attributes
-    ----------
-    end_offset
-        End of what can be read.
     """
 
     def __init__(self, queue: MappedFileQueue, uri: str, *, whole: bool = False) -> None:

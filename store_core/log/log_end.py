@@ -75,8 +75,6 @@ def find_log_end(log: CommitLog, evidence: EndEvidence, proven_start: int = -1) 
 
     Parameters
     ----------
-    log
-        The segments.
     evidence
         Checkpoint, ``abort``, queues and lock of the same store.
     proven_start

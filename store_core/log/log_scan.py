@@ -57,14 +57,8 @@ class LogSlice(NamedTuple):
 
     Attributes
     ----------
-    path, from_offset, file_size
-        The segment; ``file_size`` is the nominal one.
-    start, stop
-        Physical offsets of the range.
     end_offset
         End of the readable log; bytes after it are not data.
-    missing_bytes
-        Bytes between the end of this segment and the next one that is there: lost segments.
     starts_exactly
         The range before ended at ``start``, and did not look further: where no record starts
         there, the gap is one of this range.
@@ -137,10 +131,6 @@ def scan_log(
 
     Parameters
     ----------
-    log
-        The log. A segment is opened when the scan comes to it.
-    start, stop
-        Physical offsets.
     end_offset
         End of the readable log: what lies there or after is not looked at. None: ``stop``, so
         that a record which reaches beyond is none.
@@ -171,13 +161,7 @@ def scan_frames(
     on_gap: Callable[[Gap], object],
     sizer: BatchSizer | None = None,
 ) -> Iterator[RecordFrames]:
-    """Yield the frames of a range (see `scan_log`); gaps go to ``on_gap``, as the scan meets them.
-
-    Parameters
-    ----------
-    on_gap
-        `skip_gap`, `refuse_gap`, or what collects them.
-    """
+    """Yield the frames of a range (see `scan_log`); gaps go to ``on_gap`` as they come."""
     for part in scan_log(log, start, stop, end_offset, sizer=sizer):
         if isinstance(part, Gap):
             on_gap(part)

@@ -31,15 +31,7 @@ class LogSegments(Protocol):
 
 
 class ReadableLog(ABC):
-    """Segments of fixed size that together are one endless file; not safe for several threads.
-
-    Attributes
-    ----------
-    segments
-        The segments.
-    uri
-        The store root or directory, for error texts.
-    """
+    """Segments of fixed size that together are one endless file; not safe for several threads."""
 
     segments: LogSegments
     uri: str

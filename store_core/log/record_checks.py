@@ -23,8 +23,6 @@ def first_invalid(frames: RecordFrames, *, check_crc: bool = True) -> int:
     ----------
     frames
         Records that lie one after the other.
-    check_crc
-        Look at the CRC of the body, and at that of the whole record where it has one.
     """
     good = len(frames) if frames.ok.all() else int(np.argmin(frames.ok))
     if good == 0 or not check_crc:
@@ -34,13 +32,7 @@ def first_invalid(frames: RecordFrames, *, check_crc: bool = True) -> int:
 
 
 def crc_failures(frames: RecordFrames) -> dict[int, str]:
-    """Return the rows of which a CRC is wrong, and which: of the body, or of the whole record.
-
-    Parameters
-    ----------
-    frames
-        Only rows that are ``ok``.
-    """
+    """Return the rows of which a CRC is wrong, and which: of the body, or of the whole record."""
     bad = property_crc_failures(frames)
     found = {failure.row: "the CRC of the whole record is wrong" for failure in bad}
     for failure in body_crc_failures(frames):

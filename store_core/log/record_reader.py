@@ -20,13 +20,6 @@ class RecordReader:
 
     What a pull asks for each record (`holds`, `record_bytes`, `raw`) keeps the segment of the last
     one; nobody reads others of the log meanwhile, which may close it.
-
-    Parameters
-    ----------
-    log, end_offset
-        The log, and where it ends.
-    store
-        What messages give as their ``store``.
     """
 
     def __init__(self, log: ReadableLog, end_offset: int, store: str) -> None:

@@ -86,8 +86,6 @@ class SegmentRecords:
 
     Parameters
     ----------
-    source
-        The open file.
     from_offset, file_size
         Its place in the log and its nominal bytes.
     end_offset

@@ -52,10 +52,6 @@ class TopicFacts(NamedTuple):
 
     Attributes
     ----------
-    refusal
-        Nothing can be put to it.
-    encoded
-        As it is stored.
     is_light
         It is a light queue's own name.
     may_fan_out

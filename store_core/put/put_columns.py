@@ -77,13 +77,7 @@ def number_of(batch: RecordBatch, name: str) -> npt.NDArray[Any]:
 def refused_row(
     columns: PutColumns, context: PutContext, bad_inner: Mapping[int, Refusal]
 ) -> tuple[int, Refusal] | None:
-    """Return the first row that cannot be put, and why.
-
-    Parameters
-    ----------
-    bad_inner
-        Rows that were refused as inner batches or for light queues.
-    """
+    """Return the first row that cannot be put, and why."""
     first: tuple[int, Refusal] | None = None
     for check in _checks(columns, context, bad_inner):
         row = int(np.argmax(check.rows))
@@ -173,16 +167,10 @@ class PutColumns:
 
     Attributes
     ----------
-    batch
-        What ``encode_records`` takes.
-    topics
-        Distinct names, which ``topic_code`` counts.
     mangled
         The bytes of a name are no UTF-8.
     counts
         Queue offsets that a row takes; 0 for prepared and rollback messages.
-    special
-        Rows whose properties the store completes: inner batches, messages for light queues.
     """
 
     batch: Any

@@ -55,16 +55,10 @@ class PutContext:
         8 or 20 raw bytes, of messages without a host of their own.
     refused_now
         Why nothing can be put now (shut down, a slave, the disk is full), or None.
-    is_batch_topic
-        Whether a topic has batch queues.
     max_delay_level
         The greatest delay level; 0: nobody looks at delay levels here.
     timer_rules
         What becomes of timer messages; None: nobody looks for them here.
-    note_put
-        Called with topic and queue id of what was put.
-    facts
-        What is known of topics.
     """
 
     config: MessageStoreConfig

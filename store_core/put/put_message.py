@@ -83,22 +83,12 @@ class MessagePutter:
 
     Parameters
     ----------
-    config
-        ``max_message_size``, ``enabled_append_prop_crc``, ``enable_lmq``, … are looked at.
-    appender
-        The end of the commit log.
-    offsets
-        Next queue offsets.
     flush
         Called after every append.
     store_host
         8 or 20 raw bytes, of messages without a host of their own.
     refusal
         Returns why nothing can be put now, or None; asked first.
-    is_batch_topic
-        Whether a topic has batch queues.
-    stats
-        Counts puts.
     clock
         Returns ms since the epoch.
     handle_schedule_message
@@ -106,8 +96,6 @@ class MessagePutter:
     timer_rules
         What becomes of messages that name the time of their delivery; None: they are stored as
         they are.
-    note_put
-        Called with topic and queue id of what was put by `put_message` and `put_messages`.
     """
 
     def __init__(  # noqa: PLR0913 (collaborators)
@@ -162,8 +150,6 @@ class MessagePutter:
 
         Parameters
         ----------
-        message
-            What to put.
         as_given
             Whoever puts it has seen to its delay: it goes to its own topic.
 

@@ -59,10 +59,6 @@ def scheduled_message(
     message
         With a topic and a queue that may be put to; a message of the schedule topic stays as it
         is, and so do prepared and rollback messages.
-    properties_raw
-        Its property string.
-    max_level
-        The greatest level; higher ones become it.
     """
     if message.topic == SCHEDULE_TOPIC or message.sys_flag & NOT_QUEUED_BIT:
         return None
@@ -91,11 +87,6 @@ def scheduled_batch(
     """Return a `uniform_batch` with its delayed rows as they are stored until they are due.
 
     Rows that are refused for their topic or queue stay as they are, to be refused.
-
-    Returns
-    -------
-    batch, refused
-        ``refused``: rows whose delay level is no number.
     """
     column = batch.column("properties_raw")
     if not any_row_holds(column, DELAY_MARK, b"L"):

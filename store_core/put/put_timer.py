@@ -59,8 +59,6 @@ class TimerRules:
 
     Parameters
     ----------
-    config
-        ``timer_wheel_enable``, ``timer_precision_ms``, … are looked at.
     clock
         Returns ms since the epoch.
 
@@ -90,8 +88,6 @@ class TimerRules:
             With a topic and a queue that may be put to. Messages of the timer's topic and such as
             were delivered already stay as they are; prepared and rollback messages, too, and all
             with a delay level.
-        properties_raw
-            Its property string.
         """
         if message.topic == TIMER_TOPIC or message.sys_flag & NOT_QUEUED_BIT:
             return None
@@ -163,11 +159,6 @@ def timed_batch(batch: RecordBatch, context: PutContext) -> tuple[RecordBatch, d
 
     Only rows that name a time are looked at, one by one. Rows that are refused for their topic or
     queue stay as they are, to be refused.
-
-    Returns
-    -------
-    batch, refused
-        ``refused``: rows whose time is none, or too far ahead.
     """
     column, rules = batch.column("properties_raw"), context.timer_rules
     offsets, data = binary_parts(column)

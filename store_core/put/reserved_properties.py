@@ -52,10 +52,6 @@ class ReservedProperty(NamedTuple):
 
     Attributes
     ----------
-    name
-        Of the property.
-    bits
-        Of the Java integer that is made of it.
     topic
         The only topic in which it is looked at; None: all.
     beside
@@ -122,8 +118,6 @@ def reserved_faults(
         ``pa.BinaryArray`` without nulls.
     topics, topic_code
         Names, and which of them each row has; below 0: none.
-    marked
-        The `marked_rows`, where the caller has them.
     """
     marked = marked_rows(properties_raw) if marked is None else marked
     faults = {

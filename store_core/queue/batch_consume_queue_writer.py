@@ -40,13 +40,6 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
 
     It can be rebuilt from the log. Without units its ``min_offset`` is -1, as in RocketMQ, whose
     ``max_physic_offset`` is the start of the last record, not its end.
-
-    Parameters
-    ----------
-    queue
-        The files that are there, to be read.
-    files
-        The same, to be written.
     """
 
     def __init__(self, queue: BatchConsumeQueue, files: QueueFiles) -> None:
@@ -75,13 +68,7 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
             return units[: (wrote - queue.segments.min_offset) // self.unit_bytes]
 
     def recover(self, *, trusted: bool) -> None:
-        """Find where the units end (``BatchConsumeQueue.recover``).
-
-        Parameters
-        ----------
-        trusted
-            All files were flushed. Else units out of order end the queue, too.
-        """
+        """Find where the units end (``BatchConsumeQueue.recover``)."""
         units = self._queue.read_units()
         end = len(units)
         if not trusted:

@@ -72,10 +72,6 @@ class CompactionLog:
 
     Parameters
     ----------
-    directory
-        The store root.
-    topic, queue_id
-        Which one.
     is_live
         A broker has the store open: where the files contradict each other it is replacing them
         just now, and they are looked at again, for ten seconds at most.
@@ -87,15 +83,8 @@ class CompactionLog:
 
     Attributes
     ----------
-    units
-        What consumers are given, oldest first, as a native array of `BATCH_CQ_UNIT`.
     file_gaps
         Files without a partner, and units where consumers do not get to.
-    unit_gaps
-        Units that do not name a record of their queue, size and offset, or are out of order; they
-        are not in ``units``. Positions are those in the files of the sparse queue.
-    refused_offsets
-        The queue offsets that those units have.
 
     Raises
     ------

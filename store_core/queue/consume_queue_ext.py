@@ -39,15 +39,7 @@ class ExtUnits(NamedTuple):
 
 
 class ConsumeQueueExt:
-    """Extension units of one queue. It grows at the end and cannot be rebuilt without the filters.
-
-    Parameters
-    ----------
-    directory
-        The store.
-    segments
-        Its files; `open_consume_queue_ext` lists them.
-    """
+    """Extension units of one queue. It grows at the end; without the filters it cannot be rebuilt."""
 
     def __init__(self, directory: StoreDirectory, segments: SegmentList) -> None:
         self.directory = directory

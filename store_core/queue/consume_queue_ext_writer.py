@@ -37,13 +37,6 @@ _MAX_UNIT_BYTES = 32767
 class ConsumeQueueExtWriter:
     """Extension units of one queue that grows; used under the lock of its `ConsumeQueueWriter`.
 
-    Parameters
-    ----------
-    ext
-        The files that are there, to be read.
-    files
-        The same, to be written.
-
     Attributes
     ----------
     wrote_position

@@ -55,8 +55,6 @@ class ConsumeQueueStore:
 
     Parameters
     ----------
-    root
-        The store (``storePathRootDir``).
     config
         Sizes of files (None: those of the files that are there, else RocketMQ's defaults),
         ``enable_consume_queue_ext``, ``enable_multi_dispatch``.
@@ -70,10 +68,6 @@ class ConsumeQueueStore:
     ----------
     filter_bitmaps
         As given, for who makes dispatch requests; None also where no extension unit is written.
-    is_batch_topic
-        Tells whether the queues of a topic are batch queues.
-    refused
-        Queues that no directory can be made for, and the rows that each would have got.
     """
 
     def __init__(

@@ -46,17 +46,6 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
     A record that is in the queue gets no second extension unit, where RocketMQ leaves an orphan.
     Files are opened for the length of a call only. It can be rebuilt from the log.
 
-    Parameters
-    ----------
-    queue
-        The files that are there, to be read.
-    files
-        The same, to be written.
-    recent
-        Keeps what was read last.
-    ext
-        Gets the tags codes, if the store has extensions (``enableConsumeQueueExt``).
-
     Attributes
     ----------
     last_start
@@ -425,10 +414,6 @@ class UnitBlock(NamedTuple):
     ----------
     version
         Of the queue, as it was before they were read: they are of no use in a later one.
-    start
-        Queue offset of the first.
-    units
-        Not to be written to.
     """
 
     version: int
@@ -447,8 +432,6 @@ class NewestUnits(NamedTuple):
 
     Attributes
     ----------
-    version, start
-        As of a `UnitBlock`.
     data
         Their bytes.
     """

@@ -59,21 +59,13 @@ class DispatchRequests:
 
     Attributes
     ----------
-    topics
-        Names that ``topic_code`` counts; shared by all requests of one decoder.
-    message_size
-        Bytes of the whole record.
     tags_code
         Java's hash of TAGS; in the schedule topic the time (ms) of delivery.
-    store_timestamp
-        Milliseconds.
     base_queue_offset, batch_size
         First queue offset and number of messages of an inner batch; of other records their queue
         offset and 1.
     transaction_type
         Bits of the sys flag: 0, 4 (prepared), 8 (commit) or 12 (rollback).
-    light
-        The row puts a record of another queue into this one as well (multi-dispatch).
     filter_bitmap
         Bitmap of the consumers that want the message (`FilterBitmaps`), None where there is none;
         None: of no row.
@@ -190,11 +182,6 @@ class DispatchDecoder:
 
     def decode(self, frames: RecordFrames) -> DispatchRequests:
         """Return a request for each record, and one for each further queue that it names.
-
-        Parameters
-        ----------
-        frames
-            Only rows that are ``ok``.
 
         Notes
         -----

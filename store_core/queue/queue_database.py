@@ -49,11 +49,6 @@ _PAIRS_AT_ONCE = 1 << 18  # 40 MB of Python's objects
 class QueueDatabase:
     """All queues of a store, as they were when the database was opened.
 
-    Parameters
-    ----------
-    directory, path
-        The store, and the directory of the database.
-
     Raises
     ------
     StoreFormatError

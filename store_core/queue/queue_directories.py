@@ -34,8 +34,6 @@ class QueueKind(NamedTuple):
 
     Attributes
     ----------
-    directory
-        Below the root of the store.
     unit_bytes
         Files hold a multiple of it; 1 where units have no fixed length.
     size_option

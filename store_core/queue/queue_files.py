@@ -40,8 +40,6 @@ class QueueFiles:
     ----------
     directory
         The queue's; it is created with the first file.
-    file_size
-        Bytes of each file.
     names
         Forced by `flush`; queues of one store share them. None: its own.
     """
@@ -191,17 +189,11 @@ class QueueWriter(ABC, Generic[Queue]):
 
     Parameters
     ----------
-    queue
-        The files that are there, to be read.
-    files
-        The same, to be written.
     span
         First queue offset, and the one after the last, of a queue without units.
 
     Attributes
     ----------
-    topic, queue_id
-        What it belongs to.
     unit_bytes, file_size
         Bytes of a unit and of a file.
     max_physic_offset

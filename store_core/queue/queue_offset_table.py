@@ -23,11 +23,6 @@ class QueueOffsetTable:
     Whoever reads a counter, appends and advances it holds the lock of that queue all the while: so
     offsets grow in the order of the log, and an append that failed uses none.
 
-    Parameters
-    ----------
-    lock_num
-        Locks over which the queues are spread (``topicQueueLockNum``).
-
     Attributes
     ----------
     simple, batch
@@ -71,8 +66,6 @@ class QueueOffsetTable:
 
         Parameters
         ----------
-        queues
-            The queues.
         light
             Hold the lock of light queues too.
         """

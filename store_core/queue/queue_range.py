@@ -137,10 +137,6 @@ def queues_ahead(
 
     Parameters
     ----------
-    keys, open_queue
-        The queues.
-    log, end_offset
-        The log, and where it ends.
     units, whole
         All units are needed, not only where they begin and end; also what lies after them.
     """

@@ -189,10 +189,6 @@ class BatchQueue:
 
     Parameters
     ----------
-    units
-        All that count, oldest first.
-    units_per_file
-        Units of a file; the first one is the first of a file.
     min_phy_offset
         Units of records before it have expired.
     """

@@ -19,13 +19,6 @@ _Queue = TypeVar("_Queue", bound="SegmentedQueue")
 class SegmentedQueue:
     """Files of one queue; none is open between calls.
 
-    Parameters
-    ----------
-    directory, topic, queue_id
-        What it belongs to.
-    segments
-        Its files; `open` lists them.
-
     Attributes
     ----------
     units_per_file
@@ -80,8 +73,6 @@ class StoredUnits(Protocol):
 
     Attributes
     ----------
-    topic, queue_id
-        What it belongs to.
     units_per_file
         Units of a whole file; 0 where there are no files.
     """

@@ -28,10 +28,6 @@ class Appended(NamedTuple):
 
     Attributes
     ----------
-    units
-        Units written.
-    known
-        Rows that were skipped because their record is in the queue.
     unusable
         Rows that were skipped because no unit can be made of them.
     moved
@@ -73,8 +69,6 @@ def place_units(
 
     Parameters
     ----------
-    requests
-        Records of one queue.
     next_queue_offset
         End of the units that are there; None: the queue has none, and begins where its first
         records agree.
@@ -148,8 +142,6 @@ def believed_bases(
 
     Parameters
     ----------
-    base, size
-        First queue offset and number of messages of batches in the order of the log.
     next_queue_offset
         End of the batches before them; None: there are none, nor is known where they ended.
     """

@@ -32,15 +32,7 @@ _BLOCK_UNITS = 1 << 16
 
 
 class PlacedUnits(NamedTuple):
-    """Units, ascending by where they point.
-
-    Attributes
-    ----------
-    start, size
-        Of their records.
-    number
-        The queue offsets at which they stand.
-    """
+    """Units, ascending by where they point."""
 
     start: Int64s
     size: Int64s
@@ -69,8 +61,6 @@ class UnitsBehind:
     first, stop
         Queue offsets of the first unit that is held, and of the first that points there: those
         between point before the offset.
-    placed
-        Those that were found.
     """
 
     def __init__(self, queue: StoredUnits, offset: int) -> None:
@@ -163,12 +153,8 @@ class QueueUnitStates:
 
     Parameters
     ----------
-    log
-        All that the files hold.
     find
         Returns the units of (topic, queue id); None: there is no such queue.
-    keys
-        Topic and queue id of all queues.
     offset, gap_bytes
         Where the log fails, and how many bytes later the first record follows.
     """

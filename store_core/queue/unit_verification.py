@@ -98,8 +98,6 @@ def unproved_records(
     ----------
     queues
         The queues, recovered, without extension units; no record goes to several of them.
-    outline
-        See `DispatchDecoder.outline`; in log order.
     decode
         Returns the requests of records, whole, given where they start (ascending).
     """

@@ -52,8 +52,6 @@ def dispatched_end(snapshot: FollowableStore, floor: int) -> int:
 
     Parameters
     ----------
-    snapshot
-        The store; its queues are in files.
     floor
         A physical offset at which a record begins or the log ends; what lies before is not looked
         at.

@@ -52,10 +52,6 @@ def proved_dispatch(
 
     Parameters
     ----------
-    store, directory
-        The store, and its root.
-    range_of
-        Returns the range of a consume queue as its files are now.
     near
         Queues that are looked at in any case; the others only where much would be left over.
     """

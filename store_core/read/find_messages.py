@@ -62,13 +62,7 @@ class _KeptRecord(NamedTuple):
 
 
 class KeySearch:
-    """Finds messages by key in one store; remembers what all queries need.
-
-    Parameters
-    ----------
-    store
-        The store.
-    """
+    """Finds messages by key in one store; remembers what all queries need."""
 
     def __init__(self, store: ReadableStore) -> None:
         self._store, self._reader = store, store.reader

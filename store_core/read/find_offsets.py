@@ -101,10 +101,6 @@ class OffsetSearch:
 
     Parameters
     ----------
-    store
-        The store.
-    wanted
-        The keys.
     begin_ms, end_ms
         Store times, inclusive; None: open.
     """

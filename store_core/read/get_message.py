@@ -71,17 +71,7 @@ def outside_of_queue(queue: ReadableQueue, offset: int) -> tuple[GetMessageStatu
 
 
 class Pull(ABC):
-    """The scan of a pull, which finds records one by one; `take` keeps them.
-
-    Attributes
-    ----------
-    status
-        What was found.
-    next_offset
-        Queue offset to ask for next.
-    found_bytes, message_count
-        Of the records.
-    """
+    """The scan of a pull, which finds records one by one; `take` keeps them."""
 
     def __init__(
         self,

@@ -75,17 +75,7 @@ def has_any_key(messages: MessageColumns | UnwrappedRows, wanted: Array | KeySet
 
 
 def have_key(records: MessageColumns, row: Int64s, asked: Array, is_word: Bools) -> Bools:
-    """Return of pairs whether the record has the key that is asked for.
-
-    Parameters
-    ----------
-    records, row
-        Those of the pairs.
-    asked
-        The key of each pair.
-    is_word
-        Whether it can be a word: there is no space in it.
-    """
+    """Return of pairs whether the record has the key that is asked for."""
     # As a rule a record has one word and the pairs are found by it: KEYS is compared whole,
     # then UNIQ_KEY where that differs, and split into words only where both do.
     keys = records.property_values(PROPERTY_KEYS)

@@ -33,13 +33,6 @@ class LogWatch:
     A record is never written where the log ends without its first bytes changing there; where
     segments come and go, their directory changes; a broker that starts, and may cut the log, writes
     ``abort``. What it costs to look does not grow with the store.
-
-    Parameters
-    ----------
-    directory, config
-        The store.
-    with_checkpoint
-        Its checkpoint matters too.
     """
 
     def __init__(
@@ -138,13 +131,7 @@ def mark_at(log: ReadableLog, offset: int, end_offset: int) -> LogMark | None:
 
 
 def mark_before(log: ReadableLog, begin: int, end: int) -> LogMark | None:
-    """Return the mark of the last record in ``[begin, end)``; None when there is none.
-
-    Parameters
-    ----------
-    begin, end
-        Offsets at which records begin, or the log.
-    """
+    """Return the mark of the last record in ``[begin, end)``; None when there is none."""
     near = max(begin, end - _NEAR_BYTES)
     last = _last_record(log, near, end)
     if last < 0 and near > begin:

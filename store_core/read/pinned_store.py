@@ -41,10 +41,6 @@ class PinnedStore:
 
     Parameters
     ----------
-    log, queues, index
-        The open parts of the store.
-    config
-        Sizes of files.
     whole
         Pin the index and all of the log at once, so that nothing expires during the query.
     """

@@ -22,18 +22,10 @@ class PulledRecords(NamedTuple):
 
     Attributes
     ----------
-    status
-        What was found.
-    next_begin_offset
-        Queue offset to ask for next.
     min_offset, max_offset
         Queue offsets of the queue; max is exclusive.
     body
         The records, one after the other.
-    messages
-        How many there are, counted as consumers do (an inner batch is several).
-    suggest_pulling_from_slave
-        See ``GetMessageResult``.
     """
 
     status: GetMessageStatus

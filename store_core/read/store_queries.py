@@ -31,13 +31,7 @@ _NO_TIME = -1
 
 
 class StoreQueries(ABC):
-    """Queries of a store; how it is pinned for the length of each is up to the kind of store.
-
-    Attributes
-    ----------
-    config
-        The limits of pulls and queries.
-    """
+    """Queries of a store; how it is pinned for the length of each is up to the kind of store."""
 
     config: MessageStoreConfig
 
@@ -67,10 +61,6 @@ class StoreQueries(ABC):
 
         Parameters
         ----------
-        group
-            The consumer group. It decides nothing here.
-        topic, queue_id, offset
-            The queue, and the queue offset to begin at. Names of light queues (``%LMQ%…``) too.
         max_msg_nums
             Most messages to return; the limits of the configuration (32, …) hold besides.
         message_filter
@@ -111,8 +101,6 @@ class StoreQueries(ABC):
 
         Parameters
         ----------
-        group, topic, queue_id, offset, max_msg_nums, message_filter
-            As of `get_message`.
         max_bytes
             Most bytes of records; one record comes in any case.
 
@@ -144,10 +132,6 @@ class StoreQueries(ABC):
 
         Parameters
         ----------
-        topic, key
-            A word of KEYS or a UNIQ_KEY; with type ``T`` the TAGS of messages.
-        max_num
-            Most records; the newest ones come. Of an inner batch all its messages come.
         begin_ms, end_ms
             Store times, inclusive; the index knows them to the second only.
         index_type
@@ -183,8 +167,6 @@ class StoreQueries(ABC):
 
         Parameters
         ----------
-        topic, keys
-            Words of KEYS or UNIQ_KEYs; one string is one key.
         begin_ms, end_ms
             Store times, inclusive; None: open.
 
@@ -206,13 +188,6 @@ class StoreQueries(ABC):
 
         Every key is compared with the record's own. Fast for many keys at once: a million and
         more are fine.
-
-        Parameters
-        ----------
-        topic, begin_ms, end_ms
-            As in `find_messages`.
-        keys
-            Words of KEYS or UNIQ_KEYs: any sequence of strings, or an Arrow array of strings.
 
         Returns
         -------
@@ -306,8 +281,6 @@ class StoreQueries(ABC):
         ----------
         topic, queue_id
             The queue; 0 is the answer for one that does not exist.
-        timestamp_ms
-            Store time.
         boundary
             ``lower``: the first message at or after it (``max_offset`` if none). ``upper``: the
             last at or before it (``min_offset`` if none). Of batch queues: the first message of

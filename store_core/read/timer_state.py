@@ -51,10 +51,6 @@ class TimerProgress(NamedTuple):
     ----------
     read_ms
         Slots before this time are delivered, ms since the epoch.
-    log_pos
-        The timer log is on the disk up to here.
-    queue_offset
-        Next message of ``rmq_sys_wheel_timer`` to enqueue.
     """
 
     read_ms: int = 0
@@ -63,15 +59,7 @@ class TimerProgress(NamedTuple):
 
 
 class TimerUnits(NamedTuple):
-    """Units of the timer log, a row each, in the order of the log.
-
-    Attributes
-    ----------
-    positions
-        Where they begin in the timer log.
-    units
-        Their fields, as ``TIMER_LOG_UNIT`` has them.
-    """
+    """Units of the timer log, a row each, in the order of the log."""
 
     positions: Int64s
     units: Units

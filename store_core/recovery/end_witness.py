@@ -32,14 +32,8 @@ class FilesWitness:
 
     Parameters
     ----------
-    directory, config
-        The store.
     checkpoint
         As it was found; None: there is none.
-    stopped_cleanly, knows_forced
-        See ``EndWitness``.
-    database
-        Has the queues, where they are in no files.
     reach
         No queue has a unit of a record that ends after this; None: not known.
     most_queues

@@ -47,8 +47,6 @@ class IndexProof:
     ----------
     files
         Oldest first; at least one. Their sources may be closed afterwards.
-    with_tags
-        Tags have entries, too.
     """
 
     def __init__(self, files: Sequence[IndexFile], *, with_tags: bool) -> None:
@@ -126,13 +124,6 @@ def index_proof(
     directory: StoreDirectory, config: MessageStoreConfig, checkpoint: StoreCheckpoint
 ) -> IndexProof | None:
     """Return a proof for the files that a crash may have torn, up to the first that it did.
-
-    Parameters
-    ----------
-    directory, config
-        The store; ``max_hash_slot_num``, ``max_index_num``, ``tag_index_enable``.
-    checkpoint
-        Its ``index_msg_timestamp`` tells which files were flushed (`flushed_files`).
 
     Returns
     -------

@@ -54,10 +54,6 @@ class UnitsAfter(NamedTuple):
     ----------
     queue_offset, stop
         Queue offsets of the first one, and after the last.
-    messages
-        Messages in their records.
-    first_start, last_end
-        Where the first record begins and the last one ends.
     """
 
     queue_offset: int
@@ -76,12 +72,6 @@ class LostEnd(NamedTuple):
         Where the log ends, and the store time (ms) of the last record that is left; 0: none is.
     messages
         How many messages the queues name after it; 0 where no queue names any.
-    reach
-        Up to where in the log there were records, as far as is known.
-    queues
-        The units of the lost messages by (topic, queue id).
-    proofs
-        What proves it, a clause each.
     """
 
     end_offset: int
@@ -111,10 +101,6 @@ class EndWitness(Protocol):
 
     Attributes
     ----------
-    checkpoint
-        As it was found.
-    stopped_cleanly
-        ``abort`` is absent.
     knows_forced
         The checkpoint's first time is one up to which the log was forced. A slave, and DLedger,
         write that of the last dispatched record there.
@@ -132,17 +118,7 @@ class EndWitness(Protocol):
 
 
 def find_lost_end(log: ReadableLog, end: Failure, witness: EndWitness) -> LostEnd | None:
-    """Return what followed the end of a log, and is gone; None where nothing proves a loss.
-
-    Parameters
-    ----------
-    log
-        All that the files hold.
-    end
-        Where the log ends, and its last record.
-    witness
-        The rest of the store.
-    """
+    """Return what followed the end of a log, and is gone; None where nothing proves a loss."""
     point = witness.checkpoint
     confirmed, last_start = point.confirm_phy_offset or 0, end.last_start
     proofs = _time_proof(log, end, witness)
@@ -165,15 +141,7 @@ def find_lost_end(log: ReadableLog, end: Failure, witness: EndWitness) -> LostEn
 def simple_units_after(
     read_units: Callable[[int, int], Units], stop: int, offset: int
 ) -> UnitsAfter | None:
-    """Return the last units of a simple queue, from the first on that points after an offset.
-
-    Parameters
-    ----------
-    read_units, stop
-        Reads units, as ``ConsumeQueue.read_units`` does, up to this queue offset.
-    offset
-        Of the log.
-    """
+    """Return the last units of a simple queue, from the first on that points after an offset."""
     try:
         if stop <= 0 or not _is_after(read_units(stop - 1, stop), offset):
             return None

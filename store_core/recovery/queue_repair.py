@@ -28,8 +28,6 @@ class PutAgain(NamedTuple):
 
     Attributes
     ----------
-    repaired, put
-        Units that were cut off from the first torn one on, and units that were put.
     moved
         Queues in which not every record has its unit, and that at its queue offset.
     """
@@ -51,12 +49,6 @@ def put_again(
 
     Parameters
     ----------
-    queues
-        The queues, recovered.
-    requests, from_zero
-        See `ConsumeQueueStore.put`; no record of the log is missing between them.
-    min_phy_offset
-        Where the log begins.
     before_cut
         Called before units are cut off a queue, with which go all units after them: it may raise.
 

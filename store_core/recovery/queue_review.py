@@ -45,13 +45,6 @@ def queues_not_of_log(
     must be that of a record of its topic, queue and queue offset: files that were swapped, or
     whose units were moved, are seen; and that no queue begins late in a log that still has its
     first record. ``check`` looks at all units. Batch queues are left out.
-
-    Parameters
-    ----------
-    queues
-        The queues, recovered.
-    log, end_offset
-        The log, and where it ends.
     """
     wrong: set[QueueKey] = set()
     samples: list[_Sample] = []
@@ -84,15 +77,6 @@ def queues_short_of_log(
     """Return the queues that have no files, or end before records of theirs: lost at the end.
 
     A queue whose units go on later in the log is not meant: its topic was created once more.
-
-    Parameters
-    ----------
-    queues
-        The queues, recovered.
-    log, bounds
-        The log, and a part of it that was validated and, as the store says, dispatched.
-    topics
-        See `is_deleted_topic`: the queues of such a topic are gone with it.
     """
     start, end = bounds
     known = set(queues.queues())
@@ -119,11 +103,6 @@ def lost_queues(
     And where the log still has its first record: they begin late, or have no files although a
     group has consumed messages of theirs. A queue whose records all lie before that part, and that
     no group knows, is not seen: ``check`` looks at all records.
-
-    Parameters
-    ----------
-    queues, log, bounds
-        See `queues_short_of_log`.
     """
     topics, consumed = None, set()
     with suppress(StoreError):  # ``check`` tells what is wrong with the files

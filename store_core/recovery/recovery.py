@@ -70,30 +70,12 @@ class LogRecovery:
 
     Attributes
     ----------
-    last_exit_ok
-        The store was stopped cleanly.
     start_offset
         Where the walk began: all after it was validated.
-    log_end
-        End of the log.
-    reason
-        Why it is there.
     last_start, last_timestamp
         The last record that was validated: its start (-1: none) and its store time, ms.
-    records
-        Records that were validated.
-    dispatched_units
-        Units that queues lacked.
-    repaired_units
-        Units that were made anew, of queues in which a power failure had torn one: from that on.
     cut_bytes
         Bytes after the end that were not zero.
-    records_behind
-        Readable records among them.
-    loss
-        What those are.
-    lost_end
-        What followed the end, and is gone.
     unproven_offset
         All before was on the disk: the store was stopped cleanly, or the checkpoint says so. What
         is after that may have lost bytes where the power was lost; no checksum covers properties.
@@ -101,9 +83,6 @@ class LogRecovery:
         Directory with a copy of them; empty where there is none.
     deleted_files
         Segments after the end.
-    queues_cut
-        (topic, queue id) of queues of which units were cut off: their records are behind the end,
-        or there are none.
     queues_moved
         (topic, queue id) of queues in which not every validated record has its unit, and that at
         the record's queue offset. They were left.
@@ -146,19 +125,8 @@ def recover_log(
 
     Parameters
     ----------
-    parts
-        Log and queues.
-    segments
-        The same log, to be cut; positions are at the ends of the files.
-    root
-        The store, which gets a copy of readable records that are cut off.
     clock
         Returns ms since the epoch.
-    cut
-        Cut off readable records that were flushed or dispatched, too, and give up what is lost at
-        the end.
-    cuts_tail
-        Cut off readable records that were neither.
 
     Raises
     ------
@@ -373,13 +341,7 @@ def _result(
 
 
 class QueueEvidence:
-    """Evidence for ``recovery_plan.judge_cut``; made before any unit is put or cut.
-
-    Parameters
-    ----------
-    parts
-        Log, queues and checkpoint, as they were found.
-    """
+    """Evidence for ``recovery_plan.judge_cut``; made before any unit is put or cut."""
 
     def __init__(self, parts: RecoveryParts) -> None:
         checkpoint = parts.checkpoint

@@ -40,16 +40,8 @@ class RecoveryParts:
 
     Attributes
     ----------
-    log
-        All that the segments' files hold.
     queues
         The store's queues.
-    checkpoint
-        As it was found.
-    config
-        ``check_crc_on_recover``, delay levels.
-    last_exit_ok
-        The store was stopped cleanly.
     progress
         Called with the bytes of the log done and all of them.
     keys
@@ -177,16 +169,9 @@ class PutUnits:
 
     Parameters
     ----------
-    parts
-        Log and queues.
     before
         Called once before any unit is put, or after a crash before any is cut off: it may raise.
         Units of records that follow damage tell that these were dispatched.
-
-    Attributes
-    ----------
-    from_zero
-        See `ConsumeQueueStore.put`.
     """
 
     from_zero = False

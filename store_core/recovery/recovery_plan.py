@@ -51,14 +51,8 @@ class Cut(NamedTuple):
 
     Attributes
     ----------
-    reason
-        Why the log ends where it does.
     data_bytes
         Bytes from the end to the last one that is not zero, later segments included whole.
-    behind
-        Readable records in them.
-    loss
-        What those are.
     lost_end
         What followed the end, and is gone; None where nothing proves that there was anything.
     """
@@ -77,8 +71,6 @@ class RecoveryEvidence(CutEvidence, Protocol):
     ----------
     physic_msg_timestamp
         The checkpoint's: store time up to which the log was flushed; 0 or None = not known.
-    is_slave
-        The log comes from a master.
     """
 
     physic_msg_timestamp: int | None
@@ -110,12 +102,8 @@ def start_of_walk(
 
     Parameters
     ----------
-    log, checkpoint
-        Those of the store.
     dispatch_from
         No queue lacks anything before; -1: nothing was dispatched.
-    last_exit_ok
-        The store was stopped cleanly.
     margin_ms
         How much later than the checkpoint says queues are flushed.
     """

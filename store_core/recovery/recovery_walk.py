@@ -29,25 +29,13 @@ class LogWalk:
 
     Parameters
     ----------
-    log
-        The log, with all that its files hold.
-    start_offset
-        Start of a segment, or of a record.
-    check_crc
-        See `first_invalid`.
     flushed_ms
         Store time up to which the log is known to be on the disk; 0: not known.
 
     Attributes
     ----------
-    end_offset
-        End of the last good record so far; at the end of the walk that of the log.
     last_start, last_timestamp
         The last good record: its start (-1: none) and its store time, ms.
-    records
-        Good records so far.
-    flushed_end
-        Up to here all of them are older than ``flushed_ms``.
     """
 
     def __init__(
@@ -113,14 +101,10 @@ class Behind(NamedTuple):
 
     Attributes
     ----------
-    records
-        How many.
     first_offset, first_timestamp
         The first one: its start (-1: none) and its store time, ms.
     oldest_timestamp
         Least store time of all, ms.
-    in_later_segment
-        One lies in another segment than the end.
     """
 
     records: int = 0

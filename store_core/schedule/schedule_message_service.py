@@ -273,11 +273,6 @@ def _rows_of(units: Units, store: PinnedStore) -> DeliveredRows | None:
 class DelayOffsets:
     """The next queue offset to deliver, by delay level; level 1 has queue 0.
 
-    Parameters
-    ----------
-    root
-        Of the store.
-
     Attributes
     ----------
     table
@@ -302,10 +297,6 @@ class DelayOffsets:
 
         Parameters
         ----------
-        store
-            Has the queues.
-        levels
-            How many there are.
         again
             The store was closed and opened meanwhile. Where the file says what it said before,
             nobody has delivered between, and what is known here holds.

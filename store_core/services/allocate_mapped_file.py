@@ -34,10 +34,6 @@ class AllocateMappedFileService(ServiceThread):
 
     Parameters
     ----------
-    file_size
-        Bytes of a segment.
-    config
-        ``warmMapedFileEnable``, ``flushLeastPagesWhenWarmMapedFile``, ``flushDiskType``.
     pool
         Where segments borrow their write buffers; None: they have none.
     """
@@ -142,13 +138,6 @@ class TransientStorePool:
     A segment borrows one when it is made and gives it back when all of it was written to the
     file. RocketMQ locks them into memory (``mlock``), which asks for a privilege; here the system
     may swap them. Memory is taken as the buffers are filled for the first time.
-
-    Parameters
-    ----------
-    size
-        Buffers (``transientStorePoolSize``).
-    file_size
-        Bytes of each.
     """
 
     def __init__(self, size: int, file_size: int) -> None:

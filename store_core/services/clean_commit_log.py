@@ -48,22 +48,10 @@ class CleanCommitLogService(ServiceThread):
 
     Parameters
     ----------
-    log
-        The segments; its ``full_directories`` are set here.
-    config
-        ``deleteWhen``, ``fileReservedTime``, the three disk ratios, ….
-    flags
-        Get disk full and logic disk full.
-    clock
-        Milliseconds.
-    queue_directory
-        Where the consume queues lie.
     dispatched_offset
         Returns up to where the queues have the log, on the disk; asked before each deletion.
     disk_ratio
         Returns the used share (0 to 1) of the disk below a directory; -1 if unknown.
-    hour
-        Returns the hour of the day at a time of the clock.
     """
 
     def __init__(

@@ -93,21 +93,7 @@ class IndexDispatch:
 
 
 class BuildIndexService(ServiceThread):
-    """Indexes what the index lacks, and forces its full files to the disk.
-
-    Parameters
-    ----------
-    index
-        The index.
-    log, root
-        The commit log and its store.
-    dispatched_offset
-        Returns the offset of the log up to which was dispatched.
-    checkpoint
-        Gets the store time up to which the index is on the disk.
-    is_enabled
-        The store has an index.
-    """
+    """Indexes what the index lacks, and forces its full files to the disk."""
 
     repeats_while_busy = True
 
@@ -155,8 +141,6 @@ class BuildIndexService(ServiceThread):
 
         Parameters
         ----------
-        deleted
-            Called when the files are gone.
         progress
             Called with the bytes of the log that are done, and all of them.
 

@@ -48,17 +48,6 @@ class Replication(Protocol):
 class FlushManager:
     """Owns the flush services that the configuration asks for; knows who replicates the log.
 
-    Parameters
-    ----------
-    queue
-        The segments of the commit log.
-    config
-        ``flushDiskType``, ``transientStorePoolEnable``, ``brokerRole``, intervals and pages.
-    checkpoint
-        Gets the store time up to which the log is on the disk.
-    clock
-        Milliseconds.
-
     Attributes
     ----------
     replication
@@ -127,13 +116,6 @@ class FlushManager:
 
     def handle(self, next_offset: int, wait: bool) -> PutMessageStatus:
         """Do what the configuration wants after an append.
-
-        Parameters
-        ----------
-        next_offset
-            End of what was appended.
-        wait
-            The producer wants to know that it is safe (property ``WAIT``).
 
         Returns
         -------

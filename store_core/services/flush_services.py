@@ -168,13 +168,7 @@ class GroupCommitService(ServiceThread):
 
 
 class CommitRealTimeService(ServiceThread):
-    """Writes the buffers of the transient store pool to the files.
-
-    Parameters
-    ----------
-    flush
-        Woken when something was written.
-    """
+    """Writes the buffers of the transient store pool to the files."""
 
     def __init__(
         self,
@@ -245,19 +239,6 @@ class FlushConsumeQueueService(ServiceThread):
     Only when all are do ``logics_msg_timestamp`` and ``logics_physical_offset`` move. RocketMQ
     moves the first with each dispatch: after a power failure its recovery may begin after units
     that never reached the disk.
-
-    Parameters
-    ----------
-    queues
-        All queues.
-    config
-        The three settings above.
-    checkpoint
-        Gets the time, and is written.
-    clock
-        Milliseconds.
-    last_dispatched
-        Returns ``ReputMessageService.last_dispatched``.
     """
 
     def __init__(

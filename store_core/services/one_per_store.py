@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 
 class OnePerStore:
-    """Knows which service of a kind runs for which store of this process.
-
-    Parameters
-    ----------
-    work
-        What such a service does, for errors: "delivers its delayed messages".
-    """
+    """Knows which service of a kind runs for which store of this process."""
 
     def __init__(self, work: str) -> None:
         self._work = work

@@ -57,14 +57,8 @@ class OpenStore:
         Its files; closed here.
     flags
         What keeps it from being written.
-    environment
-        Clock and disks.
-    dispatchers
-        Called with all dispatched records when the queues have them; then the index gets them.
     store_host
         8 or 20 raw bytes, of messages without a host of their own.
-    handle_schedule_message
-        Messages with a delay level go to the schedule topic.
     timer_rules
         What becomes of timer messages; None: they are stored as they are.
     is_awaited
@@ -72,8 +66,6 @@ class OpenStore:
 
     Attributes
     ----------
-    services, index, putter
-        What works on the files.
     is_started
         Messages may be put.
     """

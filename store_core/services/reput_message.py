@@ -67,10 +67,6 @@ class ReputMessageService(ServiceThread):
 
     Parameters
     ----------
-    log
-        The segments of the commit log.
-    dispatchers
-        Called in this order.
     end_offset
         Returns the end of what may be dispatched (``FlushManager.confirm_offset``).
     publish
@@ -240,8 +236,6 @@ def may_become_record(data: Bytes, base: int, at: int, more_to: int) -> bool:
     ----------
     data, base
         What there is of a segment, and the physical offset of its first byte.
-    at
-        No whole record starts there.
     more_to
         More may come, up to this physical offset.
     """

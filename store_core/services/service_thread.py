@@ -25,8 +25,6 @@ class ServiceThread(ABC):
 
     Parameters
     ----------
-    interval_ms
-        Rest between two runs.
     first_delay_ms
         Rest before the first one.
     wakeable
@@ -34,10 +32,6 @@ class ServiceThread(ABC):
 
     Attributes
     ----------
-    last_error
-        What `run_once` raised last.
-    is_failing
-        The last run, or `finish`, raised it.
     repeats_while_busy
         There is no rest after a run that did something.
     """
@@ -109,8 +103,6 @@ class ServiceThread(ABC):
 
         Parameters
         ----------
-        milliseconds
-            How long.
         wakeable
             `wakeup` cuts it short, also one that came earlier in this run. Not for services that
             run in turn.
@@ -172,10 +164,6 @@ class RepeatedService(ServiceThread):
     ----------
     name
         Of the service and its thread.
-    work
-        Returns whether there was anything to do.
-    interval_ms
-        Rest between two calls.
     is_late
         The first call comes after an interval, too.
     """

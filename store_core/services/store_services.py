@@ -52,8 +52,6 @@ class Environment:
         Returns ms since the epoch.
     disk_ratio
         Returns the used share (0 to 1) of the disk below a directory; -1 if unknown.
-    hour
-        Returns the hour of the day at a time of the clock.
     """
 
     clock: Callable[[], int]
@@ -66,14 +64,8 @@ class StoreServices:
 
     Parameters
     ----------
-    parts
-        The open store.
     flags
         What keeps it from being written.
-    environment
-        Clock and disks.
-    dispatchers
-        Called with all dispatched records when the queues have them; then the index gets them.
     """
 
     def __init__(

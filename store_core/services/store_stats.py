@@ -48,13 +48,7 @@ class _Sample(NamedTuple):
 
 
 class StoreStatsService(ServiceThread):
-    """Counters, and samples of them each second. Any thread may count.
-
-    Parameters
-    ----------
-    clock
-        Milliseconds.
-    """
+    """Counters, and samples of them each second. Any thread may count."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         super().__init__(_SAMPLE_INTERVAL_MS)

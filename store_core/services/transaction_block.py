@@ -65,8 +65,6 @@ class PlainTransactions:
 
     Parameters
     ----------
-    store
-        Takes the records.
     clock
         Returns ms since the epoch.
     """
@@ -101,20 +99,12 @@ class TransactionBlock:
 
     Parameters
     ----------
-    plain
-        Writes its records where no service does.
     service
         Returns the service of the store's transactions, if there is one now: it may come and go
         while the block is open, and knows whether the transaction was ended meanwhile.
-    message
-        What is committed, with TRAN_MSG, PGROUP and UNIQ_KEY.
-    open_keys
-        Has the keys of blocks that are open: nobody is asked for them.
 
     Attributes
     ----------
-    half
-        The half message as it is stored; from the beginning of the block on.
     commit_result
         Of the message that consumers get; after a commit.
     """
@@ -170,15 +160,7 @@ class TransactionBlock:
 
 
 def producer_message(message: Message, producer_group: str, unique_key: str) -> Message:
-    """Return a message as a producer sends it to open a transaction.
-
-    Parameters
-    ----------
-    message
-        Stays as it is.
-    producer_group, unique_key
-        PGROUP and UNIQ_KEY, where it has none.
-    """
+    """Return a message as a producer sends it to open a transaction."""
     sent = copy(message)
     sent.properties, sent.properties_raw = dict(message.properties), None
     sent.properties.setdefault(PROPERTY_UNIQ_KEY, unique_key)

@@ -77,12 +77,8 @@ def commit_job(
         then the job is in the log, and not all dispatched.
     job
         At least one message, and not committed before.
-    directory
-        Of the job, where its journal goes.
     clock
         Returns ms since the epoch.
-    steps
-        Does the file operations.
 
     Returns
     -------

@@ -22,13 +22,6 @@ class CrashPoints:
     ----------
     hook
         Gets ``before <name>`` and ``after <name>``; whatever it raises goes up.
-    sync
-        False: nothing is forced to the disk (``flush=async``).
-
-    Attributes
-    ----------
-    is_sync
-        As given.
     """
 
     def __init__(self, hook: Hook = no_hook, *, sync: bool = True) -> None:

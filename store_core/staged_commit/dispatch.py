@@ -26,15 +26,7 @@ _MAX_RADIX_QUEUES = 1 << 16
 
 
 class JobRows(NamedTuple):
-    """Some records of a job, in log order.
-
-    Attributes
-    ----------
-    requests, entries
-        What queues and index get.
-    last_start, end_offset
-        Where the last of the records begins and ends.
-    """
+    """Some records of a job, in log order."""
 
     requests: DispatchRequests
     entries: IndexEntries
@@ -49,10 +41,6 @@ def job_rows(job: StagedJob, commit: Commit, segment_bytes: int) -> Generator[Jo
     ----------
     job
         None of its records goes to further queues (`StagedPart.is_multi_dispatch`).
-    commit
-        Where it went.
-    segment_bytes
-        Of a segment.
 
     Raises
     ------

@@ -38,8 +38,6 @@ class Commit:
 
     Attributes
     ----------
-    job
-        Its name.
     application, version
         What it is committed once by; None without.
     start_offset, end_offset
@@ -51,12 +49,6 @@ class Commit:
         those of another message that was appended in its place.
     store_timestamp
         Of all its records, ms.
-    messages, record_bytes
-        Without blank records.
-    queues
-        Where its messages went.
-    dropped
-        Rows that could be no message, by column.
     """
 
     job: str
@@ -151,8 +143,6 @@ def read_intent(path: str, directory: StoreDirectory | None = None) -> Commit | 
 
     Parameters
     ----------
-    path
-        Directory of the job.
     directory
         The store, which may be remote; None: a local one.
 

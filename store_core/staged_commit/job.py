@@ -35,8 +35,6 @@ class StagedJob:
 
     Attributes
     ----------
-    name
-        Of the job.
     parts
         At most one of each partition.
     application, version
@@ -110,21 +108,6 @@ def patched_runs(
     keep: bool = True,
 ) -> Generator[PatchedRun, None, None]:
     """Yield the records of a job in log order, a few MiB at a time.
-
-    Parameters
-    ----------
-    job
-        The job.
-    start_offset
-        End of the log.
-    segment_bytes
-        Of a segment.
-    next_offsets
-        Next queue offset by (topic, queue id).
-    store_timestamp
-        Milliseconds.
-    keep
-        False: each staged file of records is deleted as soon as it is read.
 
     Raises
     ------

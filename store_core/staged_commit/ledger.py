@@ -24,13 +24,7 @@ _APPLICATIONS, _LAST, _FORMAT_KEY, _FORMAT = "applications", "last", "format", 1
 
 
 class Ledger:
-    """The ledger of one store; read anew with every question. Nothing is ever pruned.
-
-    Parameters
-    ----------
-    root
-        Of the store.
-    """
+    """The ledger of one store; read anew with every question. Nothing is ever pruned."""
 
     def __init__(self, root: str) -> None:
         self.path = os.path.join(root, CONFIG_DIR, LEDGER_FILE)

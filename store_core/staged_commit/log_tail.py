@@ -39,17 +39,8 @@ class LogTail:
     The queue is not changed before `adopt`. Whoever uses it holds the store's lock, and nobody
     appends meanwhile.
 
-    Parameters
-    ----------
-    log
-        The segments; its end is the end of the log.
-    steps
-        Does the file operations.
-
     Attributes
     ----------
-    start_offset
-        Where the job begins.
     position
         Where the next byte goes.
     """

@@ -31,15 +31,6 @@ def place(
 
     Where a run does not begin at the end of the one before, a blank record closes the segment.
 
-    Parameters
-    ----------
-    sizes
-        Bytes of each record.
-    position
-        End of the log.
-    segment_bytes
-        Of a segment.
-
     Raises
     ------
     ValueError

@@ -40,13 +40,6 @@ def uncommitted_offset(store: StoreDirectory, log: ReadableLog) -> int | None:
 
     Readable records may lie after, of that job: they are no part of the log. Whoever opens the
     store to write erases them before recovery, which would take them for records after damage.
-
-    Parameters
-    ----------
-    store
-        The store root.
-    log
-        All that the files hold.
     """
     offsets = [c.start_offset for c in open_intents(store).values() if is_unfinished(log, c)]
     return min(offsets, default=None)
@@ -77,15 +70,6 @@ def settle(root: str, log: MappedFileQueue, steps: CrashPoints) -> list[Commit]:
     To be called by whoever has the store's lock and `abort` in place, when recovery has found the
     end of the log, has erased what lay after it, and given the queues what lies before: the log
     needs no change then, only the ledger.
-
-    Parameters
-    ----------
-    root
-        Of the store.
-    log
-        Recovered.
-    steps
-        Does the file operations.
     """
     committed = []
     for directory, commit in open_intents(StoreDirectory(root)).items():

@@ -59,10 +59,6 @@ class StagedChunk(NamedTuple):
     ----------
     file
         Number of the file that they lie in; they begin where the chunk before ends.
-    messages, bytes
-        How much there is.
-    checksum
-        See `checksum`.
     """
 
     file: int
@@ -85,26 +81,10 @@ class StagedPart:
 
     Attributes
     ----------
-    partition_id
-        Parts follow each other in the log by it.
     directory, name
         Where the files are, and how their names begin; empty when there are none.
-    rows_bytes, rows_checksum
-        Of the file of rows.
-    messages
-        Records in the part.
-    chunks
-        Of its records, in order.
-    queues
-        The queues that they go to, in the order of their numbers.
     topics
         Topics that consumers ask for, and how many queues each must have.
-    delay_levels
-        Levels at which messages of the part wait.
-    dropped
-        Rows that could be no message, by column.
-    host
-        Machine that staged it.
     property_crc
         Records end with ``__CRC32#``.
     is_multi_dispatch

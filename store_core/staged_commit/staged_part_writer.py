@@ -62,14 +62,8 @@ class StagedPartWriter:
 
     Parameters
     ----------
-    directory
-        Of the job; made where it is missing.
-    name
-        No other attempt of any task has it.
     delay_levels_ms
         Delay of each level, level 1 first.
-    with_tags
-        Tags are indexed, too.
 
     Raises
     ------
@@ -107,15 +101,6 @@ class StagedPartWriter:
         known_properties: Mapping[str, Any] | None = None,
     ) -> None:
         """Write a block.
-
-        Parameters
-        ----------
-        records
-            Encoded, not patched.
-        topics, topic_code, queue_id
-            Names, which of them each record has, and its queue.
-        known_properties
-            See `MessageColumns`.
 
         Raises
         ------
@@ -260,12 +245,6 @@ def is_on_this_machine(path: str) -> bool:
 
     Whoever else sees what is written there sees it in the memory of the same kernel, and loses it
     only when it stops, too.
-
-    Parameters
-    ----------
-    path
-        Of a file or directory that is there. False for network file systems, for those of which
-        nobody knows here, and where the system does not tell (Linux does, in ``/proc``).
     """
     try:
         device = os.stat(path).st_dev

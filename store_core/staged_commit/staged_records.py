@@ -33,15 +33,7 @@ FILE_BYTES = 32 << 20
 
 
 class StagedRecordsWriter:
-    """Writes the records of a part, file after file.
-
-    Parameters
-    ----------
-    directory, name
-        Of the part.
-    is_forced
-        Each file is forced to the disk; `finish` waits for it.
-    """
+    """Writes the records of a part, file after file."""
 
     def __init__(self, directory: str, name: str, *, is_forced: bool) -> None:
         self._directory, self._name = directory, name
@@ -144,15 +136,7 @@ def _cuts(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int, int]]:
 
 
 class StagedRecordsReader:
-    """Reads the records of a part once, chunk by chunk, into two buffers in turn.
-
-    Parameters
-    ----------
-    part
-        The part.
-    keep
-        False: a file is deleted as soon as it is read.
-    """
+    """Reads the records of a part once, chunk by chunk, into two buffers in turn."""
 
     def __init__(self, part: StagedPart, *, keep: bool) -> None:
         self._part, self._keep = part, keep

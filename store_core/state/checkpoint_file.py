@@ -17,17 +17,10 @@ class CheckpointFile:
 
     Only a hint to recovery, which looks at the log itself.
 
-    Parameters
-    ----------
-    path
-        The file; made with the first `flush`.
-
     Attributes
     ----------
     physic_msg_timestamp, logics_msg_timestamp, index_msg_timestamp
         Store times (ms), as in `StoreCheckpoint`; 0 while unknown.
-    master_flushed_offset, confirm_phy_offset, logics_physical_offset
-        Offsets of the log, as in `StoreCheckpoint`.
     for_5_5
         Brokers from 5.5.0 on read the file, and `set_dispatched` has an effect.
     """

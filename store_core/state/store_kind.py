@@ -49,14 +49,6 @@ class StoreKind:
 
     Attributes
     ----------
-    queue_database
-        Path of the RocksDB database that holds the queues, where the library to read it is missing.
-    config_databases
-        Paths of those that hold topics, consumer offsets and groups, likewise.
-    unread_because
-        Why the databases are not read, or what to do so that they are.
-    dledger_log
-        Path of the directory that holds the log of a DLedger group.
     compacted_topics
         Topics with a compacted log: only there are messages that the commit log has lost.
     index_database

@@ -62,11 +62,6 @@ class StoreLock:
     The system gives the lock to the process, and takes it away when any descriptor of the file is
     closed: so a process remembers what it has locked, and does not open those files again
     (`store_state`). A child that was forked does not have the lock.
-
-    Parameters
-    ----------
-    root
-        The store (``storePathRootDir``), a path or a ``file:`` URI; made if it is missing.
     """
 
     def __init__(self, root: str) -> None:

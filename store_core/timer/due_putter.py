@@ -31,18 +31,7 @@ _NEVER_TAKEN = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SI
 
 
 class DuePutter:
-    """Puts batches; of one that the store does not take now, what comes before the refused row.
-
-    Parameters
-    ----------
-    store
-        Where to.
-
-    Attributes
-    ----------
-    delivered, rolled, passed_over, refusal
-        As those of `TimerMessageStore`.
-    """
+    """Puts batches; of one that the store does not take now, what comes before the refused row."""
 
     def __init__(self, store: MessageStore) -> None:
         self.delivered = self.rolled = self.passed_over = 0

@@ -49,17 +49,7 @@ class Times(NamedTuple):
 
 
 class Enqueuer:
-    """Reads the queue of the timer's topic from where it is.
-
-    Parameters
-    ----------
-    files
-        Get the units; their progress counts what is done.
-    putter
-        Gets messages that are due already.
-    roll
-        What becomes of those that are far ahead.
-    """
+    """Reads the queue of the timer's topic from where it is."""
 
     def __init__(self, files: TimerFiles, putter: DuePutter, roll: RollRule) -> None:
         self._files, self._putter, self._roll = files, putter, roll
@@ -154,17 +144,7 @@ class Enqueuer:
 # ahead. They stay in the timer's topic, before the offset that the checkpoint names, until their
 # step is over; then they are put, and units without a slot say that they are done with.
 class HeldBack:
-    """The messages that wait so, a row each, in the order of the queue.
-
-    Parameters
-    ----------
-    log
-        Gets units of what was put.
-    putter
-        Gets the messages.
-    roll
-        For units; none of these rolls.
-    """
+    """The messages that wait so, a row each, in the order of the queue."""
 
     def __init__(self, log: TimerLog, putter: DuePutter, roll: RollRule) -> None:
         self._log, self._putter, self._roll = log, putter, roll
@@ -178,15 +158,7 @@ class HeldBack:
         return int(self._queue_offsets[0]) if len(self._queue_offsets) else _NO_OFFSET
 
     def add(self, units: Units, queue_offsets: Int64s, out_ms: Int64s, deletes: Bools) -> None:
-        """Add messages, which lie behind those that are there.
-
-        Parameters
-        ----------
-        units
-            Of the queue.
-        queue_offsets, out_ms, deletes
-            Where they are in it, when they are due, and which of them delete others.
-        """
+        """Add messages, which lie behind those that are there."""
         if len(units):
             self._units = [*self._units, units.copy()]
             self._queue_offsets = np.append(self._queue_offsets, queue_offsets)

@@ -62,10 +62,6 @@ class DueRecords(NamedTuple):
 
     Attributes
     ----------
-    frames
-        The records.
-    enqueue_ms
-        When their units were written.
     is_roll
         They go into another round, back to the timer's topic; others to their real one.
     """
@@ -83,10 +79,6 @@ def timed_rows(due: DueRecords, deleted: Collection[str], now: int) -> Delivered
 
     Parameters
     ----------
-    due
-        The records.
-    deleted
-        As `deleted_keys` returns them.
     now
         ``TIMER_DEQUEUE_MS``, ms.
     """
@@ -181,15 +173,7 @@ def _empty() -> Scalar:
 
 # Source: RocketMQ ``TimerMessageStore.doEnqueue``, ``hashTopicForMetrics`` (release 5.3.3).
 class RollRule:
-    """Where messages wait that wait for too long: in a slot on the way.
-
-    Parameters
-    ----------
-    steps
-        From how many on.
-    precision_ms
-        Length of a step.
-    """
+    """Where messages wait that wait for too long: in a slot on the way."""
 
     def __init__(self, steps: int, precision_ms: int) -> None:
         self.window_ms = steps * precision_ms
@@ -224,12 +208,8 @@ def new_units(
 
     Parameters
     ----------
-    frames
-        Records that are ok.
     slot_ms
         Their times, not before ``write_ms``.
-    write_ms
-        The step that the clock shows; one of each, where they do not wait.
     """
     columns = MessageColumns(frames)
     delay, is_roll = roll.delays(slot_ms - write_ms)

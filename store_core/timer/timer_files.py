@@ -48,17 +48,8 @@ logger = logging.getLogger(__name__)
 class TimerFiles:
     """Wheel, log and checkpoint of a store.
 
-    Parameters
-    ----------
-    config
-        Root, precision and file size.
-
     Attributes
     ----------
-    wheel, log
-        What waits.
-    progress
-        How far it is now; ``log_pos`` is set by `save`.
     enqueued
         Where records lie, ascending, at or behind ``progress.queue_offset``, whose units are in the
         log already.
@@ -82,8 +73,6 @@ class TimerFiles:
         ----------
         store
             With the log and the queue of the timer's topic.
-        opened_end
-            Where the log ended when it was opened.
         now
             ms since the epoch.
 
@@ -189,11 +178,6 @@ def _offset_behind(store: PinnedStore, commit_log_offset: int, otherwise: int) -
 class TimerCheckpoint:
     """The file, and what it says.
 
-    Parameters
-    ----------
-    path
-        The file; made with the first `save`.
-
     Attributes
     ----------
     progress
@@ -262,8 +246,6 @@ class RecoveredUnits(NamedTuple):
         Records of its last units, in their order: at least of all that were appended since the
         checkpoint. Of units that say that a message was put, those that the checkpoint speaks of:
         what was put after it may be lost.
-    is_cut
-        Units are lost that the checkpoint speaks of.
     """
 
     commit_log_offsets: Int64s

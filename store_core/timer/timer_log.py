@@ -43,8 +43,6 @@ class TimerLog:
     ----------
     directory
         Made with the first unit.
-    file_size
-        Bytes of a file.
     """
 
     def __init__(self, directory: str, file_size: int) -> None:

@@ -301,10 +301,6 @@ class SlotDelivery:
 
     Parameters
     ----------
-    files
-        Have the slots; their progress counts what is done.
-    putter
-        Gets the messages.
     precision_ms
         Length of a slot's step.
     """

@@ -59,19 +59,6 @@ class TimerWheel:
     would deliver others. Nothing is written through a map: there a full disk ends the process.
 
     Not safe for several threads, but for `count_at`.
-
-    Parameters
-    ----------
-    path
-        The file; made by `load`, sparse.
-    precision_ms
-        Length of a step.
-
-    Attributes
-    ----------
-    lacks_units
-        There was no file, or the broker kept what it knew in snapshots beside it
-        (``timerWheelSnapshotFlush``): the units of the whole timer log tell what waits.
     """
 
     def __init__(self, path: str, precision_ms: int) -> None:

@@ -32,19 +32,8 @@ _ROWS_AFTER_REFUSAL = 256
 class BulkEnder:
     """Ends half messages of one store.
 
-    Parameters
-    ----------
-    store
-        Has the half messages, takes the commits.
-    on_end
-        Called with the queue offsets of transactions as soon as their commits are in the log.
-
     Attributes
     ----------
-    ended, topics
-        Ended transactions, and how many are for which topic.
-    seen
-        Queue offsets of the half messages that were found.
     refused
         Queue offset -> why its commit was refused.
     """
@@ -63,8 +52,6 @@ class BulkEnder:
         ----------
         queue_offsets
             Ascending and distinct; neither ended nor superseded. At some there may be nothing.
-        state
-            COMMIT_MESSAGE or ROLLBACK_MESSAGE.
         """
         if len(queue_offsets) == 0:
             return

@@ -43,20 +43,7 @@ _HOUR_MS = 3_600_000
 
 
 class TransactionChecker:
-    """Goes through the half messages once, in order.
-
-    Parameters
-    ----------
-    store
-        Has the half messages.
-    table
-        What is known of them.
-    ask
-        Asks for the answer to a half message: topic and queue are those that it is for, its place
-        is that of the newest copy.
-    on_discard
-        Called with the topic of each half message that is given up.
-    """
+    """Goes through the half messages once, in order."""
 
     def __init__(
         self,
@@ -193,19 +180,7 @@ class Decision(Enum):
 
 
 def decide(half: Message, start_ms: int, now_ms: int, config: MessageStoreConfig) -> Decision:
-    """Return what a check does with an open half message.
-
-    Parameters
-    ----------
-    half
-        As it is stored.
-    start_ms
-        When the check began.
-    now_ms
-        The clock.
-    config
-        ``transactionTimeOut``, ``transactionCheckMax``, ``fileReservedTime``.
-    """
+    """Return what a check does with an open half message."""
     facts = half_facts(half.properties)
     age_ms = now_ms - half.born_timestamp
     checks = checks_so_far(half, facts, config)

@@ -52,10 +52,6 @@ class BulkEnd:
 
     Attributes
     ----------
-    ended
-        Transactions that were committed or rolled back.
-    not_open
-        Queue offsets at which no open half message lies.
     refused
         Queue offset -> why its commit was refused; the transaction stays open.
     """
@@ -67,16 +63,7 @@ class BulkEnd:
 
 @dataclass
 class CheckResult:
-    """What one check did.
-
-    Attributes
-    ----------
-    asked, immune, discarded
-        Half messages whose producer was asked, that got a new copy unasked, and that were checked
-        too often or are too old.
-    half_offset, op_offset
-        Offsets of group ``CID_RMQ_SYS_TRANS`` afterwards.
-    """
+    """What one check did."""
 
     asked: int = 0
     immune: int = 0

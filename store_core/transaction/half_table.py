@@ -32,8 +32,6 @@ class HalfTable:
 
     Attributes
     ----------
-    lock
-        One answer, or one step of a check, at a time.
     half_offset, op_offset
         Offsets of group ``CID_RMQ_SYS_TRANS``: what lies before is done.
     """
@@ -114,12 +112,8 @@ class OpBuffer:
 
     Parameters
     ----------
-    store
-        Takes the op messages.
     clock
         Returns ms since the epoch.
-    on_full
-        Called when there is so much that nobody should wait.
     """
 
     def __init__(

@@ -73,13 +73,6 @@ class OpenHalves:
     ----------
     open_queue_offset, open_commit_log_offset
         The newest copies of transactions that nobody has ended; ascending.
-    without_op
-        Newest copies (queue offsets) of transactions that were ended, but by no op message that
-        names this copy: one has to be written.
-    superseded
-        Queue offsets, from the first one asked for on, of copies that a newer one follows.
-    ended
-        Queue offsets, from the first one asked for on, that op messages name.
     newer
         Older copy -> newest copy, of open transactions that have several.
     """
@@ -143,13 +136,6 @@ def find_open_halves(store: StoreQueries, half_start: int, op_start: int) -> Ope
     Reads the half queue from ``half_start`` and the op queue from ``op_start`` on; if there are
     copies among the open ones, both from their begin; and the headers of the log from the oldest
     open copy on.
-
-    Parameters
-    ----------
-    store
-        A store that is open, or a snapshot.
-    half_start, op_start
-        Offsets of group ``CID_RMQ_SYS_TRANS``.
     """
     halves, named = _read_halves(store, half_start), read_ops(store, op_start).named
     is_named = np.isin(halves.queue_offset, named)
@@ -263,13 +249,6 @@ def committed_places(store: StoreQueries, places: Int64s) -> Int64s:
     A commit has the properties of its half message. What lacks some is none: a delivery of a delay
     level or a retry, which have a commit's flag and name place 0; or a commit that a loss of power
     tore, as no CRC covers its properties. Its half message is asked for again, and not lost.
-
-    Parameters
-    ----------
-    store
-        Has the half messages.
-    places
-        Of half messages, physical offsets.
     """
     if len(places) == 0:
         return np.empty(0, np.int64)

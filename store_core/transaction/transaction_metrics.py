@@ -40,13 +40,7 @@ class _Metric:
 
 
 class TransactionMetrics:
-    """Counts by topic, and their file; for any number of threads.
-
-    Parameters
-    ----------
-    root
-        Of the store.
-    """
+    """Counts by topic, and their file; for any number of threads."""
 
     def __init__(self, root: str) -> None:
         self._path = Path(root, CONFIG_DIR, TRANSACTION_METRICS)

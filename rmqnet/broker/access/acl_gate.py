@@ -31,11 +31,6 @@ class AclGate(ServiceThread):
 
     A file that has become unusable changes nothing, and is told of once.
 
-    Parameters
-    ----------
-    path
-        The file.
-
     Raises
     ------
     StoreConfigError, ClientError

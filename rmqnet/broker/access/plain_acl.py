@@ -169,16 +169,12 @@ class Account:
 
     Attributes
     ----------
-    access_key, secret_key
-        Its name, and the key of its signatures.
     trusted
         Addresses from which it may do everything, without a signature.
     is_admin
         It may change the broker; without ``resources``, it may do everything.
     default_topic, default_group
         Permissions where nothing else is said.
-    resources
-        Permissions by topic, and of groups by the name of their retry topic.
     """
 
     access_key: str
@@ -221,13 +217,6 @@ class Account:
 class PlainAcl:
     """The accounts of a file.
 
-    Parameters
-    ----------
-    content
-        The file, parsed.
-    source
-        Its path, for errors.
-
     Raises
     ------
     StoreConfigError
@@ -247,13 +236,6 @@ class PlainAcl:
 
     def check(self, host: str, command: RemotingCommand) -> None:
         """Look at a request of a client.
-
-        Parameters
-        ----------
-        host
-            IP address of the client.
-        command
-            Its request.
 
         Raises
         ------
@@ -421,11 +403,6 @@ class AddressPattern:
 
     ``*`` all; ``10.0.0.7`` one; ``10.0.0.7,10.0.0.8`` and ``10.0.0.{7,8}`` several;
     ``10.0.*.*`` and ``10.0.0.1-9`` ranges; IPv6 alike. A blank text means none.
-
-    Parameters
-    ----------
-    text
-        The pattern.
 
     Raises
     ------

@@ -33,11 +33,6 @@ class BrokerToClient:
 
     Those that are answered raise `RemotingConnectError` or `RemotingTimeoutError` where no answer
     comes.
-
-    Parameters
-    ----------
-    server
-        Has the connections.
     """
 
     def __init__(self, server: RemotingServer) -> None:
@@ -49,17 +44,7 @@ class BrokerToClient:
         header: CheckTransactionStateRequestHeader,
         record: bytes,
     ) -> None:
-        """Ask a producer how a transaction ended; it tells by END_TRANSACTION (39).
-
-        Parameters
-        ----------
-        connection
-            Of the producer.
-        header
-            Which transaction.
-        record
-            Its half message, as it is stored.
-        """
+        """Ask a producer how a transaction ended; it tells by END_TRANSACTION (39)."""
         self._server.notify(connection, RemotingCommand.request(header, record))
 
     def notify_consumer_ids_changed(self, connection: ServerConnection, group: str) -> None:

@@ -20,8 +20,6 @@ class ClientChannelInfo:
     ----------
     connection
         Its identity is the client's.
-    client_id
-        What the client calls itself.
     language, version
         Of the client; 479 is release 5.3.3.
     last_update_timestamp

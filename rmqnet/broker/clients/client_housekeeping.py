@@ -17,15 +17,7 @@ HOUSEKEEPING_SECONDS = 10.0
 
 
 class ClientHousekeeping:
-    """Keeps the tables of producers and consumers true.
-
-    Parameters
-    ----------
-    broker
-        Has the tables, and the connections.
-    pool
-        Where it forgets clients whose connections end: others are told then, and files written.
-    """
+    """Keeps the tables of producers and consumers true."""
 
     def __init__(self, broker: Broker, pool: WorkerPool) -> None:
         self._broker = broker

@@ -66,14 +66,8 @@ class ConsumerManager:
 
         Parameters
         ----------
-        client
-            The member.
-        data
-            Its group.
         is_notifying
             All members of a group that shares messages hear of a change, before this returns.
-        is_without_subscriptions
-            The member does not say what the group wants.
         """
         with self._lock:
             info = self._groups.setdefault(data.group_name, ConsumerGroupInfo(data.group_name))
@@ -193,19 +187,7 @@ class ConsumerManager:
 
 # Source: RocketMQ ``ConsumerGroupInfo`` (release 5.3.3).
 class ConsumerGroupInfo:
-    """A group that has members now; whoever changes it holds the manager's lock.
-
-    Attributes
-    ----------
-    group
-        Its name.
-    members
-        By connection.
-    subscriptions
-        What it wants, by topic: the newest version that a member told of each.
-    consume_type, message_model, consume_from_where
-        As the last heartbeat says.
-    """
+    """A group that has members now; whoever changes it holds the manager's lock."""
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -267,17 +249,7 @@ def _is_newer(new: SubscriptionData, old: SubscriptionData) -> bool:
 
 # Source: RocketMQ ``DefaultConsumerIdsChangeListener`` (release 5.3.3).
 class ConsumerChanges:
-    """The listener of a broker's ``ConsumerManager``.
-
-    Parameters
-    ----------
-    config
-        Of the broker.
-    to_client
-        Tells members.
-    filters
-        SQL expressions.
-    """
+    """The listener of a broker's ``ConsumerManager``."""
 
     def __init__(
         self,

@@ -47,8 +47,6 @@ class BrokerCollector:
 
     Parameters
     ----------
-    broker
-        Its parts.
     pools
         Its threads.
     """
@@ -267,12 +265,6 @@ class Lag(NamedTuple):
 
     Attributes
     ----------
-    group, topic
-        Whose, of what.
-    behind
-        Messages that it is not done with.
-    inflight
-        Those of them that it has got.
     latency_ms, queueing_ms
         Ages of the oldest message that it is not done with, and of the oldest that it has not got;
         0: there is none.

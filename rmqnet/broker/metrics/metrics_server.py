@@ -29,7 +29,6 @@ class MetricsServer:
     ----------
     host, port
         Where to listen; port 0: any that is free.
-
     """
 
     def __init__(self, host: str, port: int) -> None:

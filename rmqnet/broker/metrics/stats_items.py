@@ -40,10 +40,6 @@ class StatsItems:
 
     Parameters
     ----------
-    traffic
-        The counters.
-    cluster
-        Name of the cluster: the key of sums over the whole broker.
     clock
         Returns ms since the epoch.
     """
@@ -70,15 +66,7 @@ class StatsItems:
         return bool(due)
 
     def data(self, name: str, key: str) -> dict[str, dict[str, float]] | None:
-        """Return sum, rate and mean of each window, with RocketMQ's keys; None if never counted.
-
-        Parameters
-        ----------
-        name
-            ``TOPIC_PUT_NUMS``, ``GROUP_GET_SIZE`` and such.
-        key
-            ``topic``, ``topic@group``, or the name of the cluster for ``BROKER_PUT_NUMS``.
-        """
+        """Return sum, rate and mean of each window, with RocketMQ's keys; None if never counted."""
         value = self._values().get((name, key))
         if value is None:
             return None

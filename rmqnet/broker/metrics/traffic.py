@@ -59,15 +59,7 @@ class Outgoing(NamedTuple):
 
 
 class Count:
-    """Messages and their bytes.
-
-    Attributes
-    ----------
-    messages, size_bytes
-        All that were counted.
-    sizes
-        How many calls had messages up to each of `SIZE_LIMITS`, and above the last.
-    """
+    """Messages and their bytes."""
 
     __slots__ = ("messages", "size_bytes", "sizes")
 

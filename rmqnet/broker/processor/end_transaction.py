@@ -45,13 +45,7 @@ class HalfPlace(NamedTuple):
 
 
 class EndTransactionProcessor:
-    """Commits and rolls back as producers say.
-
-    Parameters
-    ----------
-    broker
-        Its parts.
-    """
+    """Commits and rolls back as producers say."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -25,15 +25,7 @@ UNIT_FLAG, UNIT_SUB_FLAG = 1, 2
 
 
 class RefusedError(Exception):
-    """A request that a broker does not carry out.
-
-    Parameters
-    ----------
-    code
-        Of the answer.
-    remark
-        Why, for whoever asked.
-    """
+    """A request that a broker does not carry out."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(code, remark)

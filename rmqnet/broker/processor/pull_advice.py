@@ -20,15 +20,7 @@ MASTER_ID = 0
 
 
 class Advice(NamedTuple):
-    """What a consumer is answered, and where it is to pull next.
-
-    Attributes
-    ----------
-    code
-        Of the answer.
-    broker_id
-        Of the broker to ask next.
-    """
+    """What a consumer is answered, and where it is to pull next."""
 
     code: ResponseCode
     broker_id: int
@@ -37,15 +29,7 @@ class Advice(NamedTuple):
 def advise(
     broker: Broker, group: SubscriptionGroupConfig, found: PulledRecords, code: ResponseCode
 ) -> Advice:
-    """Return what to answer for what was found.
-
-    Parameters
-    ----------
-    broker, group
-        Who was asked, and for whom.
-    found, code
-        What was found, and what a master answers for that.
-    """
+    """Return what to answer for what was found."""
     config, broker_id = broker.config, MASTER_ID
     if not config.slave_read_enable and config.broker_id == MASTER_ID:
         return Advice(code, MASTER_ID)

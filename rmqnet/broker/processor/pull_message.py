@@ -77,10 +77,6 @@ class Pull:
 
     Attributes
     ----------
-    connection, request, header
-        Who asked for what.
-    topic, group
-        Settings.
     wanted
         The filter; None: everything.
     offset
@@ -110,13 +106,7 @@ class Pull:
 
 
 class PullMessageProcessor:
-    """Answers pulls, and keeps those that wait.
-
-    Parameters
-    ----------
-    broker
-        Its parts; gets `PullRequestHold` as ``holds``.
-    """
+    """Answers pulls, and keeps those that wait."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

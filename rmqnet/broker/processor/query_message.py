@@ -27,13 +27,7 @@ if TYPE_CHECKING:
 
 
 class QueryMessageProcessor:
-    """Answers with stored records.
-
-    Parameters
-    ----------
-    broker
-        Its parts.
-    """
+    """Answers with stored records."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -30,13 +30,7 @@ if TYPE_CHECKING:
 
 
 class QueueOffsetProcessor:
-    """Answers where queues begin and end, and what lies where in time.
-
-    Parameters
-    ----------
-    broker
-        Its parts.
-    """
+    """Answers where queues begin and end, and what lies where in time."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

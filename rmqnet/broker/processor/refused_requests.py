@@ -37,13 +37,7 @@ REJECTED = Refusal(
 
 
 class RefusedRequests:
-    """Answers such requests, whoever worked on them otherwise.
-
-    Parameters
-    ----------
-    refusals
-        What is answered to which request.
-    """
+    """Answers such requests, whoever worked on them otherwise."""
 
     def __init__(self, refusals: Mapping[RequestCode, Refusal]) -> None:
         self._refusals = refusals

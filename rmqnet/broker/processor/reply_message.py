@@ -32,13 +32,7 @@ _CODES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 class ReplyMessageProcessor:
-    """Brings replies to the clients that wait for them, then stores them.
-
-    Parameters
-    ----------
-    broker
-        Its parts.
-    """
+    """Brings replies to the clients that wait for them, then stores them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

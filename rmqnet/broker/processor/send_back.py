@@ -36,13 +36,7 @@ _PROPERTY_WAIT = "WAIT"
 
 
 class SendBackProcessor:
-    """Puts messages that a consumer was not done with to its group's retry topic.
-
-    Parameters
-    ----------
-    broker
-        Its parts.
-    """
+    """Puts messages that a consumer was not done with to its group's retry topic."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -83,13 +83,7 @@ def send_header(request: RemotingCommand) -> SendMessageRequestHeader:
 
 
 class SendMessageProcessor:
-    """Puts what producers send.
-
-    Parameters
-    ----------
-    broker
-        Its parts.
-    """
+    """Puts what producers send."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

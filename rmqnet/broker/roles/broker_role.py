@@ -34,17 +34,11 @@ class BrokerRole(ABC):
 
     Parameters
     ----------
-    config, store_config
-        Of broker and store.
     clock
         Returns ms since the epoch.
 
     Attributes
     ----------
-    topics, groups, offsets
-        What is kept beside the messages.
-    store
-        From `open` on: a ``MessageStore``, or a ``ReadOnlyStore``.
     ha_address
         From `start` on: where slaves get the log, ``host:port``; empty: nowhere.
     """
@@ -75,15 +69,7 @@ class BrokerRole(ABC):
 
     @abstractmethod
     def open(self, dispatched: Dispatched, is_awaited: IsAwaited) -> LogRecovery | None:
-        """Open the store, load the state, and return what recovery did; None: nothing.
-
-        Parameters
-        ----------
-        dispatched
-            Called with records that queues have got.
-        is_awaited
-            Whether somebody waits for the next message of a queue (``MessageStore``).
-        """
+        """Open the store, load the state, and return what recovery did; None: nothing."""
 
     @abstractmethod
     def serve(self, broker: Broker) -> None:

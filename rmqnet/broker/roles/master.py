@@ -35,8 +35,6 @@ class MasterRole(WrittenStoreRole):
 
     Parameters
     ----------
-    config, store_config, clock
-        See `BrokerRole`.
     ha_host, ha_port
         Where slaves connect: an address of this machine, and a port, 0: any that is free. None:
         there are none.
@@ -130,13 +128,7 @@ def _slave_status(slave: SlaveState, end: int) -> dict[str, Any]:
 
 # Source: RocketMQ ``AbstractTransactionalMessageCheckListener`` (release 5.3.3).
 class TransactionChecks:
-    """Asks any producer of a half message's group; the answer comes by END_TRANSACTION.
-
-    Parameters
-    ----------
-    broker
-        Its parts.
-    """
+    """Asks any producer of a half message's group; the answer comes by END_TRANSACTION."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

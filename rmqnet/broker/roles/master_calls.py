@@ -23,13 +23,7 @@ T = TypeVar("T")
 
 
 class MasterCalls:
-    """Connections to masters, in a thread of their own; a context manager.
-
-    Parameters
-    ----------
-    credentials
-        Of an account at masters that want one.
-    """
+    """Connections to masters, in a thread of their own; a context manager."""
 
     def __init__(self, credentials: AclCredentials | None = None) -> None:
         self._calls = StoppableCalls("slave-to-master", credentials)

@@ -46,8 +46,6 @@ class ReadOnlyRole(BrokerRole):
 
     Parameters
     ----------
-    config, store_config, clock
-        See `BrokerRole`.
     offsets_file
         Keeps the offsets of groups; a file outside of the store. None: they are forgotten.
 

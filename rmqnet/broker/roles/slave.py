@@ -65,10 +65,6 @@ class SlaveRole(WrittenStoreRole):
     ----------
     config, store_config, clock
         See `BrokerRole`; ``brokerRole`` is SLAVE, ``brokerId`` is not 0.
-    master_address
-        ``host:port`` where clients connect to the master.
-    credentials
-        Of an account there, if it wants one.
 
     Attributes
     ----------
@@ -191,17 +187,7 @@ class SlaveRole(WrittenStoreRole):
 
 # Source: RocketMQ ``SlaveSynchronize`` (release 5.3.3).
 class SlaveSynchronize:
-    """Takes over what a master has, kind by kind; one that fails does not keep the others.
-
-    Parameters
-    ----------
-    calls
-        Asks the master.
-    topics, groups, offsets
-        Of the slave.
-    on_topics
-        Called when topics have changed.
-    """
+    """Takes over what a master has, kind by kind; one that fails does not keep the others."""
 
     def __init__(
         self,
@@ -275,15 +261,6 @@ def settings_of_slave(
     master: str, given: Mapping[str, str], credentials: AclCredentials | None = None
 ) -> dict[str, str]:
     """Return the settings of a slave, by RocketMQ's keys: what is given, else what has to be.
-
-    Parameters
-    ----------
-    master
-        ``host:port``; it is asked.
-    given
-        Settings that count more.
-    credentials
-        Of an account there, if it wants one.
 
     Raises
     ------

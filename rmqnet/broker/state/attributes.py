@@ -81,8 +81,6 @@ def changed_attributes(
         What there may be.
     current
         What there is; None: the topic or group is new.
-    changes
-        ``+name`` and ``-name``.
 
     Raises
     ------

@@ -34,12 +34,8 @@ class ConfigManager(ABC):
 
     Parameters
     ----------
-    root
-        Of the store.
     clock
         Returns ms since the epoch.
-    is_read_only
-        Nothing is ever written: changes are kept in memory.
     """
 
     FILE_NAME: ClassVar[str]
@@ -91,13 +87,6 @@ class ConfigManager(ABC):
 
     def assign(self, data: dict[str, Any], *, whole: bool = False) -> None:
         """Take over the content of the file, or of a master's answer that has the same form.
-
-        Parameters
-        ----------
-        data
-            The content.
-        whole
-            Topics and groups that are not in it are forgotten.
 
         Raises
         ------

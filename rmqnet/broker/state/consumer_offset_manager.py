@@ -34,13 +34,6 @@ class ConsumerOffsetManager(ConfigManager):
 
     Saved by `persist` only, which the broker calls every few seconds. Offsets that were handed
     out but not committed (`commit_pull`) and those to be reset (`assign_reset`) are not saved.
-
-    Parameters
-    ----------
-    config
-        Of the broker.
-    root, clock, is_read_only
-        See `ConfigManager`.
     """
 
     FILE_NAME = "consumerOffset.json"
@@ -199,8 +192,6 @@ class OffsetsBesideStore(ConsumerOffsetManager):
 
     Parameters
     ----------
-    config, root, clock
-        See `ConsumerOffsetManager`.
     path
         The file, in the form of ``consumerOffset.json``; what it says counts more than what the
         store says. None: changes are kept in memory.

@@ -48,13 +48,6 @@ class SubscriptionGroupManager(ConfigManager):
     """The consumer groups of a broker; changes are saved at once, see ``TopicConfigManager``.
 
     A broker's own groups are there from the beginning; `load` changes them to what the file says.
-
-    Parameters
-    ----------
-    config
-        Of the broker.
-    root, clock, is_read_only
-        See `ConfigManager`.
     """
 
     FILE_NAME = "subscriptionGroup.json"
@@ -121,14 +114,6 @@ class SubscriptionGroupManager(ConfigManager):
 
     def update(self, config: SubscriptionGroupConfig, item: Mapping[str, Any]) -> None:
         """Make or change a group.
-
-        Parameters
-        ----------
-        config
-            The settings; its attributes are changes of attributes, see
-            ``parse_attribute_changes``.
-        item
-            The same as it came, with the fields that have no meaning here.
 
         Raises
         ------

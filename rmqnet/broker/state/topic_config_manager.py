@@ -71,13 +71,6 @@ class TopicConfigManager(ConfigManager):
     same, and logged. In memory, and for the listeners, it holds in either case.
 
     A broker's own topics are there from the beginning; `load` changes them to what the file says.
-
-    Parameters
-    ----------
-    config
-        Of the broker.
-    root, clock, is_read_only
-        See `ConfigManager`.
     """
 
     FILE_NAME = "topics.json"
@@ -139,10 +132,6 @@ class TopicConfigManager(ConfigManager):
 
         Parameters
         ----------
-        topic, default_topic
-            What the client sends to, and whose settings it wants for it.
-        remote_address
-            Of the client, for the log.
         client_queue_nums
             Queues that the client wants; the default topic's write queues are the most.
         sys_flag
@@ -203,13 +192,6 @@ class TopicConfigManager(ConfigManager):
 
     def update(self, config: TopicConfig, attribute_changes: Mapping[str, str]) -> TopicConfig:
         """Make or change a topic; return what it is now.
-
-        Parameters
-        ----------
-        config
-            The settings; its attributes count for nothing.
-        attribute_changes
-            See ``parse_attribute_changes``.
 
         Raises
         ------

@@ -47,15 +47,7 @@ _ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
 
 class MessageQueries:
-    """Finds messages; used in a client's event loop.
-
-    Parameters
-    ----------
-    instance
-        The client.
-    brokers
-        Its cluster.
-    """
+    """Finds messages; used in a client's event loop."""
 
     def __init__(self, instance: ClientInstance, brokers: ClusterBrokers) -> None:
         self._instance = instance

@@ -17,13 +17,7 @@ T = TypeVar("T")
 
 
 class ClusterBrokers:
-    """The brokers that a client's name servers know; used in its event loop.
-
-    Parameters
-    ----------
-    instance
-        The client.
-    """
+    """The brokers that a client's name servers know; used in its event loop."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance

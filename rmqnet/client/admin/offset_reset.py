@@ -29,15 +29,7 @@ _SERVER_SIDE = "useServerSideResetOffset"
 
 
 class OffsetReset:
-    """Resets offsets of groups; used in a client's event loop.
-
-    Parameters
-    ----------
-    instance
-        The client.
-    brokers
-        Its cluster.
-    """
+    """Resets offsets of groups; used in a client's event loop."""
 
     def __init__(self, instance: ClientInstance, brokers: ClusterBrokers) -> None:
         self._admin = instance.broker_admin

@@ -37,8 +37,6 @@ class AllocationStrategy(Protocol):
 
         Parameters
         ----------
-        client_id
-            The member.
         queues
             All queues of the topic, in RocketMQ's order.
         members
@@ -53,17 +51,6 @@ def allocate(
     members: Collection[str],
 ) -> list[MessageQueue]:
     """Return the queues that a member of a group reads; none if it is not (yet) a member.
-
-    Parameters
-    ----------
-    strategy
-        How the group divides queues.
-    client_id
-        The member.
-    queues
-        All queues of a topic, in any order.
-    members
-        Client ids of the group, in any order.
 
     Raises
     ------

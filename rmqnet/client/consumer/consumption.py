@@ -55,16 +55,8 @@ class ListenerSide:
     ----------
     listener
         The application's.
-    options
-        Settings of the consumer.
-    threads
-        Where the listener is called.
-    offsets
-        How far the group is.
     retries
         Takes messages that are to be tried again.
-    statistics
-        Counts.
     loop
         For what waits or is due later.
     now_ms

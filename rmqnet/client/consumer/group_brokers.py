@@ -39,13 +39,6 @@ class GroupBrokers:
 
     Each raises what ``BrokerClient`` raises, and ClientError where no route names the broker. What
     only reads, and offsets of groups, are asked of a slave where the master cannot be reached.
-
-    Parameters
-    ----------
-    client
-        The client whose group it is.
-    group
-        Name of the group.
     """
 
     def __init__(self, client: ClientInstance, group: str) -> None:

@@ -43,13 +43,7 @@ class OffsetKeeper(Protocol):
 
 
 class OffsetStore:
-    """Offsets of a consumer's queues; any thread may use it, what waits runs in the event loop.
-
-    Parameters
-    ----------
-    keeper
-        Where they are kept.
-    """
+    """Offsets of a consumer's queues; any thread may use it, what waits runs in the event loop."""
 
     def __init__(self, keeper: OffsetKeeper) -> None:
         self._keeper = keeper
@@ -110,11 +104,6 @@ class LocalFileOffsets:
 
     ``DIRECTORY/CLIENT_ID/GROUP/offsets.json``; what was there before is ``offsets.json.bak``,
     which is read where the file itself is missing, empty or damaged.
-
-    Parameters
-    ----------
-    path
-        The file; its directories are made when it is first written.
     """
 
     def __init__(self, path: Path) -> None:

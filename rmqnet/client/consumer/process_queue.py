@@ -30,8 +30,6 @@ class CacheLimits:
 
     Parameters
     ----------
-    messages
-        Most messages.
     size_bytes
         Most bytes of their bodies.
     span
@@ -52,23 +50,15 @@ class ProcessQueue:
 
     Parameters
     ----------
-    queue
-        Which queue.
-    limits
-        When it is full.
     now_ms
         The time, milliseconds since the epoch.
 
     Attributes
     ----------
-    dropped : bool
-        Another member has the queue now: nothing of it is to be consumed or committed.
     locked : bool
         The broker gave this client the queue's lock.
     last_lock_ms, last_pull_ms, last_consume_ms : int
         When the lock was renewed, a pull begun, a message last taken or done with.
-    unlock_attempts : int
-        How often the queue could not be given away because its listener was running.
     """
 
     def __init__(self, queue: MessageQueue, limits: CacheLimits, now_ms: Callable[[], int]) -> None:
@@ -116,13 +106,7 @@ class ProcessQueue:
             self.last_lock_ms = self._now_ms()
 
     def put(self, messages: Sequence[Message]) -> bool:
-        """Add pulled messages, in the order of their offsets.
-
-        Returns
-        -------
-        needs_consumer
-            Nobody takes messages in order from here, so somebody has to begin.
-        """
+        """Add pulled messages, in the order of their offsets."""
         offsets = [message.queue_offset for message in messages]
         with self._guard:
             if offsets and offsets[0] > self._largest and _ascend(offsets):
@@ -212,13 +196,7 @@ class ProcessQueue:
             return self._fullness()
 
     def when_room(self, wake: Callable[[], object]) -> bool:
-        """Have a function called, once, in any thread, when no limit is passed any more.
-
-        Returns
-        -------
-        is_full
-            False: there is room now, and it will not be called.
-        """
+        """Have a function called, once, in any thread, when no limit is passed any more."""
         with self._guard:
             if self._fullness() is None:
                 return False

@@ -61,26 +61,10 @@ class PullSide:
 
     Parameters
     ----------
-    client
-        Whose connections they use.
     brokers
         Brokers of the group's queues.
-    options
-        Settings of the consumer.
-    offsets
-        How far the group is.
-    consumption
-        Who gets the messages.
-    statistics
-        Counts.
-    subscriptions
-        What is wanted, by topic.
     not_paused
         Set unless the consumer is suspended.
-    offset_moved
-        Called when a broker says that a queue is to go on elsewhere.
-    announce
-        Tells brokers what the group wants.
     locks
         Locks of orderly consumers that share queues; None for all others.
     """
@@ -99,17 +83,7 @@ class PullSide:
 
 
 class QueuePuller:
-    """Pulls a queue; one pull is under way at a time, and is answered when there are messages.
-
-    Parameters
-    ----------
-    side
-        What all pullers of the member share.
-    process_queue
-        Where the messages go.
-    next_offset
-        Of the first message to pull.
-    """
+    """Pulls a queue; one pull is under way at a time, and is answered when there are messages."""
 
     def __init__(self, side: PullSide, process_queue: ProcessQueue, next_offset: int) -> None:
         self._side = side

@@ -31,12 +31,8 @@ class QueueSource:
 
     Parameters
     ----------
-    client
-        Whose connections it uses.
     brokers
         Where the queue's broker is.
-    queue
-        The queue.
     """
 
     def __init__(self, client: ClientInstance, brokers: GroupBrokers, queue: MessageQueue) -> None:
@@ -49,11 +45,6 @@ class QueueSource:
 
     async def pull(self, header: Callable[[bool], PullMessageRequestHeader]) -> PullResult:
         """Pull once.
-
-        Parameters
-        ----------
-        header
-            Makes the request; it is told whether it goes to a slave.
 
         Raises
         ------

@@ -34,18 +34,8 @@ class ReadAhead:
 
     Parameters
     ----------
-    client, brokers
-        Who pulls, and where from.
-    options
-        Settings of the consumer.
     subscription
         Which messages of the topic are wanted; None: all.
-    queue
-        The queue.
-    changed
-        Held while messages are put in or taken out; notified when some came.
-    is_sought
-        The application said where to begin.
     """
 
     def __init__(
@@ -97,13 +87,7 @@ class ReadAhead:
         self._messages.clear()
 
     async def run(self, begin: Callable[[], Awaitable[int]]) -> None:
-        """Pull until this is cancelled.
-
-        Parameters
-        ----------
-        begin
-            Tells where to begin.
-        """
+        """Pull until this is cancelled."""
         await self._trying(self._find_begin, begin)
         while not self._is_closed:
             self._room.clear()

@@ -56,16 +56,6 @@ class Rebalancer:
 
     Parameters
     ----------
-    client
-        Knows routes; tells brokers of changed subscriptions.
-    brokers
-        Know the members of the group.
-    options
-        Settings of the consumer.
-    subscriptions
-        What the group wants, by topic.
-    offsets, starts
-        How far the group is, and where it begins.
     locks
         Locks of orderly consumers that share queues; None for all others.
     now_ms

@@ -46,8 +46,6 @@ class RetrySender:
 
     Parameters
     ----------
-    client
-        Whose producer group sends.
     brokers
         Brokers of the group's queues.
     max_reconsume_times
@@ -71,8 +69,6 @@ class RetrySender:
         ----------
         delay_level
             When; 0: the broker chooses, -1: never, it goes to the dead letters.
-        queue
-            Where it was pulled from.
 
         Returns
         -------

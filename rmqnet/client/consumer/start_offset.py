@@ -17,19 +17,7 @@ if TYPE_CHECKING:
 
 
 class StartOffsets:
-    """Goes on where the group was; a group that is new to a queue begins as it is set up.
-
-    Parameters
-    ----------
-    offsets
-        Where the group is.
-    brokers
-        Who knows the ends of queues.
-    where
-        Where to begin in a queue of which nothing is noted.
-    timestamp_ms
-        For CONSUME_FROM_TIMESTAMP.
-    """
+    """Goes on where the group was; a group that is new to a queue begins as it is set up."""
 
     def __init__(
         self,

@@ -29,10 +29,6 @@ class Subscription:
 
     Parameters
     ----------
-    topic
-        The topic.
-    expression
-        Tags separated by ``||`` or ``*``; or an SQL expression.
     expression_type
         ``TAG`` or ``SQL92``.
     version

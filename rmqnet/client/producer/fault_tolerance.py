@@ -37,13 +37,7 @@ class _FaultItem:
 
 
 class LatencyFaultTolerance:
-    """What past sends say about each broker. Not thread-safe.
-
-    Parameters
-    ----------
-    clock_ms
-        Milliseconds, from any start.
-    """
+    """What past sends say about each broker. Not thread-safe."""
 
     def __init__(self, clock_ms: Callable[[], int] = monotonic_ms) -> None:
         self._clock_ms = clock_ms
@@ -56,10 +50,6 @@ class LatencyFaultTolerance:
 
         Parameters
         ----------
-        broker_name
-            Where it went.
-        latency_ms
-            How long it took, well or not.
         isolation
             It failed: the broker rests as if it had taken ten seconds.
         reachable

@@ -52,10 +52,6 @@ def outgoing_batch(
 
     Parameters
     ----------
-    messages
-        Of one topic, all or none of them waiting for the store, none delayed.
-    keys
-        Where unique keys come from.
     max_message_size
         Most bytes of a body, and of the whole batch encoded.
 
@@ -107,16 +103,8 @@ def encoded_batch(
 
     Parameters
     ----------
-    topic
-        Of all of them.
-    body
-        They, encoded as the items of an inner batch.
-    unique_keys
-        Of each.
     max_message_size
         Most bytes of the body.
-    wait
-        They wait for the store.
 
     Raises
     ------

@@ -90,17 +90,7 @@ class _Topic:
 
 
 class MessageSender:
-    """Takes messages of all threads and sends them in the event loop, in their order.
-
-    Parameters
-    ----------
-    instance
-        The client; it is started.
-    group
-        Of the producer.
-    config
-        How it sends.
-    """
+    """Takes messages of all threads and sends them in the event loop, in their order."""
 
     def __init__(self, instance: ClientInstance, group: str, config: ProducerConfig) -> None:
         self._instance = instance
@@ -422,10 +412,6 @@ class SendHeaders:
 
     Parameters
     ----------
-    group
-        Of the producer.
-    default_topic
-        Whose queues a broker copies for a topic that it creates (``createTopicKey``).
     default_topic_queue_nums
         How many queues such a topic has at most.
     """

@@ -36,27 +36,7 @@ _VALUE_END = chr(PROPERTY_SEPARATOR)
 
 
 class OutgoingMessage(NamedTuple):
-    """A message, or a batch of them, ready to be sent.
-
-    Attributes
-    ----------
-    topic
-        Where to.
-    body
-        As it goes over the wire.
-    properties
-        As one string.
-    message_id
-        Its unique key; those of a batch with commas between them.
-    flag, sys_flag
-        Of the application; of RocketMQ.
-    batch
-        The body holds many messages.
-    reconsume_times, max_reconsume_times
-        Of a message to a retry topic.
-    request_code
-        By which request it is sent.
-    """
+    """A message, or a batch of them, ready to be sent."""
 
     topic: str
     body: bytes
@@ -81,12 +61,6 @@ def outgoing_message(
 
     Parameters
     ----------
-    message
-        Topic, body, properties and flag count.
-    keys
-        Where a unique key comes from.
-    compression
-        When and how its body is compressed.
     max_message_size
         Most bytes of the body before compression.
     more_properties
@@ -152,8 +126,6 @@ def properties_text(topic: str, properties: Mapping[str, str]) -> str:
 
     Parameters
     ----------
-    topic
-        For the error.
     properties
         Names and values; a value may hold U+0001.
 

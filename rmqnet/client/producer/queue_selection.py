@@ -62,10 +62,6 @@ def select_queue(
 
     Parameters
     ----------
-    info
-        The topic.
-    last_broker
-        Where it has just failed; another broker is preferred.
     faults
         What is known about brokers; None: the setting ``sendLatencyFaultEnable`` is off.
     """
@@ -84,13 +80,6 @@ def select_queue_by_hash(queues: Sequence[MessageQueue], sharding_key: str) -> M
     """Return the queue that a Java producer chooses for a key.
 
     It is the same as long as the topic keeps its queues; so messages of one key stay in order.
-
-    Parameters
-    ----------
-    queues
-        All queues of the topic, in the order of the route.
-    sharding_key
-        A Java producer has a ``String`` of the same characters.
     """
     return queues[abs(string_hash(sharding_key)) % len(queues)]
 

@@ -47,13 +47,7 @@ class PendingReplies:
 
 
 class PendingReply:
-    """One request that waits for its reply; a context manager.
-
-    Parameters
-    ----------
-    waiting
-        Where it is found when the reply comes.
-    """
+    """One request that waits for its reply; a context manager."""
 
     def __init__(self, waiting: dict[str, queue.SimpleQueue[Message]]) -> None:
         self.correlation_id = str(uuid.uuid4())

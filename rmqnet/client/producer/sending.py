@@ -36,12 +36,6 @@ class Sending:
 
     Parameters
     ----------
-    sender
-        Who sends it.
-    message
-        What goes over the wire.
-    timeout_s
-        For all tries together, from now on.
     retries
         Further tries after the first.
     queue

@@ -21,15 +21,7 @@ _FEW = 3
 
 
 class Expected(NamedTuple):
-    """Queue offsets of some records of one queue.
-
-    Attributes
-    ----------
-    believed
-        That of the header, but where the neighbours belie it.
-    placed
-        What a rebuild of the queue would give.
-    """
+    """Queue offsets of some records of one queue."""
 
     believed: Int64s
     placed: Int64s
@@ -40,15 +32,6 @@ class ExpectedOffsets:
 
     Records that stand elsewhere than they say are either belied by a later one that stands in its
     place, or moved, as records before them were lost: which of both is known at the end.
-
-    Attributes
-    ----------
-    belied
-        Records that say a queue offset that cannot be theirs.
-    shifted
-        Records that stand where a rebuild puts them, and not where they say; belied by none yet.
-    moving
-        Records that a rebuild would put elsewhere than they say, and than they stand.
     """
 
     def __init__(self) -> None:
@@ -81,15 +64,7 @@ class ExpectedOffsets:
         self.moving = 0
 
     def note(self, rows: DispatchRequests, placed: Int64s, stands: Bools) -> None:
-        """Take note of where records stand, of a queue of a unit a message.
-
-        Parameters
-        ----------
-        rows, placed
-            Records, and where a rebuild puts them.
-        stands
-            They stand there.
-        """
+        """Take note of where records stand, of a queue of a unit a message."""
         differs = rows.queue_offset != placed
         in_place = np.flatnonzero(~differs)
         trusted = int(in_place[-1]) + 1 if len(in_place) else 0

@@ -119,8 +119,6 @@ def check_checkpoint(
 
     Parameters
     ----------
-    snapshot, findings
-        The store; where to note.
     last_store_timestamp
         Newest store time (ms) in the log; -1 when it is empty.
     """

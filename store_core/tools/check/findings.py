@@ -39,12 +39,6 @@ class Finding:
         Where in the log the first is; -1: nowhere.
     count
         How many: records, units, entries; for parts of the log 1.
-    byte_count
-        Bytes concerned, where that says something.
-    examples
-        The first few, in words.
-    advice
-        What to do, in this store.
     """
 
     kind: FindingKind

@@ -41,11 +41,6 @@ class IndexStructure:
 
     Every chain ends if each link leads to an older entry; every entry is found if each is named
     exactly once, by its slot or by a newer entry of the same slot.
-
-    Attributes
-    ----------
-    is_ordered
-        Entries stand in the order of the log, as RocketMQ writes them.
     """
 
     def __init__(self, file: IndexFile, findings: Findings) -> None:

@@ -51,12 +51,8 @@ class QueueCheck:
 
     Parameters
     ----------
-    snapshot
-        The store.
     dispatched_end
         Records before it are in their queues, if all is well.
-    log
-        Knows the damaged parts of the log.
     """
 
     def __init__(

@@ -39,8 +39,6 @@ def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) 
 
     Parameters
     ----------
-    snapshot
-        The store; its end says how far it is checked.
     progress
         See `StageProgress`; the log's numbers are bytes.
 

@@ -31,8 +31,6 @@ def cut_log(root: str, config: MessageStoreConfig, offset: int, *, clock: Callab
 
     Parameters
     ----------
-    root, config
-        The store, a local directory that nobody has open.
     offset
         Where a record of the log ends, after its beginning.
     clock

@@ -40,11 +40,6 @@ def keep_queues_without_records(view: StoreSnapshot, new_root: Path) -> int:
     Such a queue cannot be made from the log: made anew by the next message it would begin at
     queue offset 0, and consumers would wait at their old offsets. Units after the proved ones
     become zeros. Queues that are below ``new_root`` already, and damaged ones, are left.
-
-    Returns
-    -------
-    kept
-        Number of queues copied.
     """
     kept = 0
     simple = {key: _simple_end for key in view.queue_paths}

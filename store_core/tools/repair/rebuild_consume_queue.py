@@ -52,22 +52,8 @@ class RebuildResult(NamedTuple):
 
     Attributes
     ----------
-    records
-        Records read.
-    queues
-        Queues that records belong to.
-    units
-        Units written, batch units included.
-    known, unusable, moved, contradicted
-        See `Appended`.
     earlier
         Records that queues had before they began at 0 again, later in the log: they are in none.
-    moved_from
-        Queue offset from which on messages of a queue stand at another than they say.
-    refused
-        Queues that no directory can be made for, and the rows that each would have got.
-    gaps
-        Parts of the log in which no record could be read; what was there is in no queue.
     """
 
     records: int
@@ -96,13 +82,6 @@ def rebuild_consume_queues(
 
     Parameters
     ----------
-    view
-        The store; its log is read up to ``max_phy_offset``.
-    target_root
-        Local directory that gets ``consumequeue``, ``consumequeue_ext``, ``batchconsumequeue``;
-        created if need be.
-    options
-        What the log does not say.
     progress
         Called with the bytes of the log done and their total: after every batch, and at the end.
 

@@ -61,18 +61,7 @@ _UNFINISHED = "index.rebuilding"
 
 
 class RebuiltQueues(NamedTuple):
-    """What a rebuild of the queues did.
-
-    Attributes
-    ----------
-    result
-        Counts of records, queues and units.
-    kept
-        Queues all of whose records have expired: their last file was kept, so that their next
-        message gets the next queue offset.
-    losses
-        Queues that take something from their consumers.
-    """
+    """What a rebuild of the queues did."""
 
     result: RebuildResult
     kept: int
@@ -93,8 +82,6 @@ def rebuild_index_in_place(
 
     Parameters
     ----------
-    root
-        The store, a local directory.
     config
         ``max_hash_slot_num`` and ``max_index_num``, as the broker is configured; else those of the
         present files, else RocketMQ's defaults.
@@ -138,13 +125,9 @@ def rebuild_queues_in_place(
 
     Parameters
     ----------
-    root, config, progress
-        As for `rebuild_index_in_place`; sizes of queue files likewise.
     accept_moved
         Go on where messages get other queue offsets than consumers know, as after damaged parts
         of the log.
-    accept_lost
-        Go on where queues lose messages that the log has.
 
     Raises
     ------
@@ -228,15 +211,7 @@ def _require_accepted(
 
 
 class _Work:
-    """The directory ``_rebuild`` of a store.
-
-    Attributes
-    ----------
-    root, new
-        The store, and where new directories are built.
-    left_ext
-        A killed rebuild had taken extension units away.
-    """
+    """The directory ``_rebuild`` of a store."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -372,12 +347,8 @@ def rebuild_index(
 
     Parameters
     ----------
-    view
-        The store whose log is read, up to the end that the view has.
     target_root
         A store root, the same or another; its ``index`` is missing or empty.
-    max_hash_slot_num, max_index_num
-        Slots, and entries plus one, of every file: as the broker that opens it is configured.
     clock
         Returns the time in ms.
     progress

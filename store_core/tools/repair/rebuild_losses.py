@@ -38,13 +38,9 @@ class QueueLoss(NamedTuple):
 
     Attributes
     ----------
-    lost
-        Messages of the log that the old queue has, and the new one has not.
     earlier
         Messages that its queue had before it began at 0 again: the topic was deleted, and made
         once more, or the queue was lost.
-    moved
-        Messages that get another queue offset than consumers know.
     """
 
     lost: int = 0
@@ -55,15 +51,7 @@ class QueueLoss(NamedTuple):
 def rebuild_losses(
     view: StoreSnapshot, new_root: Path, result: RebuildResult
 ) -> dict[QueueKey, QueueLoss]:
-    """Compare new queues with the old ones; return those that take something from consumers.
-
-    Parameters
-    ----------
-    view
-        The store, with the old queues; those that cannot be read tell nothing.
-    new_root, result
-        The new ones are below it, and what was said of them when they were made.
-    """
+    """Compare new queues with the old ones; return those that take something from consumers."""
     comparison = _Comparison(view, StoreDirectory(str(new_root)))
     keys = {*view.queue_paths, *view.batch_queue_paths, *result.moved_from, *result.earlier}
     found = {}

@@ -51,19 +51,10 @@ class RecoveryResult:
 
     Attributes
     ----------
-    log
-        Commit log and queues.
     index_dropped
         Names of index files that are built again.
-    index_reason
-        Why the first of them is.
     index_from_offset
         From here on the log is indexed again; the end of the log where nothing is missing.
-    queues_not_mended
-        (topic, queue id) of queues that were found not to hold the records of the log, or to have
-        no files.
-    files_not_mended
-        Files that are not as they have to be, as names, sizes and headers tell.
     """
 
     log: LogRecovery
@@ -90,8 +81,6 @@ def recover_store(
 
     Parameters
     ----------
-    root, config
-        The store.
     clock
         Returns ms since the epoch.
     progress
@@ -233,17 +222,7 @@ class Unmended:
 def left_unmended(
     root: str, config: MessageStoreConfig, found: LogRecovery, dropped: Collection[str] = ()
 ) -> tuple[Unmended, ...]:
-    """Return what ``check`` will say of files that need not be read for it.
-
-    Parameters
-    ----------
-    root, config
-        The store, recovered, or as `plan_log` found it.
-    found
-        What was done to its log, or would be.
-    dropped
-        Names of index files that would be made anew.
-    """
+    """Return what ``check`` will say of files that need not be read for it."""
     findings = Findings()
     with StoreSnapshot(StoreDirectory(root), config, found.log_end) as view:
         check_files(view, findings)

@@ -54,19 +54,8 @@ class ConfigFiles:
 
     Parameters
     ----------
-    directory
-        The old store.
-    root
-        The new one.
-    queues
-        Where queue offsets are now.
     kept_queues
         Queues without messages that stay as they are.
-
-    Attributes
-    ----------
-    notes
-        What was done beside copying, for the report.
     """
 
     def __init__(

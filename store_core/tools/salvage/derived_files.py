@@ -32,10 +32,6 @@ class DerivedFiles:
 
     Parameters
     ----------
-    config
-        Of the new store, with all sizes of files.
-    is_batch_topic
-        Whether a topic has batch queues.
     clock
         Returns ms since the epoch.
     """

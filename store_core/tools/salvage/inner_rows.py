@@ -50,15 +50,8 @@ class InnerRows:
     is_batch_topic
         Whether the queues of a topic are batch queues; None: it is not known, so they are if an
         inner batch comes.
-    queues
-        Gets the light queues.
     has_light
         Whether there are light queues; else what records say of them stays as it is.
-
-    Attributes
-    ----------
-    light_names
-        How often a record names a light queue where there are none.
     """
 
     def __init__(
@@ -79,17 +72,7 @@ class InnerRows:
         marked: list[tuple[int, bytes]],
         topic_of: Callable[[int], str],
     ) -> BatchOfInnerRows:
-        """Return what the records of a batch take.
-
-        Parameters
-        ----------
-        frames
-            The records.
-        marked
-            Those of `marked_rows`.
-        topic_of
-            Returns the topic of a row.
-        """
+        """Return what the records of a batch take."""
         counts = np.ones(len(frames), np.int64)
         found = BatchOfInnerRows(frames, counts)
         old_light: dict[str, list[tuple[int, int]]] = {}
@@ -126,13 +109,7 @@ class InnerRows:
 
 
 class BatchOfInnerRows:
-    """Such rows of one batch.
-
-    Attributes
-    ----------
-    counts
-        How many queue offsets each row of the batch takes.
-    """
+    """Such rows of one batch."""
 
     def __init__(self, frames: RecordFrames, counts: Int64s) -> None:
         self.counts = counts
@@ -227,8 +204,6 @@ def with_properties(record: bytes, old_bytes: int, properties_raw: bytes) -> byt
     ----------
     record, old_bytes
         The record, and the bytes of its present properties.
-    properties_raw
-        The new ones.
 
     Raises
     ------

@@ -51,16 +51,10 @@ class LogCopy:
 
     Parameters
     ----------
-    appender
-        Of the new log.
     is_batch_topic
         Whether the queues of a topic are batch queues; None: it is not known.
-    dispatch
-        Gets the new records, batch by batch.
     new_block
         Returns a block of so many bytes for the next batch.
-    has_light
-        Whether there are light queues.
 
     Attributes
     ----------
@@ -68,12 +62,6 @@ class LogCopy:
         Taken over; bytes in the new log.
     last_record_offset, last_store_timestamp
         Start of the last one in the new log (-1: none), and its store time (ms).
-    rejected
-        Damaged records, whose frame is good.
-    places, queues
-        Where records and queue offsets are now; queues by (topic, queue id), light ones too.
-    store_times
-        Which store times could not be right.
     """
 
     def __init__(
@@ -114,8 +102,6 @@ class LogCopy:
 
         Parameters
         ----------
-        frames
-            Only rows that are ``ok``.
         next_ms
             Store time of the record that follows them in the log; None: there is none.
 
@@ -233,8 +219,6 @@ class NewRecords:
 
     Attributes
     ----------
-    old_sizes
-        Bytes of each record in the old log.
     block, starts, sizes
         The new bytes, and where in them each record is.
     """

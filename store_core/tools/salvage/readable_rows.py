@@ -68,17 +68,7 @@ class TopicCodes:
 def rejected_rows(
     frames: RecordFrames, topic_codes: npt.NDArray[np.int64], most_bytes: int
 ) -> dict[int, RejectedRecord]:
-    """Return the rows that must not be taken over, with what is known of them.
-
-    Parameters
-    ----------
-    frames
-        Only rows that are ``ok``.
-    topic_codes
-        See `TopicCodes`.
-    most_bytes
-        Of a record that a segment of the new log takes.
-    """
+    """Return the rows that must not be taken over, with what is known of them."""
     reasons = crc_failures(frames)
     for row in np.flatnonzero(topic_codes < 0).tolist():
         reasons.setdefault(row, "its topic is none that a queue can have")

@@ -85,8 +85,6 @@ class SalvageOptions:
     ----------
     clock
         Returns ms since the epoch.
-    progress
-        See `StageProgress`.
     """
 
     clock: Callable[[], int]
@@ -104,8 +102,6 @@ def salvage_store(
 
     Parameters
     ----------
-    source
-        The damaged store; ``config`` holds the sizes that its files do not show.
     target
         A local path at which there is nothing, or an empty directory. The report is written
         beside it: ``TARGET.salvage.json``.
@@ -362,15 +358,7 @@ def _put_in_place(part: Path, path: Path) -> None:
 def compacted_messages_notes(
     snapshot: StoreSnapshot, queues: Mapping[tuple[str, int], QueueOffsets]
 ) -> list[str]:
-    """Return for a person what of the compacted logs is not in the new store.
-
-    Parameters
-    ----------
-    snapshot
-        The old store.
-    queues
-        Old queue offsets of what was taken over.
-    """
+    """Return for a person what of the compacted logs is not in the new store."""
     only: dict[str, int] = {}
     unread = []
     for topic, queue_id in compacted_queues(snapshot.directory):
@@ -399,8 +387,6 @@ def checked_target(snapshot: StoreSnapshot, target: str) -> Path:
 
     Parameters
     ----------
-    snapshot
-        The store that is salvaged.
     target
         A path at which there should be nothing, or an empty directory.
 

@@ -22,26 +22,12 @@ class SalvageReport:
 
     Attributes
     ----------
-    source, target
-        The stores.
-    log_begin, log_end, log_ends_because
-        Of the old log: what was read, and why its end is there.
     records, record_bytes
         Taken over; bytes in the new log.
-    gaps
-        Parts of the old log in which no record could be read.
-    rejected
-        Records with a good frame and a wrong CRC, or of no possible queue: not taken over.
     corrected_times
         Records whose store time could not be right: they got that of the record before.
-    places
-        Which parts of the old log are where in the new one.
-    queues
-        Queue offsets then and now, by (topic, queue id).
     kept_queues
         Queues without messages that were copied, so that their next message gets the next offset.
-    lost_end
-        What followed the end of the old log, and is gone.
     notes
         What else a person should know.
     """
