@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from rmqsource.errors import SourceError, SourceOptionError
-from rmqsource.options.source_options import parse_options
-from rmqsource.options.sql_option import warn_of_ignored_input
+from rmqsource.options.source_options import parse_options, warn_of_ignored_input
 from rmqsource.reader import FilteringStoreReader, StoreReader
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.schema import resolve_projection, table_schema

@@ -24,7 +24,7 @@ from store_core.errors import (
     TransactionError,
 )
 from store_core.files.store_directory import StoreDirectory
-from store_core.put.put_timer import TimerRules, nobody_waits
+from store_core.put.timer_rules import TimerRules, nobody_waits
 from store_core.read.store_queries import StoreQueries
 from store_core.services.open_store import OpenStore
 from store_core.services.store_services import Environment

@@ -23,7 +23,7 @@ from rmqsource.cli.report import scan_progress
 from rmqsource.errors import DataLossError
 from rmqsource.explore.trace_events import moment
 from rmqsource.options.option_table import is_message_id
-from rmqsource.options.sql_option import sql_option
+from rmqsource.options.source_options import sql_option
 from rmqsource.options.where import Comparison
 from rmqsource.scan.read_columns import no_progress
 from rmqsource.scan.store_versions import make_token, parse_token

@@ -13,8 +13,7 @@ from rmqsource.errors import SourceOptionError
 from rmqsource.explore.store_health import lost_log
 from rmqsource.metadata import read_metadata
 from rmqsource.options.option_values import did_you_mean, parse_list
-from rmqsource.options.source_options import parse_options
-from rmqsource.options.sql_option import sql_option
+from rmqsource.options.source_options import parse_options, sql_option
 from rmqsource.scan.read_columns import read_columns
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import TABLES

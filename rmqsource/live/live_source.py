@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 from rmqsource.errors import SourceError, SourceOptionError
 from rmqsource.live.live_options import parse_live_options
 from rmqsource.live.live_reader import LiveReader
-from rmqsource.options.sql_option import warn_of_ignored_input
+from rmqsource.options.source_options import warn_of_ignored_input
 from rmqsource.schema import resolve_projection, table_schema
 from rmqsource.tables import CORRUPT_RECORD
 

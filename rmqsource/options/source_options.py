@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqsource.errors import SourceOptionError
 from rmqsource.options.offsets import check_batch_start, check_order
 from rmqsource.options.option_table import OPTION_TABLE, given_options
-from rmqsource.options.sql_option import sql_option
 from rmqsource.options.where import column_error, parse_where
 from store_core.codec.compression import MAX_DECODED_BYTES
+from store_core.errors import FilterSyntaxError, IgnoredInputWarning
 from store_core.files.store_directory import utf8_path
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.offsets import OffsetBound
     from rmqsource.options.where import Comparison
+    from store_core.filter.sql_filter import SqlFilter
 
 __all__ = [
     "OPTION_TABLE",
@@ -31,9 +34,8 @@ __all__ = [
     "options_for",
     "parse_options",
 ]
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+OPTION = "sqlFilter"
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,19 @@ class SourceOptions:
 
 
 _WHERE = "where"
+
+
 _QUEUE_SELECTION = ("topic", "topicPattern", "queueId")
+
+
 _MESSAGE_SELECTION = (
     *_QUEUE_SELECTION,
     *("startingTimestamp", "endingTimestamp", "startingOffsets", "endingOffsets"),
     *("keys", "keysFrom", "uniqueKeys", "messageIds", "tags", _WHERE, "access", "body"),
     *("sqlFilter", "sqlDialect"),
 )
+
+
 # A selection that a table does not know would be answered with too many rows: an error instead.
 _SELECTIONS = {
     "messages": _MESSAGE_SELECTION,
@@ -116,6 +124,8 @@ _STREAM_ONLY = (
     *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"),
     *("maxTriggerDelay", "readUpTo"),
 )
+
+
 _BATCH_ONLY = {
     "endingOffsets": "a stream has no end; read a batch (spark.read), or stop the query",
     "endingTimestamp": "a stream has no end; read a batch (spark.read), or stop the query",
@@ -124,7 +134,11 @@ _BATCH_ONLY = {
     "foreachBatch",
     "messageIds": "a message id names one message that is there: read a batch (spark.read)",
 }
+
+
 _STREAMED_TABLES = ("messages", "keys")
+
+
 _STREAMED_ACCESS = ("auto", "commitlog")
 
 
@@ -326,3 +340,49 @@ def _check_offset_topics(options: SourceOptions) -> None:
             else:
                 continue
             raise SourceOptionError(name, f"{reason}; name it there or drop it here")
+
+
+class SqlOption(NamedTuple):
+    """A filter, and a warning to the person who wrote it.
+
+    Attributes
+    ----------
+    ignored
+        What RocketMQ does not read of the text, in words; empty: it reads all.
+    """
+
+    sql_filter: SqlFilter
+    ignored: str
+
+
+def sql_option(options: SourceOptions) -> SqlOption | None:
+    """Return the filter of a read; None when there is none.
+
+    Raises
+    ------
+    SourceOptionError
+        The text does not parse; the error names the place.
+    """
+    if options.sql_filter is None:
+        return None
+    return _parsed(options.sql_filter, options.sql_dialect)
+
+
+def warn_of_ignored_input(options: SourceOptions) -> None:
+    """Warn where RocketMQ takes the beginning of a filter for the whole."""
+    found = sql_option(options)
+    if found is not None and found.ignored:
+        warnings.warn(f"option {OPTION}: {found.ignored}", IgnoredInputWarning, stacklevel=2)
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str, dialect: int) -> SqlOption:
+    from store_core.filter.sql_filter import SqlFilter  # noqa: PLC0415 (most reads have no filter)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", IgnoredInputWarning)
+        try:
+            sql_filter = SqlFilter(text, dialect)
+        except FilterSyntaxError as err:
+            raise SourceOptionError(OPTION, str(err)) from err
+    return SqlOption(sql_filter, "; ".join(str(warning.message) for warning in caught))

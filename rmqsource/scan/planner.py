@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqsource.errors import DamagedStoreError, DataLossError, SourceOptionError
-from rmqsource.options.sql_option import sql_option
+from rmqsource.options.source_options import sql_option
 from rmqsource.scan.compacted_path import compacted_notes, plan_compacted
 from rmqsource.scan.predicate import ScanPredicate
 from rmqsource.scan.queue_path import RecordPlaces, UnprovedError, lost_queues, read_queue_units

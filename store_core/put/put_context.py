@@ -15,7 +15,7 @@ from store_core.results import PutMessageStatus
 if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.commit_log_appender import CommitLogAppender
-    from store_core.put.put_timer import TimerRules
+    from store_core.put.timer_rules import TimerRules
     from store_core.queue.queue_offset_table import QueueOffsetTable
 
 logger = logging.getLogger(__name__)

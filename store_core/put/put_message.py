@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.commit_log_appender import AppendedRecord, CommitLogAppender
     from store_core.message import Message
-    from store_core.put.put_timer import TimerRules
+    from store_core.put.timer_rules import TimerRules
     from store_core.queue.queue_offset_table import QueueOffsetTable
 
 _APPENDED = AppendMessageStatus.PUT_OK

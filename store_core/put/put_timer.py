@@ -6,152 +6,29 @@ Source: RocketMQ ``HookUtils.handleScheduleMessage``, ``checkIfTimerMessage``,
 
 from __future__ import annotations
 
-import random
-from copy import copy
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts, replace_rows
-from store_core.codec.java_hash_map import hash_map_string
-from store_core.codec.java_string import java_integer
-from store_core.codec.properties import string_to_properties
-from store_core.layout.message import (
-    NOT_QUEUED_BIT,
-    PROPERTY_DELAY,
-    PROPERTY_REAL_QID,
-    PROPERTY_REAL_TOPIC,
-    PROPERTY_TIMER_DEL_UNIQKEY,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELIVER_MS,
-    PROPERTY_TIMER_OUT_MS,
-)
 from store_core.message import Message
 from store_core.put.put_checks import Refusal
 from store_core.put.put_columns import number_of
 from store_core.put.put_schedule import rows_with_hooks
-from store_core.put.reserved_properties import delay_level
-from store_core.results import PutMessageStatus
 from store_core.topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from store_core.arrow_types import RecordBatch
-    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.put.put_context import PutContext
 
 TIMER_MARK = b"TIMER_DEL"
 """What every property string holds that names a time of delivery."""
-_LONG_BITS = 64
-_TIMES = {
-    PROPERTY_TIMER_DELAY_SEC: (1000, True),
-    PROPERTY_TIMER_DELAY_MS: (1, True),
-    PROPERTY_TIMER_DELIVER_MS: (1, False),
-}
+
+
 """Property -> ms of its unit, and whether it counts from now; the first that is there is taken."""
-
-
-class TimerRules:
-    """What becomes of messages that name the time of their delivery.
-
-    Parameters
-    ----------
-    clock
-        Returns ms since the epoch.
-
-    Attributes
-    ----------
-    waiting_at
-        Returns how many messages wait for a time (ms) already; set by who has the wheel.
-    refusal
-        Why no message is taken that names a time; empty where they are.
-    """
-
-    def __init__(self, config: MessageStoreConfig, clock: Callable[[], int]) -> None:
-        self._is_enabled = config.timer_wheel_enable
-        self._precision_ms = config.timer_precision_ms
-        self._most_ms = config.timer_max_delay_sec * 1000
-        self._most_waiting = config.timer_congest_num_each_slot
-        self._clock = clock
-        self.waiting_at: Callable[[int], int] = nobody_waits
-        self.refusal = ""
-
-    def timed_message(self, message: Message, properties_raw: bytes) -> Message | Refusal | None:
-        """Return the message as it is stored until it is due; None: it does not wait.
-
-        Parameters
-        ----------
-        message
-            With a topic and a queue that may be put to. Messages of the timer's topic and such as
-            were delivered already stay as they are; prepared and rollback messages, too, and all
-            with a delay level.
-        """
-        if message.topic == TIMER_TOPIC or message.sys_flag & NOT_QUEUED_BIT:
-            return None
-        properties = string_to_properties(properties_raw)
-        if not _names_a_time(properties):
-            return None
-        if not self._is_enabled:
-            return Refusal(
-                PutMessageStatus.WHEEL_TIMER_NOT_ENABLE,
-                "the message names a time of delivery, and timerWheelEnable is false",
-            )
-        if self.refusal:
-            return Refusal(PutMessageStatus.WHEEL_TIMER_NOT_ENABLE, self.refusal)
-        out_ms = self._out_ms(properties)
-        if out_ms is None or isinstance(out_ms, Refusal):
-            return out_ms
-        properties[PROPERTY_TIMER_OUT_MS] = str(out_ms)
-        properties[PROPERTY_REAL_TOPIC] = message.topic
-        properties[PROPERTY_REAL_QID] = str(message.queue_id)
-        found = copy(message)
-        found.topic, found.queue_id = TIMER_TOPIC, 0
-        found.properties_raw = hash_map_string(properties)
-        return found
-
-    def _out_ms(self, properties: Mapping[str, str]) -> int | Refusal | None:
-        """Return the step after which the message is delivered; None: it is due already."""
-        name = next(name for name in _TIMES if name in properties)
-        now = self._clock()
-        number = java_integer(properties[name], _LONG_BITS)
-        if number is None:
-            return _illegal(f"property {name} is {properties[name]!r:.60}, which is no number")
-        unit_ms, from_now = _TIMES[name]
-        deliver_ms = _as_long(number * unit_ms + now * from_now)
-        if deliver_ms <= now:
-            if PROPERTY_TIMER_DEL_UNIQKEY in properties:
-                return _illegal("it deletes a message whose time has come")
-            return None
-        if _as_long(deliver_ms - now) > self._most_ms:
-            return _illegal(
-                f"it waits {deliver_ms - now} ms, timerMaxDelaySec allows {self._most_ms}"
-            )
-        # An exact step is lowered by one: slots are delivered when their step is over.
-        out_ms = (deliver_ms - 1) // self._precision_ms * self._precision_ms
-        if self._is_congested(out_ms):
-            return Refusal(
-                PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL,
-                f"{self.waiting_at(out_ms)} messages wait for this time already "
-                "(timerCongestNumEachSlot): choose another, or send again later",
-            )
-        return out_ms
-
-    def _is_congested(self, out_ms: int) -> bool:
-        waiting, most = self.waiting_at(out_ms), self._most_waiting
-        if waiting <= most:
-            return False
-        # RocketMQ refuses fewer the more there are, up to twice as many: it means the opposite.
-        return waiting >= 2 * most or random.randrange(1000) > 1000 * (waiting - most) / (
-            most + 0.1
-        )
-
-
-def nobody_waits(_time_ms: int) -> int:
-    """Return how many messages wait where nobody knows."""
-    return 0
 
 
 def timed_batch(batch: RecordBatch, context: PutContext) -> tuple[RecordBatch, dict[int, Refusal]]:
@@ -196,19 +73,3 @@ def _with_timer_rows(batch: RecordBatch, properties: Mapping[int, bytes | None])
     columns["queue_id"] = pa.array(queue_id)
     columns["properties_raw"] = replace_rows(batch.column("properties_raw"), at, values)
     return pa.record_batch(columns)
-
-
-def _names_a_time(properties: Mapping[str, str]) -> bool:
-    if PROPERTY_TIMER_OUT_MS in properties or not any(name in properties for name in _TIMES):
-        return False
-    level, fault = delay_level(properties.get(PROPERTY_DELAY))
-    return fault is None and level <= 0
-
-
-def _illegal(reason: str) -> Refusal:
-    return Refusal(PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL, reason)
-
-
-def _as_long(number: int) -> int:
-    """Return what is left of a number in 64 bits, as in Java."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)

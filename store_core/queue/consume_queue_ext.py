@@ -39,7 +39,7 @@ class ExtUnits(NamedTuple):
 
 
 class ConsumeQueueExt:
-    """Extension units of one queue. It grows at the end; without the filters it cannot be rebuilt."""
+    """Extension units of one queue; it grows at its end. Without filters it cannot be rebuilt."""
 
     def __init__(self, directory: StoreDirectory, segments: SegmentList) -> None:
         self.directory = directory

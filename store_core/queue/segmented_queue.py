@@ -9,9 +9,13 @@ from store_core.files.segment_list import SegmentList, list_segments
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    import numpy as np
+    import numpy.typing as npt
+
     from store_core.files.store_directory import StoreDirectory
-    from store_core.queue.consume_queue import Units
     from store_core.queue.queue_directories import QueueKind
+
+    Units = npt.NDArray[np.void]
 
 _Queue = TypeVar("_Queue", bound="SegmentedQueue")
 

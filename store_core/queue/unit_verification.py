@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
-from store_core.layout.consume_queue import CQ_UNIT, EXT_ADDRESS_BASE
+from store_core.layout.consume_queue import EXT_ADDRESS_BASE
 from store_core.queue.consume_queue_ext import is_ext_address
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.queue.consume_queue_ext import ExtUnits
-    from store_core.queue.consume_queue_store import ConsumeQueueStore
-    from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.dispatch_request import DispatchRequests
 
     Int64s = npt.NDArray[np.int64]
@@ -85,43 +83,6 @@ def first_torn_batch_unit(stored: Units, rows: DispatchRequests) -> int | None:
     return _first(bad | _lost_bytes(stored, expected))
 
 
-def unproved_records(
-    queues: ConsumeQueueStore,
-    outline: DispatchRequests,
-    decode: Callable[[Int64s], DispatchRequests],
-) -> Int64s:
-    """Return where the records start of which a queue lacks some, or may hold torn units.
-
-    Of a queue it is all of its records or none.
-
-    Parameters
-    ----------
-    queues
-        The queues, recovered, without extension units; no record goes to several of them.
-    decode
-        Returns the requests of records, whole, given where they start (ascending).
-    """
-    found: list[Int64s] = [np.empty(0, np.int64)]
-    doubtful: list[tuple[Int64s, Units]] = []
-    for key, rows in queues.by_queue(outline):
-        units = _units_of(queues.find_simple(*key), rows)
-        if units is None:
-            found.append(rows.commit_log_offset)
-            continue
-        units = units[units["tags_code"] & _LAST_BYTE == 0]
-        if len(units):
-            doubtful.append((rows.commit_log_offset, units))
-    if doubtful:
-        starts = np.sort(np.concatenate([units["commit_log_offset"] for _, units in doubtful]))
-        requests = decode(starts)
-        found += [
-            records
-            for records, units in doubtful
-            if first_torn_unit(units.astype(CQ_UNIT.dtype), _rows_of(requests, units)) is not None
-        ]
-    return np.sort(np.concatenate(found))
-
-
 def _match(stored: Units, rows: DispatchRequests) -> tuple[npt.NDArray[np.intp], Mask]:
     """Return the row of each unit, and which have none although their place was looked at.
 
@@ -150,23 +111,3 @@ def _lost_bytes(stored: Units, expected: Units) -> Mask:
 
 def _first(torn: Mask) -> int | None:
     return int(np.argmax(torn)) if torn.any() else None
-
-
-def _units_of(queue: ConsumeQueueWriter | None, rows: DispatchRequests) -> Units | None:
-    """Return the units of some rows as a native array; None where one is missing or another."""
-    starts = rows.commit_log_offset
-    if queue is None or int(starts[-1]) >= queue.max_physic_offset:
-        return None
-    first = queue.end_below(int(starts[0]))
-    units = queue.read_units(first, first + len(rows))
-    is_same = (
-        len(units) == len(rows)
-        and (rows.queue_offset == np.arange(first, first + len(rows))).all()
-        and (units["commit_log_offset"] == starts).all()
-        and (units["message_size"] == rows.message_size).all()
-    )
-    return units if is_same else None
-
-
-def _rows_of(requests: DispatchRequests, units: Units) -> DispatchRequests:
-    return requests.take(np.searchsorted(requests.commit_log_offset, units["commit_log_offset"]))

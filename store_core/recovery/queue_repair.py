@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
+from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.unit_placement import count_misplaced, first_queue_offset
+from store_core.queue.unit_verification import first_torn_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
     from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.dispatch_request import DispatchRequests
 
+    Int64s = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+    Units = npt.NDArray[np.void]
+
+_LAST_BYTE = 0xFF  # of a tags code
 logger = logging.getLogger(__name__)
 
 
@@ -188,3 +195,60 @@ def _suspects(
         suspects += [held[row][1:] for row in range(low, high) if not good[row - low]]
     log_end = max((s.from_offset + size for s in log.segments), default=0)
     return suspects + [entry[1:] for entry in held if entry[0] >= log_end]
+
+
+def unproved_records(
+    queues: ConsumeQueueStore,
+    outline: DispatchRequests,
+    decode: Callable[[Int64s], DispatchRequests],
+) -> Int64s:
+    """Return where the records start of which a queue lacks some, or may hold torn units.
+
+    Of a queue it is all of its records or none.
+
+    Parameters
+    ----------
+    queues
+        The queues, recovered, without extension units; no record goes to several of them.
+    decode
+        Returns the requests of records, whole, given where they start (ascending).
+    """
+    found: list[Int64s] = [np.empty(0, np.int64)]
+    doubtful: list[tuple[Int64s, Units]] = []
+    for key, rows in queues.by_queue(outline):
+        units = _units_of(queues.find_simple(*key), rows)
+        if units is None:
+            found.append(rows.commit_log_offset)
+            continue
+        units = units[units["tags_code"] & _LAST_BYTE == 0]
+        if len(units):
+            doubtful.append((rows.commit_log_offset, units))
+    if doubtful:
+        starts = np.sort(np.concatenate([units["commit_log_offset"] for _, units in doubtful]))
+        requests = decode(starts)
+        found += [
+            records
+            for records, units in doubtful
+            if first_torn_unit(units.astype(CQ_UNIT.dtype), _rows_of(requests, units)) is not None
+        ]
+    return np.sort(np.concatenate(found))
+
+
+def _units_of(queue: ConsumeQueueWriter | None, rows: DispatchRequests) -> Units | None:
+    """Return the units of some rows as a native array; None where one is missing or another."""
+    starts = rows.commit_log_offset
+    if queue is None or int(starts[-1]) >= queue.max_physic_offset:
+        return None
+    first = queue.end_below(int(starts[0]))
+    units = queue.read_units(first, first + len(rows))
+    is_same = (
+        len(units) == len(rows)
+        and (rows.queue_offset == np.arange(first, first + len(rows))).all()
+        and (units["commit_log_offset"] == starts).all()
+        and (units["message_size"] == rows.message_size).all()
+    )
+    return units if is_same else None
+
+
+def _rows_of(requests: DispatchRequests, units: Units) -> DispatchRequests:
+    return requests.take(np.searchsorted(requests.commit_log_offset, units["commit_log_offset"]))

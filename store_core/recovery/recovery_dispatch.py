@@ -12,8 +12,7 @@ from store_core.index.index_file_set import RecoveredLog
 from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.log.log_scan import frames_of
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
-from store_core.queue.unit_verification import unproved_records
-from store_core.recovery.queue_repair import count_missing, own_units, put_again
+from store_core.recovery.queue_repair import count_missing, own_units, put_again, unproved_records
 
 if TYPE_CHECKING:
     from typing import Callable

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.log.commit_log_appender import Buffer
-    from store_core.put.put_timer import TimerRules
+    from store_core.put.timer_rules import TimerRules
     from store_core.services.reput_message import Dispatcher
     from store_core.services.store_services import Environment
     from store_core.state.running_flags import RunningFlags

@@ -18,7 +18,7 @@ from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.message import Message
 from store_core.put.put_checks import Refusal
 from store_core.put.put_message import MessagePutter
-from store_core.put.put_timer import TimerRules
+from store_core.put.timer_rules import TimerRules
 from store_core.queue.queue_offset_table import QueueOffsetTable
 from store_core.results import PutMessageStatus
 

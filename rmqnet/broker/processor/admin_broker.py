@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
 
 from rmqnet.broker.processor.admin_groups import AdminClients, AdminGroups
 from rmqnet.broker.processor.admin_offsets import AdminOffsets, AdminResets
@@ -22,12 +22,11 @@ from store_core.errors import StoreError
 if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.pools import Pools
+    from rmqnet.broker.processor.bodies import AdminHandler
     from rmqnet.remoting.remoting_server import RemotingServer
     from rmqnet.remoting.server_connection import ServerConnection
 
 logger = logging.getLogger(__name__)
-
-AdminHandler = Callable[[RemotingCommand], RemotingCommand]
 
 
 class AdminBrokerProcessor:

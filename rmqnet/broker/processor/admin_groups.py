@@ -35,7 +35,7 @@ from store_core.files.store_directory import StoreDirectory
 if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
-    from rmqnet.broker.processor.admin_broker import AdminHandler
+    from rmqnet.broker.processor.bodies import AdminHandler
     from rmqnet.remoting.remoting_command import RemotingCommand
 
 _FORBIDDEN_TO_READ = 1

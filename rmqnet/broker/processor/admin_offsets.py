@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqnet.broker.broker import Broker
-    from rmqnet.broker.processor.admin_broker import AdminHandler
+    from rmqnet.broker.processor.bodies import AdminHandler
     from rmqnet.client.message_queue import MessageQueue
     from rmqnet.remoting.remoting_command import RemotingCommand
     from store_core.config.config_files import TopicConfig

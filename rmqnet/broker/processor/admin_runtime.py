@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.pools import Pools
-    from rmqnet.broker.processor.admin_broker import AdminHandler
+    from rmqnet.broker.processor.bodies import AdminHandler
 
 logger = logging.getLogger(__name__)
 _LIVE_STORE_KEYS = (

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rmqnet.broker.broker import Broker
-    from rmqnet.broker.processor.admin_broker import AdminHandler
+    from rmqnet.broker.processor.bodies import AdminHandler
     from rmqnet.remoting.remoting_command import RemotingCommand
     from store_core.queue.readable_queue import ReadableQueue
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from rmqnet.client.queue_json import to_queue_json
 from rmqnet.errors import RemotingFormatError
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqnet.remoting.header_fields import Header
+
+AdminHandler = Callable[[RemotingCommand], RemotingCommand]
 
 
 @contextmanager

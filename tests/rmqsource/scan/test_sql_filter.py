@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from rmqsource.datasource import RocketMQStoreDataSource
 from rmqsource.errors import SourceOptionError
-from rmqsource.options.sql_option import warn_of_ignored_input
+from rmqsource.options.source_options import warn_of_ignored_input
 from store_core import SqlFilter
 from store_core.errors import IgnoredInputWarning
 from tests.golden_store import CLUSTER_NAMES, golden
