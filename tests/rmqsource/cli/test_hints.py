@@ -14,7 +14,7 @@ from tests.rmqsource.cli.command_line import Run
 
 pytest.importorskip("typer")
 
-from rmqsource.cli import explore as cli_explore
+from rmqsource.cli.commands import explore as cli_explore
 from rmqsource.cli.read import unknown_topics
 from rmqsource.options.source_options import options_for
 

@@ -95,7 +95,7 @@ def test_what_was_abandoned_as_json(run, tmp_path):
 )
 def test_copy_tells_programs_what_it_did(spark, monkeypatch, run, tmp_path, topic, code, messages):
     from rmqsource import register
-    from rmqsource.cli import sink as cli_sink
+    from rmqsource.cli.commands import sink as cli_sink
 
     register(spark)
     monkeypatch.setattr(cli_sink, "spark_job", lambda *_: nullcontext(spark))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqsource.explore import group_sums as tally
+from rmqsource.explore import log_survey as tally
 from rmqsource.explore.log_survey import Tally, counted_pairs
 
 PAIRS = st.lists(

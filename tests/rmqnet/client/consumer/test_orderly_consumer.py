@@ -13,7 +13,7 @@ import pytest
 
 from rmqnet import ConsumeContext, Message, MessageModel, MessageQueue
 from rmqnet.client.consumer import (
-    orderly_consumption,
+    consumption,
     process_queue,
     push_consumer,
     queue_locks,
@@ -141,7 +141,7 @@ def test_a_queue_that_another_member_has_locked(
 
 
 def test_a_lock_that_is_lost(broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orderly_consumption, "_LOCK_FAILED_MS", 20)
+    monkeypatch.setattr(consumption, "_LOCK_FAILED_MS", 20)
     monkeypatch.setattr(queue_locks, "LOCK_INTERVAL_S", 0.02)
     monkeypatch.setattr("rmqnet.client.consumer.push_consumer._FIRST_LOCK_S", 0.02)
     monkeypatch.setattr("rmqnet.client.consumer.push_consumer.LOCK_INTERVAL_S", 0.02)
@@ -211,7 +211,7 @@ def test_a_broker_that_does_not_lock_is_not_asked_all_the_time(
     broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was away for longer than locks are relied upon: the queue waits, and asks again later."""
-    monkeypatch.setattr(orderly_consumption, "_LOCK_FAILED_MS", 200)
+    monkeypatch.setattr(consumption, "_LOCK_FAILED_MS", 200)
     monkeypatch.setattr(process_queue, "LOCK_MAX_LIVE_MS", 30)
     good = broker.server.answers[RequestCode.LOCK_BATCH_MQ]
     listener = _Orderly()
