@@ -16,7 +16,7 @@ from rmqsource.cli.arguments import (
     Limit,
     Paths,
     Queue,
-    Selection,
+    SelectionFlags,
     Source,
     Topic,
     View,
@@ -43,7 +43,7 @@ from rmqsource.cli.commands.send import add_send_command, add_tail_command
 from rmqsource.cli.commands.serve import add_serve_command
 from rmqsource.cli.commands.sink import add_sink_commands
 from rmqsource.cli.info import FACTS, show_topics, store_facts
-from rmqsource.cli.messages import Wanted, show_messages
+from rmqsource.cli.messages import MessageChoice, show_messages
 from rmqsource.cli.output import Display, Format, Shape, row_writer, write_record, write_result
 from rmqsource.cli.read import Grep, listed, source_options, table_options
 from rmqsource.cli.recover import recover as recover_and_tell
@@ -265,7 +265,7 @@ def messages(  # noqa: PLR0913 (one parameter a flag)
     path: AnyPaths = None,
     queue: Queue = [],  # noqa: B006 (typer copies it)
     *,
-    selection: Selection,
+    selection: SelectionFlags,
     message_id: Ids = [],  # noqa: B006 (typer copies it)
     grep: Annotated[
         Optional[str],
@@ -296,7 +296,7 @@ def messages(  # noqa: PLR0913 (one parameter a flag)
         flags = selection.flags(source.config, view.clock())
         flags["queueId"] = ("--queue", queue)
         ids = listed("--id", message_id)
-        wanted = Wanted(ids, limit, last, follow, None if grep is None else Grep(grep))
+        wanted = MessageChoice(ids, limit, last, follow, None if grep is None else Grep(grep))
         most = 0 if last is not None or follow else view.limit(limit)
         if is_cluster:
             from rmqsource.cli.cluster_reads import show_cluster_messages  # noqa: PLC0415

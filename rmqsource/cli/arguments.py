@@ -146,7 +146,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectionFlags:
     """Which messages are meant: different flags narrow, one that names several means any."""
 
     topic: Topic = field(default_factory=list)

@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
     from rmqnet.client.admin_results import QueueStats
     from rmqnet.client.topic_route import TopicRoute
-    from rmqsource.cli.messages import Wanted
+    from rmqsource.cli.messages import MessageChoice
     from rmqsource.cli.output import Display
     from rmqsource.cli.report import Report, ScanProgress
     from rmqsource.live.live_options import LiveOptions
-    from rmqsource.live.live_queues import LiveQueue, QueueRange
+    from rmqsource.live.live_queues import LiveQueue, QueueSlice
     from store_core.arrow_types import Columns, Table
 
     Rows = Iterator[dict[str, Any]]
@@ -74,7 +74,7 @@ _TOPICS = Shape(
 
 
 def show_cluster_messages(
-    options: LiveOptions, wanted: Wanted, display: Display, limit: int, report: Report
+    options: LiveOptions, wanted: MessageChoice, display: Display, limit: int, report: Report
 ) -> None:
     """Write the messages that the options select, oldest first; see `MessageWriter`.
 
@@ -98,7 +98,7 @@ def show_cluster_messages(
     writer.close()
 
 
-def _check(wanted: Wanted) -> None:
+def _check(wanted: MessageChoice) -> None:
     if wanted.follow:
         raise WrongUseError("--follow: of a cluster that is rocketmq-store tail --namesrv …")
     if wanted.last is not None:
@@ -140,8 +140,8 @@ def _in_small_batches(options: LiveOptions, limit: int) -> LiveOptions:
     return replace(options, reading=replace(options.reading, batch_rows=rows))
 
 
-def _by_queue(ranges: list[QueueRange]) -> list[LiveSplit]:
-    queues: dict[LiveQueue, list[QueueRange]] = {}
+def _by_queue(ranges: list[QueueSlice]) -> list[LiveSplit]:
+    queues: dict[LiveQueue, list[QueueSlice]] = {}
     for part in ranges:
         queues.setdefault(part.queue, []).append(part)
     return [LiveSplit(tuple(parts)) for parts in queues.values()]
@@ -165,13 +165,13 @@ def _columns(options: LiveOptions, found: FoundMessages) -> tuple[str, ...]:
 class _Bar:
     """Tells how much of all queues was read; rows that no filter lets through count too."""
 
-    def __init__(self, progress: ScanProgress, ranges: list[QueueRange]) -> None:
+    def __init__(self, progress: ScanProgress, ranges: list[QueueSlice]) -> None:
         self._progress = progress
         self._total = sum(part.messages for part in ranges)
         self._reached: dict[LiveQueue, int] = {}
         self._done = 0
 
-    def reach(self, first: QueueRange, offset: int) -> None:
+    def reach(self, first: QueueSlice, offset: int) -> None:
         """Note that a queue, which begins with a range, was read to an offset."""
         done = offset + 1 - first.start
         self._done += done - self._reached.get(first.queue, 0)
@@ -324,7 +324,7 @@ class _Batches:
             self._reached = end
         return rows
 
-    def _read(self, ranges: list[QueueRange], stop: Event) -> list[dict[str, Any]] | None:
+    def _read(self, ranges: list[QueueSlice], stop: Event) -> list[dict[str, Any]] | None:
         """Read all of a batch before any of it is shown: where that fails it is read again."""
         is_told = False
         while not stop.is_set():
@@ -337,7 +337,7 @@ class _Batches:
                 stop.wait(_AGAIN_SECONDS)
         return None
 
-    def _rows(self, ranges: list[QueueRange]) -> list[dict[str, Any]]:
+    def _rows(self, ranges: list[QueueSlice]) -> list[dict[str, Any]]:
         if not ranges:
             return []
         request = read_request(self._options, self._found.columns)

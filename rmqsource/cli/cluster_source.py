@@ -20,7 +20,7 @@ from rmqsource.options.option_values import did_you_mean
 if TYPE_CHECKING:
     from rmqnet.client.client_config import ClientConfig
     from rmqsource.cli.arguments import Flags
-    from rmqsource.live.live_options import Connection
+    from rmqsource.live.live_options import ClusterConnection
 
 _VARIABLES = {
     "accessKey": "ROCKETMQ_ACCESS_KEY",
@@ -184,7 +184,7 @@ def _unquoted(text: str) -> str:
     return text
 
 
-def client_config(connection: "Connection") -> "ClientConfig":
+def client_config(connection: "ClusterConnection") -> "ClientConfig":
     """Return the settings of a client of the cluster."""
     from rmqnet.client.client_config import ClientConfig  # noqa: PLC0415 (on demand)
     from rmqnet.remoting.acl import AclCredentials  # noqa: PLC0415

@@ -66,7 +66,7 @@ _FIRST_WINDOW = 1 << 20
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
 
-class Wanted(NamedTuple):
+class MessageChoice(NamedTuple):
     """Which of the selected messages to show."""
 
     ids: Sequence[str] = ()
@@ -92,7 +92,7 @@ class Wanted(NamedTuple):
 
 
 def show_messages(
-    options: SourceOptions, wanted: Wanted, display: Display, limit: int, report: Report
+    options: SourceOptions, wanted: MessageChoice, display: Display, limit: int, report: Report
 ) -> None:
     """Write the messages that the options select, and that have one of the ids if there are any.
 
@@ -153,13 +153,15 @@ class MessageWriter:
         self._report.nothing("no message matches")
 
 
-def _rows(read: _Read, options: SourceOptions, wanted: Wanted, missing: list[str]) -> Rows:
+def _rows(read: _Read, options: SourceOptions, wanted: MessageChoice, missing: list[str]) -> Rows:
     if wanted.last is not None:
         return iter(newest(options, wanted.last, read.of))
     return read.of_ids(wanted.ids, options, missing) if wanted.ids else read.of(options)
 
 
-def _follow(options: SourceOptions, wanted: Wanted, writer: RowWriter, report: Report) -> None:
+def _follow(
+    options: SourceOptions, wanted: MessageChoice, writer: RowWriter, report: Report
+) -> None:
     """Show the newest messages, oldest first, and then what comes, until Ctrl-C."""
     report.tell_missing(options)
     with scan_progress() as progress:

@@ -199,15 +199,15 @@ class _TableWriter(RowWriter):
                 file=sys.stderr,
             )
 
-    def _column(self, name: str) -> Column:
+    def _column(self, name: str) -> TableColumn:
         form = self._shape.forms.get(name)
         values = [row[name] for row in self._rows]
         numbers = any(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
         zone = self._display.zone
         if form is None:
-            return Column(name, name, tuple(shown(v, zone=zone) for v in values), numbers)
+            return TableColumn(name, name, tuple(shown(v, zone=zone) for v in values), numbers)
         cells = tuple("" if v is None else printable(form.text(v)) for v in values)
-        return Column(name, form.heading, cells, numbers)
+        return TableColumn(name, form.heading, cells, numbers)
 
 
 class _JsonWriter(RowWriter):
@@ -348,7 +348,7 @@ def _exact(row: Row, zone: tzinfo) -> dict[str, Any]:
     return exact
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column as text; ``is_number``: stands at the right."""
 
     name: str
@@ -378,7 +378,7 @@ class Layout(NamedTuple):
     broken: bool
     dropped: tuple[str, ...] = ()
 
-    def holds(self, columns: Sequence[Column]) -> bool:
+    def holds(self, columns: Sequence[TableColumn]) -> bool:
         """Return whether further rows fit without cutting what has to be whole."""
         by_name = {column.name: column for column in columns}
         return all(by_name[n].least() <= width for n, width in zip(self.names, self.widths))
@@ -390,7 +390,9 @@ def heading_lines(heading: str) -> list[str]:
     return [*(f"{part}_" for part in parts[:-1]), parts[-1]]
 
 
-def fit_table(columns: Sequence[Column], width: int | None, drop: Sequence[str] = ()) -> Layout:
+def fit_table(
+    columns: Sequence[TableColumn], width: int | None, drop: Sequence[str] = ()
+) -> Layout:
     """Return how columns fit into a width; None is any width.
 
     Headings are broken first, then texts that can be cut are cut, free text before names; then
@@ -415,7 +417,7 @@ def fit_table(columns: Sequence[Column], width: int | None, drop: Sequence[str] 
         kept = [column for column in kept if column.name != gone]
 
 
-def _layout(kept: list[Column], widths: list[int], broken: bool, dropped: list[str]) -> Layout:
+def _layout(kept: list[TableColumn], widths: list[int], broken: bool, dropped: list[str]) -> Layout:
     names = tuple(column.name for column in kept)
     return Layout(names, tuple(widths), broken, tuple(dropped))
 
@@ -425,7 +427,7 @@ def _total(widths: Iterable[int]) -> int:
     return sum(held) + GAP * (len(held) - 1)
 
 
-def _shrink(columns: list[Column], widths: list[int], width: int) -> bool:
+def _shrink(columns: list[TableColumn], widths: list[int], width: int) -> bool:
     """Cut widths in place until they fit; return whether they do."""
     for rank in (_FREE, _LISTS, _NAMES):
         soft = [i for i, c in enumerate(columns) if _SOFT.get(c.name, (-1, 0))[0] == rank]
@@ -438,7 +440,7 @@ def _shrink(columns: list[Column], widths: list[int], width: int) -> bool:
     return _total(widths) <= width
 
 
-def table_heading(columns: Sequence[Column], layout: Layout) -> list[str]:
+def table_heading(columns: Sequence[TableColumn], layout: Layout) -> list[str]:
     """Return the lines above the rows, the last of which is a rule."""
     shown = _in_layout(columns, layout)
     lines = [heading_lines(c.heading) if layout.broken else [c.heading] for c in shown]
@@ -449,23 +451,23 @@ def table_heading(columns: Sequence[Column], layout: Layout) -> list[str]:
     return [*texts, (" " * GAP).join(rule * width for width in layout.widths)]
 
 
-def table_rows(columns: Sequence[Column], layout: Layout) -> list[str]:
+def table_rows(columns: Sequence[TableColumn], layout: Layout) -> list[str]:
     """Return a line for each row."""
     shown = _in_layout(columns, layout)
     return [_joined(shown, layout, cells) for cells in zip(*(c.cells for c in shown))]
 
 
-def _in_layout(columns: Sequence[Column], layout: Layout) -> list[Column]:
+def _in_layout(columns: Sequence[TableColumn], layout: Layout) -> list[TableColumn]:
     by_name = {column.name: column for column in columns}
     return [by_name[name] for name in layout.names]
 
 
-def _joined(columns: Sequence[Column], layout: Layout, cells: Sequence[str]) -> str:
+def _joined(columns: Sequence[TableColumn], layout: Layout, cells: Sequence[str]) -> str:
     parts = [_cell(*known) for known in zip(columns, layout.widths, cells)]
     return (" " * GAP).join(parts).rstrip(" ")
 
 
-def _cell(column: Column, width: int, text: str) -> str:
+def _cell(column: TableColumn, width: int, text: str) -> str:
     missing = width - cell_len(text)
     if missing >= 0:
         return " " * missing + text if column.is_number else text + " " * missing

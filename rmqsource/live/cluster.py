@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    from rmqsource.live.live_options import Connection
+    from rmqsource.live.live_options import ClusterConnection
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Cluster:
     Its coroutines run in a thread of its own; `call` runs one and waits for it.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClusterConnection) -> None:
         self.connection = connection
         self.thread = EventLoopThread("rocketmq-live")
         self._opened: RemotingClient | None = None

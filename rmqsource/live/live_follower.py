@@ -20,7 +20,7 @@ from rmqsource.live.cluster_survey import (
 from rmqsource.live.errors import LiveDataLossError
 from rmqsource.live.live_offset import LiveOffset, live_selection
 from rmqsource.live.live_planner import selects_queue
-from rmqsource.live.live_queues import UNKNOWN, LiveQueue, QueueRange, QueueState
+from rmqsource.live.live_queues import UNKNOWN, LiveQueue, QueueSlice, QueueState
 from rmqsource.live.queue_facts import first_offset_at
 from rmqsource.options.offsets import LATEST
 from rmqsource.scan.predicate import from_options
@@ -144,7 +144,7 @@ class LiveFollower:
         waiting = sum(max(ends[queue] - offset, 0) for queue, offset in read.items())
         return LiveOffset(ends, self._selection, waiting=waiting)
 
-    def ranges(self, start: LiveOffset, end: LiveOffset) -> list[QueueRange]:
+    def ranges(self, start: LiveOffset, end: LiveOffset) -> list[QueueSlice]:
         """Return the parts of queues that a batch has.
 
         Where Spark does not say where a query stands (4.0 and 4.1), `end` was found as if nothing
@@ -168,7 +168,7 @@ class LiveFollower:
         if found and self._last_look is None:  # a batch that is repeated after a restart
             self._look(named=False)
         queues = self._queues
-        return [QueueRange(q, queues.store_of(q), a, b, queues.kind_of(q)) for q, a, b in found]
+        return [QueueSlice(q, queues.store_of(q), a, b, queues.kind_of(q)) for q, a, b in found]
 
     def commit(self, end: LiveOffset) -> None:
         """Have brokers note how far the consumer group is; what fails is made up for later."""

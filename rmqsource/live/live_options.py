@@ -24,7 +24,7 @@ from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqsource.live.live_queues import QueueRange
+    from rmqsource.live.live_queues import QueueSlice
     from rmqsource.options.option_table import OptionInfo
 
     Given = dict[str, tuple[OptionInfo, str]]
@@ -50,7 +50,7 @@ _NOT_IN_EVERY_DIALECT = re.compile(r"CONTAINS|STARTSWITH|ENDSWITH", re.IGNORECAS
 class LiveOptions:
     """Options of one read of a cluster, checked; plain values only, so that it can be pickled."""
 
-    connection: Connection
+    connection: ClusterConnection
     reading: SourceOptions
     """What the source has in common with that of files; its path is no path."""
     table: str = "messages"
@@ -111,7 +111,7 @@ def parse_live_options(
     return parsed
 
 
-def connection_of(values: Mapping[str, Any], given: Mapping[str, Any]) -> Connection:
+def connection_of(values: Mapping[str, Any], given: Mapping[str, Any]) -> ClusterConnection:
     """Return how to reach the cluster that these values of options name.
 
     Raises
@@ -131,7 +131,7 @@ def connection_of(values: Mapping[str, Any], given: Mapping[str, Any]) -> Connec
     plain = ("namesrv_addr", "consumer_group", "request_timeout_ms", "retry_timeout_ms")
     known = {name: values[name] for name in plain if name in values}
     known.setdefault("consumer_group", DEFAULT_GROUP)
-    return Connection(**known, tls=tls, secrets=secrets)
+    return ClusterConnection(**known, tls=tls, secrets=secrets)
 
 
 def _of_class(kind: type[Any], values: Mapping[str, Any]) -> Any:
@@ -196,7 +196,7 @@ def _check_access(options: LiveOptions) -> None:
 class LiveSinkOptions:
     """Options of one write, checked; plain values only, so that it can be pickled."""
 
-    connection: Connection
+    connection: ClusterConnection
     sink: SinkOptions
     """What the sink has in common with that of files; its path is no path."""
     group: str = DEFAULT_PRODUCER_GROUP
@@ -255,7 +255,7 @@ class TlsFiles:
 
 
 @dataclass(frozen=True)
-class Connection:
+class ClusterConnection:
     """How to reach a cluster."""
 
     namesrv_addr: str
@@ -288,7 +288,7 @@ def check_secrets(secrets: Secrets, tls: TlsFiles | None) -> None:
         raise SourceOptionError("tlsKeyPassword", "needs 'tlsKeyFile' beside it; give it or drop")
 
 
-class Subscription(NamedTuple):
+class PullExpression(NamedTuple):
     """Expression and its kind, as a pull says them."""
 
     expression: str
@@ -300,10 +300,10 @@ class Subscription(NamedTuple):
         return self.expression == _ALL
 
 
-EVERYTHING = Subscription(_ALL, TAG)
+EVERYTHING = PullExpression(_ALL, TAG)
 
 
-def subscription_of(options: SourceOptions) -> Subscription:
+def subscription_of(options: SourceOptions) -> PullExpression:
     """Return what brokers may leave out for a read: more than that is filtered here.
 
     A pull has one expression: tags go before SQL, as they are cheaper for a broker. Words of SQL
@@ -315,10 +315,10 @@ def subscription_of(options: SourceOptions) -> Subscription:
     for values in where:
         tags = tuple(values) if tags is None else tuple(t for t in tags if t in values)
     if tags and all(_is_plain(tag) for tag in tags):
-        return Subscription(" || ".join(tags), TAG)
+        return PullExpression(" || ".join(tags), TAG)
     text = options.sql_filter
     if text is not None and not _NOT_IN_EVERY_DIALECT.search(text):
-        return Subscription(text, SQL92)
+        return PullExpression(text, SQL92)
     return EVERYTHING
 
 
@@ -327,7 +327,7 @@ def _is_plain(tag: str) -> bool:
     return bool(tag) and tag == tag.strip() and "||" not in tag and tag != _ALL
 
 
-def pushed(subscription: Subscription, part: QueueRange) -> Subscription:
+def pushed(subscription: PullExpression, part: QueueSlice) -> PullExpression:
     """Return what may be said to a queue's broker so that no row is missing.
 
     Where units of a queue do not speak of the messages themselves, all are pulled: inner batches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqsource.live.live_queues import LiveQueue, LiveSplit, QueueRange
+from rmqsource.live.live_queues import LiveQueue, LiveSplit, QueueSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,9 +45,9 @@ def selects_queue(predicate: ScanPredicate, queue_id: int) -> bool:
 
 def plan_ranges(
     states: Iterable[QueueState], predicate: ScanPredicate
-) -> tuple[list[QueueRange], list[Missing]]:
+) -> tuple[list[QueueSlice], list[Missing]]:
     """Return the parts of the queues that hold all matching rows, and what is gone of them."""
-    ranges: list[QueueRange] = []
+    ranges: list[QueueSlice] = []
     missing: list[Missing] = []
     for state in sorted(states):
         if predicate.is_empty or not selects_queue(predicate, state.queue.queue_id):
@@ -55,7 +55,7 @@ def plan_ranges(
         missing += _missing(state, predicate)
         start, end = _bounds(state, predicate)
         if start < end:
-            ranges.append(QueueRange(state.queue, state.store, start, end, state.kind))
+            ranges.append(QueueSlice(state.queue, state.store, start, end, state.kind))
     return ranges, missing
 
 
@@ -95,7 +95,7 @@ def _bounds(state: QueueState, predicate: ScanPredicate) -> tuple[int, int]:
 
 
 def plan_splits(
-    ranges: Sequence[QueueRange],
+    ranges: Sequence[QueueSlice],
     *,
     parallelism: int,
     min_splits: int | None,
@@ -115,10 +115,10 @@ def plan_splits(
 
 
 def _filled(
-    ranges: Sequence[QueueRange], target: int, *, whole_queues: bool
+    ranges: Sequence[QueueSlice], target: int, *, whole_queues: bool
 ) -> Iterator[LiveSplit]:
     """Yield splits of so many messages, filled one after the other."""
-    parts: list[QueueRange] = []
+    parts: list[QueueSlice] = []
     room = target
     for whole in ranges:
         left = whole

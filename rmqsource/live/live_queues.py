@@ -38,7 +38,7 @@ class QueueState(NamedTuple):
     to_time: int | None = None
 
 
-class QueueRange(NamedTuple):
+class QueueSlice(NamedTuple):
     """A part of a queue that a task reads: offsets ``[start, end)``."""
 
     queue: LiveQueue
@@ -56,4 +56,4 @@ class QueueRange(NamedTuple):
 class LiveSplit(NamedTuple):
     """What one task reads: parts of queues, in order."""
 
-    ranges: tuple[QueueRange, ...]
+    ranges: tuple[QueueSlice, ...]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from rmqsource.live.live_options import LiveOptions
-    from rmqsource.live.live_queues import QueueRange
+    from rmqsource.live.live_queues import QueueSlice
     from rmqsource.live.queue_pulls import Pulled
     from rmqsource.scan.predicate import ScanPredicate
     from store_core.arrow_types import Columns
@@ -90,7 +90,7 @@ def plan_live_read(options: LiveOptions) -> list[AnySplit]:
     return [*map(KeySplit, places), *split_ranges(options, ranges)]
 
 
-def split_ranges(options: LiveOptions, ranges: list[QueueRange]) -> list[LiveSplit]:
+def split_ranges(options: LiveOptions, ranges: list[QueueSlice]) -> list[LiveSplit]:
     """Share ranges out as the options say."""
     return plan_splits(
         ranges,
@@ -291,7 +291,7 @@ class LiveBatches:
     """Decodes what one task pulls."""
 
     def __init__(
-        self, request: ReadRequest, ranges: Sequence[QueueRange], *, dedupe: bool = False
+        self, request: ReadRequest, ranges: Sequence[QueueSlice], *, dedupe: bool = False
     ) -> None:
         self._request = request
         repeats = RepeatFilter() if dedupe else None
@@ -383,7 +383,7 @@ class _StoreBatches:
         self,
         store: str,
         request: ReadRequest,
-        parts: Sequence[QueueRange],
+        parts: Sequence[QueueSlice],
         repeats: RepeatFilter | None,
     ) -> None:
         self.name = store
@@ -413,7 +413,7 @@ class _StoreBatches:
         return found
 
 
-def _bounded(predicate: ScanPredicate, parts: Sequence[QueueRange]) -> ScanPredicate:
+def _bounded(predicate: ScanPredicate, parts: Sequence[QueueSlice]) -> ScanPredicate:
     """Return a predicate that holds for the rows of these parts only.
 
     Offsets of other records are those that were asked for; those of inner messages need not be.

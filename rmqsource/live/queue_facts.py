@@ -8,7 +8,7 @@ from rmqnet.errors import BrokerError
 from rmqsource.live.cluster import may_pass
 from rmqsource.live.cluster_survey import gather, offset_of_time
 from rmqsource.live.live_options import EVERYTHING
-from rmqsource.live.live_queues import SPARSE, LiveQueue, QueueRange
+from rmqsource.live.live_queues import SPARSE, LiveQueue, QueueSlice
 from rmqsource.live.queue_pulls import BadPull, QueuePulls, frames_of_bodies
 from rmqsource.metadata.columns import NO_TIME
 
@@ -43,7 +43,7 @@ async def places_of(
     async def place(item: tuple[LiveQueue, int]) -> MessagePlace:
         queue, offset = item
         state = states[queue]
-        part = QueueRange(queue, state.store, offset, offset + 1, state.kind)
+        part = QueueSlice(queue, state.store, offset, offset + 1, state.kind)
         try:
             found = await pulls.pull_chunk(part)
         except BrokerError as err:

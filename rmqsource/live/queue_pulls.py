@@ -16,7 +16,7 @@ from rmqnet.remoting.headers import PullMessageRequestHeader
 from rmqsource.live.cluster import Patience
 from rmqsource.live.errors import LiveDataLossError
 from rmqsource.live.live_options import EVERYTHING, SQL92, pushed
-from rmqsource.live.live_queues import BATCH, PLAIN, UNKNOWN, LiveQueue, QueueRange
+from rmqsource.live.live_queues import BATCH, PLAIN, UNKNOWN, LiveQueue, QueueSlice
 from store_core.codec.record_frames import RecordFrames
 from store_core.codec.record_walk import walk_records
 from store_core.layout.message import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rmqnet.client.send_result import PullResult
     from rmqsource.live.cluster import Cluster
-    from rmqsource.live.live_options import Subscription
+    from rmqsource.live.live_options import PullExpression
     from store_core.event_loop_thread import EventLoopThread
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Pulled(NamedTuple):
         Every offset must have a record in the body.
     """
 
-    part: QueueRange
+    part: QueueSlice
     start: int
     stop: int
     body: bytes
@@ -79,14 +79,14 @@ class QueuePulls:
         What brokers may leave out.
     """
 
-    def __init__(self, cluster: Cluster, subscription: Subscription, most_messages: int) -> None:
+    def __init__(self, cluster: Cluster, subscription: PullExpression, most_messages: int) -> None:
         self._cluster, self._subscription = cluster, subscription
         self._most = most_messages
         self._ends: dict[LiveQueue, int] = {}
         self._unfiltering: set[str] = set()
         self._offsets = self._bytes = 0
 
-    def of(self, ranges: Sequence[QueueRange]) -> PullAhead[QueueRange, list[Pulled]]:
+    def of(self, ranges: Sequence[QueueSlice]) -> PullAhead[QueueSlice, list[Pulled]]:
         """Return the pulls of all ranges, begun; in order within a queue."""
         return PullAhead(
             self._cluster.thread,
@@ -98,9 +98,9 @@ class QueuePulls:
             most_bytes=_WAITING_BYTES,
         )
 
-    def _chunks(self, ranges: Sequence[QueueRange]) -> Iterator[QueueRange]:
+    def _chunks(self, ranges: Sequence[QueueSlice]) -> Iterator[QueueSlice]:
         """Yield chunks of all ranges, brokers by turns."""
-        by_store: dict[str, list[QueueRange]] = {}
+        by_store: dict[str, list[QueueSlice]] = {}
         for part in ranges:
             by_store.setdefault(part.store, []).append(part)
         turns = [self._chunks_of_store(parts) for parts in by_store.values()]
@@ -112,7 +112,7 @@ class QueuePulls:
                 else:
                     yield chunk
 
-    def _chunks_of_store(self, parts: Sequence[QueueRange]) -> Iterator[QueueRange]:
+    def _chunks_of_store(self, parts: Sequence[QueueSlice]) -> Iterator[QueueSlice]:
         for part in parts:
             if part.kind == BATCH:  # a chunk might begin within an inner batch
                 yield part
@@ -131,7 +131,7 @@ class QueuePulls:
             return min(self._most, most)
         return max(min(_CHUNK_BYTES * self._offsets // max(self._bytes, 1), most), 1)
 
-    async def pull_chunk(self, chunk: QueueRange) -> list[Pulled]:
+    async def pull_chunk(self, chunk: QueueSlice) -> list[Pulled]:
         """Pull the offsets of a chunk: all of them, or the first where they have many bytes."""
         found, at, size = [], chunk.start, 0
         while at < chunk.end and size < _CHUNK_BYTES:
@@ -143,7 +143,7 @@ class QueuePulls:
         self._bytes += size
         return found
 
-    async def _pull(self, chunk: QueueRange, at: int) -> Pulled:
+    async def _pull(self, chunk: QueueSlice, at: int) -> Pulled:
         """Pull from an offset on until there is an answer that leads further."""
         patience = Patience(self._cluster.connection.retry_timeout_ms)
         while at < self._ends.get(chunk.queue, chunk.end):
@@ -168,7 +168,7 @@ class QueuePulls:
             await self._cluster.refresh(chunk.queue.topic)
         return _nothing(chunk, at, chunk.end, is_lost=True)
 
-    async def _asked(self, chunk: QueueRange, at: int, subscription: Subscription) -> PullResult:
+    async def _asked(self, chunk: QueueSlice, at: int, subscription: PullExpression) -> PullResult:
         queue, cluster = chunk.queue, self._cluster
         most = self._most
         if subscription.selects_all and chunk.kind != BATCH:
@@ -204,7 +204,7 @@ class QueuePulls:
         self._unfiltering.add(chunk.store)
         return await self._asked(chunk, at, EVERYTHING)
 
-    def _told(self, chunk: QueueRange) -> Subscription:
+    def _told(self, chunk: QueueSlice) -> PullExpression:
         """Return what the broker is told to leave out: nothing where it has no SQL filter."""
         subscription = pushed(self._subscription, chunk)
         if subscription.kind == SQL92 and chunk.store in self._unfiltering:
@@ -212,7 +212,7 @@ class QueuePulls:
         return subscription
 
 
-def _rest(found: Sequence[Pulled]) -> QueueRange | None:
+def _rest(found: Sequence[Pulled]) -> QueueSlice | None:
     """Return what is left of a chunk of which this was pulled."""
     last = found[-1]
     return last.part._replace(start=last.stop) if last.stop < last.part.end else None
@@ -228,17 +228,17 @@ def _refuses_filter(error: BrokerError) -> bool:
     return error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-def _misses_none(chunk: QueueRange, subscription: Subscription) -> bool:
+def _misses_none(chunk: QueueSlice, subscription: PullExpression) -> bool:
     """Return whether every offset of a queue must bring a record."""
     return subscription.selects_all and chunk.kind in {PLAIN, UNKNOWN}
 
 
-def _nothing(chunk: QueueRange, at: int, stop: int, *, is_lost: bool) -> Pulled:
+def _nothing(chunk: QueueSlice, at: int, stop: int, *, is_lost: bool) -> Pulled:
     """Return that there are no records at some offsets."""
     return Pulled(chunk, at, min(stop, chunk.end), b"", is_complete=False, is_lost=is_lost)
 
 
-def _found(chunk: QueueRange, at: int, result: PullResult, *, is_complete: bool) -> Pulled:
+def _found(chunk: QueueSlice, at: int, result: PullResult, *, is_complete: bool) -> Pulled:
     """Return the records of an answer without those that lie after the chunk."""
     stop, body = result.next_begin_offset, result.body
     if stop > chunk.end and chunk.kind != BATCH:

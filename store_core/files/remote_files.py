@@ -290,7 +290,7 @@ class RemoteByteSource(ByteSource):
         self._identity = (remote.path, version) if is_known else None
         self._is_owner = blocks is None
         self._blocks = Blocks(_OWN_BLOCKS) if blocks is None else blocks
-        self._ahead: ReadAhead | None = None
+        self._ahead: ObjectPrefetch | None = None
 
     def read_at(self, start: int, length: int) -> bytes:
         """Return bytes of the file; see ``ByteSource``."""
@@ -346,7 +346,7 @@ class RemoteByteSource(ByteSource):
         start, stop = self._clip(start, max(stop - start, 0))
         if self._ahead is not None:
             self._ahead.close()
-        self._ahead = ReadAhead(self._remote, start, stop) if start < stop else None
+        self._ahead = ObjectPrefetch(self._remote, start, stop) if start < stop else None
 
     def next_data(self, start: int) -> int:
         """Return the size where only zeros follow, as another look at the same object found."""
@@ -379,7 +379,7 @@ def joined_breaks(ordered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.flatnonzero(np.diff(ordered) > JOIN_BYTES) + 1
 
 
-class ReadAhead:
+class ObjectPrefetch:
     """Pieces of ``[start, stop)`` of an object. Few at first: who reads may want the first only."""
 
     def __init__(self, remote: RemoteObject, begin: int, stop: int) -> None:

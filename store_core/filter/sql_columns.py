@@ -26,7 +26,7 @@ from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts
 from store_core.filter import sql_steps as steps
 from store_core.filter.sql_numbers import double_order, parse_double, parse_integer
-from store_core.filter.sql_scalar import FUNCTIONS, ORDERS, Failure
+from store_core.filter.sql_scalar import FUNCTIONS, ORDERS, ThrowingValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,7 +119,7 @@ def _truth(value: Any, rows: int) -> TruthColumn:
     """Return TRUE, FALSE, NULL or a failure as a column."""
     if isinstance(value, TruthColumn):
         return value
-    facts = (value is True, value is False, isinstance(value, Failure))
+    facts = (value is True, value is False, isinstance(value, ThrowingValue))
     return TruthColumn(*(np.full(rows, fact) for fact in facts))
 
 
@@ -154,7 +154,7 @@ def _null_and_failed(value: Any) -> tuple[Any, Any]:
         return ~value.valid, np.zeros_like(value.valid)
     if isinstance(value, TruthColumn):
         return ~(value.true | value.false | value.failed), value.failed
-    return np.bool_(value is None), np.bool_(isinstance(value, Failure))
+    return np.bool_(value is None), np.bool_(isinstance(value, ThrowingValue))
 
 
 def _in(texts: Any, value: _Texts) -> TruthColumn:
@@ -263,7 +263,7 @@ def _same(left: Any, right: Any) -> tuple[Any, Any]:
         return np.bool_(False) if never else pair[0] == pair[1], None
     if isinstance(left, (_Texts, str)) and isinstance(right, (_Texts, str)):
         return _bools(pc.equal(_text_array(left), _text_array(right))), None
-    if left is None or right is None or Failure in {type(left), type(right)}:
+    if left is None or right is None or ThrowingValue in {type(left), type(right)}:
         return np.bool_(False), None
     beside = _number_of(left, right)
     (keys, bad), (other_keys, other_bad) = _keys(left, beside), _keys(right, beside)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from store_core.errors import FilterEvaluationError, IgnoredInputWarning, StoreConfigError
 from store_core.filter import sql_steps as steps
 from store_core.filter.sql_parser import ParsedSql, parse_sql
-from store_core.filter.sql_scalar import Failure, evaluate
+from store_core.filter.sql_scalar import ThrowingValue, evaluate
 from store_core.filter.sql_tokens import DIALECTS
 
 if TYPE_CHECKING:
@@ -95,11 +95,11 @@ class SqlFilter:
             It throws an exception, as for ``a > 5`` where ``a`` is no whole number.
         """
         result = evaluate(self._program, properties)
-        if isinstance(result, Failure):
+        if isinstance(result, ThrowingValue):
             raise FilterEvaluationError(self._failed_text(result, properties))
         return result
 
-    def _failed_text(self, failure: Failure, properties: Mapping[str, str]) -> str:
+    def _failed_text(self, failure: ThrowingValue, properties: Mapping[str, str]) -> str:
         found = (name for name in self.property_names if properties.get(name) == failure.text)
         names = " or ".join(sorted(found))
         of_whom = f" of property {names}" if names else ""

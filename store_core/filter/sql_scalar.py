@@ -24,14 +24,16 @@ ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 """Symbol of a comparison -> the function, for numbers and for arrays."""
 
 
-class Failure(NamedTuple):
+class ThrowingValue(NamedTuple):
     """The value of an expression for which RocketMQ throws an exception: which text it was, why."""
 
     text: str
     reason: str
 
 
-def evaluate(program: Sequence[steps.Step], properties: Mapping[str, str]) -> bool | Failure | None:
+def evaluate(
+    program: Sequence[steps.Step], properties: Mapping[str, str]
+) -> bool | ThrowingValue | None:
     """Return TRUE, FALSE, NULL or a failure, as RocketMQ's own evaluation of one message."""
     stack: list[Any] = []
     for operation, argument in program:
@@ -43,7 +45,7 @@ def evaluate(program: Sequence[steps.Step], properties: Mapping[str, str]) -> bo
             arity = steps.ARITY[operation]
             operands = stack[-arity:]
             stack[-arity:] = [FUNCTIONS[operation](argument, *operands)]
-    result: bool | Failure | None = stack.pop()
+    result: bool | ThrowingValue | None = stack.pop()
     return result
 
 
@@ -56,11 +58,11 @@ def _not(_: object, value: Any) -> Any:
 
 
 def _negate(_: object, value: Any) -> Any:
-    return value if isinstance(value, Failure) else None
+    return value if isinstance(value, ThrowingValue) else None
 
 
 def _is_null(_: object, value: Any) -> Any:
-    return value if isinstance(value, Failure) else value is None
+    return value if isinstance(value, ThrowingValue) else value is None
 
 
 def _in(texts: Any, value: Any) -> Any:
@@ -71,7 +73,7 @@ def _search(search: steps.Search, value: Any) -> Any:
     if not search.text:
         return False  # RocketMQ does not look at the value then
     if not isinstance(value, str):
-        return value if isinstance(value, Failure) else False
+        return value if isinstance(value, ThrowingValue) else False
     return SEARCHES[search.word](value, search.text) != search.negated
 
 
@@ -83,32 +85,32 @@ SEARCHES: dict[str, Callable[[str, str], bool]] = {
 
 
 def _and(_: object, left: Any, right: Any) -> Any:
-    if left is False or isinstance(left, Failure):
+    if left is False or isinstance(left, ThrowingValue):
         return left
-    if right is False or isinstance(right, Failure):
+    if right is False or isinstance(right, ThrowingValue):
         return right
     return None if left is None or right is None else True
 
 
 def _or(_: object, left: Any, right: Any) -> Any:
-    if left is True or isinstance(left, Failure):
+    if left is True or isinstance(left, ThrowingValue):
         return left
-    if right is True or isinstance(right, Failure):
+    if right is True or isinstance(right, ThrowingValue):
         return right
     return None if left is None or right is None else False
 
 
 def _compare(symbol: Any, left: Any, right: Any) -> Any:
-    if left is None or isinstance(left, Failure):
+    if left is None or isinstance(left, ThrowingValue):
         return left
-    if right is None or isinstance(right, Failure):
+    if right is None or isinstance(right, ThrowingValue):
         return right
     if isinstance(left, str) and isinstance(right, str):
         pair = _number_beside(left, 0.0), _number_beside(right, 0.0)
     else:
         pair = _as_numbers(left, right)
     for number in pair:
-        if isinstance(number, Failure):
+        if isinstance(number, ThrowingValue):
             return number
     return ORDERS[symbol](*map(_order, pair))
 
@@ -123,7 +125,7 @@ def _outside(_: object, value: Any, low: Any, high: Any) -> Any:
 
 def _equal(_: object, left: Any, right: Any) -> Any:
     for value in (left, right):
-        if isinstance(value, Failure):
+        if isinstance(value, ThrowingValue):
             return value
     if left is None:
         return True if right is None else None
@@ -137,14 +139,14 @@ def _equal(_: object, left: Any, right: Any) -> Any:
         return left == right
     pair = _as_numbers(left, right)
     for number in pair:
-        if isinstance(number, Failure):
+        if isinstance(number, ThrowingValue):
             return number
     return pair[0] == pair[1]
 
 
 def _truth_equal(left: bool, right: Any) -> Any:
     if isinstance(right, str):
-        return Failure(right, "cannot be compared with a truth value before = or <>")
+        return ThrowingValue(right, "cannot be compared with a truth value before = or <>")
     return left == right if isinstance(right, bool) else False
 
 
@@ -159,14 +161,14 @@ def _as_numbers(left: Any, right: Any) -> tuple[Any, Any]:
     return left, right
 
 
-def _number_beside(text: str, number: Any) -> float | Failure:
+def _number_beside(text: str, number: Any) -> float | ThrowingValue:
     value: float | None
     if isinstance(number, float):
         value, kind = parse_double(text), "number"
     else:
         bits = steps.integer_bits(number)
         value, kind = parse_integer(text, bits), f"whole number of {bits} bits, as {number} is"
-    return Failure(text, f"is no {kind}") if value is None else value
+    return ThrowingValue(text, f"is no {kind}") if value is None else value
 
 
 def _order(number: Any) -> int:

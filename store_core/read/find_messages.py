@@ -17,7 +17,7 @@ from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.properties import string_to_properties
 from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.ranges import merged_ranges
-from store_core.read.find_offsets import KeyOffsets, KeySet, OffsetSearch
+from store_core.read.find_offsets import KeyOffsets, OffsetSearch, TopicKeys
 from store_core.read.key_candidates import (
     NotIndexedError,
     frames_in,
@@ -103,7 +103,7 @@ class KeySearch:
         self, topic: str, keys: Any, begin_ms: int | None, end_ms: int | None
     ) -> KeyOffsets:
         """Return where the messages of many keys lie (see ``OffsetSearch``)."""
-        wanted = KeySet.of(topic, keys)
+        wanted = TopicKeys.of(topic, keys)
         return OffsetSearch(self._store, wanted, begin_ms, end_ms).run(self._time_at)
 
     def _candidates(self, query: _KeyQuery) -> tuple[list[int], list[tuple[int, int]]]:

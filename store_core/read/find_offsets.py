@@ -57,7 +57,7 @@ class KeyOffsets(NamedTuple):
     commit_log_offset: Int64s
 
 
-class KeySet(NamedTuple):
+class TopicKeys(NamedTuple):
     """The keys of one topic that are looked for; those that no record can have are left out."""
 
     topic: str
@@ -70,7 +70,7 @@ class KeySet(NamedTuple):
     """It can be a word of KEYS: there is no space in it."""
 
     @classmethod
-    def of(cls, topic: str, keys: Any) -> KeySet:
+    def of(cls, topic: str, keys: Any) -> TopicKeys:
         """Take keys from a sequence of strings or an Arrow array; one string is one key."""
         texts = _string_array([keys] if isinstance(keys, str) else keys)
         length = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
@@ -108,7 +108,7 @@ class OffsetSearch:
     def __init__(
         self,
         store: ReadableStore,
-        wanted: KeySet,
+        wanted: TopicKeys,
         begin_ms: int | None,
         end_ms: int | None,
     ) -> None:

@@ -37,7 +37,7 @@ _CODES = {
 }
 
 
-class HalfPlace(NamedTuple):
+class RequestedHalf(NamedTuple):
     """Where a half message lies."""
 
     queue_offset: int
@@ -65,7 +65,7 @@ class EndTransactionProcessor:
                 self._broker.server.release(connection, request)
             return None
         result = self._broker.transactions.end_transaction(
-            HalfPlace(header.tran_state_table_offset, header.commit_log_offset),
+            RequestedHalf(header.tran_state_table_offset, header.commit_log_offset),
             state,
             from_check=bool(header.from_transaction_check),
             producer_group=header.producer_group,

@@ -72,7 +72,7 @@ class ForbiddenError(RefusedError):
 
 
 @dataclass
-class Pull:
+class AllowedPull:
     """A pull that was found to be allowed.
 
     Attributes
@@ -141,7 +141,7 @@ class PullMessageProcessor:
         connection: ServerConnection,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
-    ) -> Pull:
+    ) -> AllowedPull:
         config = self._broker.config
         if self._broker.store.config.is_slave and not config.slave_read_enable:
             raise RefusedError(*REJECTED)
@@ -161,7 +161,7 @@ class PullMessageProcessor:
         suspend_ms = header.suspend_timeout_millis
         if not config.long_polling_enable:
             suspend_ms = config.short_polling_time_mills
-        return Pull(
+        return AllowedPull(
             connection,
             request,
             header,
@@ -287,7 +287,7 @@ class PullMessageProcessor:
 
     # The answer.
 
-    def _answer(self, pull: Pull) -> RemotingCommand | None:
+    def _answer(self, pull: AllowedPull) -> RemotingCommand | None:
         """Return the answer; None: the pull waits."""
         found = self._read(pull)
         advice = self._advice(pull, found)
@@ -296,7 +296,7 @@ class PullMessageProcessor:
             return None
         return self._response(pull, found, advice)
 
-    def _hold(self, pull: Pull) -> bool:
+    def _hold(self, pull: AllowedPull) -> bool:
         if not self.holds.hold(pull):
             return False
         # What came after the look and before the hold woke nobody: neither pulls when it was
@@ -308,7 +308,7 @@ class PullMessageProcessor:
             store.dispatch_soon()
         return True
 
-    def _read(self, pull: Pull) -> PulledRecords:
+    def _read(self, pull: AllowedPull) -> PulledRecords:
         header, store = pull.header, self._broker.store
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offsets = self._broker.offsets
@@ -324,7 +324,7 @@ class PullMessageProcessor:
         )
 
     @staticmethod
-    def _code(pull: Pull, found: PulledRecords) -> ResponseCode:
+    def _code(pull: AllowedPull, found: PulledRecords) -> ResponseCode:
         code = _CODES.get(found.status)
         if code is not None:
             return code
@@ -333,10 +333,10 @@ class PullMessageProcessor:
             return ResponseCode.PULL_OFFSET_MOVED
         return ResponseCode.PULL_NOT_FOUND
 
-    def _advice(self, pull: Pull, found: PulledRecords) -> Advice:
+    def _advice(self, pull: AllowedPull, found: PulledRecords) -> Advice:
         return advise(self._broker, pull.group, found, self._code(pull, found))
 
-    def _note_offsets(self, pull: Pull, found: PulledRecords, *, is_new: bool) -> None:
+    def _note_offsets(self, pull: AllowedPull, found: PulledRecords, *, is_new: bool) -> None:
         header, offsets = pull.header, self._broker.offsets
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offsets.commit_pull(group, topic, queue_id, found.next_begin_offset)
@@ -344,7 +344,7 @@ class PullMessageProcessor:
             address = pull.connection.address
             offsets.commit(group, topic, queue_id, header.commit_offset, address)
 
-    def _response(self, pull: Pull, found: PulledRecords, advice: Advice) -> RemotingCommand:
+    def _response(self, pull: AllowedPull, found: PulledRecords, advice: Advice) -> RemotingCommand:
         if found.messages:
             topic, group = pull.header.topic, pull.header.consumer_group
             self._broker.traffic.pulled(topic, group, found.messages, len(found.body))
@@ -364,7 +364,7 @@ class PullMessageProcessor:
 
     def _forget(self, connection: ServerConnection) -> None:
         for held in self.holds.drop(connection):
-            assert isinstance(held, Pull)
+            assert isinstance(held, AllowedPull)
             self._broker.server.release(connection, held.request)
 
     def _resume_soon(self, held: list[HeldPull]) -> None:
@@ -376,17 +376,17 @@ class PullMessageProcessor:
 
     def _refuse_busy(self, held: list[HeldPull]) -> None:
         for pull in held:
-            assert isinstance(pull, Pull)
+            assert isinstance(pull, AllowedPull)
             code, remark = ResponseCode.SYSTEM_BUSY, "too many pulls wait for a thread"
             response = RemotingCommand.response_to(pull.request, code, remark)
             self._broker.server.answer(pull.connection, pull.request, response)
 
     def _resume(self, held: list[HeldPull]) -> None:
         for pull in held:
-            assert isinstance(pull, Pull)
+            assert isinstance(pull, AllowedPull)
             self._resume_one(pull)
 
-    def _resume_one(self, pull: Pull) -> None:
+    def _resume_one(self, pull: AllowedPull) -> None:
         """Look again; while nothing matches and there is time, wait on."""
         if not pull.connection.is_open:  # it shall not hear of a reset for another member
             self._broker.server.release(pull.connection, pull.request)
@@ -403,7 +403,7 @@ class PullMessageProcessor:
         if response is not None:
             self._broker.server.answer(pull.connection, pull.request, response)
 
-    def _renewed(self, held: Pull) -> Pull:
+    def _renewed(self, held: AllowedPull) -> AllowedPull:
         """Return a pull as it is allowed now: meanwhile topic, group, subscription may change."""
         pull = self._allowed(held.connection, held.request, held.header)
         pull.deadline_ms = held.deadline_ms
@@ -411,7 +411,7 @@ class PullMessageProcessor:
             pull.offset = held.offset
         return pull
 
-    def _looked_again(self, pull: Pull) -> RemotingCommand | None:
+    def _looked_again(self, pull: AllowedPull) -> RemotingCommand | None:
         has_time = self._broker.clock() < pull.deadline_ms
         found = self._read(pull)
         code, broker_id = self._advice(pull, found)
@@ -426,7 +426,7 @@ class PullMessageProcessor:
         return self._response(pull, found, Advice(code, broker_id))
 
 
-def _damaged(pull: Pull, err: StoreError) -> RemotingCommand:
+def _damaged(pull: AllowedPull, err: StoreError) -> RemotingCommand:
     """Return the answer that says what cannot be read, and where it lies."""
     logger.warning("queue %s/%d at %d: %s", *pull.queue, pull.offset, err)
     return RemotingCommand.response_to(pull.request, ResponseCode.SYSTEM_ERROR, str(err))

@@ -23,14 +23,14 @@ SENDS = (
 REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
-class Refusal(NamedTuple):
+class RequestRefusal(NamedTuple):
     """The answer to a request that is not carried out."""
 
     code: ResponseCode
     remark: str
 
 
-REJECTED = Refusal(
+REJECTED = RequestRefusal(
     ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while"
 )
 """RocketMQ's answer of a broker that is not to be asked for this now."""
@@ -39,7 +39,7 @@ REJECTED = Refusal(
 class RefusedRequests:
     """Answers such requests, whoever worked on them otherwise."""
 
-    def __init__(self, refusals: Mapping[RequestCode, Refusal]) -> None:
+    def __init__(self, refusals: Mapping[RequestCode, RequestRefusal]) -> None:
         self._refusals = refusals
 
     def register(self, server: RemotingServer) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.broker_config import BrokerConfig
-    from rmqnet.broker.processor.refused_requests import Refusal
+    from rmqnet.broker.processor.refused_requests import RequestRefusal
     from rmqnet.broker.registration import Registration
     from rmqnet.remoting.codes import RequestCode
     from store_core.codec.record_frames import RecordFrames
@@ -43,7 +43,7 @@ class BrokerRole(ABC):
         From `start` on: where slaves get the log, ``host:port``; empty: nowhere.
     """
 
-    refusals: ClassVar[Mapping[RequestCode, Refusal]] = {}
+    refusals: ClassVar[Mapping[RequestCode, RequestRefusal]] = {}
     """What clients hear who ask for what this role does not do."""
     is_read_only = False
     has_slaves = False

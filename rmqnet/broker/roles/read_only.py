@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Callable, ClassVar
 
-from rmqnet.broker.processor.refused_requests import REPLIES, SENDS, Refusal
+from rmqnet.broker.processor.refused_requests import REPLIES, SENDS, RequestRefusal
 from rmqnet.broker.roles.broker_role import BrokerRole
 from rmqnet.broker.state.consumer_offset_manager import OffsetsBesideStore
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LOOK_MS = 20
-_WHY = Refusal(
+_WHY = RequestRefusal(
     ResponseCode.NO_PERMISSION,
     "this broker only reads its store (read_only): send to the broker that has it open",
 )
@@ -55,7 +55,7 @@ class ReadOnlyRole(BrokerRole):
         The file lies in the store.
     """
 
-    refusals: ClassVar[Mapping[RequestCode, Refusal]] = dict.fromkeys(
+    refusals: ClassVar[Mapping[RequestCode, RequestRefusal]] = dict.fromkeys(
         (*SENDS, *REPLIES, RequestCode.END_TRANSACTION), _WHY
     )
     is_read_only = True

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
 from rmqnet.broker.processor.pull_advice import MASTER_ID
-from rmqnet.broker.processor.refused_requests import REJECTED, SENDS, Refusal
+from rmqnet.broker.processor.refused_requests import REJECTED, SENDS, RequestRefusal
 from rmqnet.broker.roles.broker_role import followed_status
 from rmqnet.broker.roles.master_calls import MasterCalls
 from rmqnet.broker.roles.written_store import WrittenStoreRole
@@ -77,9 +77,9 @@ class SlaveRole(WrittenStoreRole):
         Role or id are those of a master.
     """
 
-    refusals: ClassVar[Mapping[RequestCode, Refusal]] = {
+    refusals: ClassVar[Mapping[RequestCode, RequestRefusal]] = {
         **dict.fromkeys(SENDS, REJECTED),
-        RequestCode.END_TRANSACTION: Refusal(
+        RequestCode.END_TRANSACTION: RequestRefusal(
             ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions: ask the master"
         ),
     }

@@ -14,7 +14,7 @@ from rmqnet.client.client_instance import ClientInstance
 from rmqnet.client.consumer.consumer_options import PullConsumerOptions
 from rmqnet.client.consumer.group_brokers import GroupBrokers
 from rmqnet.client.consumer.offset_store import OffsetStore
-from rmqnet.client.consumer.read_ahead import ReadAhead
+from rmqnet.client.consumer.prefetch import QueuePrefetch
 from rmqnet.client.consumer.start_offset import StartOffsets
 from rmqnet.client.consumer.subscription import SQL92, Subscription
 from rmqnet.client.heartbeat_data import TAG, ConsumerData, ConsumeType
@@ -81,7 +81,7 @@ class PullConsumer:
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         self._assigning = threading.Lock()
-        self._reads: dict[MessageQueue, ReadAhead] = {}
+        self._reads: dict[MessageQueue, QueuePrefetch] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._is_started = self._is_shut_down = False
@@ -404,7 +404,7 @@ class PullConsumer:
     def _begin(
         self, queue: MessageQueue, begin: Callable[[], Awaitable[int]], *, is_sought: bool = False
     ) -> None:
-        read = ReadAhead(
+        read = QueuePrefetch(
             client=self._client,
             brokers=self._brokers,
             options=self.options,
@@ -441,7 +441,7 @@ class PullConsumer:
         self._check_running()
         return list(queues) or self.assignment
 
-    def _read(self, queue: MessageQueue) -> ReadAhead:
+    def _read(self, queue: MessageQueue) -> QueuePrefetch:
         self._check_running()
         try:
             return self._reads[queue]

@@ -14,7 +14,7 @@ from rmqsource.cli.arguments import (
     Group,
     Limit,
     Paths,
-    Selection,
+    SelectionFlags,
     Since,
     Source,
     Topic,
@@ -247,7 +247,7 @@ def dlq(
     with reporting() as said:
         most, display = count(fail_above), view.display()
         groups = listed("--group", group)
-        flags = Selection(since=since, until=until).flags(source.config, view.clock())
+        flags = SelectionFlags(since=since, until=until).flags(source.config, view.clock())
         options = source_options(path, source.option, flags)
         shape = for_stores(_DEAD, options)
         shape.chosen(display)  # tells of a wrong column before the log is read

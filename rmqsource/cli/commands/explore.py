@@ -16,7 +16,7 @@ from rmqsource.cli.arguments import (
     Key,
     Limit,
     Paths,
-    Selection,
+    SelectionFlags,
     Since,
     Source,
     Sql,
@@ -106,7 +106,7 @@ def trace(
         if not key and not message_id:
             raise WrongUseError("trace: give --key or --id")
         keys, ids = listed("--key", key), listed("--id", message_id)
-        flags = Selection(topic).flags(source.config, view.clock())
+        flags = SelectionFlags(topic).flags(source.config, view.clock())
         options = source_options(path, source.option, flags)
         display = view.display()
         lives = find_lives(options, keys=keys, ids=ids)
@@ -139,7 +139,7 @@ def report(
     checked against their CRCs, unless --option checkCRC=false.
     """
     with reporting() as said, scan_progress() as progress:
-        chosen = Selection(topic, since=since, until=until)
+        chosen = SelectionFlags(topic, since=since, until=until)
         flags = {**chosen.flags(source.config, clock_of(tz)), **checking_bodies(source.option)}
         options = source_options(path, source.option, flags)
         write_report(options, out, output.value, progress, said)
@@ -161,7 +161,7 @@ def export(
         typer.Option(metavar="topic,day", help="Directories by topic, by UTC day, or both."),
     ] = [],  # noqa: B006 (typer copies it)
     *,
-    selection: Selection,
+    selection: SelectionFlags,
     tz: Zone = None,
     source: Source,
 ) -> None:
@@ -206,7 +206,7 @@ def diff(  # noqa: PLR0913 (one parameter a flag)
     checked against the body unless --option checkCRC=false.
     """
     with reporting() as said, scan_progress() as progress:
-        chosen = Selection(
+        chosen = SelectionFlags(
             topic, tag=tag, since=since, until=until, sql=sql, sql_dialect=sql_dialect
         )
         flags = {**chosen.flags(source.config, view.clock()), **checking_bodies(source.option)}

@@ -64,7 +64,7 @@ _ACK_MEANS = {
 }
 
 
-class Wanted(NamedTuple):
+class FollowTarget(NamedTuple):
     """What to follow, and how."""
 
     master: str
@@ -129,7 +129,7 @@ def follow(
     where it was. A lost connection is made again. Code 1: the copy is not one of this master.
     """
     with reporting(warnings_are_damage=False) as said:
-        wanted = Wanted(master, path, until, ack, _first_offset(from_offset), cut)
+        wanted = FollowTarget(master, path, until, ack, _first_offset(from_offset), cut)
         options = table_options("checkpoint", [path], source.config, source.option)
         config = slave_config(options)
         with suppress(StoreNotFoundError):  # it is made
@@ -184,7 +184,9 @@ def _first_offset(text: Optional[str]) -> FirstOffset:
     )
 
 
-def _follow(wanted: Wanted, config: MessageStoreConfig, output: FollowFormat, said: Report) -> None:
+def _follow(
+    wanted: FollowTarget, config: MessageStoreConfig, output: FollowFormat, said: Report
+) -> None:
     # asyncio takes a while to load.
     from store_core.ha.ha_client import HAClient  # noqa: PLC0415
     from store_core.ha.peer import parse_address  # noqa: PLC0415
@@ -224,7 +226,7 @@ def _error_told_once() -> Iterator[None]:
         log.removeFilter(is_no_error)
 
 
-def _tell_start(wanted: Wanted, store: MessageStore, said: Report) -> None:
+def _tell_start(wanted: FollowTarget, store: MessageStore, said: Report) -> None:
     end = store.max_phy_offset
     if end:
         if wanted.first_offset is not None:

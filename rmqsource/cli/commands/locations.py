@@ -10,7 +10,7 @@ import typer
 from rmqsource.cli.arguments import (
     All,
     Paths,
-    Selection,
+    SelectionFlags,
     Source,
     Topic,
     View,
@@ -123,7 +123,7 @@ def segments(
         said.tell_missing(options)
 
 
-def plan(path: Paths, selection: Selection, *, source: Source, view: View) -> None:
+def plan(path: Paths, selection: SelectionFlags, *, source: Source, view: View) -> None:
     """Show which way `messages` would take, and why.
 
     With the same options; what it would read of the log, and what it would pass over.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rmqnet.client.message_queue import MessageQueue
     from rmqnet.client.producer.producer import Producer
     from rmqnet.client.send_result import SendResult
-    from rmqsource.live.live_options import Connection
+    from rmqsource.live.live_options import ClusterConnection
 
 _COLUMNS = (
     *("status", "topic", "broker", "queue_id", "queue_offset", "message_id", "offset_message_id"),
@@ -146,7 +146,11 @@ def _lines(said: Report) -> Iterator[bytes]:
 
 
 def _send_all(
-    content: Content, bodies: Iterator[bytes], connection: "Connection", view: View, said: Report
+    content: Content,
+    bodies: Iterator[bytes],
+    connection: "ClusterConnection",
+    view: View,
+    said: Report,
 ) -> None:
     from rmqnet.client.client_instance import ClientInstance  # noqa: PLC0415 (on demand)
     from rmqnet.client.producer.producer import Producer  # noqa: PLC0415
@@ -189,7 +193,7 @@ def _queue_of(queues: "Sequence[MessageQueue]", wanted: Optional[str]) -> "Optio
 
 
 @contextmanager
-def _explained(connection: "Connection") -> Iterator[None]:
+def _explained(connection: "ClusterConnection") -> Iterator[None]:
     from rmqnet.errors import BrokerError, ClientError, RemotingError  # noqa: PLC0415
     from rmqsource.live.errors import ClusterError  # noqa: PLC0415
 

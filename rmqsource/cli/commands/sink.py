@@ -13,7 +13,7 @@ import typer
 from rmqsource import clean_staging as clean
 from rmqsource.cli.arguments import (
     ExportFormat,
-    Selection,
+    SelectionFlags,
     Source,
     View,
     examples,
@@ -74,7 +74,7 @@ def copy(
     target: Annotated[
         str, typer.Argument(metavar="DST", help="The store root to append to; made if missing.")
     ],
-    selection: Selection,
+    selection: SelectionFlags,
     write_option: WriteOptions = [],  # noqa: B006 (typer copies it)
     *,
     source: Source,

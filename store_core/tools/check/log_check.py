@@ -58,7 +58,7 @@ class LogCheck:
         self._counts = counts
         self.lost: list[tuple[int, int]] = []
         self.last_store_timestamp = -1
-        self._times = StoreTimes()
+        self._times = StoreTimeCheck()
         self._entries = EntryCheck(snapshot, findings, counts)
 
     def frames(self) -> Iterator[RecordFrames]:
@@ -302,7 +302,7 @@ class Outlier(NamedTuple):
     behind: int
 
 
-class StoreTimes:
+class StoreTimeCheck:
     """Takes the records in the order of the log, a batch at a time; holds two of them."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from store_core.layout.message import (
     TRANSACTION_PREPARED_TYPE,
 )
 from store_core.tools.salvage.inner_rows import InnerRows, marked_rows
-from store_core.tools.salvage.moved_offsets import NewQueues, RecordPlaces
+from store_core.tools.salvage.moved_offsets import NewQueues, RecordRuns
 from store_core.tools.salvage.readable_rows import (
     RejectedRecord,
     StoreTimes,
@@ -76,7 +76,7 @@ class LogCopy:
         self.records = self.record_bytes = self.last_store_timestamp = 0
         self.last_record_offset = -1
         self.rejected: list[RejectedRecord] = []
-        self.places = RecordPlaces()
+        self.places = RecordRuns()
         self.queues = NewQueues()
         self.store_times = StoreTimes()
         self._appender, self._dispatch, self._new_block = appender, dispatch, new_block
@@ -245,7 +245,7 @@ class NewRecords:
         ended = (kind != TRANSACTION_NOT_TYPE) & (kind != TRANSACTION_PREPARED_TYPE)
         self._referring: list[int] = np.flatnonzero(ended & (self._prepared > 0)).tolist()
 
-    def pieces(self, places: RecordPlaces) -> Iterator[Piece]:
+    def pieces(self, places: RecordRuns) -> Iterator[Piece]:
         """Yield all rows in order; what was yielded is in ``places`` when the next is asked for.
 
         The rows of a piece are all with a CRC of the whole record or all without, and refer to
@@ -270,7 +270,7 @@ class NewRecords:
                 firsts.append(row)
         return sorted(set(firsts))
 
-    def _refer(self, row: int, places: RecordPlaces) -> None:
+    def _refer(self, row: int, places: RecordRuns) -> None:
         """Let a record name the place that its prepared message has now."""
         new = places.new_offset(int(self._prepared[row]))
         if new is None:

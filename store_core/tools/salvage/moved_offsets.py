@@ -23,7 +23,7 @@ class OffsetRun(NamedTuple):
     length: int
 
 
-class RecordPlaces:
+class RecordRuns:
     """Runs of records that stayed together; ascending in both stores."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from termios import TIOCSWINSZ
 import pytest
 from rich.cells import cell_len
 
-from rmqsource.cli.output import GAP, Column, fit_table, folded, table_rows
+from rmqsource.cli.output import GAP, TableColumn, fit_table, folded, table_rows
 from tests.conftest import ROOT
 from tests.golden_store import golden
 from tests.rmqsource.cli.command_line import Run
@@ -197,7 +197,7 @@ def _some_id() -> str:
 
 
 def test_one_column_stays_however_narrow() -> None:
-    columns = [Column("message_id", "message_id", ("A" * 32,), False)]
+    columns = [TableColumn("message_id", "message_id", ("A" * 32,), False)]
     layout = fit_table(columns, 20)
     assert (layout.names, layout.widths) == (("message_id",), (20,))
     assert table_rows(columns, layout) == ["A" * 19 + "…"]
@@ -205,8 +205,8 @@ def test_one_column_stays_however_narrow() -> None:
 
 def test_wide_characters_and_ends_of_paths() -> None:
     columns = [
-        Column("body", "body", ("数量数量数量数量", "ab"), False),
-        Column("path", "path", ("/data/store/commitlog/00000000000000131072",), False),
+        TableColumn("body", "body", ("数量数量数量数量", "ab"), False),
+        TableColumn("path", "path", ("/data/store/commitlog/00000000000000131072",), False),
     ]
     layout = fit_table(columns, 36)
     assert sum(layout.widths) + GAP <= 36

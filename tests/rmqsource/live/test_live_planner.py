@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqsource.live.live_planner import plan_ranges, plan_splits
-from rmqsource.live.live_queues import LiveQueue, QueueRange, QueueState
+from rmqsource.live.live_queues import LiveQueue, QueueSlice, QueueState
 from rmqsource.options.offsets import SPECIFIC, OffsetBound
 from rmqsource.scan.predicate import IntRange, ScanPredicate
 
@@ -55,14 +55,14 @@ queues = st.lists(st.integers(0, 50_000), max_size=12)
 @given(queues, st.integers(1, 8), st.integers(1, 40), st.integers(40, 100), st.booleans())
 def test_every_offset_is_in_one_split(counts, parallelism, least, most, whole):
     ranges = [
-        QueueRange(LiveQueue("t", "b", number), "b@x", 7, 7 + count)
+        QueueSlice(LiveQueue("t", "b", number), "b@x", 7, 7 + count)
         for number, count in enumerate(counts)
     ]
     splits = plan_splits(
         ranges, parallelism=parallelism, min_splits=least, max_splits=most, whole_queues=whole
     )
     parts = [part for split in splits for part in split.ranges]
-    joined: list[QueueRange] = []
+    joined: list[QueueSlice] = []
     for part in parts:
         if joined and joined[-1].queue == part.queue and joined[-1].end == part.start:
             joined[-1] = joined[-1]._replace(end=part.end)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store_core.layout.index import INDEX_HEADER
-from store_core.tools.check.log_check import StoreTimes
+from store_core.tools.check.log_check import StoreTimeCheck
 from tests.golden_store import golden
 from tests.store_core.tools.check.support import checked, kinds
 from tests.store_core.tools.check.test_store_check import SIZES, flip, in_entry, index_file, put
@@ -30,7 +30,7 @@ class Frames:
 
 
 def outliers(stored: list[int], born: list[int], batch: int = 3) -> list[int]:
-    check, found = StoreTimes(), []
+    check, found = StoreTimeCheck(), []
     columns = {
         "commit_log_offset": np.arange(len(stored)),
         "store_timestamp": np.array(stored, np.int64),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.tools.salvage.moved_offsets import OffsetRun, QueueOffsets, RecordPlaces
+from store_core.tools.salvage.moved_offsets import OffsetRun, QueueOffsets, RecordRuns
 
 
 def longs(*numbers):
@@ -80,7 +80,7 @@ def test_every_surviving_message_is_found_by_its_old_offset(survived, first, dat
 
 
 def test_record_places():
-    places = RecordPlaces()
+    places = RecordRuns()
     places.add(longs(0, 10, 20), longs(10, 10, 10), longs(0, 10, 20), longs(10, 10, 10))
     places.add(longs(30, 50), longs(10, 10), longs(30, 40), longs(10, 10))
     assert places.runs == [OffsetRun(0, 0, 40), OffsetRun(50, 40, 10)]
@@ -90,6 +90,6 @@ def test_record_places():
 
 
 def test_a_record_that_grew_shifts_those_behind():
-    places = RecordPlaces()
+    places = RecordRuns()
     places.add(longs(0, 10, 20), longs(10, 10, 10), longs(0, 10, 22), longs(10, 12, 10))
     assert [places.new_offset(old) for old in (0, 10, 20)] == [0, 10, 22]

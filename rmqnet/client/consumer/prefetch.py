@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _SUSPEND_MS = 20_000
 
 
-class ReadAhead:
+class QueuePrefetch:
     """Messages of one queue that wait for `PullConsumer.poll`, and the task that pulls more.
 
     Parameters
