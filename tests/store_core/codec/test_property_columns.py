@@ -1,16 +1,31 @@
+
+
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.properties import split_keys, string_to_properties
 from store_core.codec.property_columns import PropertyColumns, utf8_column, words_column
 from tests.store_core.codec.record_strategies import odd_bytes, property_bytes, usual
+from hypothesis import given
+from store_core.codec.properties import properties_to_bytes
+from store_core.codec.property_columns import properties_block
 
 NAMES = ["KEYS", "TAGS", "UNIQ_KEY", "a", "ab", "b", "ü", "n7", "none", "\ufffd"]
+MAP = pa.map_(pa.string(), pa.string())
+name = st.sampled_from(["KEYS", "TAGS", "a", "ü", ""])
+value = st.sampled_from(["v", "", "k1 k2", "北京"])
+rows = st.lists(
+    st.tuples(
+        st.none() | st.lists(st.tuples(name, st.none() | value), max_size=4),
+        st.none() | value,
+        st.none() | st.lists(st.sampled_from(["k1", "k2", "k1"]), max_size=3),
+    ),
+    max_size=6,
+)
 
 
 def check(rows):
@@ -116,3 +131,28 @@ def test_words_are_those_that_the_index_sees(rows):
     words = words_column(pa.array(rows, pa.string()))
     words.validate(full=True)
     assert words.to_pylist() == [None if row is None else split_keys(row) for row in rows]
+
+
+def expected(pairs, tags, keys):
+    given_values = {"TAGS": tags, "KEYS": None if keys is None else " ".join(keys)}
+    kept = [(k, v) for k, v in pairs or [] if k and v and given_values.get(k) is None]
+    return properties_to_bytes(kept + [(k, v) for k, v in given_values.items() if v])
+
+
+@given(rows, st.integers(0, 2))
+def test_equals_the_rows_encoded_one_by_one(given_rows, skipped):
+    maps, tags, keys = (
+        pa.array([row[i] for row in given_rows], kind).slice(skipped)
+        for i, kind in enumerate([MAP, pa.string(), pa.list_(pa.string())])
+    )
+    block = properties_block(maps, {"TAGS": tags, "KEYS": keys})
+    assert block.type == pa.binary()
+    assert block.to_pylist() == [expected(*row) for row in given_rows[skipped:]]
+
+
+@given(st.lists(st.tuples(value, st.none() | value), min_size=1, max_size=6))
+def test_without_maps_it_is_as_with_empty_ones(given_rows):
+    tags, keys = (pa.array([row[i] for row in given_rows], pa.string()) for i in range(2))
+    named = {"TAGS": tags, "KEYS": keys, "a": pa.array(["x"] * len(tags))}
+    none = pa.array([None] * len(given_rows), MAP)
+    assert properties_block(None, named).equals(properties_block(none, named))

@@ -1,11 +1,11 @@
+
+
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-
 import pytest
-
 from store_core.config.config_files import load_delay_offsets, load_topics
 from store_core.config.config_writing import (
     merge_delay_offsets,
@@ -15,6 +15,10 @@ from store_core.config.config_writing import (
 from store_core.errors import StoreFormatError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from tests.golden_store import golden
+from store_core.config.config_writing import to_fastjson
+from store_core.config.lenient_json import parse_lenient_json
+
+
 
 
 def put(path, data):
@@ -79,6 +83,8 @@ DAMAGED_TOPICS = {
     '{"topicConfigTable":{},"x":1e999}': "JSON compliant",
     '{"x":' * 3000 + "1" + "}" * 3000: "nested too deeply",
 }
+
+
 DAMAGED_DELAYS = {
     '{"offsetTable":[1]}': "offsetTable: an object was expected, not [1]",
     '{"offsetTable":{"3":"x"}}': "offsetTable.3: a whole number was expected, not 'x'",
@@ -181,3 +187,30 @@ def test_delay_offsets_that_cannot_be_written_name_their_file(tmp_path):
 
     with pytest.raises(StoreWriteError, match=r"delayOffset\.json"):
         write_delay_offsets(str(tmp_path), {1: 1}, 7, fails)
+
+
+@pytest.mark.parametrize("name", ["cluster-4x", "cluster-5x", "cluster-5x-ext"])
+def test_files_of_brokers_are_written_again_byte_for_byte(name):
+    files = [
+        path
+        for path in (golden(name).root / "config").iterdir()
+        if path.name.removesuffix(".bak").endswith(".json")
+    ]
+    assert len(files) >= 10
+    for path in files:
+        assert to_fastjson(parse_lenient_json(path.read_text())) == path.read_text(), path
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({}, "{}"),
+        ({"a": [], "b": {}}, '{\n\t"a":[],\n\t"b":{}\n}'),
+        ({'ä\n\t"': None}, '{\n\t"ä\\n\\t\\"":null\n}'),
+        ({"a": {1: True, -2: "x"}}, '{\n\t"a":{1:true,-2:"x"\n\t}\n}'),
+        (["\ud800"], '["\\ud800"]'),
+    ],
+)
+def test_forms(value, text):
+    assert to_fastjson(value) == text
+    assert parse_lenient_json(text) == value

@@ -1,15 +1,32 @@
+
+
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-
 import pytest
-
 from store_core.errors import StoreLockedError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import StoreState, store_state
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+import numpy as np
+from store_core.config.message_store_config import MessageStoreConfig
+from store_core.errors import StoreWriteError
+from store_core.layout.consume_queue import CQ_UNIT
+from store_core.message import Message
+from store_core.message_store import MessageStore
+from store_core.offline_store import OfflineStore
+from store_core.staged_commit.crash_points import CrashPoints
+from store_core.state.store_lock import refuse_links_out
+from store_core.store_snapshot import StoreSnapshot
+from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
+from store_core.tools.repair.store_recovery import recover_store
+from tests.golden_store import tree_state
+from tests.store_factory import small_store
 
 _TRY = """
 import fcntl, sys
@@ -28,6 +45,8 @@ fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
 print("held", flush=True)
 sys.stdin.read()
 """
+CONFIG = {"max_hash_slot_num": 8, "max_index_num": 64, "mapped_file_size_commit_log": 4096}
+PLACES = ["commitlog", "consumequeue", "index", "config", "consumequeue/TopicA"]
 
 
 def seen_by_others(path):
@@ -133,3 +152,166 @@ def test_a_lock_file_that_cannot_be_looked_at_is_named_and_not_held(tmp_path, mo
             lock.acquire()
     assert not lock.is_held
     assert seen_by_others(tmp_path / "lock") == "free"
+
+
+PLACES += ["consumequeue/TopicA/0"]
+
+
+def config(root, **more):
+    return MessageStoreConfig(store_path_root_dir=str(root), **CONFIG, **more)
+
+
+def files_of(store):
+    """Return the content of each file, also of those that a link may lead to."""
+    return {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return small_store(tmp_path / "store", 40).write(abort=b"1")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_is_written_through_a_link_out_of_the_store(place, store, tmp_path):
+    # As `cp -a` of a store whose administrator moved a directory to another disk.
+    shutil.move(store / place, tmp_path / "elsewhere")
+    (store / place).symlink_to(tmp_path / "elsewhere")
+    before = tree_state(tmp_path)
+    with pytest.raises(StoreWriteError, match="is a link out of the store") as told:
+        MessageStore(config(store)).load()
+    assert told.value.path == str(store / place)
+    assert str(tmp_path / "elsewhere") in str(told.value)
+    assert tree_state(tmp_path) == before
+    with StoreSnapshot.open(str(store), config(store)) as snapshot:
+        assert snapshot.end_offset > 0, "reading goes through links"
+
+
+@pytest.mark.parametrize("target", ["store/moved", "moved", "nowhere"])
+def test_a_checkpoint_that_cannot_be_written_is_told_at_the_opening(target, store, tmp_path):
+    # Found at shutdown, after messages were put, it would leave the store as after a crash.
+    (store / "checkpoint").rename(store / "moved")
+    shutil.copy(store / "moved", tmp_path / "moved")
+    (store / "checkpoint").symlink_to(tmp_path / target)
+    before = files_of(store)
+    with pytest.raises(StoreWriteError, match=f"checkpoint: is a link to .*/{target}"):
+        MessageStore(config(store)).load()
+    assert files_of(store) == before
+
+
+def test_an_abort_that_cannot_be_removed_is_told_at_the_opening(store):
+    (store / "abort").unlink()
+    (store / "abort").mkdir()
+    with pytest.raises(StoreWriteError, match=r"abort: is a directory.*move it away"):
+        MessageStore(config(store)).load()
+    assert (store / "abort").is_dir()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_links_inside_of_the_store_are_no_matter(place, store):
+    shutil.move(store / place, store / "moved")
+    (store / place).symlink_to(store / "moved")
+    refuse_links_out(str(store))
+
+
+def test_a_root_behind_a_link(store, tmp_path):
+    (tmp_path / "link").symlink_to(store)
+    refuse_links_out(str(tmp_path / "link"))
+
+
+def test_the_log_elsewhere_can_be_named(store, tmp_path):
+    shutil.move(store / "commitlog", tmp_path / "elsewhere")
+    named = config(store, store_path_commit_log=str(tmp_path / "elsewhere"))
+    with MessageStore(named) as opened:
+        assert opened.max_phy_offset > 0
+
+
+WAYS = {
+    "load": lambda root: MessageStore(config(root)).load(),
+    "recover": lambda root: recover_store(str(root), config(root), clock=lambda: 0),
+    "commit": lambda root: OfflineStore(str(root), config(root), lambda: 0, CrashPoints()),
+    "rebuild queues": lambda root: rebuild_queues_in_place(str(root), config(root)),
+    "rebuild index": lambda root: rebuild_index_in_place(str(root), config(root), clock=lambda: 0),
+}
+
+
+ZERO = f"{0:020d}"
+
+
+def store_units(queue):
+    data = np.frombuffer(queue.read_bytes(), CQ_UNIT)
+    return data[data["message_size"] > 0]
+
+
+def snapshot_of(store, target, only=""):
+    """Link the files of a store into another directory, as `cp -al` does; or one, copy others."""
+
+    def put(source, to):
+        is_linked = not only or source == str(store / only)
+        return (os.link if is_linked else shutil.copy2)(source, to)
+
+    shutil.copytree(store, target, copy_function=put)
+    return target
+
+
+@pytest.mark.parametrize("done", list(WAYS))
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_nothing_is_written_through_hard_links(done, is_clean, store, tmp_path):
+    if is_clean:
+        with MessageStore(config(store)):
+            pass
+    snapshot_of(store, tmp_path / "backup")
+    before = tree_state(tmp_path)
+    with pytest.raises(StoreWriteError, match=r"has 2 names \(hard links\).*cp -a") as told:
+        WAYS[done](store)
+    assert Path(told.value.path).parent in (store, store / "commitlog", store / "index")
+    assert tree_state(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["lock", "checkpoint", f"commitlog/{ZERO}", f"consumequeue/TopicA/0/{ZERO}"]
+)
+def test_one_file_of_two_names_is_named_and_left_alone(name, store, tmp_path):
+    with MessageStore(config(store)):
+        pass
+    queue = store / f"consumequeue/TopicA/0/{ZERO}"
+    with queue.open("r+b") as file:  # a unit that recovery gives back
+        file.seek(20 * len(store_units(queue)) - 20)
+        file.write(bytes(20))
+    other = snapshot_of(store, tmp_path / "backup", name) / name
+    before = other.read_bytes()
+    with pytest.raises(StoreWriteError, match="hard links") as told:
+        recover_store(str(store), config(store), clock=lambda: 0, cut=True)
+    assert told.value.path == str(store / name)
+    assert other.read_bytes() == before
+    other.unlink()
+    recover_store(str(store), config(store), clock=lambda: 0, cut=True)
+
+
+def test_a_store_with_hard_links_is_read_and_its_copy_written(store, tmp_path):
+    snapshot_of(store, tmp_path / "backup")
+    with StoreSnapshot.open(str(store), config(store)) as snapshot:
+        assert snapshot.end_offset > 0
+    shutil.copytree(store, tmp_path / "copy")
+    with MessageStore(config(tmp_path / "copy")) as opened:
+        assert opened.max_phy_offset > 0
+
+
+def test_nothing_of_our_own_has_two_names(store):
+    recover_store(str(store), config(store), clock=lambda: 0)
+    with MessageStore(config(store)) as opened:
+        opened.put_message(Message(topic="TopicA", body=b"x" * 4000, queue_id=0))
+    rebuild_index_in_place(str(store), config(store), clock=lambda: 0)
+    rebuild_queues_in_place(str(store), config(store))
+    assert {file.stat().st_nlink for file in store.rglob("*") if file.is_file()} == {1}
+
+
+@pytest.mark.parametrize("name", ["lock", "abort", "checkpoint"])
+def test_no_file_outside_is_written(name, store, tmp_path):
+    (store / name).unlink(missing_ok=True)
+    (tmp_path / "mine").write_bytes(b"mine" * 20)
+    (store / name).symlink_to(tmp_path / "mine")
+    is_refused = pytest.raises(StoreWriteError, match="is a link to")
+    # An abort that is there already is not written, and a link to it is what a clean stop removes.
+    with nullcontext() if name == "abort" else is_refused, MessageStore(config(store)):
+        pass
+    assert (tmp_path / "mine").read_bytes() == b"mine" * 20
