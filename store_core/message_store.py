@@ -280,7 +280,7 @@ class MessageStore(StoreQueries):
         """Put the rows of a record batch; see ``RecordBatchPutter.append_batch``."""
         return self._putting().append_batch(batch)
 
-    def put_message_as_given(self, message: Message) -> PutMessageResult:
+    def raw_put_message(self, message: Message) -> PutMessageResult:
         """Put one message to its own topic, whatever its delay level.
 
         For services of a store: RocketMQ decides by the map of a message's properties, and stores
@@ -288,7 +288,7 @@ class MessageStore(StoreQueries):
         """
         return self._putting().put_message(message, as_given=True)
 
-    def append_batch_as_given(self, batch: RecordBatch) -> AppendBatchResult:
+    def raw_append_batch(self, batch: RecordBatch) -> AppendBatchResult:
         """Put the rows of a record batch to their own topics, whatever their delay levels."""
         return self._putting().append_batch(batch, as_given=True)
 

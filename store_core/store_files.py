@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Callable
 from store_core.errors import LogDamageError, StoreConfigError, StoreFormatError
 from store_core.files.directory_swap import remove_tree
 from store_core.files.file_writing import make_directory, write_error, write_errors
-from store_core.files.page_cache import read_anew
+from store_core.files.page_cache import drop_cached_pages
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.index.tag_entries import with_tag_index
@@ -211,7 +211,7 @@ def _open(
     if lock.is_aborted():  # by a failed flush, for all that is known
         # The log first: units of records that are not on the disk would speak of damage.
         names = (*commit_log_directories(directory, config), *_QUEUES_AND_INDEX)
-        read_anew(directory.resolve(name) for name in names)
+        drop_cached_pages(directory.resolve(name) for name in names)
     _clear_uncommitted(config, directory, options.steps)
     with ExitStack() as undo:
         log = undo.enter_context(closing(CommitLog(directory, config)))

@@ -85,4 +85,4 @@ def _open(store: MessageStore, count: int) -> None:
     for number in range(count):
         sent = message(number, _BODY)
         sent.properties.update(TRAN_MSG="true", PGROUP="writers")
-        store.put_message_as_given(half_message(sent))
+        store.raw_put_message(half_message(sent))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def read_anew(directories: Iterable[str]) -> None:
+def drop_cached_pages(directories: Iterable[str]) -> None:
     """Force all files of directories, one after the other, and let them be read from the disk.
 
     Linux takes pages that it failed to write for clean and goes on showing them: a process that

@@ -197,10 +197,10 @@ class ScheduleMessageService(ServiceThread):
         first, done = self._offsets.table[level], 0
         refusal = ""
         if due is not None and len(due.rows):
-            result = self._store.append_batch_as_given(due.batch)
+            result = self._store.raw_append_batch(due.batch)
             refusal = f"{result.status.name}: {result.reason}"
             if result.row > 0:  # none is put when one is refused
-                result = self._store.append_batch_as_given(due.batch.slice(0, result.row))
+                result = self._store.raw_append_batch(due.batch.slice(0, result.row))
             done = result.rows
             if done == len(due.rows):
                 refusal = ""

@@ -46,7 +46,7 @@ class PuttingStore(Protocol):
     def put_message(self, message: Message) -> PutMessageResult:
         """Put a message; one with a delay level goes there."""
 
-    def put_message_as_given(self, message: Message) -> PutMessageResult:
+    def raw_put_message(self, message: Message) -> PutMessageResult:
         """Put a message to its own topic."""
 
 
@@ -85,7 +85,7 @@ class PlainTransactions:
                 raise not_ended(half, result)
         release = self._store.config.transaction_op_format
         (body,), _ = op_bodies([half.queue_offset], 1, release)
-        done = self._store.put_message_as_given(op_message(body, 0, self._clock(), release))
+        done = self._store.raw_put_message(op_message(body, 0, self._clock(), release))
         if not done.is_appended:
             # A service finds the commit and writes it; of a rollback the producer is asked.
             logger.warning(
@@ -179,7 +179,7 @@ def put_half(
         return None, PutMessageResult(refusal.status, None, refusal.reason)
     half = half_message(message, store.config.transaction_op_format)
     half.born_timestamp = half.born_timestamp or now_ms
-    result = store.put_message_as_given(half)
+    result = store.raw_put_message(half)
     if result.append_result is None or not result.is_appended:
         return None, result
     half.queue_offset = result.append_result.queue_offset
@@ -217,7 +217,7 @@ def put_commit(store: PuttingStore, half: Message) -> PutMessageResult:
         raise TransactionError(str(err)) from err
     properties = delayed_properties(half)
     if not is_delayed(properties):
-        return store.put_message_as_given(commit)
+        return store.raw_put_message(commit)
     commit.properties, commit.properties_raw = properties, None
     return store.put_message(commit)
 

@@ -80,10 +80,10 @@ class DuePutter:
 
     def _put_some(self, batch: RecordBatch) -> tuple[int, PutMessageStatus, str]:
         """Put all rows, or those before the first that is refused; return how many, and why."""
-        result = self._store.append_batch_as_given(batch)
+        result = self._store.raw_append_batch(batch)
         status, refusal = result.status, f"{result.status.name}: {result.reason}"
         if result.row > 0:  # none is put when one is refused
-            result = self._store.append_batch_as_given(batch.slice(0, result.row))
+            result = self._store.raw_append_batch(batch.slice(0, result.row))
         return result.rows, status, refusal
 
     def _note_refusal(self, refusal: str) -> None:

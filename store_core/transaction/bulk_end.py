@@ -79,7 +79,7 @@ class BulkEnder:
         while len(rows):
             taken = rows[:most]
             part = batch if len(taken) == batch.num_rows else batch.take(pa.array(taken))
-            result = self._store.append_batch_as_given(part)
+            result = self._store.raw_append_batch(part)
             self._note(columns, rows[: result.rows])
             if result.row >= 0:
                 self._refuse(columns, rows[[result.row]], result.reason)

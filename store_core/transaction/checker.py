@@ -127,7 +127,7 @@ class TransactionChecker:
         return True
 
     def _put(self, message: Message) -> Message:
-        result = self._store.put_message_as_given(message)
+        result = self._store.raw_put_message(message)
         if result.append_result is None or not result.is_appended:
             raise TransactionError(
                 f"the check stops, a copy was refused: {result.status.name}, {result.reason}"

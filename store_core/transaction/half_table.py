@@ -178,9 +178,9 @@ class OpBuffer:
         now = self._clock()
         if len(bodies) == 1:
             message = op_message(bodies[0], _QUEUE_ID, now, self._release)
-            return int(self._store.put_message_as_given(message).is_appended)
+            return int(self._store.raw_put_message(message).is_appended)
         batch = op_batch(bodies, _QUEUE_ID, now, self._release)
-        return self._store.append_batch_as_given(batch).rows
+        return self._store.raw_append_batch(batch).rows
 
 
 def _characters(queue_offsets: npt.NDArray[np.int64]) -> int:

@@ -37,7 +37,7 @@ _MIN_SUSPEND_MS, _MAX_SUSPEND_MS = 10, 30_000
 ENDLESS = (1 << 31) - 1
 
 
-class LoopFace(Protocol):
+class LoopView(Protocol):
     """The event loop, as listeners' threads use it."""
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -69,7 +69,7 @@ class ListenerSide:
     offsets: OffsetStore
     retries: RetrySender
     statistics: ConsumeStatistics
-    loop: LoopFace
+    loop: LoopView
     now_ms: Callable[[], int]
 
 

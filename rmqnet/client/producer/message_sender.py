@@ -212,7 +212,7 @@ class MessageSender:
         last_broker = None if sending.queue is None else sending.queue.broker_name
         return select_queue(info, last_broker, self._faults)
 
-    def take_answer(self, sending: Sending, answer: asyncio.Future[RemotingCommand]) -> None:
+    def on_response(self, sending: Sending, answer: asyncio.Future[RemotingCommand]) -> None:
         """Finish, or try again; called when an answer, or none, came."""
         if answer.cancelled():
             error: BaseException | None = RemotingConnectError("the client was shut down")

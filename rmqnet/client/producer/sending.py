@@ -24,10 +24,10 @@ _GRACE_S = 2.0
 """More than the event loop is ever late; who waits longer waits for a loop that is gone."""
 
 
-class AnswerTaker(Protocol):
+class ResponseHandler(Protocol):
     """Whoever sends, and looks at answers."""
 
-    def take_answer(self, sending: Sending, answer: asyncio.Future[RemotingCommand]) -> None:
+    def on_response(self, sending: Sending, answer: asyncio.Future[RemotingCommand]) -> None:
         """Go on with a message after an answer, or none, came."""
 
 
@@ -63,7 +63,7 @@ class Sending:
 
     def __init__(
         self,
-        sender: AnswerTaker,
+        sender: ResponseHandler,
         message: OutgoingMessage,
         timeout_s: float,
         retries: int,
@@ -84,7 +84,7 @@ class Sending:
 
     def on_answer(self, answer: asyncio.Future[RemotingCommand]) -> None:
         """Go on after an answer, or none, came."""
-        self.sender.take_answer(self, answer)
+        self.sender.on_response(self, answer)
 
     def finish(self, result: SendResult | None, error: BaseException | None) -> None:
         """Tell whoever waits: a result, an error, or (one-way) neither."""
@@ -98,7 +98,7 @@ class SyncSending(Sending):
 
     def __init__(
         self,
-        sender: AnswerTaker,
+        sender: ResponseHandler,
         message: OutgoingMessage,
         timeout_s: float,
         retries: int,
@@ -140,7 +140,7 @@ class AsyncSending(Sending):
 
     def __init__(
         self,
-        sender: AnswerTaker,
+        sender: ResponseHandler,
         message: OutgoingMessage,
         timeout_s: float,
         retries: int,
@@ -176,7 +176,7 @@ class OnewaySending(Sending):
 
     def __init__(
         self,
-        sender: AnswerTaker,
+        sender: ResponseHandler,
         message: OutgoingMessage,
         timeout_s: float,
         queue: MessageQueue | None,

@@ -1,17 +1,20 @@
-
-
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rmqsource.errors import DamagedStoreError
+from rmqsource.explore import log_survey as tally
 from rmqsource.explore.log_survey import (
     Survey,
+    Tally,
     class_bounds,
     class_of,
     counted_pairs,
@@ -21,9 +24,6 @@ from rmqsource.explore.log_survey import (
 from rmqsource.options.source_options import options_for
 from tests.golden_store import GoldenStore, golden
 from tests.store_factory import StoreFactory
-import pyarrow as pa
-from rmqsource.explore import log_survey as tally
-from rmqsource.explore.log_survey import Tally, counted_pairs
 
 PAIRS = st.lists(
     st.tuples(

@@ -8,19 +8,26 @@ import os
 import shutil
 import tempfile
 import time
+from collections import defaultdict
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from rmqsource.errors import DataLossError, SourceOptionError
+from rmqsource.scan.planner import indexed_keys
+from rmqsource.scan.predicate import ScanPredicate
 from store_core.codec.message_codec import encode_blank
 from store_core.errors import StoreFormatError
 from store_core.files.byte_source import LocalByteSource
+from store_core.layout.index import INDEX_HEADER
 from store_core.layout.message import BLANK_RECORD_BYTES
-from tests.golden_store import golden
+from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
 from tests.rmqsource.reading import (
     HAS_FILTERS,
+    expected_rows,
     name_queues,
     parsed,
     places,
@@ -29,14 +36,6 @@ from tests.rmqsource.reading import (
     read_rows,
 )
 from tests.store_factory import START_MS, StoreFactory, small_store
-from collections import defaultdict
-from rmqsource.errors import SourceOptionError
-from rmqsource.scan.planner import indexed_keys
-from rmqsource.scan.predicate import ScanPredicate
-from store_core.layout.index import INDEX_HEADER
-from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
-from tests.rmqsource.reading import expected_rows, places, plan, read_places, read_rows
-from tests.store_factory import StoreFactory
 
 ROW_COLUMNS = (
     *("topic", "queue_id", "queue_offset", "commit_log_offset", "store_timestamp"),

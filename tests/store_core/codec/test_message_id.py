@@ -1,15 +1,20 @@
-
-
 from __future__ import annotations
+
+import time
+from datetime import datetime
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_core.codec.message_id import message_id, message_id_column, parse_message_id
-import time
-from datetime import datetime
-from store_core.codec.message_id import ClientMessageIds, month_start_ms
+
+from store_core.codec.message_id import (
+    ClientMessageIds,
+    message_id,
+    message_id_column,
+    month_start_ms,
+    parse_message_id,
+)
 
 hosts = st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20)
 offsets = st.integers(-(2**63), 2**63 - 1)

@@ -1,18 +1,19 @@
-
-
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from store_core.codec.java_string import decode_utf8
-from store_core.codec.properties import split_keys, string_to_properties
-from store_core.codec.property_columns import PropertyColumns, utf8_column, words_column
+from store_core.codec.properties import properties_to_bytes, split_keys, string_to_properties
+from store_core.codec.property_columns import (
+    PropertyColumns,
+    properties_block,
+    utf8_column,
+    words_column,
+)
 from tests.store_core.codec.record_strategies import odd_bytes, property_bytes, usual
-from hypothesis import given
-from store_core.codec.properties import properties_to_bytes
-from store_core.codec.property_columns import properties_block
 
 NAMES = ["KEYS", "TAGS", "UNIQ_KEY", "a", "ab", "b", "ü", "n7", "none", "\ufffd"]
 MAP = pa.map_(pa.string(), pa.string())

@@ -1,22 +1,22 @@
-
-
 from __future__ import annotations
 
 import json
+import logging
+from pathlib import Path
+
 import pytest
+
 from store_core.config.config_files import (
     load_consumer_offsets,
     load_delay_offsets,
     load_subscription_groups,
     load_topics,
+    static_topics,
+    warn_of_static_topics,
 )
-from store_core.errors import StoreFormatError
+from store_core.errors import NOT_DAMAGE, StoreFormatError
 from store_core.files.store_directory import StoreDirectory
 from tests.golden_store import CLUSTER_NAMES, golden, tree_state
-import logging
-from pathlib import Path
-from store_core.config.config_files import static_topics, warn_of_static_topics
-from store_core.errors import NOT_DAMAGE
 
 # One of two brokers of a topic of four queues, as TopicQueueMappingManager of 5.3.3 writes it.
 DETAIL = {

@@ -1,24 +1,22 @@
-
-
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+
 import pytest
+
 from store_core.config.config_files import load_delay_offsets, load_topics
 from store_core.config.config_writing import (
     merge_delay_offsets,
     merge_topics,
+    to_fastjson,
     write_delay_offsets,
 )
+from store_core.config.lenient_json import parse_lenient_json
 from store_core.errors import StoreFormatError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from tests.golden_store import golden
-from store_core.config.config_writing import to_fastjson
-from store_core.config.lenient_json import parse_lenient_json
-
-
 
 
 def put(path, data):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import struct
-import pytest
-from store_core.errors import HAError
-from store_core.ha.frame_reader import FrameReader
-from store_core.ha.peer import ConnectionLostError
 from collections import deque
-from store_core.ha.frame_reader import FirstRecord
+
+import pytest
+
+from store_core.errors import HAError
+from store_core.ha.frame_reader import FirstRecord, FrameReader
+from store_core.ha.peer import ConnectionLostError
 from store_core.message import Message
 from store_core.message_store import MessageStore
 from tests.store_core.ha.stores import log_bytes, store_config

@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import socket
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+
 import pytest
+
 from store_core.errors import HAError, StoreClosedError, StoreConfigError
 from store_core.ha import ha_service
-from store_core.ha.ha_service import HAService
+from store_core.ha.ha_service import GroupTransferService, HAService
 from store_core.message_store import MessageStore
 from tests.store_core.ha.raw_slave import (
     SEGMENT,
@@ -22,10 +26,6 @@ from tests.store_core.ha.raw_slave import (
     wait_until,
     warnings_of,
 )
-import time
-from concurrent.futures import ThreadPoolExecutor
-from store_core.ha.ha_service import GroupTransferService
-from tests.store_core.ha.raw_slave import wait_until
 
 LONG_MS = 60_000
 

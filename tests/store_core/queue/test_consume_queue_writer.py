@@ -1,21 +1,20 @@
-
-
 from __future__ import annotations
 
 import os
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
-from store_core.queue.dispatch_request import DispatchRequests
-from store_core.queue.unit_placement import Appended
-from tests.store_core.queue.queue_writers import open_writer
+
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue import consume_queue_writer
 from store_core.queue.consume_queue import NATIVE_CQ_UNIT
 from store_core.queue.consume_queue_writer import RecentUnits, UnitBlock
+from store_core.queue.dispatch_request import DispatchRequests
+from store_core.queue.unit_placement import Appended
+from tests.store_core.queue.queue_writers import open_writer
 
 PER_FILE = 4
 FILE_SIZE = PER_FILE * CQ_UNIT.size

@@ -1,19 +1,16 @@
-
-
 from __future__ import annotations
 
 import errno
 from itertools import accumulate
 from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from store_core.queue import queue_files
-from store_core.queue.queue_files import QueueFiles
+from store_core.queue.queue_files import NewNames, QueueFiles
 from tests.store_core.queue.test_consume_queue_writer import in_row, writer_in
-from store_core.queue.queue_files import NewNames
-
-
 
 
 @settings(deadline=None)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+
 import numpy as np
 import pytest
+
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.consume_queue import CQ_UNIT
 from store_core.log.end_rules import DISPATCHED, NO_UNIT
 from store_core.log.log_scan import scan_frames, skip_gap
-from store_core.queue.unit_states import QueueUnitStates
+from store_core.queue import unit_states
+from store_core.queue.consume_queue import ConsumeQueue
+from store_core.queue.unit_states import QueueUnitStates, UnitsBehind, unit_blocks
 from store_core.store_snapshot import StoreSnapshot
 from tests.golden_dledger import DLEDGER_NAMES, unpack_dledger
 from tests.golden_kinds import IN_DATABASE, unpack_kind
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden
-from store_core.layout.consume_queue import CQ_UNIT
-from store_core.queue import unit_states
-from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.unit_states import UnitsBehind, unit_blocks
 
 PER_FILE = 10
 SIZE = 7

@@ -220,14 +220,14 @@ def test_the_rows_before_a_full_disk_are_delivered_once(opened, clock, monkeypat
     store, service = opened
     for number in range(5):
         put_delayed(store, 1, b"%d" % number)
-    append = store.append_batch_as_given
+    append = store.raw_append_batch
 
     def two_at_most(batch):
         done = append(batch.slice(0, 2))
         status = PutMessageStatus.CREATE_MAPPED_FILE_FAILED
         return replace(done, status=status, reason="full") if batch.num_rows > 2 else done
 
-    monkeypatch.setattr(store, "append_batch_as_given", two_at_most)
+    monkeypatch.setattr(store, "raw_append_batch", two_at_most)
     assert store.wait_for_dispatch()
     assert service.run_once(clock.now + 1_000)
     assert service.refusals == {1: "CREATE_MAPPED_FILE_FAILED: full"}
@@ -492,8 +492,8 @@ def test_a_store_puts_delayed_messages_only_where_it_is_told_to(tmp_path, clock)
         assert store.wait_for_dispatch()
         assert [record.properties_raw for record in queue_of(store)] == [raw, raw]
     with MessageStore(config, clock=clock) as store:
-        store.put_message_as_given(Message("T", b"3", properties_raw=raw))
-        store.append_batch_as_given(batch)
+        store.raw_put_message(Message("T", b"3", properties_raw=raw))
+        store.raw_append_batch(batch)
         store.append_batch(batch)
         assert store.wait_for_dispatch()
         assert bodies(store) == [b"1", b"2", b"3", b"2"]

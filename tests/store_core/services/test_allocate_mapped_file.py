@@ -1,17 +1,16 @@
-
-
 from __future__ import annotations
 
 import os
 import threading
 from pathlib import Path
+
 import pytest
+
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreWriteError
 from store_core.files.mapped_file import MappedFile
 from store_core.services.allocate_mapped_file import AllocateMappedFileService, TransientStorePool
 from tests.store_core.services.growing_log import GrowingLog
-from store_core.services.allocate_mapped_file import TransientStorePool
 
 SIZE = 1024
 

@@ -1,22 +1,23 @@
-
-
 from __future__ import annotations
 
 import os
 import threading
 import time
 from pathlib import Path
+
 import pytest
+
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreWriteError
 from store_core.files.mapped_file import MappedFile
 from store_core.files.mapped_file_queue import MappedFileQueue
-from store_core.services.clean_commit_log import CleanCommitLogService, local_hour
-from store_core.state.running_flags import RunningFlag, RunningFlags
 from store_core.services.clean_commit_log import (
+    CleanCommitLogService,
     CleanConsumeQueueService,
     CorrectLogicOffsetService,
+    local_hour,
 )
+from store_core.state.running_flags import RunningFlag, RunningFlags
 
 HOUR = 3_600_000
 NOW = 1000 * HOUR

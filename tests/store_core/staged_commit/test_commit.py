@@ -1,15 +1,17 @@
-
-
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import threading
+
 import pytest
+
 from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.staged_commit import staged_records
+from store_core.staged_commit.commit import Prefetch
 from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.ledger import Ledger
 from store_core.staged_commit.log_tail import EarlySync
@@ -27,10 +29,6 @@ from tests.store_core.staged_commit.support import (
     problems,
     staged_job,
 )
-import threading
-from store_core.staged_commit.commit import Prefetch
-
-
 
 
 @pytest.fixture(autouse=True)

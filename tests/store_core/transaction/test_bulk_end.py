@@ -127,7 +127,7 @@ def test_what_is_refused_keeps_no_other_from_its_end(root, monkeypatch):
             half = half_message(sent_message(number))
             if number in {2, 3, 9}:
                 half.properties_raw = half.properties_raw.replace(b"\1Orders\2", b"\1a/b\2")
-            assert run.store.put_message_as_given(half).is_appended
+            assert run.store.raw_put_message(half).is_appended
         dispatch_all(run.store)
         done = run.service.end_transactions(range(12), COMMIT)
         assert (done.ended, sorted(done.refused)) == (9, [2, 3, 9])

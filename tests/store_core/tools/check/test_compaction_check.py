@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store_core.codec.message_batch_codec import MessageColumns
+from store_core.codec.record_encoder import encode_records
+from store_core.codec.record_frames import RecordFrames
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.layout.message import HEADER_IPV4
 from store_core.store_snapshot import StoreSnapshot
+from store_core.tools.check import compaction_check
+from store_core.tools.check.compaction_check import NewestOfKeys
 from tests.golden_compacted import LOST_IN_LOG, TOPIC, unpack_compacted
 from tests.golden_kinds import OPTIONS, unpack_kind
 from tests.golden_store import tree_state
 from tests.store_core.tools.check.support import all_kinds, checked, kinds
-import numpy as np
-import pyarrow as pa
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from store_core.codec.message_batch_codec import MessageColumns
-from store_core.codec.record_encoder import encode_records
-from store_core.codec.record_frames import RecordFrames
-from store_core.tools.check import compaction_check
-from store_core.tools.check.compaction_check import NewestOfKeys
 
 _KEYS = st.sampled_from([None, "", " ", "\u2003", "a", "b", "a b", "é", "c "])
 _BATCHES = st.lists(st.lists(st.tuples(_KEYS, st.booleans()), max_size=8), max_size=6)
