@@ -11,12 +11,11 @@ from store_core.message_store import MessageStore
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker_config import BrokerConfig
-    from rmqnet.broker.broker_stats import BrokerStats
     from rmqnet.broker.clients.broker_to_client import BrokerToClient
     from rmqnet.broker.clients.consumer_manager import ConsumerManager
     from rmqnet.broker.clients.producer_manager import ProducerManager
     from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
-    from rmqnet.broker.metrics.stats_items import StatsItems
+    from rmqnet.broker.metrics.stats_items import BrokerStats, StatsItems
     from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
     from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
     from rmqnet.broker.state.topic_config_manager import TopicConfigManager

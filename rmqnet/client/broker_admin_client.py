@@ -6,7 +6,7 @@ Source: RocketMQ ``MQClientAPIImpl`` (releases 5.3.3 and 4.9.7).
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar
 
 from rmqnet.client.admin_results import (
     ConsumerConnections,
@@ -16,15 +16,18 @@ from rmqnet.client.admin_results import (
     parse_groups,
     parse_topic_stats,
 )
-from rmqnet.client.metadata_pages import paged_table
 from rmqnet.client.queue_json import queue_table
+from rmqnet.client.request_calls import json_of
 from rmqnet.client.route_table import AUTO_CREATE_TOPIC
 from rmqnet.errors import BrokerError, ClientError, RemotingFormatError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.header_fields import RequestHeader
 from rmqnet.remoting.headers import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetAllTopicConfigRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumeStatsRequestHeader,
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     from store_core.config.config_files import TopicConfig
 
 T = TypeVar("T")
-
 ALL_QUEUES = -1
 LATEST_TIMESTAMP = -1
 """A time that means the end of each queue."""
@@ -59,6 +61,8 @@ _NO_CONFIG = (
     ResponseCode.TOPIC_NOT_EXIST,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
 )
+_PAGE = 2000
+_MOST_BEGINNINGS = 10
 
 
 class BrokerAdminClient:
@@ -279,3 +283,88 @@ def _changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str,
 
 def _attribute_text(changes: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" if value else name for name, value in changes.items())
+
+
+# Source: RocketMQ ``MQClientAPIImpl.getAllTopicConfig``, ``getAllSubscriptionGroup`` (release
+# 5.5.0).
+class _Kind(NamedTuple):
+    """What one kind of table is asked for with, and where its rows and their number are."""
+
+    header: Callable[[int, str], RequestHeader]
+    rows: str
+    total: str
+    beside: str
+
+
+_KINDS = {
+    RequestCode.GET_ALL_TOPIC_CONFIG: _Kind(
+        lambda begin, version: GetAllTopicConfigRequestHeader(
+            topic_seq=begin, data_version=version, max_topic_num=_PAGE
+        ),
+        "topicConfigTable",
+        "totalTopicNum",
+        "topicQueueMappingDetailMap",
+    ),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _Kind(
+        lambda begin, version: GetAllSubscriptionGroupRequestHeader(
+            group_seq=begin, data_version=version, max_group_num=_PAGE
+        ),
+        "subscriptionGroupTable",
+        "totalGroupNum",
+        "forbiddenTable",
+    ),
+}
+
+
+PAGED_CODES = frozenset(_KINDS)
+
+
+async def paged_table(
+    calls: RequestCalls, address: str, code: RequestCode, timeout_s: float | None = None
+) -> dict[str, Any]:
+    """Return the whole table, as a broker that knows no pages answers it.
+
+    It begins again where the table changes between two pages.
+
+    Raises
+    ------
+    BrokerError, RemotingError
+        As of ``RequestCalls.answer``; also where the table changes all the time.
+    """
+    kind = _KINDS[code]
+    for _ in range(_MOST_BEGINNINGS):
+        whole = await _read(calls, address, kind, timeout_s)
+        if whole is not None:
+            return whole
+    raise RemotingFormatError(
+        f"{address} answers {code.name} with another version of the table each time"
+    )
+
+
+async def _read(
+    calls: RequestCalls, address: str, kind: _Kind, timeout_s: float | None
+) -> dict[str, Any] | None:
+    """Return the table; None: it changed meanwhile."""
+    whole: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
+    version = ""
+    while True:
+        answer = await calls.answer(address, kind.header(len(rows), version), timeout_s=timeout_s)
+        page = json_of(answer, address, "table")
+        whole = whole or page
+        if page.get("dataVersion") != whole.get("dataVersion"):
+            return None
+        try:
+            found = json_object(page.get(kind.rows) or {}, kind.rows)
+            others = json_object(page.get(kind.beside) or {}, kind.beside)
+        except ValueError as err:
+            raise RemotingFormatError(f"{address} answered what is not understood: {err}") from err
+        is_new = bool(found.keys() - rows.keys())
+        rows.update(found)
+        beside.update(others)
+        total = answer.ext_fields.get(kind.total, "")
+        if not total.isdecimal() or len(rows) >= int(total) or not is_new:
+            tables = {kind.rows: rows, kind.beside: beside}
+            return {**whole, **{name: table for name, table in tables.items() if table}}
+        version = json.dumps(page.get("dataVersion") or {}, separators=(",", ":"))

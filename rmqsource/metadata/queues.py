@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqsource.metadata.columns import nullable, table_part
-from rmqsource.metadata.compacted import compacted_facts
 from rmqsource.metadata.damage import skip_damaged
-from rmqsource.metadata.queue_facts import NO_RECORD, QueueFacts, queue_facts, store_times
+from rmqsource.metadata.queue_facts import (
+    NO_RECORD,
+    QueueFacts,
+    compacted_facts,
+    queue_facts,
+    store_times,
+)
 from rmqsource.metadata.selection import QueueKey, selected_queues
 from store_core.config.config_files import warn_of_static_topics
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqsource.metadata.columns import NO_TIME, table_part
-from rmqsource.metadata.compacted import compacted_facts
 from rmqsource.metadata.damage import skip_damaged
-from rmqsource.metadata.queue_facts import queue_facts, store_times
+from rmqsource.metadata.queue_facts import compacted_facts, queue_facts, store_times
 from rmqsource.metadata.queue_units import unit_chunks
 from rmqsource.metadata.selection import Selection, selected_queues
 from store_core.topics import topic_kind

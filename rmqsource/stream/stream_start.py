@@ -1,4 +1,4 @@
-"""Where a stream begins in a store that it never read: earliest, latest, a time, queue offsets."""
+"""Where a stream begins in a store that it never read: earliest, latest, a time, or offsets."""
 
 from __future__ import annotations
 

@@ -25,8 +25,14 @@ import numpy as np
 from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts
 from store_core.filter import sql_steps as steps
-from store_core.filter.sql_numbers import double_order, parse_double, parse_integer
-from store_core.filter.sql_scalar import FUNCTIONS, ORDERS, ThrowingValue
+from store_core.filter.sql_scalar import (
+    FUNCTIONS,
+    ORDERS,
+    ThrowingValue,
+    double_order,
+    parse_double,
+    parse_integer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from store_core.codec.message_id import parse_message_id
 from store_core.errors import StoreConfigError
 from store_core.queue.readable_queue import LOWER, UPPER
+from store_core.results import QueryMessageResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
     from store_core.codec.message_batch_codec import MessageColumns
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.filter.message_filter import AnyFilter, MessageFilter
+    from store_core.index.index_queries import IndexQueries
+    from store_core.log.record_reader import RecordReader
     from store_core.message import Message
     from store_core.read.find_messages import KeySearch
     from store_core.read.find_offsets import KeyOffsets
     from store_core.read.pull_records import PulledRecords
     from store_core.read.readable_store import ReadableStore
-    from store_core.results import GetMessageResult, QueryMessageResult
+    from store_core.results import GetMessageResult
 
 _NO_TIME = -1
+_ROUNDS = 3
 
 
 class StoreQueries(ABC):
@@ -145,8 +149,6 @@ class StoreQueries(ABC):
         CorruptRecordError
             An index file is damaged.
         """
-        from store_core.read.query_message import query_message  # noqa: PLC0415 (see above)
-
         with self._reading() as store:
             return query_message(
                 store.index, store.reader, topic, key, max_num, begin_ms, end_ms, index_type
@@ -324,3 +326,34 @@ class StoreQueries(ABC):
         """Return the store time (ms) of the first message of a queue; -1 when it is empty."""
         first = self.get_min_offset_in_queue(topic, queue_id)
         return self.get_message_store_timestamp(topic, queue_id, first)
+
+
+def query_message(
+    index: IndexQueries,
+    reader: RecordReader,
+    topic: str,
+    key: str,
+    max_num: int,
+    begin_ms: int,
+    end_ms: int,
+    index_type: str | None,
+) -> QueryMessageResult:
+    """Ask the index; while none of its places can be read, ask again for older ones."""
+    messages: list[Message] = []
+    timestamp = phy_offset = 0
+    for _ in range(_ROUNDS):
+        offsets, *newest = index.query_offset(topic, key, max_num, begin_ms, end_ms, index_type)
+        if not offsets:
+            break
+        timestamp, phy_offset = newest
+        offsets.sort()
+        for offset in offsets:
+            record = reader.find(offset)
+            if record is None:
+                continue
+            if offset == offsets[0]:
+                end_ms = record.store_timestamp
+            messages += reader.messages_of(record)
+        if messages or end_ms < begin_ms:
+            break
+    return QueryMessageResult(tuple(messages), timestamp, phy_offset)

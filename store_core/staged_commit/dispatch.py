@@ -8,8 +8,8 @@ import numpy as np
 
 from store_core.index.index_entries import IndexEntries
 from store_core.queue.dispatch_request import DispatchRequests
-from store_core.staged_commit.placement import place
 from store_core.staged_commit.staged_part import RELATIVE_TO_STORE_TIME, read_blocks
+from store_core.staged_commit.staged_records import place
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -12,9 +12,8 @@ from store_core.codec.encoded_records import EncodedRecords
 from store_core.errors import StoreFormatError
 from store_core.layout.message import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_PREFIX
 from store_core.staged_commit.intent import JobQueueRange
-from store_core.staged_commit.placement import Run, place
 from store_core.staged_commit.staged_part import read_blocks
-from store_core.staged_commit.staged_records import StagedRecordsReader
+from store_core.staged_commit.staged_records import Run, StagedRecordsReader, place
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping

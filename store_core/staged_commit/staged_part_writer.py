@@ -20,11 +20,11 @@ from store_core.files.file_writing import (
 )
 from store_core.index.index_entries import index_entries
 from store_core.queue.dispatch_request import DispatchDecoder
-from store_core.staged_commit.checksum import file_checksum
 from store_core.staged_commit.staged_part import (
     RELATIVE_TO_STORE_TIME,
     ROWS_SUFFIX,
     QueueCount,
+    file_checksum,
     rows_schema,
 )
 from store_core.staged_commit.staged_records import StagedRecordsWriter

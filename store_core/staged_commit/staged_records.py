@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from store_core.errors import StoreFormatError, StoreReadError
 from store_core.files.file_writing import sync_data, write_all, write_error
 from store_core.files.regular_file import open_to_read
-from store_core.staged_commit.checksum import checksum
-from store_core.staged_commit.staged_part import OTHER_BYTES, StagedChunk, records_path
+from store_core.layout.message import BLANK_RECORD_BYTES
+from store_core.staged_commit.staged_part import OTHER_BYTES, StagedChunk, checksum, records_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -203,3 +203,42 @@ def _read(fd: int, at: int, view: memoryview) -> int:
     while done < len(view) and (piece := os.preadv(fd, [view[done:]], at + done)):
         done += piece
     return done
+
+
+# Source: RocketMQ ``DefaultAppendMessageCallback.doAppend`` (release 5.3.3): a record never spans
+# segments, and eight bytes at least are left behind it.
+class Run(NamedTuple):
+    """Rows ``[first, stop)`` lie back to back from ``commit_log_offset`` on, in one segment."""
+
+    first: int
+    stop: int
+    commit_log_offset: int
+
+
+def place(
+    sizes: npt.NDArray[np.integer], position: int, segment_bytes: int
+) -> tuple[list[Run], int]:
+    """Return where records go that are appended at a position, and the position after them.
+
+    Where a run does not begin at the end of the one before, a blank record closes the segment.
+
+    Raises
+    ------
+    ValueError
+        A record fits no segment.
+    """
+    ends = np.cumsum(sizes, dtype=np.int64)
+    runs: list[Run] = []
+    first, begin = 0, 0
+    while first < len(ends):
+        left = segment_bytes - position % segment_bytes
+        stop = int(np.searchsorted(ends, begin + left - BLANK_RECORD_BYTES, "right"))
+        if stop == first:
+            if left == segment_bytes:
+                raise ValueError(f"{sizes[first]} bytes do not fit a segment of {segment_bytes}")
+            position += left
+            continue
+        runs.append(Run(first, stop, position))
+        position += int(ends[stop - 1]) - begin
+        first, begin = stop, int(ends[stop - 1])
+    return runs, position

@@ -35,7 +35,7 @@ from store_core.layout.store_paths import (
     LOCK_FILE,
     QUEUE_DIRS,
 )
-from store_core.state.locked_stores import is_locked_here, locked_here, unlocked_here
+from store_core.state.store_state import is_locked_here, locked_here, unlocked_here
 
 _WRITTEN = (LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE)
 _WRITTEN_BELOW = (COMMIT_LOG_DIR, INDEX_DIR)

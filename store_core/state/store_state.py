@@ -6,14 +6,18 @@ import os
 import struct
 import sys
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store_core.files.regular_file import open_to_read
 from store_core.layout.store_paths import ABORT_BACKUP_FILE, ABORT_FILE, LOCK_FILE
-from store_core.state.locked_stores import is_locked_here
 
 if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
+
+_FileKey = tuple[int, int]
+_locked: dict[_FileKey, int] = {}
+"""(device, inode) -> the process that locked it: a forked child has the table, not the locks."""
 
 
 class StoreState(Enum):
@@ -60,3 +64,24 @@ def _is_locked(directory: StoreDirectory) -> bool:
     except OSError:
         return False
     return bool(struct.unpack_from("hh", answer)[0] != fcntl.F_UNLCK)
+
+
+# POSIX locks belong to a process, which loses them when it closes any descriptor of the file:
+# whoever wants to look at a ``lock`` file asks here first.
+def locked_here(key: _FileKey) -> None:
+    """Remember that this process locked a file, named by device and inode."""
+    _locked[key] = os.getpid()
+
+
+def unlocked_here(key: _FileKey) -> None:
+    """Forget a file."""
+    _locked.pop(key, None)
+
+
+def is_locked_here(path: str) -> bool:
+    """Return whether this process locked a file; False when it is missing."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return False
+    return _locked.get((found.st_dev, found.st_ino)) == os.getpid()

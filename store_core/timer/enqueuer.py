@@ -20,7 +20,7 @@ from store_core.timer.timed_rows import (
     new_units,
     out_times,
 )
-from store_core.timer.unit_chains import append_units, append_without_slot
+from store_core.timer.timer_wheel import append_units, append_without_slot
 from store_core.topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.queue.consume_queue import Units
     from store_core.read.pinned_store import PinnedStore
-    from store_core.timer.due_putter import DuePutter
-    from store_core.timer.timed_rows import RollRule
+    from store_core.timer.timed_rows import DuePutter, RollRule
     from store_core.timer.timer_files import TimerFiles
     from store_core.timer.timer_log import TimerLog
 

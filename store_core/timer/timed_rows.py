@@ -6,6 +6,7 @@ Source: RocketMQ ``TimerMessageStore.convert``, ``convertMessage``, ``doPut``,
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ from store_core.layout.timer import (
     TIMER_MAGIC_DELETE,
     TIMER_MAGIC_ROLL,
 )
+from store_core.results import PutMessageStatus
 from store_core.topics import TIMER_TOPIC, numbers_of
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from store_core.arrow_types import Array, RecordBatch, Scalar
     from store_core.codec.record_frames import RecordFrames
+    from store_core.message_store import MessageStore
     from store_core.timer.timer_log import Units
 
     Int64s = npt.NDArray[np.int64]
@@ -55,6 +58,8 @@ _KEY_SEPARATOR = "+"
 _ROLL_BITS = 32
 _NAME_VALUE, _SEPARATOR = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
 _NO_TIME = -1
+logger = logging.getLogger(__name__)
+_NEVER_TAKEN = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class DueRecords(NamedTuple):
@@ -227,3 +232,66 @@ def new_units(
     units["message_size"] = frames.column("total_size")
     units["topic_hash"] = string_hashes(columns.property_values(PROPERTY_REAL_TOPIC))
     return units
+
+
+# Source: RocketMQ ``TimerMessageStore.doPut`` (release 5.3.3).
+class DuePutter:
+    """Puts batches; of one that the store does not take now, what comes before the refused row."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.delivered = self.rolled = self.passed_over = 0
+        self.refusal = ""
+        self._store = store
+
+    def put(self, due: DueRecords, deleted: Collection[str], now: int) -> int:
+        """Put records whose time has come; return how many are done, from the first on.
+
+        All, unless there is a `refusal`.
+        """
+        wanted = timed_rows(due, deleted, now)
+        refusal, taken = self._put_rows(wanted)
+        done = int(wanted.rows[len(taken)]) if refusal else len(due.frames)
+        rolled = int(np.count_nonzero(due.is_roll[wanted.rows[: len(taken)][taken]]))
+        put = int(np.count_nonzero(taken))
+        self.delivered += put - rolled
+        self.rolled += rolled
+        self.passed_over += done - put
+        self._note_refusal(refusal)
+        return done
+
+    def _put_rows(self, wanted: DeliveredRows) -> tuple[str, Bools]:
+        """Put rows until one is refused that may be taken later.
+
+        A row that the store never takes is passed over, as by RocketMQ.
+
+        Returns
+        -------
+        refusal, taken
+            Why it ended; of the rows before which were put.
+        """
+        left, taken = wanted.batch, []
+        while left.num_rows:
+            put, status, refusal = self._put_some(left)
+            taken += [True] * put
+            left = left.slice(put)
+            if not left.num_rows:
+                break
+            if status not in _NEVER_TAKEN:
+                return refusal, np.array(taken, bool)
+            logger.warning("a message whose time has come is passed over: %s", refusal)
+            taken.append(False)
+            left = left.slice(1)
+        return "", np.array(taken, bool)
+
+    def _put_some(self, batch: RecordBatch) -> tuple[int, PutMessageStatus, str]:
+        """Put all rows, or those before the first that is refused; return how many, and why."""
+        result = self._store.raw_append_batch(batch)
+        status, refusal = result.status, f"{result.status.name}: {result.reason}"
+        if result.row > 0:  # none is put when one is refused
+            result = self._store.raw_append_batch(batch.slice(0, result.row))
+        return result.rows, status, refusal
+
+    def _note_refusal(self, refusal: str) -> None:
+        if refusal and refusal != self.refusal:
+            logger.warning("timer messages wait, the next one is refused: %s", refusal)
+        self.refusal = refusal

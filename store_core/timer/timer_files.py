@@ -29,8 +29,7 @@ from store_core.layout.timer import (
 from store_core.queue.readable_queue import SimpleQueue
 from store_core.read.timer_state import TimerProgress, slot_times, timer_progress
 from store_core.timer.timer_log import TimerLog
-from store_core.timer.timer_wheel import TimerWheel
-from store_core.timer.unit_chains import positions_from, put_again
+from store_core.timer.timer_wheel import TimerWheel, positions_from, put_again
 from store_core.topics import TIMER_TOPIC
 
 if TYPE_CHECKING:

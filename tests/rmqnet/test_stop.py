@@ -24,7 +24,7 @@ from rmqnet import (
     TransactionProducer,
     serve,
 )
-from rmqnet.broker.roles.master_calls import MasterCalls
+from rmqnet.broker.roles.slave import MasterCalls
 from rmqnet.errors import ClientError, RemotingError
 from rmqnet.remoting.codes import RequestCode
 from store_core import MessageStore, MessageStoreConfig, StoreSnapshot

@@ -6,8 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqnet.broker.roles.broker_role import followed_status
-from rmqnet.broker.roles.written_store import WrittenStoreRole
+from rmqnet.broker.roles.broker_role import WrittenStoreRole, followed_status
 from rmqnet.remoting.headers import CheckTransactionStateRequestHeader
 from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import encode_message

@@ -7,14 +7,16 @@ Source: RocketMQ ``BrokerController``, ``SendMessageProcessor.rejectRequest``,
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Callable, ClassVar
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, TypeVar
 
+from rmqnet.broker.broker_config import parse_config_text
 from rmqnet.broker.processor.pull_advice import MASTER_ID
 from rmqnet.broker.processor.refused_requests import REJECTED, SENDS, RequestRefusal
-from rmqnet.broker.roles.broker_role import followed_status
-from rmqnet.broker.roles.master_calls import MasterCalls
-from rmqnet.broker.roles.written_store import WrittenStoreRole
-from rmqnet.errors import ClientError
+from rmqnet.broker.roles.broker_role import WrittenStoreRole, followed_status
+from rmqnet.broker.stoppable_calls import StoppableCalls
+from rmqnet.client.broker_admin_client import PAGED_CODES, paged_table
+from rmqnet.client.request_calls import RequestCalls, json_of
+from rmqnet.errors import BrokerError, ClientError, RemotingError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from store_core.config.config_files import parse_delay_offsets
 from store_core.config.config_writing import save_config_file
@@ -26,7 +28,8 @@ from store_core.ha.ha_client import HAClient
 from store_core.services.service_thread import RepeatedService
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
+    from types import TracebackType
 
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.broker_config import BrokerConfig
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
     from rmqnet.broker.state.topic_config_manager import TopicConfigManager
     from rmqnet.remoting.acl import AclCredentials
+    from rmqnet.remoting.remoting_command import RemotingCommand
     from store_core.config.message_store_config import MessageStoreConfig
 
 logger = logging.getLogger(__name__)
@@ -53,6 +57,8 @@ _MASTERS_OWN = (
     "enableLmq",
 )
 _SLAVES_OWN = {"brokerRole": "SLAVE", "brokerId": "1", "slaveReadEnable": "true"}
+_TIMEOUT_S = 5.0
+T = TypeVar("T")
 
 
 class SlaveRole(WrittenStoreRole):
@@ -282,3 +288,82 @@ def settings_of_slave(
         raise ClientError(f"{master} is no master: its brokerId is {found['brokerId']}")
     taken = {key: found[key] for key in _MASTERS_OWN if found.get(key)}
     return {**taken, **_SLAVES_OWN, **{key: text for key, text in given.items() if text}}
+
+
+class MasterCalls:
+    """Connections to masters, in a thread of their own; a context manager."""
+
+    def __init__(self, credentials: AclCredentials | None = None) -> None:
+        self._calls = StoppableCalls("slave-to-master", credentials)
+
+    def __enter__(self) -> MasterCalls:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Let requests be sent."""
+        self._calls.open()
+
+    def give_up(self) -> None:
+        """Fail the requests that wait for an answer, and all further ones."""
+        self._calls.give_up()
+
+    def close(self) -> None:
+        """End the connections; a second call does nothing."""
+        self._calls.close()
+
+    def table(self, address: str, code: RequestCode) -> dict[str, Any]:
+        """Return the JSON object that a master answers.
+
+        Raises
+        ------
+        ClientError
+            It cannot be reached, refuses, or answers something else.
+        """
+        if code in PAGED_CODES:
+            return self._asked(address, code, lambda calls: paged_table(calls, address, code))
+        answer = self._answer(address, code)
+        try:
+            return json_of(answer, address, code.name)
+        except RemotingError as err:
+            raise ClientError(str(err)) from err
+
+    def settings(self, address: str) -> dict[str, str]:
+        """Return the settings of a broker and its store, by RocketMQ's keys.
+
+        Raises
+        ------
+        ClientError
+            As of `table`.
+        """
+        answer = self._answer(address, RequestCode.GET_BROKER_CONFIG)
+        try:
+            return parse_config_text(answer.body.decode())
+        except ValueError as err:
+            raise ClientError(f"{address} answers no settings: {err}") from err
+
+    def _answer(self, address: str, code: RequestCode) -> RemotingCommand:
+        return self._asked(address, code, lambda calls: calls.answer(address, code))
+
+    def _asked(
+        self,
+        address: str,
+        code: RequestCode,
+        ask: Callable[[RequestCalls], Coroutine[Any, Any, T]],
+    ) -> T:
+        remoting = self._calls.remoting
+        if remoting is None:
+            raise ClientError(f"{address} is not asked: this broker stops")
+        calls = RequestCalls(remoting, _TIMEOUT_S)
+        try:
+            return self._calls.run(ask(calls))
+        except (RemotingError, BrokerError) as err:
+            raise ClientError(f"{address} does not answer {code.name}: {err}") from err

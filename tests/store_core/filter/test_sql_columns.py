@@ -9,7 +9,7 @@ from store_core import SqlFilter
 from store_core.codec.properties import string_to_properties
 from store_core.codec.property_columns import PropertyColumns
 from store_core.filter.sql_columns import double_column, integer_column
-from store_core.filter.sql_numbers import double_order, parse_double, parse_integer
+from store_core.filter.sql_scalar import double_order, parse_double, parse_integer
 from tests.store_core.filter.sql_answers import column_answers, parsed, scalar_answers
 from tests.store_core.filter.sql_cases import EXAMPLES, VALUES, Cases
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.filter.sql_numbers import double_order, parse_double, parse_integer
+from store_core.filter.sql_scalar import double_order, parse_double, parse_integer
 
 
 @pytest.mark.parametrize(

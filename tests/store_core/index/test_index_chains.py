@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from store_core.files.byte_source import LocalByteSource
-from store_core.index.index_chains import is_whole
 from store_core.index.index_file import IndexFile
 from store_core.index.index_file_writer import EMPTY_HEADER, IndexFileWriter
+from store_core.index.index_sizes import is_whole
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
 from tests.golden_store import GOLDEN_NAMES, golden
 from tests.store_core.tools.repair.test_rebuild_index import contents, sizes_of
@@ -51,7 +51,7 @@ def test_files_that_rocketmq_wrote(name):
 
 def test_more_entries_than_are_looked_at_at_once(states, monkeypatch):
     path, *_ = states
-    monkeypatch.setattr("store_core.index.index_chains._CHUNK_ENTRIES", 64)
+    monkeypatch.setattr("store_core.index.index_sizes._CHUNK_ENTRIES", 64)
     assert whole(path)
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.staged_commit import checksum as module
-from store_core.staged_commit.checksum import checksum, file_checksum
+from store_core.staged_commit import staged_part as module
+from store_core.staged_commit.staged_part import checksum, file_checksum
 
 
 def plain(data):

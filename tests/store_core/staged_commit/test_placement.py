@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.staged_commit.placement import place
+from store_core.staged_commit.staged_records import place
 
 
 @given(

@@ -15,8 +15,7 @@ from store_core.read.timer_state import TimerProgress
 from store_core.timer.timed_rows import RollRule
 from store_core.timer.timer_files import TimerCheckpoint
 from store_core.timer.timer_log import TimerLog
-from store_core.timer.timer_wheel import Slot, TimerWheel
-from store_core.timer.unit_chains import append_units, put_again
+from store_core.timer.timer_wheel import Slot, TimerWheel, append_units, put_again
 
 DAY_MS = 86_400_000
 WHEEL_MS = 14 * DAY_MS

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rmqnet.broker.broker_stats import BrokerStats, MessageTotals
+from rmqnet.broker.metrics.stats_items import BrokerStats, MessageTotals
 from rmqnet.broker.processor.admin_broker import AdminBrokerProcessor
 from rmqnet.broker.processor.admin_runtime import human_bytes
 from rmqnet.broker.processor.client_manage import ClientManageProcessor

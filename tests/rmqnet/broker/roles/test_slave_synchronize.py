@@ -9,8 +9,7 @@ import pytest
 
 from rmqnet import ClientError
 from rmqnet.broker.broker_config import BrokerConfig
-from rmqnet.broker.roles.master_calls import MasterCalls
-from rmqnet.broker.roles.slave import SlaveSynchronize, settings_of_slave
+from rmqnet.broker.roles.slave import MasterCalls, SlaveSynchronize, settings_of_slave
 from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
 from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
 from rmqnet.broker.state.topic_config_manager import TopicConfigManager
