@@ -1,4 +1,4 @@
-"""``python -m bench``: measure, print a table, write JSON."""
+"""``python -m bench``: measure, print each scenario's rows when it has them, write JSON."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 
 from bench.context import Context
-from bench.figures import Figure, as_table, write_json
+from bench.figures import Results, as_table, read_results, write_json
 from bench.machine import machine_facts
 from bench.scenarios import SCENARIOS
+
+_INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,23 +24,27 @@ def main(arguments: list[str] | None = None) -> int:
         _parser().error(
             f"--only: no scenario {', '.join(unknown)}; there are {', '.join(SCENARIOS)}"
         )
-    machine = machine_facts()
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    path = options.resume or options.json or options.work / "results" / f"{stamp}.json"
+    results = read_results(path) if options.resume else Results(machine_facts(), options.quick)
     context = Context(options.work, options.quick)
-    figures: list[Figure] = []
     try:
-        for letter in letters:
+        for letter in (one for one in letters if one not in results.scenarios):
             start = time.perf_counter()
-            figures += SCENARIOS[letter](context)
-            taken = time.perf_counter() - start
-            sys.stderr.write(f"scenario {letter}: {taken:.0f} s\n")
+            figures = SCENARIOS[letter](context)
+            results.add(letter, figures)
+            write_json(path, results)
+            sys.stdout.write(f"\n{as_table(figures)}\n")
+            sys.stdout.flush()
+            sys.stderr.write(f"scenario {letter}: {time.perf_counter() - start:.0f} s\n")
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\ninterrupted; --resume {path} goes on with what is left\n")
+        return _INTERRUPTED
     finally:
         context.close()
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    path = options.json or options.work / "results" / f"{stamp}.json"
-    write_json(path, figures, machine, options.quick)
-    facts = ", ".join(f"{name} {value}" for name, value in machine.items())
-    sys.stdout.write(f"\n{as_table(figures)}\n\n{facts}\n{path}\n")
-    missed = any(figure.meets(figure.must) is False for figure in figures)
+    facts = ", ".join(f"{name} {value}" for name, value in results.machine.items())
+    sys.stdout.write(f"\n{as_table(results.figures)}\n\n{facts}\n{path}\n")
+    missed = any(figure.meets(figure.must) is False for figure in results.figures)
     return 1 if missed and not options.quick else 0
 
 
@@ -53,6 +59,12 @@ def _parser() -> argparse.ArgumentParser:
         help="where stores are kept (3 GB), Java is built, results are written",
     )
     parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="JSON",
+        help="go on with an interrupted run: its scenarios are not run again",
+    )
     return parser
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Optional
 
 if TYPE_CHECKING:
@@ -141,12 +141,39 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def write_json(path: Path, figures: Sequence[Figure], machine: dict[str, Any], quick: bool) -> None:
-    """Write the figures, all samples and the facts of the machine."""
+@dataclass
+class Results:
+    """What a run has measured so far.
+
+    ``scenarios`` are the letters of those that have ended.
+    """
+
+    machine: dict[str, Any]
+    quick: bool
+    scenarios: list[str] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+
+    def add(self, scenario: str, figures: Sequence[Figure]) -> None:
+        """Add the figures of a scenario that has ended."""
+        self.scenarios.append(scenario)
+        self.figures += figures
+
+
+def write_json(path: Path, results: Results) -> None:
+    """Write the figures, all samples and the facts of the machine; a kill leaves a whole file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    document = {
-        "machine": machine,
-        "quick": quick,
-        "figures": [figure.to_dict() for figure in figures],
-    }
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    document = {**vars(results), "figures": [figure.to_dict() for figure in results.figures]}
+    whole = path.with_name(f"{path.name}.tmp")
+    whole.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    whole.replace(path)
+
+
+def read_results(path: Path) -> Results:
+    """Return what `write_json` wrote."""
+    document = json.loads(path.read_text("utf-8"))
+    names = {each.name for each in fields(Figure)}
+    figures = [
+        Figure(**{name: value for name, value in figure.items() if name in names})
+        for figure in document.pop("figures")
+    ]
+    return Results(**document, figures=figures)

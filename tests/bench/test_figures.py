@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from bench.figures import as_table, rate_figure, time_figure, write_json
+from bench import __main__ as bench
+from bench.figures import (
+    Results,
+    as_table,
+    rate_figure,
+    read_results,
+    time_figure,
+    write_json,
+)
 
 
 def rate(ours: float, other: float):
@@ -37,8 +45,37 @@ def test_the_table_says_what_was_met():
 
 def test_json_holds_ratio_and_samples(tmp_path):
     path = tmp_path / "results" / "one.json"
-    write_json(path, [rate(2, 1)], {"cores": 2}, quick=True)
+    results = Results({"cores": 2}, quick=True)
+    results.add("a", [rate(2, 1)])
+    write_json(path, results)
+    assert read_results(path) == results
     document = json.loads(path.read_text())
     assert document["machine"] == {"cores": 2}
     assert document["figures"][0]["ratio"] == 0.5
     assert document["figures"][0]["samples"] == {"ours_s": [2], "other_s": [1]}
+
+
+def test_an_interrupted_run_keeps_its_rows_and_goes_on(tmp_path, capsys, monkeypatch):
+    asked = []
+
+    def scenario(letter, *, ends):
+        def run(_context):
+            asked.append(letter)
+            if not ends.pop(0):
+                raise KeyboardInterrupt
+            return [rate(1, 1)]
+
+        return run
+
+    scenarios = {"a": scenario("a", ends=[True]), "b": scenario("b", ends=[False, True])}
+    monkeypatch.setattr(bench, "SCENARIOS", scenarios)
+    path = tmp_path / "rows.json"
+    assert bench.main(["--work", str(tmp_path), "--json", str(path), "--quick"]) == 130
+    told = capsys.readouterr()
+    assert "a scan" in told.out
+    assert f"--resume {path}" in told.err
+    assert read_results(path).scenarios == ["a"]
+    assert bench.main(["--work", str(tmp_path), "--resume", str(path)]) == 0
+    assert asked == ["a", "b", "b"]
+    assert read_results(path).scenarios == ["a", "b"]
+    assert len(read_results(path).figures) == 2
